@@ -16,7 +16,7 @@ import tempfile
 import time
 
 from benchmarks import machine
-from nncftools.session.session import Session
+from nncftools.analysis.session import Session
 
 _ROOT = pathlib.Path(__file__).parent.parent
 _SOURCE = _ROOT / "tests" / "sampler" / "devices" / "nvml.c"

@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from benchmarks import machine
 from nncftools.analysis import forecast
 from nncftools.analysis.forecast import Estimate, Result, loaded
+from nncftools.analysis.session import Session
 from nncftools.limits.needs import needs
-from nncftools.session.session import Session
 
 _HERE = pathlib.Path(__file__).parent / "workloads"
 _MIB = 1 << 20

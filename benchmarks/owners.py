@@ -24,7 +24,7 @@ from benchmarks.__main__ import positive
 from benchmarks.owner_programs.by_memray import print_table
 from benchmarks.owner_programs.judge import judge_programs
 from nncftools.analysis.build_up import NOT_SEEN, SEEN, SHARED, BuildUp, of_peak
-from nncftools.session.session import Session
+from nncftools.analysis.session import Session
 
 MIB = 1 << 20
 _ROOT = pathlib.Path(__file__).parent.parent

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from nncftools.analysis.operation import Bracket, Figures, Operation
+from nncftools.analysis.peaks import peaks
+from nncftools.analysis.session import Session
 from nncftools.session.model import Exit, Host, Process, SamplerFacts, Start
-from nncftools.session.operation import Bracket, Figures
-from nncftools.session.peaks import peaks
+from nncftools.session.nesting import parents
 from nncftools.session.samples import TIME, Samples
-from nncftools.session.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -47,13 +48,19 @@ def process(number: int = 0, **fields: Any) -> Process:  # noqa: ANN401 — any 
     return Process(id=number, **{**given, **fields})
 
 
+def nested(operations: Sequence[Operation]) -> Sequence[Operation]:
+    """Return operations, in the order of their starts, with the operation around each."""
+    for operation, parent in zip(operations, parents([(of, of.end_s) for of in operations]), strict=True):
+        operation.parent = None if parent is None else operations[parent]
+    return operations
+
+
 def session(columns: Mapping[str, Column] | None = None, **fields: Any) -> Session:  # noqa: ANN401 — any field of a session
     """Return a complete run with one sample every half second: by default RSS of 100, 300 and 200 MiB."""
     of = dict(columns) if columns is not None else {"rss": mib(*RSS_MIB)}
     number = len(next(iter(of.values()), ()))
     time_s = of.pop(TIME, [place / 2 for place in range(number)])
     taken = samples([value for value in time_s if value is not None], **of)
-    processes = fields.get("processes", [process()])
     given: dict[str, Any] = {
         "tool_version": "0.1.0",
         "name": "run",
@@ -65,10 +72,12 @@ def session(columns: Mapping[str, Column] | None = None, **fields: Any) -> Sessi
         "sampler": SamplerFacts(interval_s=0.5, achieved_interval_s=0.5, missed=0, longest_gap_s=0.5),
         "samples": taken,
         "totals": {"cpu_user": 0.5, "cpu_system": 0.25, "read_bytes": 4096, "write_bytes": 0},
-        "peaks": peaks(taken, processes, None, {}),
-        "processes": processes,
+        "processes": [process()],
     }
-    return Session(**{**given, **fields})
+    of_fields = Session(**{**given, **fields})
+    if "peaks" not in fields:
+        of_fields.peaks = peaks(of_fields)
+    return of_fields
 
 
 def header(columns: Sequence[str] = ("rss",), **fields: Any) -> dict[str, Any]:  # noqa: ANN401 — any key of the header

@@ -21,7 +21,7 @@ from tests.made_up import MIB, process, session
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from nncftools.session.session import Session
+    from nncftools.analysis.session import Session
 
 Stack = tuple[Frame, ...]
 

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from nncftools import intake
+from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
 from nncftools.importers.source import read_session
 from nncftools.intake import LIMITS
 from nncftools.session.model import Start
-from nncftools.session.session import Session
 from tests.conftest import HANGING_S
 from tests.importers.logs import LOGS
 from tests.made_up import END, journal, session

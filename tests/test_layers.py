@@ -25,14 +25,14 @@ MAY_IMPORT = {
     "sampler": {"journal"},
     "analysis": {"session"},
     "render": {"analysis", "limits", "session", "drawing"},
-    "importers": {"journal", "session"},
-    "marks": {"session"},
+    "importers": {"analysis", "journal", "session"},
+    "marks": {"analysis", "session"},
     "limits": {"analysis", "journal", "session", "sampler.control_groups"},
     "snapshots": {"journal", "sampler.target", "sampler.tree"},
     "compression": {"drawing"},
     "live": {"analysis", "journal", "limits", "session", "render", "marks"},
     "api": {"sampler.client", "snapshots.client", "journal", "analysis", "session", "marks", "render", "importers"},
-    "testing": {"api", "journal", "session", "marks"},
+    "testing": {"analysis", "api", "journal", "session", "marks"},
     "cli": {
         "api",
         "live",
@@ -52,7 +52,6 @@ MAY_IMPORT = {
 }
 TYPES_OF_EACH_OTHER = [
     ("__init__", "api.qeff"),
-    ("cli.closing", "cli.recording"),
 ]
 SAMPLER_MAY_NAME = {"errors", "files", "metrics"}
 SAMPLER_MAY_NAME |= {"journal.reading", "journal.writing"}
@@ -139,6 +138,7 @@ def needed(path: pathlib.Path, every: set[str], *, types: bool) -> set[str]:
     return found - {name_of(path)}
 
 
+SERIES = ("fit", "forecast", "sweep")
 PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
 
 
@@ -152,6 +152,16 @@ def test_imports_only_what_its_layer_may(package: str) -> None:
         forbidden += [f"{module} -> {name}" for name in sorted(ours(path)) if not is_within(name, allowed)]
 
     assert forbidden == []
+
+
+@pytest.mark.parametrize("command", SERIES)
+def test_commands_that_run_others_import_nothing_of_each_other(command: str) -> None:
+    """What several of them need is in ``cli/series.py`` and ``cli/groups.py``."""
+    others = {f"cli.{other}" for other in SERIES if other != command}
+    paths = modules(f"cli/{command}")
+
+    assert len(paths) > 1
+    assert [(name_of(path), name) for path in paths for name in ours(path) if is_within(name, others)] == []
 
 
 def test_nothing_imports_in_a_circle() -> None:
@@ -197,8 +207,9 @@ def test_the_sampler_needs_only_the_standard_library(path: pathlib.Path) -> None
 
 
 MAY_NAME_OPTIONS = {
-    "analysis.summary": "advice on a recording, which reports repeat wherever they are shown",
+    "analysis.summary": "advice on a recording, which a session of merged ranks repeats",
     "limits.needs": "the kind of a limit, which reports show",
+    "render.sentences": "advice on a recording, which reports repeat wherever they are shown",
     "marks.autoload": "a warning that the command's Python writes for the session",
     "sampler.limit": "a warning that the sampler writes for the session",
 }

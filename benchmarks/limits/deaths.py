@@ -11,9 +11,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from nncftools.analysis.session import Session
 from nncftools.limits import verdict as causes
 from nncftools.limits.judges import verdict
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.memory_group import MemoryGroup
 

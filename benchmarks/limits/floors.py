@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 from benchmarks import machine
+from nncftools.analysis.session import Session
 from nncftools.limits.needs import needs
-from nncftools.session.session import Session
 from tests.memory_group import MemoryGroup
 
 MIB = 1 << 20

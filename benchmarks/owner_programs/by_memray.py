@@ -22,8 +22,8 @@ from typing import NamedTuple
 from benchmarks.owner_programs.generator import MIB
 from nncftools.analysis.build_up import BuildUp, of_peak
 from nncftools.analysis.code_places import brief_label
+from nncftools.analysis.session import Session
 from nncftools.session.model import Frame
-from nncftools.session.session import Session
 
 _SIZES = pathlib.Path(__file__).parent.parent / "workloads" / "memray_sizes.py"
 _EXPORT = ("export", "openvino", "--task", "text-generation-with-past", "--weight-format")

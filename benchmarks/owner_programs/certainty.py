@@ -21,9 +21,8 @@ from benchmarks.owner_programs.recording import Place, Truth
 from nncftools.analysis.build_up import BuildUp
 from nncftools.analysis.code_places import last_line
 from nncftools.analysis.frames import Node, tree_of
+from nncftools.analysis.session import Session
 from nncftools.session.model import Frame
-from nncftools.session.peak_place import span_of
-from nncftools.session.session import Session
 
 _AROUND_NS = 20_000_000
 """The helper and the sampler read RSS at other moments than the program."""
@@ -98,7 +97,7 @@ def _is_close(said: float, size: float) -> bool | None:
 def sizes_of(session: Session, found: BuildUp, truth: Truth) -> Sizes | None:
     """Return the sizes of functions and lines at the peak; None if its moment is unknown."""
     peak = session.peaks.get("rss")
-    span_s = None if peak is None else span_of(peak)
+    span_s = None if peak is None else peak.span_s
     if span_s is None or session.start.monotonic_ns is None:
         return None
     from_ns, to_ns, at_ns = (round(second * 1e9) + session.start.monotonic_ns for second in (*span_s, found.at_s))

@@ -16,7 +16,7 @@ from benchmarks.owner_programs.generator import MIB
 from benchmarks.owner_programs.recording import Place, Truth, record, session_of, truth_of
 from nncftools.analysis.build_up import BuildUp, of_peak
 from nncftools.analysis.holders import holders
-from nncftools.session.session import Session
+from nncftools.analysis.session import Session
 
 LEAST_EXCESS = 8 * MIB
 _MOST_ROWS = 20

@@ -10,7 +10,7 @@ import sys
 from typing import NamedTuple
 
 from benchmarks.owner_programs.generator import generate
-from nncftools.session.session import Session
+from nncftools.analysis.session import Session
 
 _LONGEST_S = 120
 MEASURED = -1

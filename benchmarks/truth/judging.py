@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from benchmarks.truth.rows import Row
     from benchmarks.truth.truth import Truth
     from nncftools import Session
+    from nncftools.analysis.operation import Operation
+    from nncftools.analysis.peak_place import PeakPlace
     from nncftools.session.model import Peak
-    from nncftools.session.operation import Operation
-    from nncftools.session.peak_place import PeakPlace
 
 _MIB = 2**20
 _CLOSE, _CLOSE_BYTES = 0.02, 4 * _MIB

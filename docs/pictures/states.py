@@ -13,7 +13,7 @@ from tests.render.built_up import IMPORT, LOAD, MAIN, TRACE, built_up, group, ma
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from nncftools.session.session import Session
+    from nncftools.analysis.session import Session
 
 _LAYER = ("self_attn", "mlp_gate_up_projection", "input_layernorm", "post_attention_layernorm")
 _EXPORT = "optimum.exporters.openvino.convert.export_from_model.layer"

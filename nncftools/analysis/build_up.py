@@ -14,12 +14,11 @@ from itertools import chain, compress
 from typing import NamedTuple
 
 from nncftools.analysis.code_places import reported_frames
+from nncftools.analysis.operation import Operation
 from nncftools.analysis.rise_owners import RiseOwners, Stack, rss_at, shared_at
 from nncftools.analysis.rss_levels import FILE, HEAP, Fall, Rise, levels_at
+from nncftools.analysis.session import Session
 from nncftools.session.model import Process, SessionData, Snapshots, WatchedProcess
-from nncftools.session.operation import Operation
-from nncftools.session.peak_place import span_of
-from nncftools.session.session import Session
 
 SEEN, PROGRAM, NOT_SEEN, SHARED = "seen", "program", "not_seen", "shared"
 _STARTING_S, _OF_PYTHON = 0.5, 12 << 20
@@ -106,14 +105,14 @@ class Moment(NamedTuple):
 
 def of_peak(session: Session) -> BuildUp | None:
     """Return the build-up of the RSS peak; None when no stacks were taken or its moment is unknown."""
-    return session.computed_once("build_up_of_peak", lambda: _of_peak(session))
+    return session.once(_of_peak)
 
 
 def _of_peak(session: Session) -> BuildUp | None:
-    peak = session.peaks.get("rss")
-    if peak is None or peak.low is None or peak.low <= 0 or (span_s := span_of(peak)) is None:
+    peak = session.rss_peak
+    if not peak.low or peak.low < 0 or peak.span_s is None:
         return None
-    return build_ups(session, [Moment(*span_s, peak.low, peak.process)])[0]
+    return build_ups(session, [Moment(*peak.span_s, peak.low, peak.process)])[0]
 
 
 def of_operation(session: Session, operation: Operation) -> BuildUp | None:
@@ -340,7 +339,7 @@ class _Builder:
             return size
         watched, begun_s = self._watched.get(parent.id), process.start_s or 0.0
         if watched is None:
-            return min(size, max(parent.peak_rss or 0, parent.high_water_mark or 0) or size)
+            return min(size, parent.most_memory or size)
         between = watched.time_s[bisect_left(watched.time_s, begun_s) : bisect_left(watched.time_s, seen_s)]
         moments = (begun_s, *between, seen_s)
         return min(size, max(rss_at(watched, at_s) - shared_at(watched, at_s) for at_s in moments) or size)

@@ -15,6 +15,7 @@ from nncftools.units import printable, shortened
 
 OWN, PYTHON = "", "python"
 """The packages of the program's own files, and of the standard library."""
+SEPARATOR = " › "
 _SITE = re.compile(r".*/(?:site|dist)-packages/")
 _STANDARD = re.compile(r".*/lib(?:64)?/python\d(?:\.\d+)?/")
 _FROZEN = re.compile(r"<frozen ([\w.]+)>")

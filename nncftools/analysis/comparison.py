@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from functools import lru_cache
 from itertools import count
 from pathlib import PurePath
 
@@ -19,13 +20,12 @@ from msgspec.structs import replace
 from nncftools.analysis import build_up, figures
 from nncftools.analysis.figures import CPU_TIME, DURATION, MODEL_SIZE, PEAK, Difference, Figure, Value, Values
 from nncftools.analysis.grown_stacks import GrownStack, Sizes, grown, places
-from nncftools.analysis.peak_text import when_text
+from nncftools.analysis.operation import Operation
+from nncftools.analysis.session import Session
 from nncftools.analysis.summary import combined, cpu_s
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_memory, memory_of
-from nncftools.session.operation import Operation, kind_of
-from nncftools.session.peak_place import enclosing, outwards_from
-from nncftools.session.session import Session
+from nncftools.session.nesting import kind_of
 
 Key = Callable[[Operation], Hashable]
 
@@ -172,9 +172,9 @@ class Run:
     operations: Mapping[str, Values]
     """By name, in the order of their starts; the second of one name is called ``NAME (2)``."""
     calls: Mapping[str, Operation] = field(default_factory=dict)
-    """The same operations with figures that are computed: to compute them later keeps the samples in memory."""
+    """The same operations without their figures."""
     every: Mapping[str, Operation] = field(default_factory=dict)
-    """For gates, also the operations inside those, in the order of their starts."""
+    """For gates: these operations and those inside them with their figures, in the order of their starts."""
     stacks: Sizes | None = None
     """The bytes that code held at the RSS peak; None when no stacks were taken."""
     why_no_stacks: str = ""
@@ -185,41 +185,45 @@ class Run:
 
         An operation inside another one of them does not count again.
         """
-        above = enclosing(list(self.every.values()))
-        ids = set(map(id, calls))
-        outer = [call for call in calls if sum(id(of) in ids for of in outwards_from(call, above)) == 1]
+        every = set(calls)
+        outer = [call for call in calls if every.isdisjoint(call.ancestors)]
         return _of_operation(combined(outer)) if outer else {}
 
 
-def measured(session: Session, title: str, depth: int = 1, *, with_inner: bool = False) -> Run:
+def measured(session: Session, title: str, depth: int = 1, *, peak: str = "", with_inner: bool = False) -> Run:
     """Return the figures of a session, with the operations of its outer ``depth`` levels.
 
-    ``title`` names it in messages. Gates on operations also need the figures of those inside them (``with_inner``).
-    Raises NncfToolsError for a session without samples.
+    ``title`` names it in messages, ``peak`` says when and where its peak was. Gates on operations also need the figures
+    of those inside them (``with_inner``). Raises NncfToolsError for a session without samples.
     """
     if not len(session.samples):
         raise NncfToolsError(f"{title}: holds no samples: there is nothing to compare")
-    return figures_of_run(session, title, depth, with_inner=with_inner)
+    return figures_of_run(session, title, depth, peak=peak, with_inner=with_inner)
 
 
-def figures_of_run(session: Session, title: str, depth: int = 1, *, with_inner: bool = False) -> Run:
+def figures_of_run(session: Session, title: str, depth: int = 1, *, peak: str = "", with_inner: bool = False) -> Run:
     """Return the same also of a session without samples, as far as its figures are known."""
-    shown = [replace(of, figures=dict(of.figures)) for of in session.operations if of.depth < depth]
-    inner = [replace(of, figures=dict(of.figures)) for of in session.operations if of.depth >= depth and with_inner]
-    names = unique_names([*shown, *inner])
-    every = zip(names, [*shown, *inner], strict=True)
+    shown = [of for of in session.operations if of.depth < depth]
+    names = unique_names(shown)
+    calls = {name: replace(of, parent=None, figures={}) for name, of in zip(names, shown, strict=True)}
+    every: dict[str, Operation] = {}
+    if with_inner:
+        outer_first = sorted(session.operations, key=lambda of: of.depth >= depth)
+        every = dict(zip(unique_names(outer_first), outer_first, strict=True))
+        for operation in every.values():
+            operation.figures = dict(operation.figures)  # to compute them later keeps the samples in memory
     stacks = build_up.of_peak(session)
     return Run(
         title=title,
         command=shlex.join(session.command) or session.name,
         facts=_facts(session),
         models=of_models(session),
-        peak=when_text(session),
+        peak=peak,
         remarks=list(_remarks(session)),
         figures=_figures(session),
-        operations=dict(zip(names, map(_of_operation, shown), strict=False)),
-        calls=dict(zip(names, shown, strict=False)),
-        every=dict(sorted(every, key=lambda item: item[1].start_s)),
+        operations=dict(zip(names, map(_of_operation, shown), strict=True)),
+        calls=calls,
+        every=dict(sorted(every.items(), key=lambda item: item[1].start_s)),
         stacks=None if stacks is None else places(stacks),
         why_no_stacks="" if session.snapshots is None else session.snapshots.missing or "",
     )
@@ -243,12 +247,19 @@ def _model_size(session: Session) -> float | None:
 
 
 def _of_operation(operation: Operation) -> Values:
-    brackets = {PEAK + column: operation.of(column).peak for column in memory_of(operation.figures)}
+    gauges, counters = _compared_columns(tuple(operation.figures))
+    brackets = {PEAK + column: operation.of(column).peak for column in gauges}
     peaks = {name: Value(of.low, of.high) for name, of in brackets.items() if of is not None}
-    counters = [column for column in operation.figures if column != CPU_TIME and figures.figure_of(column)]
     spent = {column: operation.of(column).spent for column in counters}
     duration_s = operation.known_duration_s and operation.in_calls_s
     return {**peaks, **_known({DURATION: duration_s, CPU_TIME: operation.cpu_s, **spent})}
+
+
+@lru_cache
+def _compared_columns(columns: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Return the gauges of memory and the counters among the columns of an operation."""
+    counters = [column for column in columns if column != CPU_TIME and figures.figure_of(column)]
+    return memory_of(columns), counters
 
 
 def _known(figures: Mapping[str, float | None]) -> Values:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import comb
 from statistics import median
+from typing import NamedTuple
 
 from nncftools import metrics
 
@@ -40,6 +42,7 @@ _OF_EVERY_RUN = {
 }
 
 
+@lru_cache(maxsize=1024)
 def figure_of(name: str) -> Figure | None:
     """Return the figure of this name; None for an unknown name."""
     if name in _OF_EVERY_RUN:
@@ -65,8 +68,7 @@ FIGURES = [name for name in _EVERY if figure_of(name)]
 """The names of all figures except those of single devices."""
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(NamedTuple):
     """One figure of one run, in bytes or seconds."""
 
     low: float
@@ -78,9 +80,14 @@ class Value:
 Values = dict[str, Value]
 
 
-def recorded(figures: Iterable[Values]) -> list[str]:
+def recorded(figures: Iterable[Values]) -> Sequence[str]:
     """Return the names of figures that one of several runs has, in the order of display."""
-    return in_order(name for of in figures for name in of)
+    return _cached_order(tuple(dict.fromkeys(name for of in figures for name in of)))
+
+
+@lru_cache(maxsize=1024)
+def _cached_order(names: tuple[str, ...]) -> Sequence[str]:
+    return tuple(in_order(names))
 
 
 def known_figure(name: str) -> Figure:
@@ -96,8 +103,7 @@ _LEAST = {"B": (0.01, 1 << 20), "s": (0.05, 0.1), "": (0.05, 1.0)}
 """By unit: a change below this share of the figure, or below this amount, is noise, however often it was measured."""
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(NamedTuple):
     """One figure of one run or group."""
 
     values: Sequence[float]
@@ -180,8 +186,8 @@ def differences(base: Sequence[Values], new: Sequence[Values]) -> dict[str, Diff
 
 
 def _side(values: Sequence[Value]) -> Side:
-    highs = [value.high for value in values if value.high is not None]
-    return Side([value.low for value in values], median(highs) if len(highs) == len(values) else None)
+    lows, highs = zip(*values, strict=True)
+    return Side(lows, None if None in highs else median(highs))
 
 
 def p_value(first: Sequence[float], second: Sequence[float]) -> float:

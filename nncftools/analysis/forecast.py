@@ -17,8 +17,8 @@ from typing import NamedTuple
 import msgspec
 
 from nncftools import intake
-from nncftools.session.operation import RSS, Operation
-from nncftools.session.session import Session
+from nncftools.analysis.operation import RSS, Operation
+from nncftools.analysis.session import Session
 
 FORMAT = "nncf-tools-forecast"
 VERSION = 1

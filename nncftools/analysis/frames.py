@@ -10,12 +10,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Freed, Part
 from nncftools.analysis.code_places import (
     OWN,
     PYTHON,
+    SEPARATOR,
     brief_label,
     deepest_own,
     is_of_user,
@@ -24,7 +25,6 @@ from nncftools.analysis.code_places import (
     package_of,
     reported_frames,
 )
-from nncftools.analysis.peak_text import SEPARATOR
 from nncftools.analysis.rise_owners import Stack, shared_depth
 from nncftools.session.model import Frame
 from nncftools.units import printable, shortened
@@ -372,12 +372,12 @@ def running_text(top: Part) -> str:
     stack = [frame for _, frame in reported_frames(top.stack)]
     if (frame := innermost_frame(stack)) is None:
         return ""
-    caller = _caller(stack[: stack.index(frame) + 1])
+    caller = calling_place(stack[: stack.index(frame) + 1])
     text = brief_label(frame)
     return text if caller is None else f"{text}, called by {brief_label(stack[caller], has_function=False)}"
 
 
-def _caller(stack: Sequence[Frame]) -> int | None:
+def calling_place(stack: Sequence[Frame]) -> int | None:
     """Return the index of the frame that called the library of the innermost frame; None if there is none."""
     package = package_of(stack[-1].file)
     skipped = {package, PYTHON} - {OWN}
@@ -395,65 +395,3 @@ def _starter(stack: Sequence[Frame]) -> str:
         return text
     function = f"{package}/…/{shortened(printable(entry.function), _PROGRAM_NAME)}"
     return f"{text}, for {brief_label(entry) if module_of(entry) else function}"
-
-
-_ALMOST_ALL = 0.99
-"""A frame that holds so much of its caller shares the row with it."""
-_LESS_CERTAIN = 0.2
-"""A frame that is less certain than its caller, by this part of the bytes, has a row of its own."""
-
-
-class TreeRow(NamedTuple):
-    """A row: functions that call each other and hold the same memory, in bytes."""
-
-    depth: int
-    size: int
-    certain: int | None
-    """The part of ``size`` that certainly belongs there; None where nothing was seen."""
-    label: str
-    or_later: str = ""
-    """The function that ran later and may hold most of this memory instead."""
-
-
-def branches(root: Node, share: float, most: int) -> tuple[list[TreeRow], int]:
-    """Return rows that hold at least ``share`` of the whole, each above its parts, and how many are left out.
-
-    Of more than ``most`` rows, the smallest are left out. A function with nearly all of its caller shares its row.
-    """
-    every = list(_rows(root, 0, root.size * share, None))
-    largest = sorted((row.size for row in every), reverse=True)[:most]
-    kept = [row for row in every if row.size >= largest[-1]][:most]
-    return kept, len(every) - len(kept)
-
-
-def _rows(node: Node, depth: int, least: float, before: Frame | None) -> Iterator[TreeRow]:
-    small = [child.size for child in node.children.values() if child.size < least]
-    for child in node.sorted_children[: len(node.children) - len(small)]:
-        chain = _chain(child)
-        frames = [callee.frame for callee in chain if callee.frame is not None]
-        certain = None if child.kind in WITHOUT_STACK else chain[-1].certain
-        yield TreeRow(depth, child.size, certain, child.text or _joined(frames, before), chain[-1].or_later)
-        yield from _rows(chain[-1], depth + 1, least, chain[-1].frame)
-    if small and sum(small) >= least:
-        yield TreeRow(depth, sum(small), None, f"… {len(small):,} smaller")
-
-
-def _chain(node: Node) -> Sequence[Node]:
-    """Return a node and those below it that hold nearly the same memory with nearly the same certainty."""
-    chain, least, least_certain = [node], node.size * _ALMOST_ALL, node.certain - node.size * _LESS_CERTAIN
-    while largest := chain[-1].sorted_children[:1]:
-        if largest[0].size < least or largest[0].certain < least_certain:
-            break
-        chain += largest
-    return chain
-
-
-def _joined(frames: Sequence[Frame], before: Frame | None) -> str:
-    """Return the first and the last of some frames, and who called the library of the last one."""
-    texts: list[str] = []
-    last = -1
-    for index in sorted({0, _caller(frames) or 0, len(frames) - 1}):
-        texts += ["…"] if index > last + 1 else []
-        texts.append(brief_label(frames[index], before))
-        before, last = frames[index], index
-    return SEPARATOR.join(texts)

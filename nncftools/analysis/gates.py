@@ -16,9 +16,9 @@ from fractions import Fraction
 from nncftools import metrics
 from nncftools.analysis.comparison import Comparison, Run
 from nncftools.analysis.figures import FIGURES, Difference, Figure, Side, figure_of
+from nncftools.analysis.operation import Operation
 from nncftools.analysis.summary import unit_for
 from nncftools.errors import UsageError
-from nncftools.session.operation import Operation
 from nncftools.units import MemoryUnit, not_one_of, text_of
 
 _PERCENT = "%"

@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
-from nncftools.analysis.build_up import NOT_SEEN, SEEN, SHARED, BuildUp, Part
+from msgspec.structs import astuple
+
+from nncftools.analysis.build_up import NOT_SEEN, SEEN, SHARED, BuildUp, Part, of_peak
 from nncftools.analysis.code_places import (
     OWN,
     PYTHON,
@@ -25,10 +27,85 @@ from nncftools.analysis.code_places import (
     source_of,
 )
 from nncftools.analysis.frames import held_by, tree_of
-from nncftools.analysis.memory_kinds import file_held, is_weights
 from nncftools.analysis.rise_owners import Stack
-from nncftools.session.model import Frame, SessionData, Snapshots
+from nncftools.analysis.session import Session
+from nncftools.session.model import Frame, MappingGroup, MappingsMoment, SessionData, Snapshots
 from nncftools.units import printable, shortened
+
+_FAR_S = 10.0
+"""Mappings that were read this long before or after the peak are as unlike it as those of twice its size."""
+_SAME_SIZE, _SAME_TIME_S = 0.02, 0.2
+"""Mappings that are nearer than both are those of the moment: reading them takes up to 0.1 s."""
+_OTHER_SIZE = 0.25
+_MOST_OF_FILE = 0.5
+_WEIGHTS = ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".onnx_data", ".onnx.data"
+"""The endings of files with the weights of a model."""
+
+
+class Kinds(NamedTuple):
+    """The resident memory of the largest processes at one moment, in bytes."""
+
+    at_s: float
+    total: int
+    """The RSS of all processes."""
+    groups: Sequence[MappingGroup]
+    """Each kind, and each large file, once for all processes; the largest first."""
+    is_of_moment: bool
+    """Whether it is so near to the moment asked for that it stands for it."""
+    is_other_memory: bool
+    """Whether there was so much more or less memory that it says nothing about that moment."""
+
+    @property
+    def not_read(self) -> int:
+        """The bytes of processes whose mappings were not read."""
+        return max(0, self.total - sum(group.rss for group in self.groups))
+
+
+def near(session: SessionData, at_s: float, size: int) -> Kinds | None:
+    """Return what memory was near a moment at which RSS was ``size`` bytes; None when no mappings were read."""
+    moments = session.snapshots.mappings if session.snapshots is not None else []
+    if not moments or size <= 0:
+        return None
+
+    def distance(moment: MappingsMoment) -> float:
+        far_s = abs(moment.time_s - at_s)
+        return abs(moment.total - size) / size + (far_s / _FAR_S if far_s > _SAME_TIME_S else 0.0)
+
+    best = min(moments, key=distance)
+    off, far_s = abs(best.total - size), abs(best.time_s - at_s)
+    is_of_moment = off <= size * _SAME_SIZE and far_s <= _SAME_TIME_S
+    return at(best)._replace(is_of_moment=is_of_moment, is_other_memory=off > size * _OTHER_SIZE)
+
+
+def at(moment: MappingsMoment) -> Kinds:
+    """Return what memory was at a moment at which mappings were read."""
+    sums: dict[tuple[str, str], list[int]] = {}
+    for kind, file, *sizes in (astuple(group) for process in moment.processes for group in process.groups):
+        sums[kind, file] = [sum(both) for both in zip(sums.get((kind, file), [0] * len(sizes)), sizes, strict=True)]
+    groups = sorted((MappingGroup(*key, *sizes) for key, sizes in sums.items()), key=lambda group: -group.rss)
+    total = max(moment.total, sum(group.rss for group in groups))  # it may grow between the helper's poll and this
+    return Kinds(moment.time_s, total, groups, is_of_moment=True, is_other_memory=False)
+
+
+def file_held(session: SessionData, at_s: float, size: int, file_size: int) -> str:
+    """Return the path of the mapped file that most of ``file_size`` bytes of files are pages of.
+
+    They are a part of ``size`` bytes of RSS at a moment. Of the files, and of all libraries together, that hold at
+    least half of the bytes, the one nearest in size counts. Empty if that is no single file, or if no mappings were
+    read near the moment.
+    """
+    kinds = near(session, at_s, size)
+    if kinds is None or kinds.is_other_memory or file_size <= 0:
+        return ""
+    large = [group for group in kinds.groups if group.pages_of_file >= file_size * _MOST_OF_FILE]
+    nearest = min(large, key=lambda group: abs(group.pages_of_file - file_size), default=None)
+    return "" if nearest is None else nearest.file
+
+
+def is_weights(path: str) -> bool:
+    """Return whether the name of a file ends like those of the weights of models."""
+    return path.lower().endswith(_WEIGHTS)
+
 
 CODE, IMPORTS, SHARED_PAGES, REST = "code", "imports", "shared_pages", "rest"
 _MOST = 4
@@ -68,8 +145,24 @@ class Holder(NamedTuple):
         return self.kind == CODE
 
 
+def peak_holders(session: Session, most: int = _MOST) -> list[Holder]:
+    """Return who held the RSS peak, as ``holders`` does; empty without stacks."""
+    return [] if (build_up := of_peak(session)) is None else _with_rest(*session.once(_of_peak), most, build_up.size)
+
+
+def _of_peak(session: Session) -> tuple[list[Holder], Counter[str]]:
+    build_up = of_peak(session)
+    assert build_up is not None
+    return _every(build_up, session)
+
+
 def holders(build_up: BuildUp, session: SessionData, most: int = _MOST) -> list[Holder]:
     """Return at most ``most`` rows, the largest first, and one for everything else; they sum to the build-up."""
+    return _with_rest(*_every(build_up, session), most, build_up.size)
+
+
+def _every(build_up: BuildUp, session: SessionData) -> tuple[list[Holder], Counter[str]]:
+    """Return all rows, the largest first, and by name what else there is."""
     snapshots = session.snapshots or Snapshots()
     imports = Counter[str]()
     others = Counter[str]()
@@ -92,7 +185,7 @@ def holders(build_up: BuildUp, session: SessionData, most: int = _MOST) -> list[
     if shared:
         rows.append(Holder(_LABELS[SHARED_PAGES], shared, 0, SHARED_PAGES))
     rows.sort(key=lambda row: -row.size)
-    return _with_rest(rows, most, others, build_up.size)
+    return rows, others
 
 
 def _imported(part: Part, snapshots: Snapshots) -> str:
@@ -206,8 +299,9 @@ def _library(stacks: Mapping[Stack, int], size: int) -> str:
     return f" ({name})" if name and most >= size * _HALF else ""
 
 
-def _with_rest(rows: list[Holder], most: int, others: Counter[str], whole: int) -> list[Holder]:
+def _with_rest(every: Sequence[Holder], named: Counter[str], most: int, whole: int) -> list[Holder]:
     """Return the first rows, of which one is the largest code, and one row for everything else."""
+    rows, others = list(every), Counter(named)
     beside = whole - sum(row.size for row in rows)
     others[_LINES] += beside - others.total()
     imports = next((place for place, row in enumerate(rows) if row.kind == IMPORTS), None)

@@ -17,16 +17,16 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from nncftools import metrics
+from nncftools.analysis.peaks import MostHeld, PeakCandidate, bracketed, moved, sampled_peak
 from nncftools.analysis.series import GAP, SELDOM, decimated_with_gaps
+from nncftools.analysis.session import Session
 from nncftools.analysis.summary import cpu_s, failed_in_order, largest_rank, of_recording
 from nncftools.backports import moment_of
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_counter, is_memory
 from nncftools.session.model import Host, Peak, Process, RankRun, SamplerFacts, Start
-from nncftools.session.operations import with_ends
-from nncftools.session.peaks import MostHeld, PeakCandidate, bracketed, moved, sampled_peak
+from nncftools.session.nesting import with_ends
 from nncftools.session.samples import TIME, Samples, kept_rows
-from nncftools.session.session import Session
 from nncftools.units import seconds_text
 
 Column = NDArray[np.float64]

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nncftools.analysis.operation import CPU, RATE_WINDOW_S, spaced
 from nncftools.analysis.reduction import MOST_POINTS, keep_extremes
+from nncftools.analysis.session import Session
 from nncftools.metrics import cpu_counters
-from nncftools.session.operation import CPU, RATE_WINDOW_S, spaced
-from nncftools.session.session import Session
 
 Floats = NDArray[np.float64]
 Points = tuple[Floats, Floats]
@@ -71,7 +71,7 @@ def highest_rate(session: Session, counters: Sequence[str]) -> float | None:
     """
     _, sampled = rates_of(session, counters, sys.maxsize)
     column = CPU if tuple(counters) == cpu_counters(session.samples) else counters[0] if len(counters) == 1 else ""
-    of_operations = (operation.of(column).peak_low for operation in session.operations)
+    of_operations = (operation.rates.get(column) for operation in session.operations)
     known = [*sampled[~np.isnan(sampled)].tolist(), *(rate for rate in of_operations if rate is not None)]
     return max(known, default=None)
 

@@ -6,24 +6,22 @@ PSS near the peak. PSS takes long to count, so most samples do not know it.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from math import inf, isnan
 from typing import NamedTuple
 
 from msgspec import structs
 
-from nncftools.analysis.peak_text import where_reached
-from nncftools.metrics import cpu_counters, in_order, is_counter
-from nncftools.session.model import END_UNKNOWN, Peak, Process, RankRun
-from nncftools.session.operation import Figures, LazyMapping, Operation
-from nncftools.session.peak_place import enclosing, outwards_from, span_of
-from nncftools.session.peaks import drift, mark_of_tree
-from nncftools.session.readings import rss_error
-from nncftools.session.samples import Samples
-from nncftools.session.session import Session
-from nncftools.units import MemoryUnit, printable, seconds_text, size_text
+from nncftools.analysis.operation import Figures, LazyMapping, Operation
+from nncftools.analysis.peaks import mark_of_tree
+from nncftools.analysis.session import Session
+from nncftools.metrics import cpu_counters
+from nncftools.session.model import END_UNKNOWN, UNKNOWN_PEAK, Host, Peak, Process, RankRun, SessionData
+from nncftools.session.samples import drift
+from nncftools.units import MemoryUnit, seconds_text
 
 _FEWEST_SAMPLES = 2
 
@@ -54,13 +52,13 @@ class MetricSummary(NamedTuple):
         return self._replace(**above)
 
 
-def level(samples: Samples, name: str, peaks: Mapping[str, Peak]) -> MetricSummary:
+def level(session: SessionData, name: str) -> MetricSummary:
     """Return the level of the memory metric ``name``."""
-    values, figures = samples[name], samples.figures(name)
-    peak = peaks.get(name)
+    values, figures = session.samples[name], session.samples.figures(name)
+    peak = session.peaks.get(name, UNKNOWN_PEAK)
     return MetricSummary(
-        peak=None if peak is None else peak.low,
-        span_s=None if peak is None else span_of(peak),
+        peak=peak.low,
+        span_s=peak.span_s,
         final=next((value for value in reversed(values) if not isnan(value)), None),
         average=figures.average,
         lowest=figures.lowest if figures.known else None,
@@ -109,9 +107,14 @@ def largest_process(session: Session) -> LargestProcess | None:
         mark, sampled = max(process.high_water_mark or 0, of_tree), process.peak_rss or 0
         candidates.append(LargestProcess(process, max(mark, sampled), mark >= sampled))
     largest = max(candidates, key=lambda candidate: candidate.size, default=None)
-    peak = session.peaks.get("rss")
-    least = 0 if session.finished or peak is None else (peak.sampled or 0) / max(1, len(candidates))
+    least = 0 if session.finished else (session.rss_peak.sampled or 0) / max(1, len(candidates))
     return None if largest is None or not largest.size or largest.size < least else largest
+
+
+def is_of_python(session: Session) -> bool:
+    """Return whether the process that held the most memory is a Python."""
+    largest = largest_process(session)
+    return largest is not None and largest.process.is_python
 
 
 def cpu_s(session: Session) -> float | None:
@@ -177,6 +180,7 @@ def combined(group: Sequence[Operation]) -> Operation:
     errors = [operation.error for operation in reversed(group) if operation.error]
     return structs.replace(
         first,
+        calls=group,
         end_s=last.end_s,
         error=END_UNKNOWN if END_UNKNOWN in errors else next(iter(errors), None),
         count=sum(operation.count for operation in group),
@@ -190,6 +194,7 @@ def combined(group: Sequence[Operation]) -> Operation:
         figures=LazyMapping(
             first.figures, lambda column: _total([call.of(column) for call in group], last.of(column), is_sum=is_sum)
         ),
+        rates=LazyMapping(first.rates, lambda column: _highest(call.rates[column] for call in group)),
     )
 
 
@@ -215,15 +220,13 @@ def hidden_time(session: Session, depth: int = 1) -> HiddenTime | None:
     for operation in session.operations:
         if operation.depth >= depth:
             calls.setdefault(operation.name, []).append(operation)
-    above = enclosing(session.operations)
     found = []
     for name, group in calls.items():
         time_s = _time_in(group)
         if time_s * 2 < session.duration_s:
             continue
-        around = [outer for call in group for outer in outwards_from(call, above)]
-        explained = set(map(id, around))
-        others = (operation.duration_s for operation in listed if id(operation) not in explained)
+        around = {outer for call in group for outer in (call, *call.ancestors)}
+        others = (operation.duration_s for operation in listed if operation not in around)
         names = {outer.name for outer in around if outer.depth == depth - 1}
         if name not in names and time_s > max(others, default=0.0):
             hidden = HiddenTime(name, sum(call.count for call in group), time_s, " or ".join(sorted(names)))
@@ -245,6 +248,10 @@ def _time_in(calls: Sequence[Operation]) -> float:
 def _common(texts: Iterable[str | None]) -> str | None:
     different = set(texts)
     return different.pop() if len(different) == 1 else None
+
+
+def _highest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def _total(every: Sequence[Figures], last: Figures, *, is_sum: bool) -> Figures:
@@ -274,8 +281,8 @@ class NearPeak(NamedTuple):
 
 def pss_near_peak(session: Session) -> NearPeak | None:
     """Return what is known about PSS at the RSS peak; None if PSS or the moment of the peak is unknown."""
-    samples, peak, moment = session.samples, session.peaks.get("rss"), session.peak_place
-    if peak is None or moment is None or not {"rss", "pss"} <= set(samples.metrics):
+    samples, moment = session.samples, session.peak_place
+    if moment is None or not {"rss", "pss"} <= set(samples.metrics):
         return None
     ages = samples["pss_age"] if "pss_age" in samples else [0.0] * len(samples)
     times, every_rss = samples.time_s, samples["rss"]
@@ -287,7 +294,7 @@ def pss_near_peak(session: Session) -> NearPeak | None:
             known.append((max(0.0, moment.from_s - counted_s, counted_s - moment.to_s), rss, pss))
     if not known:
         return None
-    at_peak = [item for item in known if item[1] >= (peak.low or 0) * _NEAR]
+    at_peak = [item for item in known if item[1] >= (session.rss_peak.low or 0) * _NEAR]
     distance_s, rss, pss = min(at_peak or known)
     return NearPeak(pss, rss, distance_s, is_at_peak=bool(at_peak))
 
@@ -298,45 +305,8 @@ _PAUSE_S = 1.0
 _DISK_WAS_FULL = "the journal could not be written"
 """The beginning of the warning that explains missing samples."""
 _NAMED = 3
-_EXCESS, _NOTICEABLE = 0.02, 2 << 20
-"""A peak between two samples is worth a warning if it exceeds all samples by this share and this number of bytes."""
-_MUCH_SHARED = 1.1
-_LARGE_ERROR = 0.01
-"""Of the RSS peak: an error of RSS that is larger is worth a warning."""
-OLD_UNMARKED = "no operation was marked"
-"""The beginning of a warning of earlier versions, which they gave for every script without operations."""
-NO_CALLS, NO_LINES, NO_HOOK = "--mark-call marked nothing", "--mark-on marked nothing", "operations are missing"
-UNMARKED = NO_CALLS, NO_LINES, NO_HOOK
-"""The beginnings of the warnings that operations are missing."""
 _HELPER, _HELPERS = "from multiprocessing.", ("resource_tracker", "forkserver")
 """How the code of processes begins that end just after their program."""
-
-
-def hints(session: Session, unit: MemoryUnit) -> list[str]:
-    """Return the session's own warnings and those that follow from its figures."""
-    return [
-        *(session.warnings if session.ranks else of_recording(session)),
-        *_at_the_limit(session),
-        *_shared_pages(session, unit),
-        *_counted_often(session, unit),
-        *_between_samples(session, unit),
-        *_off(session, unit),
-        *_unknown_counters(session),
-    ]
-
-
-def brief_hints(session: Session) -> list[str]:
-    """Return the warnings of the default report: what the recording lacks, and not what its figures allow to doubt."""
-    of_run = session.warnings if session.ranks else of_recording(session)
-    recorded = [text for text in of_run if not text.startswith((OLD_UNMARKED, *UNMARKED))]
-    return [*recorded, *_at_the_limit(session), *filter(None, [hugetlb(session)])]
-
-
-def hugetlb(session: Session) -> str:
-    """Return which processes held hugetlb pages; empty if none did."""
-    held = sorted((-(process.hugetlb or 0), process.name) for process in session.processes if process.hugetlb)
-    texts = [f"{printable(name)} {size_text(-size)}" for size, name in held[:_NAMED]]
-    return f"RSS does not include hugetlb pages: {', '.join(texts)}" if texts else ""
 
 
 def of_recording(session: Session) -> list[str]:
@@ -344,21 +314,15 @@ def of_recording(session: Session) -> list[str]:
     return [*session.warnings, *_survivors(session), *_missed(session)]
 
 
-def _at_the_limit(session: Session) -> Iterator[str]:
-    reached = session.limit_reached
-    if reached is not None and (where := where_reached(session, reached.rss, reached.at_s)):
-        yield f"--max-memory was exceeded {where}, at {seconds_text(reached.at_s)}"
-
-
 def processes_at_peak(session: Session) -> list[Process]:
     """Return the processes that were alive at the RSS peak; none if its moment is unknown."""
-    peak = session.peaks.get("rss")
-    if peak is None or peak.at_s is None:
+    at_s = session.rss_peak.at_s
+    if at_s is None:
         return []
     return [
         process
         for process in session.processes
-        if (process.start_s or 0) <= peak.at_s and (process.end_s is None or peak.at_s < process.end_s)
+        if (process.start_s or 0) <= at_s and (process.end_s is None or at_s < process.end_s)
     ]
 
 
@@ -367,55 +331,31 @@ def forked_copies(session: Session) -> int:
     return sum(process.forked_copy for process in processes_at_peak(session))
 
 
-def _shared_pages(session: Session, unit: MemoryUnit) -> Iterator[str]:
-    """Forked copies share pages with their parent, and the sum of RSS counts these pages once per process."""
-    peak = session.peaks.get("rss")
-    largest = largest_process(session)
-    if peak is None or peak.sampled is None or largest is None:
-        return
-    copies = forked_copies(session)
-    if copies and peak.sampled > largest.size:
-        are_copies = "is a forked copy" if copies == 1 else "are forked copies"
-        text = f"forked copies share pages: {copies} of the processes at the RSS peak {are_copies} of their parent"
-        sums = "the sum counts shared pages once for each"
-        yield f"{text}, and {sums}; the largest single process held {unit.label(largest.size)}"
-
-
-def _counted_often(session: Session, unit: MemoryUnit) -> Iterator[str]:
-    """Compare PSS with the RSS of the same sample, if that sample is near the RSS peak."""
-    near = pss_near_peak(session)
-    if near is not None and near.is_at_peak and near.rss > near.pss * _MUCH_SHARED:
-        rss = unit.label(near.rss)
-        pss = unit.label(near.pss)
-        text = f"RSS counts shared pages once for each process: near its peak, when RSS was {rss}, PSS was {pss}"
-        yield f"{text}; to size a machine, take PSS"
-
-
-def _between_samples(session: Session, unit: MemoryUnit) -> Iterator[str]:
-    peak = session.peaks.get("rss")
-    if peak is None or peak.sampled is None or peak.low is None:
-        return
-    if peak.low <= peak.sampled + max(peak.sampled * _EXCESS, _NOTICEABLE):
-        return
-    process = next((process for process in session.processes if process.id == peak.process), None)
-    whose = "" if process is None or len(session.processes) == 1 else f" of {process.name or '?'} (pid {process.pid})"
-    proven = f"the kernel's high-water mark{whose} proves {unit.label(peak.low)}"
-    sample = f"the largest sample is {unit.label(peak.sampled)} at {seconds_text(peak.at_s)}"
-    yield f"the RSS peak came and went between two samples: {proven}, {sample}"
-
-
-def _off(session: Session, unit: MemoryUnit) -> Iterator[str]:
-    peak, error = session.peaks.get("rss"), rss_error(session.host)
-    if peak is None or peak.low is None or error <= peak.low * _LARGE_ERROR:
-        return
-    host, most = session.host, f"RSS on this machine may be off by up to {unit.label(error)} for each process"
-    why = f"Linux {host.release} leaves out what each of {host.cpus} CPUs has not added yet"
-    yield f"{most}: {why}; 6.16 and later are exact"
-
-
 def _is_helper(process: Process) -> bool:
     code = " ".join(process.command).partition(_HELPER)[2]
     return code.startswith(_HELPERS) and not process.forked_copy  # which is a worker
+
+
+_SINCE, _EXACT_AGAIN = (6, 2), (6, 16)
+"""Linux counts RSS on each CPU since commit f1a7941243c1. /proc adds these counts up again since 82241a83cd15."""
+_ALSO_EXACT = {(6, 6): 99, (6, 12): 39, (6, 15): 7}
+"""The stable releases that took 82241a83cd15: from this patch level on."""
+_RELEASE = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
+
+
+def rss_error(host: Host) -> int:
+    """Return by how many bytes RSS in /proc may be off for one process; 0 where it is exact, or nothing is known.
+
+    Each CPU adds its count to the sum when it has reached a batch, max(32, 2 × CPUs) pages (lib/percpu_counter.c).
+    """
+    version = _RELEASE.match(host.release)
+    if host.system != "Linux" or host.cpus is None or version is None:
+        return 0
+    series, patch = (int(version[1]), int(version[2])), int(version[3] or 0)
+    if not _SINCE <= series < _EXACT_AGAIN or patch >= _ALSO_EXACT.get(series, patch + 1):
+        return 0
+    has_large_pages = "64k" in host.release or host.machine.startswith("ppc64")
+    return max(32, 2 * host.cpus) * host.cpus * (65536 if has_large_pages else 4096)
 
 
 def _survivors(session: Session) -> Iterator[str]:
@@ -442,10 +382,3 @@ def _missed(session: Session) -> Iterator[str]:
         yield f"{lost}, in one gap of {seconds_text(gap_s)}: the run was suspended, or the machine slept or was busy"
     else:
         yield f"{lost}, the longest gap is {seconds_text(gap_s)}: use a longer --interval or leave a core free"
-
-
-def _unknown_counters(session: Session) -> Iterator[str]:
-    unknown = [name for name in in_order(session.totals) if session.totals[name] is None and is_counter(name)]
-    if unknown:
-        why = "the figures of at least one process could not be read (another user's, or not supported by the system)"
-        yield f"unknown: {', '.join(unknown)}; {why}"

@@ -14,11 +14,11 @@ from queue import Queue
 from typing import TYPE_CHECKING
 
 from nncftools import metrics
+from nncftools.analysis.session import Session as Recorded
 from nncftools.api.recorder import SHORTEST_S, Recorder, check_interval
 from nncftools.backports import StrEnum
 from nncftools.metrics import MEMORY, OF_DEVICES
 from nncftools.session import launcher
-from nncftools.session.session import Session as Recorded
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
@@ -394,10 +394,11 @@ class memory_monitor_context(Mapping["MemoryType", "float | tuple[list[float], l
 
 def _session_of(metric: str, unit: MemoryUnit, time_s: Sequence[float], values: Sequence[float]) -> Recorded:
     """Return a session that holds only these samples; values may be relative to a baseline."""
-    from nncftools.session.model import Host, SamplerFacts, Start
+    from nncftools.session.model import Host, SamplerFacts, SessionData, Start
     from nncftools.session.samples import TIME, Samples
 
     columns = {TIME: array("d", time_s), metric: array("d", (value * unit.factor for value in values))}
     facts = SamplerFacts(achieved_interval_s=(time_s[-1] - time_s[0]) / max(1, len(time_s) - 1))
     samples = Samples(columns, may_fall_below_zero=True)
-    return Recorded(start=Start(), duration_s=time_s[-1], host=Host(), sampler=facts, samples=samples)
+    data = SessionData(start=Start(), duration_s=time_s[-1], host=Host(), sampler=facts, samples=samples)
+    return Recorded.of(data)

@@ -188,7 +188,7 @@ def _needs_the_running_loop(shell: InteractiveShell, cell: str) -> bool:
 def _explained(session: Session) -> str:
     from nncftools.analysis.summary import level
 
-    rss = level(session.samples, "rss", session.peaks)
+    rss = level(session, "rss")
     peak, added = (MemoryUnit.MiB.label(size) for size in (rss.peak, rss.from_zero().peak))
     number = len(session.samples)
     samples = f"{number:,} {'sample' if number == 1 else 'samples'} in {seconds_text(session.duration_s)}"

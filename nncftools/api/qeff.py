@@ -18,6 +18,7 @@ from typing import ClassVar
 import psutil
 
 from nncftools import __version__
+from nncftools.analysis.operation import Operation
 from nncftools.api.memory_monitor import memory_now
 from nncftools.api.notebook import Profiler
 from nncftools.api.qeff_recorded import BEFORE_ALL, COMPLETION, MB, ProfileSample, Recorded, local, report
@@ -27,7 +28,7 @@ from nncftools.errors import NncfToolsError
 from nncftools.marks.operations import SOURCE
 from nncftools.render.listing import FILLS, REST
 from nncftools.session.model import Mark
-from nncftools.session.operation import KINDS, Operation
+from nncftools.session.nesting import KINDS
 
 
 @dataclass

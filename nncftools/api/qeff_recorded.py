@@ -14,16 +14,15 @@ from math import isnan
 
 from msgspec.structs import replace
 
+from nncftools.analysis.operation import RATE_WINDOW_S, Operation
+from nncftools.analysis.peaks import SAMPLED, moved
+from nncftools.analysis.session import Session
 from nncftools.backports import moment_of
 from nncftools.marks.operations import SOURCE
 from nncftools.metrics import is_counter
 from nncftools.session.model import Mark, Peak
-from nncftools.session.operation import RATE_WINDOW_S, Operation, kind_of
-from nncftools.session.operations import in_order, renumbered, with_ends
-from nncftools.session.peak_place import span_of
-from nncftools.session.peaks import SAMPLED, moved
+from nncftools.session.nesting import in_order, kind_of, renumbered, with_ends
 from nncftools.session.samples import TIME, Samples
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
 
@@ -147,7 +146,7 @@ class Recorded:
         peak = self.session.peaks.get(metric)
         if peak is None or peak.low is None:
             return 0.0, None
-        span_s = span_of(peak)
+        span_s = peak.span_s
         at_s = peak.at_s if peak.low_from == SAMPLED or span_s is None else span_s[1]
         return MB.of(peak.low), None if span_s is None or at_s is None else self.local(at_s)
 

@@ -7,16 +7,16 @@ import os
 import pathlib
 from typing import overload
 
+from nncftools.analysis import session as analysis
 from nncftools.metrics import memory_of
 from nncftools.render.view import PICTURES, View
-from nncftools.session import session
 
 _SHOWN = ("rss", "pss", "uss", "system")
 """Where a session has one of these, outputs show these and no other memory."""
 _WIDTH = 100
 
 
-class Session(session.Session):
+class Session(analysis.Session):
     """One recorded run. Inside, everything is bytes and seconds; null is unknown, never 0.
 
     ``Session.load(path)`` reads a session or journal of the commands. Then ``report()`` is text, ``plot("run.png")`` a

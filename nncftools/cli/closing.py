@@ -1,4 +1,4 @@
-"""What follows a recording: the last lines, the page in a browser, and the further runs of ``--repeat``.
+"""What follows a recording: its summary, files beside its session, the page in a browser, the table of ``--repeat``.
 
 The last line says where the files are, and what to type next.
 """
@@ -11,22 +11,24 @@ import pathlib
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
+from nncftools.analysis.session import Session
 from nncftools.cli import destination, screen
 from nncftools.cli.destination import Destination
+from nncftools.cli.recording import Recorded, Run, guarded
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import columns_of
 from nncftools.render.view import SEPARATOR, View, label
-from nncftools.session.session import Session, load
+from nncftools.sampler.client import Interrupted, Starter
+from nncftools.session.session import load
 from nncftools.units import printable, seconds_text, shortened
 
 if TYPE_CHECKING:
-    from nncftools.analysis.comparison import Run
-    from nncftools.cli.recording import Recorded
-
+    from nncftools.analysis.comparison import Run as Measured
 
 _MOST_LOOKED_AT = 50
 _LARGEST = 64 << 20
@@ -35,11 +37,14 @@ _LEAST_CHANGE = 1.0
 """A smaller change of the peak, in percent, is not worth a comparison."""
 _SHORT_COMMAND = 24
 """With a longer one, the line would not fit in 80 columns."""
+_LEAST_OF_A_PAGE_S = 1.0
+_MOST_SAMPLES, _MOST_STACKS = 100_000, 500
+"""With more, making the page takes longer than a second."""
 _LINE_BREAK = "\n"
 _NEEDS_NO_QUOTES = re.compile(r"[\w./+-][\w./+~-]*")
 
 
-def text(session: Session, target: Destination, view: View, *, profiled: bool) -> str:
+def last_lines(session: Session, target: Destination, view: View, *, profiled: bool) -> str:
     """Return where the files are and one next command, ready to print; after `profile` (``profiled``), not that one."""
     name = _name(target)
     views = [path for path in (target.page, target.panels) if path and path.exists()]
@@ -71,10 +76,7 @@ def _name(target: Destination) -> str:
 def _next(session: Session, target: Destination, view: View, name: str, *, profiled: bool) -> tuple[str, str]:
     """Return the purpose of the next command, and the command."""
     earlier = _earlier(session, target)
-    change = ""
-    if earlier is not None:
-        with contextlib.suppress(NncfToolsError):  # it was damaged since
-            change = _change(session, earlier, view)
+    change = "" if earlier is None else _change(session, earlier, view)
     if earlier is not None and change:
         newest = destination.in_order(earlier.parent.parent)
         parent = target.shown.rpartition("/")[0]
@@ -112,7 +114,10 @@ def _command(path: pathlib.Path) -> list[str] | None:
 
 def _change(session: Session, earlier: pathlib.Path, view: View) -> str:
     """Return how the peak differs from that of an earlier run; empty if it does not, or if that run ended otherwise."""
-    before = load(earlier)
+    try:
+        before = load(earlier)
+    except NncfToolsError:  # it was damaged since
+        return ""
     metric = view.metrics[0]
     now_peak, then_peak = session.peaks.get(metric), before.peaks.get(metric)
     if before.exit != session.exit or now_peak is None or then_peak is None or not now_peak.low or not then_peak.low:
@@ -121,53 +126,121 @@ def _change(session: Session, earlier: pathlib.Path, view: View) -> str:
     return f"peak {percent:+.0f} % against the last run" if abs(percent) >= _LEAST_CHANGE else ""
 
 
-def repeat(
-    count: int, targets: Iterable[Destination], record: Callable[[Destination], Recorded], view: View, *, quiet: bool
+def show(recorded: Recorded, run: Run, view: View, *, quiet: bool) -> None:
+    """Show the summary unless ``quiet``, and write the files beside the session; a signal ends it early."""
+    try:
+        with run.starter.interruptible():
+            if recorded.session is not None:
+                _show(recorded.session, run, view, is_saved=recorded.is_saved, quiet=quiet)
+    except Interrupted as interrupted:
+        run.starter.asked_to_end = interrupted.number
+        screen.drop_unread()
+        where = f" to {run.target.shown}" if recorded.is_saved else ""
+        screen.message(f"{interrupted}: the session is written{where}, but files beside it may be missing")
+
+
+def _show(session: Session, run: Run, view: View, *, is_saved: bool, quiet: bool) -> None:
+    target = run.target
+    view = replace(view, metrics=columns_of(view.metrics, session.samples.metrics))
+    rank = session.rank
+    is_first = rank is None or rank.number == 0  # ranks share a terminal
+    if not quiet and is_first:
+        with guarded("the summary cannot be shown"):
+            from nncftools.render import text
+
+            screen.to_stderr(text.report(session, view))
+    if not is_saved:
+        return
+    with guarded(f"the session is written to {target.shown}, but files beside it are missing"):
+        target.check_place()
+        _write_beside(session, target, view)
+    if not quiet:
+        with guarded("the summary cannot be shown"):
+            if rank is None or is_first:
+                screen.to_stderr(last_lines(session, target, view, profiled=run.marks_operations))
+            else:
+                ending = "" if session.exit is None else f", {session.exit.text}"
+                line = f"Rank {rank.number}: {_peak_text(session, view)}{ending}"
+                screen.to_stderr(f"{line}: {printable(target.shown)}\n")
+    if run.request.opens and target.page is not None and is_first:
+        with guarded("the page could not be opened"):
+            screen.open_page(target.page)
+
+
+def _write_beside(session: Session, target: Destination, view: View) -> None:
+    if target.sidecar is not None and session.marks:
+        from nncftools.marks.collecting import write_sidecar
+
+        write_sidecar(session.marks, target.sidecar)
+    for log in target.logs:
+        from nncftools.render import plot, samples
+
+        view_of_log = View([log.metric], view.unit, from_zero=log.from_zero)
+        samples.write(session, view_of_log, log.metric, target.place.path / f"{log.name}.txt")
+        plot.draw(session, view_of_log, target.place.path / f"{log.name}.png")
+    if target.panels is not None:
+        from nncftools.render import panels
+
+        panels.draw(session, view, target.panels)
+    if target.page is not None and (target.page_is_asked or is_worth_a_page(session)):
+        from nncftools.files import write_file
+        from nncftools.render import page
+
+        write_file(target.page, page.report(session, view))
+
+
+def is_worth_a_page(session: Session) -> bool:
+    """Return whether a page shows more than the picture, and is made within a second."""
+    stacks = [] if session.snapshots is None else session.snapshots.stacks
+    is_quick = len(session.samples) <= _MOST_SAMPLES and len(stacks) <= _MOST_STACKS
+    return is_quick and session.duration_s >= _LEAST_OF_A_PAGE_S and bool(session.marks or stacks)
+
+
+def show_repeats(
+    count: int, runs: Iterable[tuple[Destination, Recorded]], starter: Starter, view: View, *, quiet: bool
 ) -> int:
-    """Record ``count`` times, without a report; stop after the first run that fails. Return the last exit status.
+    """Show runs while they end, none of which has shown a report; return the last exit status.
 
     Print one line for each run, the report of one that failed, and at the end one table of all runs.
     """
     from nncftools.analysis.comparison import measured
+    from nncftools.render.sentences import when_text
 
-    runs: list[Run] = []
+    figures: list[Measured] = []
     written: list[str] = []
-    recorded = None
-    done = 0
-    for done, target in enumerate(targets, start=1):
-        recorded = record(target)
-        session = recorded.session
-        if session is not None and not quiet and (session.rank is None or session.rank.number == 0):
-            written.append(target.shown)
-            ending = "" if session.exit is None or session.exit.code == 0 else f", {session.exit.text}"
-            figures = f"{peak_text(session, view)}, {seconds_text(session.duration_s)}{ending}"
-            screen.to_stderr(f"Run {done} of {count}: {figures}\n")
-            with contextlib.suppress(NncfToolsError):  # a run without samples has no figures
-                runs.append(measured(session, target.shown))
-            if recorded.status and not recorded.interrupted:
-                from nncftools.render import text
+    done = status = 0
+    for target, recorded in runs:
+        done += 1
+        status, session = recorded.status, recorded.session
+        if session is None or quiet or (session.rank is not None and session.rank.number):
+            continue
+        written.append(target.shown)
+        ending = "" if session.exit is None or session.exit.code == 0 else f", {session.exit.text}"
+        text_of_run = f"{_peak_text(session, view)}, {seconds_text(session.duration_s)}{ending}"
+        screen.to_stderr(f"Run {done} of {count}: {text_of_run}\n")
+        with contextlib.suppress(NncfToolsError):  # a run without samples has no figures
+            figures.append(measured(session, target.shown, peak=when_text(session)))
+        if status and starter.asked_to_end is None:
+            from nncftools.render import text
 
-                screen.to_stderr("\n")
-                screen.to_stderr(text.report(session, view))
-        if recorded.status or recorded.interrupted:
-            break
-    assert recorded is not None
+            screen.to_stderr("\n")
+            screen.to_stderr(text.report(session, view))
     if written:
-        _summarize(runs, written, view)
+        _summarize(figures, written, view)
     if done < count:
-        why = "was interrupted" if recorded.interrupted else f"ended with exit status {recorded.status}"
+        why = f"ended with exit status {status}" if starter.asked_to_end is None else "was interrupted"
         screen.message(f"stopped: run {done} of {count} {why}")
-    return recorded.status
+    return status
 
 
-def peak_text(session: Session, view: View) -> str:
+def _peak_text(session: Session, view: View) -> str:
     """Return the peak of the first metric of a view: ``RSS peak 633.2 MiB``."""
     metric = next(iter(columns_of(view.metrics, session.peaks)), view.metrics[0])
     peak = session.peaks.get(metric)
     return f"{label(metric)} peak {view.unit.label(None if peak is None else peak.low)}"
 
 
-def _summarize(runs: Sequence[Run], written: Sequence[str], view: View) -> None:
+def _summarize(runs: Sequence[Measured], written: Sequence[str], view: View) -> None:
     files = printable(written[0] if len(written) == 1 else f"{written[0]} … {written[-1]}")
     if len(runs) <= 1:  # the lines of the runs say it all
         screen.to_stderr(f"Written to {files}\n")
@@ -193,11 +266,3 @@ def _earlier_group(first: pathlib.Path, end: str) -> str:
     others = [path for path in first.parent.iterdir() if path.name.endswith(end) and path.name != first.name]
     newest = max(others, key=lambda path: path.stat().st_mtime_ns, default=None)
     return "" if newest is None else f"{newest}".removesuffix(end) + end.replace("1", "*", 1)
-
-
-def show(page: pathlib.Path) -> None:
-    """Open a page in the user's browser; without one, say where the page is."""
-    import webbrowser
-
-    if not webbrowser.open(page.absolute().as_uri()):
-        screen.message(f"no browser could be opened; the page is {page}")

@@ -174,6 +174,7 @@ class _Group(NamedTuple):
 def _loaded(paths: Sequence[pathlib.Path], depth: int, *, with_curves: bool, with_inner: bool) -> _Group:
     """Load a group, one session at a time, to bound the memory. Raises UsageError for ranks of a job."""
     from nncftools.analysis.comparison import measured
+    from nncftools.render.sentences import when_text
 
     group = _Group([], [])
     ranks: set[tuple[str, int]] = set()
@@ -181,7 +182,7 @@ def _loaded(paths: Sequence[pathlib.Path], depth: int, *, with_curves: bool, wit
         session = opening.open_session(path, options.DEFAULT_LOG_DIR)
         if session.rank is not None:
             ranks.add((session.rank.job, session.rank.number))
-        group.runs.append(measured(session, str(path), depth, with_inner=with_inner))
+        group.runs.append(measured(session, str(path), depth, peak=when_text(session), with_inner=with_inner))
         if with_curves:
             from nncftools.render.overlay import curve
 

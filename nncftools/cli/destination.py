@@ -49,15 +49,14 @@ class Log(NamedTuple):
 class Destination(NamedTuple):
     """The files of one recording, by absolute path: the working folder may be removed while the command runs."""
 
-    session: pathlib.Path
-    journal: pathlib.Path
-    logs: Sequence[Log]
-    folder: pathlib.Path | None
-    """The folder made for this run alone; None if the user named a file."""
-    shown: str
-    """The session or its folder, as the user would type it."""
     place: Folder
     """The folder of them all, checked and held open."""
+    session: pathlib.Path
+    shown: str
+    """The session or its folder, as the user would type it."""
+    folder: pathlib.Path | None = None
+    """The folder made for this run alone; None if the user named a file."""
+    logs: Sequence[Log] = ()
     sidecar: pathlib.Path | None = None
     """Where marks are written, if there are any."""
     panels: pathlib.Path | None = None
@@ -72,14 +71,33 @@ class Destination(NamedTuple):
     """The option that names the location."""
 
     @property
+    def journal(self) -> pathlib.Path:
+        """The journal, which exists while the recording runs."""
+        return self.beside(JOURNAL_ENDING)
+
+    @property
     def marks(self) -> pathlib.Path:
         """The marks log: marks are appended to it while the recording runs."""
-        return self.journal.with_name(self.journal.name.removesuffix(JOURNAL_ENDING) + MARKS_ENDING)
+        return self.beside(MARKS_ENDING)
 
     @property
     def snapshots(self) -> pathlib.Path:
         """The log of the helper, which exists while a recording with stacks runs."""
-        return reading.snapshots_beside(self.journal)
+        return self.beside(reading.SNAPSHOTS_ENDING)
+
+    def beside(self, ending: str) -> pathlib.Path:
+        """Return the file beside the session that has its name and another ending."""
+        return self.session.with_name(session_stem(self.session) + ending)
+
+    def check_place(self) -> None:
+        """Make our folder again if the command removed it.
+
+        Raises OSError for a folder that another user may have put there, and for a device or pipe in the place of the
+        session: nothing is where the path leads.
+        """
+        self.place.check()
+        if file_behind(self.session) is None:
+            raise OSError("a device or pipe has taken its place")
 
     def remove_folder(self) -> None:
         """Remove the folder that was made for a run that never started."""
@@ -111,11 +129,13 @@ def new_folder(log_dir: pathlib.Path, name: str) -> Destination:
     plain = re.sub(r"[^\w.+-]+", "_", name).strip("._")[:_LONGEST_NAME] or "run"
     wanted = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{plain}{launcher.suffix(os.environ)}"
     with open_folder("--log-dir", log_dir) as logs_of_all, writing("--log-dir", log_dir, UsageError):
-        shown = log_dir / _make_new(logs_of_all.descriptor_path, wanted)
+        for number in itertools.count(1):  # another run may have begun in this second
+            shown = log_dir / (wanted if number == 1 else f"{wanted}-{number}")
+            with contextlib.suppress(FileExistsError):
+                (logs_of_all.descriptor_path / shown.name).mkdir()
+                break
         place = Folder(shown)
-    folder = place.path
-    journal = folder / f"session{JOURNAL_ENDING}"
-    return Destination(folder / SESSION, journal, (), folder, str(shown), place, option="--log-dir")
+    return Destination(place, place.path / SESSION, str(shown), place.path, option="--log-dir")
 
 
 def in_folder(log_dir: pathlib.Path, metrics: Sequence[str]) -> Destination:
@@ -123,33 +143,18 @@ def in_folder(log_dir: pathlib.Path, metrics: Sequence[str]) -> Destination:
 
     In a rank of a job the names get the rank. Raises UsageError if that is impossible.
     """
+    open_folder("--log-dir", log_dir).close()
+    target = at_file(log_dir / SESSION, force=True, option="--log-dir")
     rank = launcher.suffix(os.environ)
-    session = log_dir / numbered(pathlib.Path(SESSION), rank)
-    journal = log_dir / f"{session_stem(session)}{JOURNAL_ENDING}"
-    place = open_folder("--log-dir", log_dir)
-    folder = place.path
     logs = [
         Log(metric, from_zero, log_stem(metric, from_zero=from_zero, rank=rank))
         for metric in metrics
         for from_zero in (True, False)
     ]
-    refuse_link("--log-dir", journal)
-    check_file("--log-dir", session, force=True)
     for log in logs:
         for ending in ("txt", "png"):
             check_file("--log-dir", log_dir / f"{log.name}.{ending}", force=True)
-    paths = folder / session.name, folder / journal.name
-    return Destination(*paths, logs, None, str(log_dir), place, force=True, option="--log-dir")
-
-
-def _make_new(log_dir: pathlib.Path, name: str) -> str:
-    """Make the first of the folders ``name``, ``name-2``, … that is not there, and return its name."""
-    for number in itertools.count(1):
-        free = name if number == 1 else f"{name}-{number}"
-        with contextlib.suppress(FileExistsError):
-            (log_dir / free).mkdir()
-            break
-    return free
+    return target._replace(logs=logs, shown=str(log_dir))
 
 
 def open_folder(option: str, path: pathlib.Path) -> Folder:
@@ -190,22 +195,19 @@ def locked(option: str, path: pathlib.Path, busy: str) -> Iterator[None]:
             os.close(folder)
 
 
-def at_file(output: pathlib.Path, *, force: bool) -> Destination:
+def at_file(output: pathlib.Path, *, force: bool, option: str = "--output") -> Destination:
     """Write the session to ``output``. Raises UsageError if that is impossible.
 
     In a rank of a job the name gets the rank, so that ranks do not overwrite each other's files.
     """
     output = numbered(output, launcher.suffix(os.environ))
-    check_file("--output", output, force=force)
-    name = session_stem(output)
-    journal = output.with_name(f"{name}{JOURNAL_ENDING}")
-    sidecars = [output.with_name(name + ending) for ending in SIDECARS]
-    for path in (journal, reading.snapshots_beside(journal), *sidecars):
-        check_file("--output", path, force=force)
-        refuse_link("--output", path)
-    place = open_folder("--output", output.parent)
-    paths = place.path / output.name, place.path / journal.name
-    return Destination(*paths, (), None, str(output), place, force=force)
+    check_file(option, output, force=force)
+    for ending in (JOURNAL_ENDING, reading.SNAPSHOTS_ENDING, *SIDECARS):
+        path = output.with_name(session_stem(output) + ending)
+        check_file(option, path, force=force)
+        refuse_link(option, path)
+    place = open_folder(option, output.parent)
+    return Destination(place, place.path / output.name, str(output), force=force, option=option)
 
 
 def numbered(path: pathlib.Path, suffix: str) -> pathlib.Path:
@@ -225,10 +227,9 @@ def with_views(target: Destination, *, plot: bool | None, opens: bool) -> Destin
     if opens and not has_plotly:
         raise UsageError("option --open: the page needs plotly; install it with: pip install 'nncf-tools[html]'")
     is_drawn = target.folder is not None if plot is None else plot
-    name = session_stem(target.session)
-    sidecar = target.session.with_name(name + SIDECARS[0]) if is_drawn or target.folder is not None else None
-    panels = target.session.with_name(name + ".png") if is_drawn else None
-    page = target.session.with_name(name + ".html") if opens or (is_drawn and has_plotly) else None
+    sidecar = target.beside(SIDECARS[0]) if is_drawn or target.folder is not None else None
+    panels = target.beside(".png") if is_drawn else None
+    page = target.beside(".html") if opens or (is_drawn and has_plotly) else None
     for path in (panels, page):
         if path is not None and target.folder is None:
             check_file(target.option, pathlib.Path(target.shown).with_name(path.name), force=target.force)
@@ -423,9 +424,8 @@ def claim_files(target: Destination, *, snapshots: bool) -> RecordingFiles:
             undo.callback(os.close, journal)
             undo.callback(reading.remove, target.journal, journal)
             if target.folder is None:
-                for ending in SIDECARS:
-                    (at / f"{session_stem(target.session)}{ending}").unlink(missing_ok=True)
-                (at / target.snapshots.name).unlink(missing_ok=True)
+                for ending in (reading.SNAPSHOTS_ENDING, *SIDECARS):
+                    (at / target.beside(ending).name).unlink(missing_ok=True)
             files = RecordingFiles(target, journal, snapshots=snapshots)
             undo.pop_all()
             return files
@@ -472,16 +472,6 @@ class RecordingFiles:
         with _opened(self.snapshots) as log:
             return log.read()
 
-    def check_place(self) -> None:
-        """Make our folder again if the command removed it.
-
-        Raises OSError for a folder that another user may have put there, and for a device or pipe in the place of the
-        session: nothing is where the path leads.
-        """
-        self._target.place.check()
-        if file_behind(self._target.session) is None:
-            raise OSError("a device or pipe has taken its place")
-
     def surviving_journal(self) -> pathlib.Path:
         """Return the journal's path, or that of a new copy if its name now leads to another file. Raises OSError."""
         path = self._target.journal
@@ -495,10 +485,6 @@ class RecordingFiles:
         with os.fdopen(reading.create(copy, replace=False), "wb") as file:
             shutil.copyfileobj(self.journal, file)
         return copy
-
-    def hold(self) -> None:
-        """Lock the journal after the sampler has ended, so that others do not take it for an abandoned one."""
-        reading.hold(self.journal.fileno())
 
     def remove(self) -> None:
         """Remove the logs after the session is written; files that others put in their place stay."""
@@ -517,7 +503,6 @@ class RecordingFiles:
     def close(self) -> None:
         """Close all descriptors."""
         self._open.close()
-        self._target.place.close()
         if self.locked >= 0:
             self.hand_over()
 

@@ -7,10 +7,10 @@ import pathlib
 from collections.abc import Sequence
 from math import isnan
 
-from nncftools.cli import destination, options, planning, recording, screen
+from nncftools.analysis.session import Session
+from nncftools.cli import closing, destination, options, planning, recording, screen
 from nncftools.errors import NncfToolsError
 from nncftools.render.view import View
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable
 
 _PROGRAM = "memory_monitor"
@@ -62,8 +62,10 @@ def _record(log_dir: pathlib.Path, line: str) -> int:
     view = View(metrics=metrics)
     with Starter() as starter:
         screen.starter = starter
-        run = recording.Run(starter, planning.plan(columns, request), "", argv, target)
-        recorded = recording.record(run, view)
+        run = recording.Run(starter, request, argv, planning.plan(columns, request), target)
+        with target.place:
+            recorded = recording.record(run, view)
+            closing.show(recorded, run, view, quiet=True)
     if recorded.session is not None:
         screen.if_read(_summary(recorded.session, metrics, view.unit), screen.OUT)
     return recorded.status

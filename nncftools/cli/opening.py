@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from nncftools import intake
+from nncftools.analysis.session import Session
 from nncftools.cli import destination, options
 from nncftools.errors import UsageError
 from nncftools.journal import reading
 from nncftools.journal.reading import MARKS_ENDING, SIDECARS, find_sidecar
 from nncftools.redaction import Redaction
 from nncftools.session.recording import Tail
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:

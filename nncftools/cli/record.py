@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from nncftools.cli import destination, options, planning
 from nncftools.cli.destination import Destination
 from nncftools.cli.options import ProfileRequest, Request
-from nncftools.cli.parameters import Texts, with_options
+from nncftools.cli.parameters import with_options
 from nncftools.errors import UsageError
 from nncftools.render.view import View
 
@@ -68,16 +68,16 @@ def profile(request: ProfileRequest) -> int:
 def _record(request: Request, *, profiles: bool) -> int:
     metrics, columns = planning.columns(request, options.PROFILE_TYPES if profiles else options.DEFAULT_TYPES)
     calls = _calls(request) if profiles else None
-    name_of = _naming(request.mark_on)
+    patterns = options.compiled("--mark-on", request.mark_on)
     argv = planning.target(request)
     planning.name_late_options(argv)
     capture = _capture(request)
     plan = planning.plan(columns, request)
     stack_access = planning.stack_access(request, default=profiles)
-    stacks_share = options.share("--stacks-budget", request.stacks_budget)
+    share = options.share("--stacks-budget", request.stacks_budget)
     folder = request.log_dir if request.output is None else request.output.parent
     planning.check_required(request.require, argv, folder, plan.redact)
-    from nncftools.cli import recording, screen
+    from nncftools.cli import closing, recording, screen
     from nncftools.sampler.client import Starter
 
     def destination_of(suffix: str) -> Destination:
@@ -97,7 +97,6 @@ def _record(request: Request, *, profiles: bool) -> int:
     if request.output is not None:
         places = list(places)  # all files are checked before the first run; a folder is made when its run begins
     planning.watch_disks(plan, argv, folder)
-    marking = recording.Marking(calls, name_of)
     view = View(
         metrics,
         request.unit,
@@ -111,22 +110,29 @@ def _record(request: Request, *, profiles: bool) -> int:
         screen.starter = starter
 
         def record(target: Destination) -> Recorded:
-            what = starter, plan, request.name, argv, target, marking, stack_access, stacks_share
             run = recording.Run(
-                *what,
-                has_sources=not request.no_source,
-                opens=request.opens,
-                live=request.live,
+                starter,
+                request,
+                argv,
+                plan,
+                target,
+                calls=calls,
+                patterns=patterns,
+                stack_access=stack_access,
+                stacks_share=share,
                 output=capture,
-                copies=not request.live,
             )
-            return recording.record(run, view, quiet=quiet)
+            with target.place:
+                recorded = recording.record(run, view)
+                closing.show(recorded, run, view, quiet=quiet)
+            return recorded
 
         if request.repeat == 1:
             return record(next(iter(places))).status
-        from nncftools.cli import closing
+        from nncftools.cli import series
 
-        return closing.repeat(request.repeat, places, record, view, quiet=request.quiet)
+        runs = series.repeat(starter, places, record)
+        return closing.show_repeats(request.repeat, runs, starter, view, quiet=request.quiet)
 
 
 def _calls(request: Request) -> list[Call] | None:
@@ -155,17 +161,3 @@ def _capture(request: Request) -> pathlib.Path | None:
     if request.repeat > 1 and request.opens:
         raise UsageError("option --open: not with --repeat; `nncf-tools report --open` opens the last page")
     return capture
-
-
-def _naming(expressions: Texts) -> Callable[[str], str | None] | None:
-    """Return what finds the operation that a line of output begins; None without expressions. Raises UsageError."""
-    patterns = options.compiled("--mark-on", expressions)
-
-    def name_of(line: str) -> str | None:
-        match = next((match for pattern in patterns if (match := pattern.search(line))), None)
-        if match is None:
-            return None
-        name = match.groupdict().get("name") or match[0] or line
-        return name.strip()[:80] or None
-
-    return name_of if patterns else None

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+from nncftools.analysis.session import Session
 from nncftools.cli import destination, opening, options, screen
 from nncftools.cli.parameters import READ, SHOW, WRITE, File, Files, argument, option
 from nncftools.errors import UsageError
@@ -15,7 +16,6 @@ from nncftools.importers import IMPORTERS
 from nncftools.metrics import memory_of
 from nncftools.render import view as render_view
 from nncftools.render.view import Content, View
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, seconds_from
 
 if TYPE_CHECKING:
@@ -176,9 +176,7 @@ def report(  # noqa: PLR0913 — one parameter per option
             _write(content, output, read, force=force)
             screen.to_stderr(f"Written to {printable(str(output))}\n")
     if opens and output is not None:
-        from nncftools.cli import closing
-
-        closing.show(output)
+        screen.open_page(output)
     for name, picture in pictures.items():
         from nncftools.render import panels as render_panels
         from nncftools.render import plot as render_plot

@@ -77,7 +77,7 @@ def to_stdout(content: RenderableType | bytes) -> None:
 
 def lost_output(error: OSError) -> NncfToolsError:
     """Return the error of a standard output that cannot be written, and write nothing more to it."""
-    sys.stdout = _nowhere()  # otherwise Python flushes it again at exit and prints an error
+    _drop(OUT)
     why = "is closed" if error.errno == errno.EBADF else f"cannot be written: {error.strerror}"
     return NncfToolsError(f"standard output {why}")
 
@@ -108,6 +108,14 @@ def line(text: str, style: str = "") -> None:
     to_stderr(f"{styled(shown, ERR, style) if style else shown}\n")
 
 
+def open_page(page: pathlib.Path) -> None:
+    """Open a page in the user's browser; without one, say where the page is."""
+    import webbrowser
+
+    if not webbrowser.open(page.absolute().as_uri()):
+        message(f"no browser could be opened; the page is {page}")
+
+
 def _in_lines(text: str) -> str:
     """Return a text for standard error, on a terminal in lines that break between words."""
     width = shutil.get_terminal_size((0, 1)).columns if sys.stderr.isatty() else 0
@@ -127,7 +135,7 @@ def if_read(content: RenderableType, stream: str) -> None:
     try:
         _write(content, getattr(sys, stream))
     except OSError:
-        setattr(sys, stream, _nowhere())  # otherwise Python flushes it again at exit and prints an error
+        _drop(stream)
 
 
 def plain(content: RenderableType) -> str:
@@ -178,6 +186,14 @@ def drop_unread() -> None:
         with contextlib.suppress(OSError):
             if not select.select([], [descriptor], [], 0)[1]:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+
+
+def _drop(name: str) -> None:
+    """Drop the unwritten text of a standard stream: Python would write it again at exit, and print an error."""
+    nowhere = _nowhere()
+    with contextlib.suppress(OSError, ValueError):  # a stream without a descriptor
+        os.dup2(nowhere.fileno(), getattr(sys, name).fileno())
+    setattr(sys, name, nowhere)
 
 
 def _nowhere() -> TextIO:

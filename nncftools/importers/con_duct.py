@@ -18,13 +18,13 @@ from typing import Annotated, Any
 import msgspec
 
 from nncftools import intake
+from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
 from nncftools.importers.source import Source
 from nncftools.importers.table import Columns, RowLog, words
 from nncftools.intake import Count, Duration, Seconds, Size, Whole
 from nncftools.session.model import Exit, Host
 from nncftools.session.samples import TIME
-from nncftools.session.session import Session
 
 _INFO = "info.json"
 _LARGEST_INFO = 16 << 20

@@ -21,7 +21,7 @@ from nncftools.importers.source import Source
 from nncftools.importers.table import Columns, RowLog, words
 from nncftools.intake import LARGEST_PID, LATEST_S, is_pid
 from nncftools.session.model import Mark
-from nncftools.session.operations import in_order
+from nncftools.session.nesting import in_order
 from nncftools.session.samples import TIME
 from nncftools.units import MemoryUnit
 

@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from nncftools import intake
+from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError, UsageError
 from nncftools.importers import IMPORTERS
 from nncftools.intake import Progress, WrongValueError
 from nncftools.redaction import Redaction
 from nncftools.session import session
-from nncftools.session.session import Session, mend
+from nncftools.session.session import mend
 from nncftools.units import not_one_of
 
 _HEAD = 1 << 16

@@ -20,16 +20,15 @@ from typing import Any
 import msgspec
 
 from nncftools import metrics
+from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
 from nncftools.importers.source import Lines, Source
 from nncftools.intake import LARGEST, LATEST_S
 from nncftools.journal.writing import kept_of_bucket
 from nncftools.metrics import is_memory
-from nncftools.session.model import Host, Process, SamplerFacts, Series, Start
-from nncftools.session.peaks import peaks
+from nncftools.session.model import Host, Process, SamplerFacts, Series, SessionData, Start
 from nncftools.session.recording import last_counters
 from nncftools.session.samples import TIME, Samples, merge_warning, usual_distance
-from nncftools.session.session import Session
 
 MAX_ROWS = 1_000_000
 """The most rows that a session holds."""
@@ -270,17 +269,19 @@ class RowLog:
         end_s = inf if known.get("finished") else time_s[-1]  # then all processes have ended
         fields: dict[str, Any] = {"host": Host(), "finished": None, **known}
         fields["duration_s"] = max(known.get("duration_s", 0.0), time_s[-1])
-        return Session(
+        processes = self.children.processes(source, end_s, self.unit)
+        data = SessionData(
             name=source.path.name,
             start=start,
             sampler=facts,
             samples=samples,
-            processes=self.children.processes(source, end_s, self.unit),
             totals=last_counters(samples),
-            peaks=peaks(samples, [], None, {}),
             warnings=source.warnings(),
             **fields,
         )
+        session = Session.of(data)
+        session.processes = processes  # their own peaks say nothing of the sum
+        return session
 
     def _read_lines(self, lines: Lines) -> None:
         try:

@@ -10,13 +10,15 @@ import signal
 from collections.abc import Iterator, Sequence
 from functools import partial
 from math import isnan
+from operator import attrgetter
 
+from nncftools.analysis.session import Session
 from nncftools.analysis.summary import end_of, failed_in_order
 from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP
 from nncftools.limits.needs import Effective, smallest_of
-from nncftools.limits.verdict import UNKNOWN, Cause, Certainty, Death, Evidence, Verdict, most_memory
+from nncftools.limits.verdict import UNKNOWN, Cause, Certainty, Death, Evidence, Verdict
 from nncftools.session.model import DEVICE, DISK, MEMORY, FileSystem, Process, SessionData
-from nncftools.session.session import STILL_RUNS, Session
+from nncftools.session.session import STILL_RUNS
 from nncftools.units import MemoryUnit, printable, seconds_text
 
 
@@ -125,8 +127,7 @@ def judge_out_of_memory(case: Evidence) -> Verdict | None:
     if certainty is None:
         return None
     is_of_group = _is_of_group(session, limit)
-    peak = session.peaks.get("rss")
-    held_more = limit is None or (peak is not None and (peak.sampled or 0) > limit.size * _MUCH_MORE)
+    held_more = limit is None or (session.rss_peak.sampled or 0) > limit.size * _MUCH_MORE
     reached = None if held_more else limit  # of a run that held more, it is another group's
     ran_out = f"{'their' if len(victims) > 1 else 'its'} control group ran out of memory"
     largest = next(iter(victims), None)
@@ -176,7 +177,7 @@ def _is_within(at_s: float | None, session: SessionData) -> bool:
 
 
 def _by_size(processes: Sequence[Process]) -> list[Process]:
-    return sorted(processes, key=most_memory, reverse=True)
+    return sorted(processes, key=attrgetter("most_memory"), reverse=True)
 
 
 def _is_of_group(session: SessionData, limit: Effective | None) -> bool:

@@ -55,9 +55,7 @@ def effective_limit(session: SessionData) -> Effective | None:
 
     The limit of a control group counts unless the whole run held more: then only a part of its processes was in it.
     """
-    peak = session.peaks.get("rss")
-    highest = 0 if peak is None else peak.sampled or 0
-    reached = session.limit_reached
+    highest, reached = session.rss_peak.sampled or 0, session.limit_reached
     return smallest(session.memory_limits, highest, None if reached is None else reached.limit, session.host.memory)
 
 
@@ -116,8 +114,7 @@ def needs(session: SessionData) -> Needs | None:
     """
     if (floor := session.floor) is None:
         return None
-    peak = session.peaks.get("rss")
-    size = floor.size + (0 if peak is None else max(0, (peak.low or 0) - (peak.sampled or 0)))
+    size = floor.size + max(0, (session.rss_peak.low or 0) - (session.rss_peak.sampled or 0))
     read = sum(file.size for file in session.files_read)
     most = session.totals.get("read_chars")
     files = read if most is None else min(read, round(most))

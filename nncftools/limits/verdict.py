@@ -18,15 +18,15 @@ import signal
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from math import inf, isnan
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from nncftools.analysis.peak_text import SEPARATOR
+from nncftools.analysis.code_places import SEPARATOR
+from nncftools.analysis.operation import Operation
+from nncftools.analysis.session import Session
 from nncftools.limits.needs import Effective, effective_limit
 from nncftools.sampler.control_groups import oom_kills_in
 from nncftools.session.model import Failure, KernelKill, OomKills, Process, SessionData
-from nncftools.session.operation import Operation
-from nncftools.session.peak_place import enclosing
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, shortened
 
 SHELL = 128
@@ -130,7 +130,7 @@ def last_state(session: Session, before_s: float) -> LastState:
         at_s,
         rss,
         growth if growth >= _SLOWEST else None,
-        sorted(lived, key=most_memory, reverse=True)[:_NAMED],
+        sorted(lived, key=attrgetter("most_memory"), reverse=True)[:_NAMED],
         SEPARATOR.join(_operations(session, before_s)),
         "" if at_s is None or session.snapshots is None else _running(session, at_s),
     )
@@ -143,22 +143,16 @@ def _running(session: Session, at_s: float) -> str:
     return "" if rise is None or rise.top is None else frames.running_text(rise.top)
 
 
-def most_memory(process: Process) -> int:
-    """Return the most memory that a process is known to have held by itself, in bytes; 0 for unknown."""
-    return max(process.peak_rss or 0, process.high_water_mark or 0)
-
-
 def _operations(session: Session, at_s: float) -> Sequence[str]:
     """Return the names of the operations that ran: the latest outermost one, and the latest one in each."""
-    above = enclosing(session.operations)
-    latest: dict[int, Operation] = {}
-    """By the ``id()`` of what it is inside of."""
+    latest: dict[Operation | None, Operation] = {}
+    """By what it is inside of."""
     for operation in session.operations:
         if operation.start_s <= at_s <= operation.end_s + _ENDING_S:
-            latest[id(above.get(id(operation)))] = operation
+            latest[operation.parent] = operation
     names: list[str] = []
     innermost: Operation | None = None
-    while (innermost := latest.get(id(innermost))) is not None:
+    while (innermost := latest.get(innermost)) is not None:
         names.append(shortened(printable(innermost.name), _NAME))
     return names
 
@@ -249,9 +243,8 @@ class Evidence:
 
     def is_significant(self, process: Process | None) -> bool:
         """Return whether a process held a noticeable part of the memory: programs kill small helpers of their own."""
-        peak = self.session.peaks.get("rss")
-        most = 0 if peak is None else peak.low or 0
-        return process is None or most_memory(process) >= max(most * _SIGNIFICANT, _SMALL)
+        most = self.session.rss_peak.low or 0
+        return process is None or process.most_memory >= max(most * _SIGNIFICANT, _SMALL)
 
     @property
     def has_other_reason(self) -> bool:

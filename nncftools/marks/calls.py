@@ -14,7 +14,7 @@ from nncftools import intake
 from nncftools.backports import toml_of
 from nncftools.marks.autoload import CALLS, HELPER, began_at
 from nncftools.marks.line import VARIABLE
-from nncftools.session.operation import kind_of
+from nncftools.session.nesting import kind_of
 
 HOOK = pathlib.Path(__file__).with_name("hook")
 """The folder that goes first on a command's PYTHONPATH."""

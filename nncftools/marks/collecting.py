@@ -10,7 +10,6 @@ import functools
 import heapq
 import io
 import os
-import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,64 +19,19 @@ import msgspec
 from msgspec.structs import replace
 
 from nncftools import intake
+from nncftools.analysis.peaks import narrow
+from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.files import write_file
 from nncftools.intake import LIMITS
 from nncftools.marks.entries import BEGIN, EXEC, LOST, Entry, Row, rows
 from nncftools.marks.line import OUTPUT
+from nncftools.marks.readings import TreeReader
 from nncftools.marks.resolving import LimitedMarks, resolve
 from nncftools.redaction import Redaction
-from nncftools.session.model import UNFINISHED, Failure, Mark, Process, Rise, SavedModel, Start
-from nncftools.session.operation import RSS
-from nncftools.session.operations import in_order, renumbered, with_ends
-from nncftools.session.peaks import drift, read_at_marks, rss_peak, sampled_peak
-from nncftools.session.readings import TreeReader
-from nncftools.session.session import Session
-from nncftools.units import printable, seconds_text, shortened
-
-Readings = Sequence[tuple[float, int]]
-"""Seconds since the start and bytes, in order."""
-
-
-def narrow(session: Session) -> None:
-    """Narrow the times between which high-water marks rose, and with them the moment of the peak."""
-    if RSS not in session.peaks:
-        return
-    by_pid: dict[int | None, list[tuple[float, int]]] = {}
-    for mark in session.marks:
-        for at_s, memory in ((mark.start_s, mark.own_start), (mark.end_s, mark.own_end)):
-            if at_s is not None and memory is not None and memory.high_water_mark is not None:
-                by_pid.setdefault(mark.pid, []).append((at_s, memory.high_water_mark))
-    for process in session.processes:
-        readings = sorted(by_pid.get(process.pid, ()))
-        until_s = session.duration_s if process.end_s is None else min(process.end_s, session.duration_s)
-        own = [reading for reading in readings if (process.start_s or 0.0) <= reading[0] <= until_s]  # PIDs are reused
-        if own:
-            process.rises = [*(_narrowed(rise, own) for rise in process.rises), *_unrecorded(process, own)]
-    peak = sampled_peak(RSS, session.samples, session.late.by_time())
-    session.peaks[RSS] = rss_peak(peak, session.processes, session.sampler.peak_rss, read_at_marks(session.marks))
-
-
-def _unrecorded(process: Process, readings: Readings) -> Iterator[Rise]:
-    """Yield the rise to the highest mark that the process read of itself, if neither sample nor rise shows it."""
-    highest = max(mark for _, mark in readings)
-    shown = max([process.peak_rss or 0, *(rise.high_water_mark for rise in process.rises)])
-    risen = highest - drift(highest)
-    if shown < risen:
-        to_s = min(at_s for at_s, mark in readings if mark >= risen)
-        from_s = max((at_s for at_s, mark in readings if at_s < to_s and mark < risen), default=None)
-        if from_s is not None:
-            yield Rise(from_s=from_s, to_s=to_s, high_water_mark=highest)
-
-
-def _narrowed(rise: Rise, readings: Readings) -> Rise:
-    risen = rise.high_water_mark - drift(rise.high_water_mark)
-    most = rise.high_water_mark + drift(rise.high_water_mark)  # a higher one is that of a program before exec
-    inside = [(at_s, mark) for at_s, mark in readings if rise.from_s <= at_s <= rise.to_s and mark <= most]
-    from_s = max((at_s for at_s, mark in inside if mark < risen), default=rise.from_s)
-    to_s = min((at_s for at_s, mark in inside if mark >= risen), default=rise.to_s)
-    return replace(rise, from_s=from_s, to_s=to_s) if from_s <= to_s else rise
-
+from nncftools.session.model import UNFINISHED, Failure, Mark, SavedModel, Start
+from nncftools.session.nesting import in_order, renumbered, with_ends
+from nncftools.units import seconds_text, shortened
 
 _ARGUMENT, _ARGUMENTS = 40, 120
 """The longest argument, and the longest text of all arguments of a call."""
@@ -95,9 +49,7 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
     notes.is_gone = path is not None and _is_gone(log, path)
     # Some file systems do not know their size.
     is_full = path is not None and (room := os.fstatvfs(log.fileno())).f_bavail == 0 < room.f_blocks
-    entries = notes.operations(rows(log, name, session.start), redaction)
-    marks = _resolved(entries, session, notes, is_cut=notes.is_gone or is_full)
-    session.marks = _within(marks, session)
+    _take_marks(session, notes.operations(rows(log, name, session.start), redaction), notes, is_cut=is_full)
     session.warnings += notes.warnings
     _warn_of_missing(session, notes)
     if is_full:
@@ -107,15 +59,17 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
     if notes.wrong > 0:
         count = "1 mark" if notes.wrong == 1 else f"{notes.wrong:,} marks"
         session.warnings.append(f"{count} could not be read, the first is {notes.first_wrong} of {name}")
-    narrow(session)
-    _take_allocated(session)
     session.models = list(notes.models.values())
     session.failures = notes.failures
-    notes.outside = len(marks) - len(session.marks)
     return notes
 
 
-def _take_allocated(session: Session) -> None:
+def _take_marks(session: Session, entries: Iterable[Entry], notes: LogNotes, *, is_cut: bool = False) -> None:
+    """Add the operations of a log, and what was read at their marks."""
+    marks = _resolved(entries, session, notes, is_cut=is_cut or notes.is_gone)
+    session.marks = _within(marks, session)
+    notes.outside = len(marks) - len(session.marks)
+    narrow(session)
     read = (own for mark in session.marks for own in (mark.own_start, mark.own_end))
     if any(own is not None and own.devices for own in read):
         from nncftools.session.devices import take_allocated
@@ -200,17 +154,20 @@ class LogNotes:
                 at_s=entry.start_s or 0.0,
                 error=entry.failure,
                 cause=entry.cause,
+                device=self._device_of(entry),
                 fatal=entry.fatal,
             )
-            self.failures.append(failure if entry.device is None else self._of_device(failure, entry.device, entry))
+            self.failures.append(failure)
 
-    def _of_device(self, failure: Failure, name: str, entry: Entry) -> Failure:
-        """Return the failure with the device that torch calls so; without one if torch names none of several."""
+    def _device_of(self, entry: Entry) -> str | None:
+        """Return the device of a failure as torch calls it; None if torch names none of several."""
+        if entry.device is None:
+            return None
         from nncftools.session.devices import named
 
         uuids = {name: uuid for name, uuid, *_ in entry.devices or ()}
-        device = named(name, uuids.get(name, ""), self._devices)
-        return replace(failure, device=None if device.isalpha() else device)
+        device = named(entry.device, uuids.get(entry.device, ""), self._devices)
+        return None if device.isalpha() else device
 
 
 def _resolved(
@@ -277,10 +234,8 @@ def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int
     entries = notes.operations(rows(log, name, session.start), Redaction())
     own = (entry for entry in entries if entry.pid in members and (entry.start_s or 0) >= 0)
     mine = _without_others(own, (pid, profiler)) if profiler else own
-    session.marks = _within(_resolved(mine, session, notes), session)
+    _take_marks(session, mine, notes)
     _warn_of_missing(session, notes)
-    narrow(session)
-    _take_allocated(session)
 
 
 def _held(entries: Iterable[Entry], session: Session, notes: LogNotes) -> Iterator[Entry]:
@@ -397,60 +352,3 @@ def size_of(path: Path) -> int | None:
         return sum(file.stat().st_size for file in (path, *(file for file in beside if file.exists())))
     except (OSError, ValueError):
         return None
-
-
-_LAST = re.compile(r"-[a-zA-Z]*[cm]")
-"""The last option of Python; the words after it are the program's."""
-_ISOLATING = re.compile(r"-[a-zA-Z]*([IES])")
-_APART = {
-    "user": "ran as another user, who may not write the marks log: record as that user",
-    "root": "had another root folder, without the marks log: record inside it",
-    "clock": "ran in a time namespace, whose clock is not that of the recording: record inside it",
-}
-
-
-def no_marks_reason(processes: Sequence[Process], programs: int, outside: int) -> str:
-    """Return why nothing was marked.
-
-    ``programs`` is the number of Pythons that the hook ran in, ``outside`` that of marks which were not made between
-    start and end of the recording.
-    """
-    marks = "1 mark was" if outside == 1 else f"{outside:,} marks were"
-    reasons = [f"{marks} made before or after the recording"] if outside else []
-    by_way: dict[str, list[Process]] = {}
-    for process in processes:
-        option = _isolating(process)
-        ways = [f"ran an isolated Python ({option}), which loads no hook: run it without {option}"] if option else []
-        for way in (*ways, *(_APART[way] for way in process.apart if way in _APART)):
-            by_way.setdefault(way, []).append(process)
-    for way, (first, *others) in by_way.items():
-        more = f" and {len(others):,} more" if others else ""
-        reasons.append(f"process {first.pid} ({shortened(printable(first.name), 16)}){more} {way}")
-    known = "; ".join(reasons)
-    if programs:
-        ran = "1 Python program loaded the hook" if programs == 1 else f"{programs:,} Python programs loaded the hook"
-        called = "but called none of these functions: check their names, and whether a Python without our environment"
-        return f"{ran}, and {known}" if known else f"{ran}, {called} (env -i, tox) calls them"
-    usual = (
-        "usually its environment lacks our PYTHONPATH and NNCF_TOOLS_* (env -i, tox): pass them on; "
-        "or it is older than Python 3.10: use a newer one"
-    )
-    return f"no Python program loaded the hook: {known or f'the reason is not known; {usual}'}"
-
-
-def _isolating(process: Process) -> str:
-    """Return the option that keeps a Python from loading the hook; empty if no option does."""
-    if not process.is_python:
-        return ""
-    words = iter(process.command[1:])
-    for word in words:
-        if not word.startswith("-") or word == "-":
-            return ""
-        isolating = _ISOLATING.match(word)
-        if isolating is not None and not word.startswith("--"):
-            return f"-{isolating[1]}"
-        if _LAST.match(word):
-            return ""
-        if word in {"-W", "-X", "--check-hash-based-pycs"}:
-            next(words, None)
-    return ""

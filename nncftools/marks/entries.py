@@ -7,8 +7,6 @@
 - A moment is open until the next line of its profiler by hand, on its thread and inside of the same operation. Inside
   of it are calls that the hook marks, and what profilers mark that marked nothing before. A line of output with the
   same name, such as the next one of a progress bar, does not end it.
-
-``complete`` sets ends and outer operations that the depth of marks does not tell: of operations beside each other.
 """
 
 from __future__ import annotations
@@ -16,25 +14,20 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, count
 from typing import Any, BinaryIO, Generic, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
 from nncftools import intake
 from nncftools.errors import NncfToolsError
 from nncftools.intake import UTF_8_MARK, Count, Pid, Seconds, Size, Whole
 from nncftools.marks.line import OUTPUT
-from nncftools.session.model import Mark, OwnMemory, Start
-from nncftools.session.operations import latest_end_s, with_ends
-from nncftools.session.peak_place import enclosing
-from nncftools.session.peaks import ProcessTable
-from nncftools.session.readings import Reading
-from nncftools.session.session import Session
+from nncftools.marks.readings import Reading
+from nncftools.session.model import OwnMemory, Start
 
 AUTO = "auto"
 """The source of a call that the hook marked."""
@@ -252,8 +245,11 @@ class Open(Level[_What]):
     """What the user of ``Nesting`` keeps of it."""
     number: int = field(default=0, init=False)
     """How many were opened before it."""
-    bound: Open[_What] | None = field(default=None, init=False)
-    """The operation that ends it, if it is an open moment."""
+
+    @property
+    def bound(self) -> Open[_What] | None:
+        """The operation that ends it, if it is an open moment."""
+        return self.level if isinstance(self.level, Open) else None
 
     @property
     def is_moment(self) -> bool:
@@ -331,7 +327,6 @@ class Nesting(Generic[_What]):
         """Add an operation or moment that goes on; return an earlier one of its number, which is open no longer."""
         entry, level = opened.entry, opened.level
         opened.what, opened.number = what, next(self._count)
-        opened.bound = level if isinstance(level, Open) else None
         beside, key = self._beside(opened)
         before = beside.get(key)
         if before is not None:  # of a process that ended without ending it, and whose PID is another one's now
@@ -453,29 +448,3 @@ def _latest(*operations: Open[_What] | None) -> Open[_What] | None:
         if operation is not None and (latest is None or operation.number > latest.number):
             latest = operation
     return latest
-
-
-def complete(marks: Sequence[Mark], around: Mapping[int, Mark], until_s: Mapping[int, float], session: Session) -> None:
-    """Set the end of each mark, and what it is inside of, where a reader of the marks could not tell by their depth.
-
-    The marks are in order. Both mappings are by ``id()``: ``around`` says what each mark is inside of, ``until_s`` how
-    long one without an end goes on at most.
-    """
-    table = ProcessTable(session.processes)
-    for mark, end_s in with_ends(marks, session):
-        most_s = until_s.get(id(mark), end_s)
-        last_s = min(most_s, latest_end_s(mark, table, session.duration_s))
-        if mark.end_s is None and end_s < last_s:
-            mark.end_s = last_s
-    ended = [replace(mark, end_s=end_s) for mark, end_s in with_ends(marks, session)]
-    mark_of = {id(copy): mark for mark, copy in zip(marks, ended, strict=True)}
-    outer_by_time = enclosing(ended)
-    numbers = count(1 + max((mark.op or 0 for mark in marks), default=0))
-    for mark, copy in zip(marks, ended, strict=True):
-        outer = around.get(id(mark))
-        if outer is None:
-            continue
-        by_time = outer_by_time.get(id(copy))
-        if by_time is None or mark_of[id(by_time)] is not outer:
-            outer.op = outer.op or next(numbers)
-            mark.inside = outer.op

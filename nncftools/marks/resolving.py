@@ -8,18 +8,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, islice
 from math import inf
 
 from msgspec.structs import replace
 
+from nncftools.analysis.session import Session
 from nncftools.intake import LIMITS
-from nncftools.marks.entries import AUTO, BEGIN, END, EXEC, LOST, Entry, Nesting, Open, complete
-from nncftools.session.model import END_UNKNOWN, UNFINISHED, Mark
-from nncftools.session.operation import kind_of
-from nncftools.session.operations import in_order, latest_end_s
-from nncftools.session.peaks import ProcessTable
-from nncftools.session.session import Session
+from nncftools.marks.entries import AUTO, BEGIN, END, EXEC, LOST, Entry, Nesting, Open
+from nncftools.session.model import END_UNKNOWN, UNFINISHED, Mark, ProcessTable
+from nncftools.session.nesting import kind_of, latest_end_s, parents, with_ends
 
 _ENDS = (END, EXEC)
 
@@ -92,16 +90,27 @@ class _NestedMarks:
             outer = frame.enclosing
             if outer is not None and outer.mark.error == END_UNKNOWN:
                 outer.mark.end_s = max(outer.mark.end_s or 0.0, frame.mark.end_s or frame.mark.start_s)
-        frames = list(_merged_steps(self._frames))
-        marks = in_order(frame.mark for frame in frames)
-        around = {
-            id(frame.mark): frame.enclosing.mark for frame in frames if frame.enclosing and frame.entry.depth is None
-        }
-        complete(marks, around, dict(self._until_s()), self._session)
+        frames = sorted(_merged_steps(self._frames), key=lambda frame: (frame.mark.start_s, frame.mark.depth))
+        marks = [frame.mark for frame in frames]
+        until_s = dict(self._until_s())
+        for frame, (mark, end_s) in zip(frames, with_ends(marks, self._session), strict=True):
+            last_s = min(until_s.get(frame, end_s), latest_end_s(mark, self._table, self._session.duration_s))
+            if mark.end_s is None and end_s < last_s:
+                mark.end_s = last_s
+        self._name_outer(frames, parents(with_ends(marks, self._session)))
         return marks
 
-    def _until_s(self) -> Iterator[tuple[int, float]]:
-        """Yield the ``id()`` of each mark without an end, and how long it goes on at most, if its process lives on.
+    def _name_outer(self, frames: Sequence[_Frame], by_depth: Sequence[int | None]) -> None:
+        """Name what an operation is inside of, where readers of the marks could not tell by their depth."""
+        numbers = count(1 + max((frame.mark.op or 0 for frame in frames), default=0))
+        for frame, place in zip(frames, by_depth, strict=True):
+            outer = None if frame.enclosing is None or frame.entry.depth is not None else frame.enclosing.mark
+            if outer is not None and (place is None or frames[place].mark is not outer):
+                outer.op = outer.op or next(numbers)
+                frame.mark.inside = outer.op
+
+    def _until_s(self) -> Iterator[tuple[_Frame, float]]:
+        """Yield each operation without an end, and how long it goes on at most, if its process lives on.
 
         A moment ends with the next one of its profiler, also on another thread.
         """
@@ -110,7 +119,7 @@ class _NestedMarks:
             entry, start_s = frame.entry, frame.mark.start_s
             key = entry.pid, entry.profiler, frame.bound
             if entry.may_go_on and frame.mark.end_s is None:
-                yield id(frame.mark), inf if entry.event is not None else following.get(key, inf)
+                yield frame, inf if entry.event is not None else following.get(key, inf)
             if entry.source != AUTO:
                 following[key] = start_s
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.analysis import summary
-from nncftools.analysis.peak_text import brief_where_text
+from nncftools.analysis.session import Session
 from nncftools.limits.needs import needs, went_on
 from nncftools.metrics import OF_DEVICES, name_of
+from nncftools.render.sentences import brief_where_text
 from nncftools.render.view import SEPARATOR, View, label
-from nncftools.session.peak_place import span_of
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, brief_seconds, printable, shortened
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def peak_text(session: Session, view: View) -> str:
     size = float(peak.low)
     above = ""
     if view.from_zero:
-        first = summary.level(session.samples, name, session.peaks).first if name in session.samples else None
+        first = summary.level(session, name).first if name in session.samples else None
         size -= first or 0.0
         above = " above the first sample"
     if name != "rss":
@@ -54,7 +53,7 @@ def peak_text(session: Session, view: View) -> str:
         figure = f"Peak memory {_brief(size, view.unit)}{above}"
     else:
         figure = f"Peak memory {_shared(session, view.unit) or _brief(size, view.unit)}"
-    span_s = span_of(peak)
+    span_s = peak.span_s
     when = "at an unknown time" if span_s is None else f"{brief_seconds(sum(span_s) / 2)} after the start"
     where = brief_where_text(session) if name == "rss" else ""
     return ", ".join(filter(None, (figure, when, where)))
@@ -67,8 +66,8 @@ def _brief(size: float, unit: MemoryUnit) -> str:
 def _shared(session: Session, unit: MemoryUnit) -> str:
     """Return the peak of several ranks, or of processes that share pages, PSS first where it is known; else nothing."""
     if len(session.ranks) > 1:
-        return f"{_brief(session.peaks['rss'].low or 0, unit)} (sum of {len(session.ranks)} ranks)"
-    peak = session.peaks["rss"]
+        return f"{_brief(session.rss_peak.low or 0, unit)} (sum of {len(session.ranks)} ranks)"
+    peak = session.rss_peak
     count = len(summary.processes_at_peak(session)) if summary.forked_copies(session) else 0
     if count < 2 or peak.low is None:  # noqa: PLR2004 — one process shares nothing
         return ""
@@ -109,11 +108,9 @@ def largest_holder(session: Session, unit: MemoryUnit) -> str:
 def _holders(session: Session, most: int) -> list[Holder]:
     if session.snapshots is None:
         return []
-    from nncftools.analysis.build_up import of_peak  # a run without stacks does without it
-    from nncftools.analysis.holders import holders
+    from nncftools.analysis.holders import peak_holders  # a run without stacks does without it
 
-    rise = of_peak(session)
-    return [] if rise is None else holders(rise, session, most)
+    return peak_holders(session, most)
 
 
 def _row(holder: Holder, whole: int, unit: MemoryUnit) -> HolderRow:

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from nncftools import metrics
 from nncftools.analysis.comparison import Run, figures_of_run, longest_in_all
 from nncftools.analysis.figures import CPU_TIME, DURATION, PEAK, Figure, Value, Values, known_figure
+from nncftools.analysis.session import Session
 from nncftools.render.view import View, as_json, command_text
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, shortened
 
 SEPARATOR = " › "

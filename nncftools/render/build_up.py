@@ -15,23 +15,24 @@ from rich.segment import Segment, Segments
 from rich.table import Table as Grid
 from rich.text import Text
 
-from nncftools.analysis import build_up, memory_kinds
+from nncftools.analysis import build_up, holders
 from nncftools.analysis.build_up import NOT_SEEN, BuildUp
+from nncftools.analysis.code_places import SEPARATOR, brief_label
 from nncftools.analysis.comparison import unique_names
-from nncftools.analysis.frames import branches, tree_of
+from nncftools.analysis.frames import WITHOUT_STACK, Node, calling_place, tree_of
 from nncftools.analysis.gates import selected
-from nncftools.analysis.memory_kinds import Kinds
-from nncftools.analysis.peak_text import span_text, when_text
+from nncftools.analysis.holders import Kinds
+from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.markdown import code, text
 from nncftools.render.answer import doubted
 from nncftools.render.markdown import render_table
 from nncftools.render.peak_lines import as_sentences
+from nncftools.render.sentences import span_text, when_text
 from nncftools.render.stacks import PEAK, kind_name, lines_of, missing, moment_text
 from nncftools.render.table import FIRST_COLUMN, Cell, Column, Fitting, Row, Table, fits, painted, pairs
 from nncftools.render.view import END, command_text
-from nncftools.session.model import MappingGroup, Process
-from nncftools.session.session import Session
+from nncftools.session.model import Frame, MappingGroup, Process
 from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
 
 _SHARE = 0.01
@@ -42,6 +43,68 @@ _TITLE, _PATH = 200, 60
 _LISTED = 20
 _LEAST_NAME = 30
 """Columns of a terminal for code; with fewer, it has lines of its own."""
+
+
+_ALMOST_ALL = 0.99
+"""A frame that holds so much of its caller shares the row with it."""
+_LESS_CERTAIN = 0.2
+"""A frame that is less certain than its caller, by this part of the bytes, has a row of its own."""
+
+
+class TreeRow(NamedTuple):
+    """A row: functions that call each other and hold the same memory, in bytes."""
+
+    depth: int
+    size: int
+    certain: int | None
+    """The part of ``size`` that certainly belongs there; None where nothing was seen."""
+    label: str
+    or_later: str = ""
+    """The function that ran later and may hold most of this memory instead."""
+
+
+def branches(root: Node, share: float, most: int) -> tuple[list[TreeRow], int]:
+    """Return rows that hold at least ``share`` of the whole, each above its parts, and how many are left out.
+
+    Of more than ``most`` rows, the smallest are left out. A function with nearly all of its caller shares its row.
+    """
+    every = list(_rows(root, 0, root.size * share, None))
+    largest = sorted((row.size for row in every), reverse=True)[:most]
+    kept = [row for row in every if row.size >= largest[-1]][:most]
+    return kept, len(every) - len(kept)
+
+
+def _rows(node: Node, depth: int, least: float, before: Frame | None) -> Iterator[TreeRow]:
+    small = [child.size for child in node.children.values() if child.size < least]
+    for child in node.sorted_children[: len(node.children) - len(small)]:
+        chain = _chain(child)
+        frames = [callee.frame for callee in chain if callee.frame is not None]
+        certain = None if child.kind in WITHOUT_STACK else chain[-1].certain
+        yield TreeRow(depth, child.size, certain, child.text or _joined(frames, before), chain[-1].or_later)
+        yield from _rows(chain[-1], depth + 1, least, chain[-1].frame)
+    if small and sum(small) >= least:
+        yield TreeRow(depth, sum(small), None, f"… {len(small):,} smaller")
+
+
+def _chain(node: Node) -> Sequence[Node]:
+    """Return a node and those below it that hold nearly the same memory with nearly the same certainty."""
+    chain, least, least_certain = [node], node.size * _ALMOST_ALL, node.certain - node.size * _LESS_CERTAIN
+    while largest := chain[-1].sorted_children[:1]:
+        if largest[0].size < least or largest[0].certain < least_certain:
+            break
+        chain += largest
+    return chain
+
+
+def _joined(frames: Sequence[Frame], before: Frame | None) -> str:
+    """Return the first and the last of some frames, and who called the library of the last one."""
+    texts: list[str] = []
+    last = -1
+    for index in sorted({0, calling_place(frames) or 0, len(frames) - 1}):
+        texts += ["…"] if index > last + 1 else []
+        texts.append(brief_label(frames[index], before))
+        before, last = frames[index], index
+    return SEPARATOR.join(texts)
 
 
 class BuildUpReport(NamedTuple):
@@ -95,7 +158,7 @@ def build_up_report(
     if rise is None:
         raise NncfToolsError(f"{title}: no stacks: {missing(session)}")
     is_growth = between_s is not None  # what mappings say is of one moment
-    kinds = None if is_growth else memory_kinds.near(session, rise.at_s, rise.size)
+    kinds = None if is_growth else holders.near(session, rise.at_s, rise.size)
     return BuildUpReport(
         f"{title}: RSS {unit.label(rise.size)}",
         shortened(command_text(session), _TITLE),

@@ -14,15 +14,15 @@ import numpy as np
 from nncftools import metrics
 from nncftools.analysis.reduction import keep_extremes
 from nncftools.analysis.series import Floats, rates_of, run_s
+from nncftools.analysis.session import Session
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.listing import PATTERNS, NumberedOperation, counters_of, in_lanes
 from nncftools.render.peak_lines import drawn_limit, memory_line, peak_label
 from nncftools.render.view import BREAK, View, label, plotly_text
-from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text, shortened, time_unit
 
 if TYPE_CHECKING:
-    from nncftools.analysis.memory_kinds import Kinds
+    from nncftools.analysis.holders import Kinds
 
 Figure = dict[str, Any]
 """A trace, a layout, or both."""
@@ -65,9 +65,9 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
     """
     if view.from_zero or session.snapshots is None or not session.snapshots.mappings:
         return []
-    from nncftools.analysis import memory_kinds  # a run without mappings does without it
+    from nncftools.analysis import holders  # a run without mappings does without it
 
-    moments = sorted(map(memory_kinds.at, session.snapshots.mappings), key=lambda moment: moment.at_s)
+    moments = sorted(map(holders.at, session.snapshots.mappings), key=lambda moment: moment.at_s)
     files = _large_files(moments)
     sizes = [_sizes(moment, files) for moment in moments]
     least = _SMALLEST * max(moment.total for moment in moments)

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from itertools import cycle, groupby, product
 
 from nncftools import metrics
-from nncftools.analysis.peak_text import Performers, without_shared_start
+from nncftools.analysis.operation import CPU, Figures, Operation
+from nncftools.analysis.session import Session
 from nncftools.analysis.summary import combined
+from nncftools.render.sentences import Performers, without_shared_start
 from nncftools.render.table import NOTE, has_estimates
 from nncftools.session.model import END_UNKNOWN, UNFINISHED
-from nncftools.session.operation import CPU, KINDS, Figures, Operation, kind_of
-from nncftools.session.peak_place import enclosing
-from nncftools.session.session import Session
+from nncftools.session.nesting import KINDS, kind_of
 from nncftools.units import printable, seconds_text, shortened
 
 
@@ -235,18 +235,17 @@ def peak_notes(shown: Iterable[Operation], session: Session) -> dict[int, str]:
     """
     every = list(shown)
     peak = session.peak_place
-    above = enclosing(every)
     possible = [operation for operation in every if operation.has_peak is None]
-    around = {id(above.get(id(operation))) for operation in possible}
-    notes = {id(operation): "<- peak?" for operation in possible if id(operation) not in around}
+    around = {operation.parent for operation in possible}
+    notes = {id(operation): "<- peak?" for operation in possible if around.isdisjoint(_calls(operation))}
     holder = max((operation for operation in every if operation.has_peak), key=lambda of: of.depth, default=None)
-    if holder is not None and (peak is None or not peak.either or id(holder) not in around):
+    if holder is not None and (peak is None or not peak.either or around.isdisjoint(_calls(holder))):
         notes[id(holder)] = "<- peak"
     if notes:
         return notes
     if peak is None or (nearest := peak.nearest) is None:
         return {}
-    rows = [operation for operation in every if _contains(operation, nearest)]
+    rows = [operation for operation in every if nearest in _calls(operation)]
     side = "after" if peak.from_s >= nearest.end_s else "before"
     return {id(rows[-1]): f"<- peak just {side}"} if rows else {}
 
@@ -257,19 +256,18 @@ def without_small(every: Sequence[NumberedOperation], session: Session) -> list[
     An operation that holds the peak, or may hold it, stays. All stay if only one is small, or if the small ones
     together took more time than the others.
     """
-    peak = session.peaks.get("rss")
-    most = 0 if peak is None else peak.low or 0
+    most = session.rss_peak.low or 0
     peak_place = session.peak_place
     nearest = None if peak_place is None else peak_place.nearest
     limits = session.duration_s * _SMALL, most * _SMALL
-    kept = [row for row in every if not _is_small(row.operation, *limits) or _contains(row.operation, nearest)]
+    kept = [row for row in every if not _is_small(row.operation, *limits) or nearest in _calls(row.operation)]
     whole_s, kept_s = (sum(row.operation.duration_s for row in of) for of in (every, kept))
     return kept if kept and kept_s * 2 >= whole_s and len(every) - len(kept) > 1 else list(every)
 
 
-def _contains(row: Operation, nearest: Operation | None) -> bool:
-    """Return whether a row is the operation nearest to the peak, or one of several calls in this row is."""
-    return nearest is not None and row.name == nearest.name and row.start_s <= nearest.start_s <= row.end_s
+def _calls(row: Operation) -> Sequence[Operation]:
+    """Return the operations that a row stands for."""
+    return row.calls or (row,)
 
 
 def _is_small(operation: Operation, least_s: float, least: float) -> bool:
@@ -292,8 +290,7 @@ def rows(
     if len(large) == len(every) <= most:
         return large
     whole = _sum(every, counters)
-    peak = session.peaks.get("rss")
-    most_rss = 0 if peak is None else peak.low or 0
+    most_rss = session.rss_peak.low or 0
 
     def importance(row: NumberedOperation) -> tuple[bool, float]:
         operation, rss = row.operation, row.operation.of("rss")
@@ -349,23 +346,21 @@ def timeline(operations: Sequence[Operation], depth: int) -> list[Operation]:
     call. So do many outermost calls with no other operation between them.
     """
     shown = [operation for operation in operations if operation.depth < depth]
-    above = enclosing(shown)
 
     def function(operation: Operation) -> tuple[object, ...]:
         return operation.source, operation.name, operation.call, operation.error == END_UNKNOWN
 
-    places: dict[int, tuple[int, ...]] = {}
-    """By ``id()``: the numbers of the operations around it, and its own."""
+    places: dict[Operation | None, tuple[int, ...]] = {None: ()}
+    """The numbers of the operations around each, and its own."""
     inside: dict[tuple[object, ...], list[Operation]] = {}
     for number, operation in enumerate(shown):
-        parent = id(above.get(id(operation)))
-        places[id(operation)] = *places.get(parent, ()), number
+        places[operation] = *places[operation.parent], number
         if operation.depth:
-            inside.setdefault((parent, operation.depth, *function(operation)), []).append(operation)
+            inside.setdefault((operation.parent, operation.depth, *function(operation)), []).append(operation)
     outer = groupby((operation for operation in shown if operation.depth == 0), key=function)
     rows = [row for _, run in outer for row in _combined_if_many(list(run), _FEW_IN_A_ROW)]
     rows += [row for group in inside.values() for row in _combined_if_many(group, _FEW_INSIDE)]
-    return [row for _, row in sorted(rows, key=lambda row: places[id(row[0])])]
+    return [row for _, row in sorted(rows, key=lambda row: places[row[0]])]
 
 
 def _combined_if_many(group: Sequence[Operation], few: int) -> list[tuple[Operation, Operation]]:

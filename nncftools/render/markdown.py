@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nncftools.analysis.summary import hints
+from nncftools.analysis.session import Session
 from nncftools.markdown import code, draw_table, text
 from nncftools.render import answer, session_tables
 from nncftools.render.operations_table import operations
 from nncftools.render.peak_lines import as_sentences, peak_lines, verdict_lines
+from nncftools.render.sentences import hints
 from nncftools.render.session_tables import memory, ranks
 from nncftools.render.table import Output, Row, Table
 from nncftools.render.view import View, command_text
-from nncftools.session.session import Session
 from nncftools.units import shortened
 
 _TITLE = 200

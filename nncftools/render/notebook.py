@@ -7,10 +7,10 @@ import io
 from collections.abc import Sequence
 
 from nncftools import drawing
+from nncftools.analysis.session import Session
 from nncftools.analysis.summary import cpu_s, taken
 from nncftools.render import answer, markdown, panels, session_tables
 from nncftools.render.view import View, command_text, label
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, seconds_text, shortened, size_text
 
 

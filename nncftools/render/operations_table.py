@@ -15,6 +15,9 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 
 from nncftools import metrics
+from nncftools.analysis.operation import RSS, Operation
+from nncftools.analysis.operations import unmarked
+from nncftools.analysis.session import Session
 from nncftools.analysis.summary import hidden_time
 from nncftools.metrics import DEVICE_MEMORY
 from nncftools.render.listing import (
@@ -29,9 +32,6 @@ from nncftools.render.listing import (
 )
 from nncftools.render.table import Cell, Column, Fitting, Row, Table, Text, change_text, figure_cell, painted, size_cell
 from nncftools.render.view import View
-from nncftools.session.operation import RSS, Operation
-from nncftools.session.operations import unmarked
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, about_text, cores_text, number_text, printable, seconds_text, shortened
 
 _LONG_GAP = 0.05

@@ -15,16 +15,16 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from nncftools import drawing
-from nncftools.analysis.peak_text import without_shared_start
+from nncftools.analysis.operation import Operation
 from nncftools.analysis.series import Points as Line
+from nncftools.analysis.session import Session
 from nncftools.drawing import DPI, FAINT, INK, Ruler
 from nncftools.metrics import MEMORY, is_memory
 from nncftools.render.listing import Fill, fills
 from nncftools.render.operation_bars import write_on
 from nncftools.render.peak_lines import MemoryLine, memory_line
+from nncftools.render.sentences import without_shared_start
 from nncftools.render.view import View, label
-from nncftools.session.operation import Operation
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened
 
 Group = tuple[str, Sequence["Curve"]]

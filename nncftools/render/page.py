@@ -18,16 +18,16 @@ from dataclasses import replace
 from html import escape
 from typing import Any
 
-from nncftools.analysis.summary import hints
+from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.render import answer, chart, session_tables, stacks
 from nncftools.render.listing import NumberedOperation, in_lanes, with_inner_levels
 from nncftools.render.operations_table import longest, table_of, with_gaps
 from nncftools.render.peak_lines import peak_lines, verdict_lines
+from nncftools.render.sentences import hints
 from nncftools.render.session_tables import memory, processes, ranks
 from nncftools.render.table import Cell, Output, Table
 from nncftools.render.view import View, command_text
-from nncftools.session.session import Session
 from nncftools.units import printable, shortened
 
 _FILE = "package_data/plotly.min.js"

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from nncftools import drawing, metrics
 from nncftools.analysis.series import decimated_with_gaps, rates_of, run_s
+from nncftools.analysis.session import Session
 from nncftools.analysis.summary import cores_average, cpu_s, unit_for
 from nncftools.drawing import DPI, FAINT, INK, Ruler
 from nncftools.metrics import cpu_counters
@@ -25,7 +26,6 @@ from nncftools.render.operation_bars import MOST_ROWS, WIDTH, Band, Shown, draw_
 from nncftools.render.peak_lines import MemoryLine, drawn_limit, memory_line, peak_label
 from nncftools.render.view import View, command_text, label
 from nncftools.session.samples import known
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, cores_text, printable, seconds_text, shortened, size_text
 
 _GREYS = ("#8a8f94", "#b9bdc1", "#dfe1e3")

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from nncftools.analysis.peak_text import span_text, where_text
+from nncftools.analysis.session import Session
 from nncftools.analysis.summary import is_between_samples, level
 from nncftools.limits.judges import verdict
 from nncftools.limits.needs import MACHINE, Effective, effective_limit
-from nncftools.limits.verdict import Verdict, most_memory
+from nncftools.limits.verdict import Verdict
 from nncftools.metrics import DEVICE_ALLOCATED, name_of
+from nncftools.render.sentences import span_text, where_text
 from nncftools.render.view import View, label
-from nncftools.session.peaks import sampled_peak
-from nncftools.session.session import Session
+from nncftools.session.model import UNKNOWN_PEAK
 from nncftools.units import MemoryUnit, brief_size, printable, seconds_text, shortened
 
 if TYPE_CHECKING:
@@ -62,8 +62,7 @@ def memory_line(session: Session, view: View, name: str, points: int = 2000, *, 
     zero = float(values[~np.isnan(values)][0]) if view.from_zero else 0.0
     spacing_s = session.sampler.spacing_s if gaps else None
     time_s, sizes = decimated_with_gaps(samples.time_s, values, spacing_s, points)
-    peak = session.peaks.get(name) or sampled_peak(name, samples)
-    of = level(samples, name, {name: peak})
+    of = level(session, name)
     size = (figures.highest if of.peak is None else of.peak) - zero
     text = f"{label(name)} peak {view.unit.label(size)}"
     if of.span_s is None:
@@ -72,7 +71,7 @@ def memory_line(session: Session, view: View, name: str, points: int = 2000, *, 
     else:
         point = sum(of.span_s) / 2, size
         text += f" at {span_text(of.span_s)}"
-    is_mark = is_between_samples(peak)
+    is_mark = is_between_samples(session.peaks.get(name, UNKNOWN_PEAK))
     return MemoryLine(
         time_s,
         (sizes - zero) / view.unit.factor,
@@ -122,10 +121,10 @@ def drawn_limit(session: Session, view: View) -> DrawnLimit | None:
 
 def _limit_and_peak(session: Session) -> tuple[Effective | None, int]:
     """Return the limit and the RSS peak in bytes; no limit where either is unknown."""
-    peak = session.peaks.get("rss")
-    if peak is None or peak.low is None or session.from_zero:
+    low = session.rss_peak.low
+    if low is None or session.from_zero:
         return None, 0
-    return effective_limit(session), peak.low
+    return effective_limit(session), low
 
 
 def peak_label(session: Session, unit: MemoryUnit) -> str:
@@ -178,7 +177,7 @@ def _details(judged: Verdict, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
     largest = []
     for process in state.largest:
         name = shortened(printable(process.name), _NAME) or "a process"
-        largest.append(f"{name} (pid {process.pid}) {unit.brief(most_memory(process))} {unit}")
+        largest.append(f"{name} (pid {process.pid}) {unit.brief(process.most_memory)} {unit}")
     for heading, text in (
         ("largest", ", ".join(largest)),
         ("during", state.operation),

@@ -18,18 +18,17 @@ import numpy as np
 
 from nncftools import metrics
 from nncftools.analysis.code_places import reported_frames, what_runs
+from nncftools.analysis.operation import Operation
 from nncftools.analysis.reduction import keep_extremes
 from nncftools.analysis.rise_owners import shared_depth
 from nncftools.analysis.series import rates_of, run_s, window_s
-from nncftools.analysis.summary import hints
+from nncftools.analysis.session import Session
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.listing import by_key, estimates_by_key
+from nncftools.render.sentences import hints
 from nncftools.render.stacks import place_text
 from nncftools.render.view import View, command_text, label
 from nncftools.session.model import Exit, Frame, Process, RankRun, Snapshots, WatchedProcess
-from nncftools.session.operation import Operation
-from nncftools.session.peak_place import span_of
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, shortened
 
 Event = dict[str, Any]
@@ -306,7 +305,7 @@ def _stacks(session: Session, process: int | None, pid: int, numbers: _Numbers) 
 def _peaks(session: Session, run: int) -> Iterator[Event]:
     """Yield the peak of each memory metric as an instant: the moment at which it was certainly reached."""
     for name, peak in session.peaks.items():
-        span_s = span_of(peak)
+        span_s = peak.span_s
         if is_memory(name) and span_s is not None:
             text = f"{label(name)} peak {MemoryUnit.MiB.label(peak.low)}"
             args = _known(msgspec.to_builtins(peak))

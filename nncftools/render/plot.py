@@ -10,13 +10,13 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from nncftools import drawing
+from nncftools.analysis.session import Session
 from nncftools.analysis.summary import largest_rank
 from nncftools.drawing import FAINT, INK, PALETTE
 from nncftools.render.listing import numbered
 from nncftools.render.peak_lines import DrawnLimit, drawn_limit, memory_line, peak_label
 from nncftools.render.view import View, command_text
 from nncftools.session.model import RankRun
-from nncftools.session.session import Session
 from nncftools.units import printable, shortened
 
 _TITLE, _TITLE_LINE, _NAME = 180, 95, 30

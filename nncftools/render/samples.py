@@ -18,12 +18,15 @@ from typing import Any
 
 import msgspec
 
+from nncftools.analysis.session import Session
 from nncftools.analysis.summary import level
 from nncftools.errors import NncfToolsError
 from nncftools.files import write_file
+from nncftools.markdown import csv_line
 from nncftools.render.view import View, log_stem
+from nncftools.session.model import FIELDS
 from nncftools.session.samples import TIME, are_whole
-from nncftools.session.session import Session, encoded
+from nncftools.session.session import encoded
 from nncftools.units import MemoryUnit
 
 _NOTHING = "No measurements recorded.\nThe recording ended before the first sample that is known."
@@ -43,7 +46,7 @@ def memory_log_report(session: Session, view: View) -> dict[str, Callable[[pathl
 
 def write(session: Session, view: View, metric: str, path: pathlib.Path) -> None:
     """Write the log of one metric without its unknown samples, with the session's peak as maximum. Raises OSError."""
-    of = level(session.samples, metric, session.peaks)
+    of = level(session, metric)
     peak = (of.from_zero() if view.from_zero else of).peak
     rows = known_rows(session, metric, view.unit, from_zero=view.from_zero)
     write_rows(*rows, view.unit, path, most=None if peak is None else view.unit.of(peak))
@@ -78,12 +81,10 @@ _ROWS = 10_000
 
 def csv_report(session: Session, _view: View) -> str:
     """Return all samples with all metrics."""
-    import csv
-
     names = [TIME, *session.samples.metrics]
     columns = [session.samples[name] for name in names]
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(names)
+    text.write(csv_line(names))
     for begin in range(0, len(session.samples), _ROWS):
         cells = (_cells(name, column[begin : begin + _ROWS]) for name, column in zip(names, columns, strict=True))
         text.writelines(f"{row}\n" for row in map(",".join, zip(*cells, strict=True)))
@@ -108,7 +109,7 @@ def parquet_report(session: Session, _view: View) -> bytes:
         message = "parquet needs pyarrow; install it with: pip install 'nncf-tools[parquet]'"
         raise NncfToolsError(message) from error
     frame = session.to_pandas()
-    names = [field.name for field in msgspec.structs.fields(session) if field.name != "samples"]
+    names = [field.name for field in FIELDS if field.name != "samples"]
     facts: dict[Any, Any] = {name: msgspec.to_builtins(getattr(session, name)) for name in names}
     for process in facts["processes"]:
         process["series"] = None

@@ -11,16 +11,13 @@ from collections.abc import Iterator, Sequence
 
 from nncftools import metrics
 from nncftools.analysis import summary
-from nncftools.analysis.peak_text import span_text, where_text
+from nncftools.analysis.session import Session
 from nncftools.backports import moment_of
 from nncftools.limits.needs import needs
-from nncftools.limits.verdict import most_memory
+from nncftools.render.sentences import hugetlb_text, span_text, where_text
 from nncftools.render.table import Cell, Column, Output, Row, Table, size_cell
 from nncftools.render.view import View, label
-from nncftools.session.model import Device, Process, SavedModel
-from nncftools.session.peak_place import span_of
-from nncftools.session.peaks import ProcessTable
-from nncftools.session.session import Session
+from nncftools.session.model import Device, Process, ProcessTable, SavedModel
 from nncftools.units import UNKNOWN, MemoryUnit, cores_text, printable, seconds_text, shortened, size_text, text_of
 
 _FEW_PROCESSES, _MOST_PROCESSES = 5, 300
@@ -35,7 +32,7 @@ def memory(session: Session, view: View) -> Table:
     """
     rows = []
     for number, name in enumerate(view.metrics):
-        absolute = summary.level(session.samples, name, session.peaks)
+        absolute = summary.level(session, name)
         above = absolute.from_zero()
         if number and _is_nothing(absolute, view.unit):
             continue
@@ -71,7 +68,7 @@ def ranks(session: Session, unit: MemoryUnit) -> Table:
         peak, is_largest = run.peaks.get("rss"), run is largest
         number = run.name if run.rank is None else f"{run.rank.number}"
         end = UNKNOWN if run.exit is None else run.exit.text.removeprefix("exit status ").removeprefix("killed by ")
-        low, span_s = (None, None) if peak is None else (peak.low, span_of(peak))
+        low, span_s = (None, None) if peak is None else (peak.low, peak.span_s)
         figures = [shortened(printable(number), 24), shortened(printable(run.host.name), 20) or UNKNOWN, unit.text(low)]
         figures += [span_text(span_s), seconds_text(run.duration_s), seconds_text(run.cpu_s)]
         cells = [Cell(text) for text in (*figures, f"{end}, first" if run is first else end)]
@@ -100,7 +97,7 @@ def _process_table(shown: Sequence[tuple[Process, int]], unit: MemoryUnit, longe
             Cell(shortened(printable(process.name), longest) or "?"),
             Cell(UNKNOWN if process.pid is None else f"{process.pid}"),
             *(Cell(seconds_text(moment)) for moment in (process.start_s, process.end_s)),
-            size_cell(most_memory(process) or None, unit),
+            size_cell(process.most_memory or None, unit),
             Cell(seconds_text(process.cpu_s)),
         ]
         details = shortened(printable(" ".join(process.command)), 400)
@@ -112,14 +109,15 @@ def _process_table(shown: Sequence[tuple[Process, int]], unit: MemoryUnit, longe
 def significant(every: Sequence[Process]) -> list[Process]:
     """Return the few processes that used the most memory or CPU time."""
     by_cpu = sorted(every, key=lambda process: process.cpu_s or 0.0, reverse=True)[:_FEW_PROCESSES]
-    least, least_s = max(map(most_memory, every), default=0) * _SHARE, sum(of.cpu_s or 0.0 for of in every) * _SHARE
-    large = [process for process in _by_size(every)[:_FEW_PROCESSES] if most_memory(process) >= least]
+    least = max((process.most_memory for process in every), default=0) * _SHARE
+    least_s = sum(process.cpu_s or 0.0 for process in every) * _SHARE
+    large = [process for process in _by_size(every)[:_FEW_PROCESSES] if process.most_memory >= least]
     busy = [process for process in by_cpu if (process.cpu_s or 0.0) >= least_s and process not in large]
     return [*large, *busy][:_FEW_PROCESSES]
 
 
 def _by_size(every: Sequence[Process]) -> list[Process]:
-    return sorted(every, key=lambda process: (most_memory(process), process.cpu_s or 0.0), reverse=True)
+    return sorted(every, key=lambda process: (process.most_memory, process.cpu_s or 0.0), reverse=True)
 
 
 def _with_ancestors(wanted: Sequence[Process], every: Sequence[Process]) -> list[Process]:
@@ -176,8 +174,8 @@ def run(session: Session) -> str:
 
 def peak(session: Session, view: View) -> tuple[str, str, str] | None:
     """Return the peak of RSS, its time and its operation; None when the view does not show it."""
-    rss = session.peaks.get("rss")
-    if view.from_zero or "rss" not in view.metrics or rss is None or rss.low is None:
+    rss = session.rss_peak
+    if view.from_zero or "rss" not in view.metrics or rss.low is None:
         return None
     most = f"RSS {view.unit.label(rss.low)}"
     if (moment := session.peak_place) is None:
@@ -198,14 +196,14 @@ def facts(session: Session, unit: MemoryUnit) -> Table:
 
 
 def _facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
-    rss = session.peaks.get("rss")
-    if rss is not None and rss.low and rss.high and rss.high > rss.low * _WIDE:
+    rss = session.rss_peak
+    if rss.low and rss.high and rss.high > rss.low * _WIDE:
         between = f"between {unit.label(rss.low)} and {unit.label(rss.high)}"
         yield "RSS peak", f"{between} (the sum of high-water marks)"
     if (needed := needs(session)) is not None:
         yield "Needs", needed.text(unit)
     yield from _pss(session, unit)
-    if hugetlb := summary.hugetlb(session):
+    if hugetlb := hugetlb_text(session):
         yield "Hugetlb pages", hugetlb
     if devices := [text for device in session.devices if (text := _device(session, device, unit))]:
         yield "Devices", "; ".join(devices)

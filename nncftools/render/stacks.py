@@ -26,14 +26,13 @@ from nncftools.analysis.build_up import (
 )
 from nncftools.analysis.code_places import package_of, short_file, what_runs
 from nncftools.analysis.frames import WITHOUT_STACK, Node, running_text, tree_of
-from nncftools.analysis.holders import holders
-from nncftools.analysis.memory_kinds import Kinds
+from nncftools.analysis.holders import Kinds, holders
+from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.render import listing
 from nncftools.render.listing import NumberedOperation, numbered, timeline, without_small
 from nncftools.render.view import BREAK, View, command_text, plotly_text
 from nncftools.session.model import Frame, MappingGroup, Snapshots
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened
 
 

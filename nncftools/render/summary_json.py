@@ -16,19 +16,18 @@ from nncftools.analysis.comparison import Comparison
 from nncftools.analysis.figures import Difference, Side, smallest_p
 from nncftools.analysis.frames import WITHOUT_STACK, Node, running_text, tree_of
 from nncftools.analysis.gates import Verdict
-from nncftools.analysis.holders import Holder, holders
-from nncftools.analysis.memory_kinds import near
-from nncftools.analysis.peak_text import where_text
-from nncftools.analysis.summary import cores_average, cpu_s, hints, largest_process, level, short_lived, taken
+from nncftools.analysis.holders import Holder, near, peak_holders
+from nncftools.analysis.operation import Operation
+from nncftools.analysis.session import Session
+from nncftools.analysis.summary import cores_average, cpu_s, largest_process, level, short_lived, taken
 from nncftools.limits.judges import verdict
 from nncftools.limits.needs import needs
 from nncftools.metrics import is_memory
 from nncftools.render.listing import by_key, estimates_by_key, timeline
+from nncftools.render.sentences import hints, where_text
 from nncftools.render.session_tables import significant
 from nncftools.render.view import View, as_json
 from nncftools.session.model import Frame
-from nncftools.session.operation import Operation
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
 FORMAT = "nncf-tools-summary"
@@ -99,7 +98,7 @@ def _fields(of: object, keys: Sequence[str]) -> dict[str, Any]:
 
 
 def _level(session: Session, name: str) -> dict[str, float | None]:
-    sizes = _fields(level(session.samples, name, session.peaks), ("first", "final", "delta", "average", "lowest"))
+    sizes = _fields(level(session, name), ("first", "final", "delta", "average", "lowest"))
     return {key: None if size is None else round(size) for key, size in sizes.items()}
 
 
@@ -108,7 +107,7 @@ def _peak(session: Session) -> dict[str, Any] | None:
     if (peak := session.peak_place) is None:
         return None
     return {
-        "rss": session.peaks["rss"].low,
+        "rss": session.rss_peak.low,
         "from_s": peak.from_s,
         "to_s": peak.to_s,
         **{
@@ -137,7 +136,7 @@ def _build_up(session: Session) -> dict[str, Any] | None:
         **{kind: rise.sum_of(kind) for kind in (SEEN, PROGRAM, NOT_SEEN, SHARED)},
         "certain": root.certain,
         "running": None if rise.top is None else running_text(rise.top),
-        "holders": [_holder(holder) for holder in holders(rise, session, _MOST_HOLDERS)],
+        "holders": [_holder(holder) for holder in peak_holders(session, _MOST_HOLDERS)],
         "memory_at_s": None if memory is None else memory.at_s,
         "memory_total": None if memory is None else memory.total,
         "memory": [dict(zip(("kind", "file", "size", "clean", "anonymous"), group, strict=True)) for group in groups],

@@ -17,7 +17,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text as RichText
 
-from nncftools.session.operation import Figures, Operation
+from nncftools.analysis.operation import Figures, Operation
 from nncftools.units import UNKNOWN, MemoryUnit, folds, printable, text_of
 
 

@@ -8,15 +8,15 @@ from typing import NamedTuple
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text as RichText
 
-from nncftools.analysis.summary import brief_hints, hints
+from nncftools.analysis.session import Session
 from nncftools.render import answer, session_tables
 from nncftools.render import table as tables
 from nncftools.render.operations_table import operations_table
 from nncftools.render.peak_lines import peak_lines, verdict_lines
+from nncftools.render.sentences import brief_hints, hints
 from nncftools.render.session_tables import few_processes, memory, ranks
 from nncftools.render.table import Text
 from nncftools.render.view import SEPARATOR, View, command_text
-from nncftools.session.session import Session
 from nncftools.units import printable, shortened
 
 _TITLE = 200
@@ -79,7 +79,7 @@ def _brief(session: Session, view: View) -> RenderableType:
 def _missing(session: Session) -> list[RenderableType]:
     if session.snapshots is None and not session.warnings:
         return []
-    from nncftools.analysis.missing import missing_line  # most runs without stacks do without it
+    from nncftools.render.sentences import missing_line  # most runs without stacks do without it
 
     text = missing_line(session)
     return [Text(printable(text), style="yellow")] if text else []

@@ -20,14 +20,13 @@ import shlex
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Union
 
 import msgspec
 
 from nncftools import metrics
+from nncftools.analysis.session import Session
 from nncftools.errors import UsageError
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, not_one_of, printable
 
 if TYPE_CHECKING:
@@ -68,6 +67,8 @@ BREAK = "<br>"
 
 def plotly_text(text: str, letters: int = 70) -> str:
     """Return a text in lines of so many letters for plotly, which interprets some HTML."""
+    from html import escape
+
     return BREAK.join(escape(line, quote=False) for line in textwrap.wrap(text, letters))
 
 

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import nan
 
 from nncftools.metrics import DEVICE_ALLOCATED, DEVICE_MEMORY, is_memory, name_of
-from nncftools.session.model import Device, Mark, Peak, SessionData
-from nncftools.session.operation import UNKNOWN, Bracket, Column, Figures
+from nncftools.session.model import Device, Peak, SessionData
 
-_USUAL_S, _LATE = 0.5, 2
-"""The distance of two readings is at least this, and seldom more than the one before so many times."""
 Readings = Iterable[tuple[float, Mapping[str, float | None]]]
 """Seconds since the start, and values by column; None for unknown."""
 
@@ -98,53 +95,3 @@ def take_allocated(session: SessionData) -> None:
     if sums:
         session.samples = session.samples.joined(columns(session.samples.time_s, sums))
         session.peaks |= peaks
-
-
-def allocated(mark: Mark, end_s: float, device: str) -> Figures | None:
-    """Return what torch's allocator had given out during an operation of its process; None where it was not read.
-
-    The allocator keeps its own high-water mark: where that rose, the peak is exact. Where it fell, the program has
-    reset it, and it says what was reached since.
-    """
-    if mark.own_start is None or mark.own_end is None or mark.own_end.rss is None:
-        return None
-    # Where other values were read and these were not, torch had not begun to use the device.
-    held, most = (mark.own_end.devices or {}).get(device, (0, 0))
-    held_before, most_before = (mark.own_start.devices or {}).get(device, (0, 0))
-    low = max(held if most == most_before else most, held_before)
-    high = None if most < most_before else most
-    return Figures(held_before, held, Bracket(low, high, mark.start_s, end_s))
-
-
-def with_allocated(figures: Figures, of_allocator: Figures | None) -> Figures:
-    """Return figures of a device's memory with what its allocator proves: the process held at least this."""
-    if of_allocator is None or of_allocator.peak is None or not of_allocator.peak.low:
-        return figures
-    least = of_allocator.peak
-    if figures.peak is None or figures.peak.low < least.low:
-        figures = figures._replace(peak=least._replace(high=None))
-    if (of_allocator.start or 0) > (figures.start or 0):
-        figures = figures._replace(start=of_allocator.start, start_is_estimate=True)
-    if (of_allocator.end or 0) > (figures.end or 0):
-        figures = figures._replace(end=of_allocator.end, end_is_estimate=True)
-    return figures
-
-
-def figures_of(name: str, mark: Mark, end_s: float, column: Column, unknown: Collection[str]) -> Figures:
-    """Return the figures of a column of a device for an operation.
-
-    Of the devices ``unknown`` something is unknown: what was read before the operation says nothing. The same is true
-    where the reading before is old: the driver, or what reads it, has stopped.
-    """
-    metric, _, device = name.partition("@")
-    of_allocator = allocated(mark, end_s, device)
-    if metric == DEVICE_ALLOCATED:
-        return of_allocator or UNKNOWN
-    held = column.held(mark.start_s, end_s, until_triggered=False)
-    starts = bisect_right(column.times, mark.start_s)
-    held = held._replace(start=column.values[starts - 1] if starts else None)
-    if held.peak is None and starts:
-        before_s, last_s = column.times[max(0, starts - 2)], column.times[starts - 1]
-        if device in unknown or end_s - last_s > _LATE * max(_USUAL_S, last_s - before_s):
-            held = UNKNOWN
-    return with_allocated(held, of_allocator if metric == DEVICE_MEMORY else None)

@@ -8,14 +8,15 @@ from __future__ import annotations
 import re
 import signal
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import NamedTuple, TypedDict
 
 import msgspec
 
 from nncftools import intake
 from nncftools.intake import Count, Duration, Figure, Pid, Seconds, Size, Whole
-from nncftools.session.samples import Samples
+from nncftools.session.samples import Samples, drift
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
@@ -292,6 +293,20 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
     likely: Whole | None = None
     """The best estimate, if it is above ``low``: a mark, and what the other processes held in the samples around it."""
 
+    @property
+    def span_s(self) -> tuple[float, float] | None:
+        """The two moments between which memory rose to the peak; None for unknown."""
+        if self.low is None:
+            return None
+        if self.rose_from_s is not None and self.rose_to_s is not None:
+            return self.rose_from_s, self.rose_to_s
+        if self.at_s is None or (self.sampled or 0) < self.low - drift(self.low):
+            return None
+        return self.at_s, self.at_s
+
+
+UNKNOWN_PEAK = Peak(sampled=None, at_s=None, low=None)
+
 
 class Rise(msgspec.Struct, frozen=True, kw_only=True):
     """Between two moments, the high-water mark of a process rose above what the samples show; bytes and seconds."""
@@ -304,6 +319,11 @@ class Rise(msgspec.Struct, frozen=True, kw_only=True):
     """What all other processes together certainly held between these moments."""
     others_around: Whole = 0
     """What they held at least in the samples before and after, and so probably between these."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if the rise ends before it begins."""
+        if self.to_s < self.from_s:
+            raise ValueError(f"the rise ends at {self.to_s} s, before it begins at {self.from_s} s")
 
 
 class LateReadings(msgspec.Struct, frozen=True, kw_only=True):
@@ -505,12 +525,22 @@ class Process(msgspec.Struct, kw_only=True):
     """When its high-water mark rose above what the samples show."""
     series: Series | None = None
 
+    """Its RSS over time, if this was requested."""
+
     @property
     def is_python(self) -> bool:
         """Whether the first word of its command is a Python."""
         return bool(self.command and _PYTHON.fullmatch(self.command[0]))
 
-    """Its RSS over time, if this was requested."""
+    @property
+    def most_memory(self) -> int:
+        """The most memory that it is known to have held by itself; 0 for unknown."""
+        return max(self.peak_rss or 0, self.high_water_mark or 0)
+
+    @property
+    def most_shown(self) -> int:
+        """The most memory whose moment a sample or a rise shows; 0 for none."""
+        return max([self.peak_rss or 0, *(rise.high_water_mark for rise in self.rises)])
 
 
 UNFINISHED = "unfinished"
@@ -538,7 +568,7 @@ class Mark(msgspec.Struct, kw_only=True):
     """What marked it: ``api``, ``auto`` (a call of a catalogued function), ``output`` (a line of the command's output),
     ``shell`` (``nncf-tools mark``), ``sidecar``, or the name of another program."""
     kind: str | None = None
-    """One of ``nncftools.session.operation.KINDS``, or null."""
+    """One of ``nncftools.session.nesting.KINDS``, or null."""
     call: str | None = None
     """The function that was called."""
     arguments: str | None = None
@@ -638,8 +668,61 @@ class RankRun(msgspec.Struct, kw_only=True):
     rss: list[Whole | None] = []
 
 
-class SessionData(msgspec.Struct, kw_only=True, dict=True):
-    """The fields of a session: bytes and seconds; null is unknown, never 0."""
+class HeldLine(TypedDict):
+    """The RSS of processes at the sample that a mark triggered."""
+
+    from_s: Seconds
+    """When the sample before began."""
+    to_s: Seconds
+    """When this sample began."""
+    rss: list[list[Whole]] | None
+    """For each process that changed since the line before: its ``id``, RSS in bytes, and, if it differs, its RSS in the
+    sample before. Older journals have the least and the most since ``from_s`` instead. Null: too many."""
+
+
+class ExecLine(TypedDict):
+    """Between two moments, a process began to run another program (execve(2))."""
+
+    id: Whole
+    from_s: Seconds
+    to_s: Seconds
+
+
+class HeldLines(NamedTuple):
+    """What a journal says of marks, which a session does not keep."""
+
+    lines: Sequence[HeldLine] = ()
+    with_descendants: bool = True
+    execs: Sequence[ExecLine] = ()
+
+
+class Unsaved:
+    """What belongs to a session only in memory: it is not saved, and equal sessions may differ in it."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.loaded = b"{}"
+        """The JSON that the session was loaded from."""
+        self.of_marks = HeldLines()
+        """What the journal says of marks that are still to be read."""
+        self.figures: dict[object, tuple[Sequence[object], object]] = {}
+        """By function and state of the session: the parts that a figure depends on, and the figure."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Unsaved)
+
+    def __reduce__(self) -> tuple[type[Unsaved], tuple[()]]:
+        """Leave all of it out of copies and of other processes."""
+        return Unsaved, ()
+
+    __hash__ = None  # type: ignore[assignment] # it can change
+
+
+class SessionData(msgspec.Struct, kw_only=True):
+    """One recorded run. Inside, everything is bytes and seconds; null is unknown, never 0.
+
+    Load with ``Session.load(path)``, write with ``session.save(path)``.
+    """
 
     format: str = FORMAT
     version: int = VERSION
@@ -690,3 +773,39 @@ class SessionData(msgspec.Struct, kw_only=True, dict=True):
     """What readers of the figures should know; every report repeats them."""
     snapshots: Snapshots | None = None
     """Stacks and mappings of processes whose memory rose; null when none were asked for."""
+    unsaved: Unsaved = msgspec.field(default_factory=Unsaved)
+
+    @property
+    def rss_peak(self) -> Peak:
+        """The peak of RSS; unknown if it was not recorded."""
+        return self.peaks.get("rss", UNKNOWN_PEAK)
+
+
+FIELDS = [field for field in msgspec.structs.fields(SessionData) if field.type is not Unsaved]
+"""Those of a session's file."""
+
+
+class ProcessTable:
+    """The processes of a session by their numbers and PIDs."""
+
+    def __init__(self, processes: Iterable[Process]) -> None:
+        """Take processes in the order in which they were found."""
+        self.by_id: dict[int | None, Process] = {}
+        self._by_pid: dict[int | None, list[Process]] = {}
+        for process in processes:
+            self.by_id[process.id] = process
+            self._by_pid.setdefault(process.pid, []).append(process)
+
+    def at(self, pid: int | None, at_s: float) -> Process | None:
+        """Return the process that had a PID at a moment: a PID may be reused."""
+        begun = [process for process in self._by_pid.get(pid, ()) if (process.start_s or 0.0) <= at_s]
+        return begun[-1] if begun and pid is not None else None
+
+    def upwards(self, process: Process) -> Iterator[Process]:
+        """Yield a process and its ancestors; those of a damaged journal may be a circle."""
+        above: Process | None = process
+        for _ in range(len(self.by_id)):
+            if above is None:
+                return
+            yield above
+            above = self.by_id.get(above.parent)

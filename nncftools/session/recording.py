@@ -23,9 +23,8 @@ from nncftools.journal.reading import FORMAT, VERSION, End, Header, Lines, Start
 from nncftools.journal.writing import Plan
 from nncftools.metrics import OF_DEVICES, cpu_counters, is_counter, name_of
 from nncftools.redaction import Redaction
-from nncftools.session import model, readings
+from nncftools.session import model
 from nncftools.session.model import FileRead, LateReadings, Process, SamplerFacts, Series, SessionData
-from nncftools.session.peaks import peaks
 from nncftools.session.samples import TIME, Samples, merge_warning, rising, usual_distance
 from nncftools.session.snapshots import snapshots_from
 
@@ -81,8 +80,8 @@ class Line(TypedDict, total=False):
     """Some fields of a ``Process``, which add to those of earlier lines with the same ``id``; or ``left_out``: the
     process does not belong to the run after all."""
     rise: Rise
-    held: readings.HeldLine
-    exec: readings.ExecLine
+    held: model.HeldLine
+    exec: model.ExecLine
     late: Span
     """The time of the sample that follows, and when its last process was read."""
     limit_reached: model.LimitReached
@@ -317,8 +316,8 @@ class WholeRecording(Recording):
         self._processes: dict[int, dict[str, Any]] = {}
         self._series: dict[int, Series] = {}
         self._rises: dict[int, list[model.Rise]] = {}
-        self._held: list[readings.HeldLine] = []
-        self._execs: list[readings.ExecLine] = []
+        self._held: list[model.HeldLine] = []
+        self._execs: list[model.ExecLine] = []
         self._late: dict[float, float] = {}
         self._fields: dict[str, Any] = {"control_groups": [], "oom_kills": []}
         self._file_systems: dict[str, model.FileSystem] = {}
@@ -439,7 +438,7 @@ class WholeRecording(Recording):
             sampler=facts,
             samples=samples,
             totals=_with_all_cpu_time(fields.get("totals") or last_counters(samples), processes),
-            peaks=peaks(samples, processes, facts.peak_rss, self._late) | unused,
+            peaks=unused,
             late=self._late_readings(samples),
             memory_limits=self.limits,
             file_systems=list(self._file_systems.values()),
@@ -449,7 +448,7 @@ class WholeRecording(Recording):
             warnings=self._warnings,
             **self._fields,
         )
-        readings.keep(session, readings.HeldLines(self._held, plan.children, self._execs))
+        session.unsaved.of_marks = model.HeldLines(self._held, plan.children, self._execs)
         return session
 
     def _late_readings(self, samples: Samples) -> LateReadings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, compress, count, pairwise
 from math import inf, isnan, nan
 from operator import le
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from nncftools.metrics import in_order, is_memory, unit_of
 TIME = "time_s"
 _MANY = 1_000_000
 """From about this length on, numpy is faster, including its import (measured: both take 90 ms)."""
+_CHUNK = 4096
 _PIECE = 1 << 15
 """Bytes of JSON that are parsed at once."""
 _FLOATS = msgspec.json.Decoder(list[float])
@@ -160,6 +161,31 @@ class Samples(Mapping[str, "array[float]"]):
             name: column if isinstance(column, msgspec.Raw) else msgspec.Raw(_json(name, column))
             for name, column in self._columns.items()
         }
+
+
+def drift(size: float) -> float:
+    """Return by how much two readings of one level differ: 0.1 %, and at least 256 KiB."""
+    return max(size / 1000, 256 * 1024)
+
+
+def noise(size: float) -> float:
+    """Return the difference of memory that does not matter: 1 %, and at least 1 MiB.
+
+    The peak belongs to the operation in which memory first came this close to it: an interpreter that ends, allocators
+    and caches still move a little. A figure with closer bounds is given without them.
+    """
+    return max(size * 0.01, 1 << 20)
+
+
+def first_at_least(values: Sequence[float], level: float) -> int:
+    """Return the place of the first value that is at least ``level``; there is one. NaN is unknown."""
+    for begin in range(0, len(values), _CHUNK):
+        chunk = values[begin : begin + _CHUNK]
+        if len(chunk) < _CHUNK or max(chunk) >= level or isnan(sum(chunk)):
+            place = next(compress(count(begin), map(float(level).__le__, chunk)), None)
+            if place is not None:
+                return place
+    raise ValueError(f"no value is at least {level}")
 
 
 def figures(column: array[float]) -> Figures:

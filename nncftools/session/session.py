@@ -6,8 +6,7 @@ import contextlib
 import io
 import os
 import pathlib
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
@@ -17,18 +16,13 @@ from nncftools.files import write_file
 from nncftools.intake import WrongValueError, unknown_text
 from nncftools.journal import reading
 from nncftools.session import recording
-from nncftools.session.model import FORMAT, VERSION, SessionData, check_snapshots
-from nncftools.session.operation import Operation
-from nncftools.session.operations import operations, peak_place
-from nncftools.session.peak_place import PeakPlace
-from nncftools.session.samples import Samples, are_whole
+from nncftools.session.model import FIELDS, FORMAT, VERSION, SessionData, check_snapshots
+from nncftools.session.samples import Samples
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from typing_extensions import Self
+    pass
 
 
-_AS_LOADED = "as_loaded"
 STILL_RUNS = "unfinished: the recording still runs"
 
 
@@ -79,9 +73,9 @@ def save(session: SessionData, path: str | os.PathLike[str]) -> pathlib.Path:
 
 def encoded(session: SessionData) -> bytes:
     """Return the JSON of a session; keys of the loaded file that this version does not know are kept."""
-    loaded = msgspec.json.decode(session.__dict__.get(_AS_LOADED, b"{}"), type=dict[str, msgspec.Raw])
+    loaded = msgspec.json.decode(session.unsaved.loaded, type=dict[str, msgspec.Raw])
     document: dict[str, bytes] = {}
-    for field in msgspec.structs.fields(SessionData):
+    for field in FIELDS:
         value = getattr(session, field.name)
         if isinstance(value, Samples):
             document[field.name] = msgspec.json.encode(value.raw())
@@ -112,7 +106,7 @@ def _session_from(data: bytes, origin: str) -> SessionData:
         raise SessionFileError(f"{origin}: session format version {version}, {expected}")
     fields: dict[str, Any] = {}
     warnings: list[str] = []
-    for field in msgspec.structs.fields(SessionData):
+    for field in FIELDS:
         if (raw := document.get(field.name)) is None:
             if field.required:
                 raise SessionFileError(f"{origin}: at `$`: the key {field.name!r} is missing")
@@ -129,7 +123,7 @@ def _session_from(data: bytes, origin: str) -> SessionData:
         _check(session)
     except WrongValueError as error:
         raise SessionFileError(f"{origin}: {error}") from error
-    session.__dict__[_AS_LOADED] = data
+    session.unsaved.loaded = data
     return session
 
 
@@ -139,7 +133,7 @@ def mend(session: SessionData) -> None:
     Samples raise SessionFileError.
     """
     session.samples.check(session.warnings)
-    for field in msgspec.structs.fields(SessionData):
+    for field in FIELDS:
         if field.type is not Samples:
             raw = msgspec.json.encode(getattr(session, field.name))
             setattr(session, field.name, intake.decode(raw, field.type, f"$.{field.name}", session.warnings))
@@ -166,10 +160,7 @@ def _check(session: SessionData) -> None:
 
 _Parts = msgspec.defstruct(
     "_Parts",
-    [
-        (field.name, dict[str, msgspec.Raw] if field.type is Samples else msgspec.Raw, None)
-        for field in msgspec.structs.fields(SessionData)
-    ],
+    [(field.name, dict[str, msgspec.Raw] if field.type is Samples else msgspec.Raw, None) for field in FIELDS],
 )
 
 
@@ -191,78 +182,6 @@ def _decode(raw: msgspec.Raw, kind: Any, path: str, origin: str, warnings: list[
         raise SessionFileError(f"{origin}: {error}") from error
 
 
-_Value = TypeVar("_Value")
-
-
-class Session(SessionData):
-    """One recorded run. Inside, everything is bytes and seconds; null is unknown, never 0.
-
-    Load with ``Session.load(path)``, write with ``session.save(path)``.
-    """
-
-    @classmethod
-    def of(cls, data: SessionData) -> Self:
-        """Return the session with this content."""
-        session = cls(**{name: getattr(data, name) for name in data.__struct_fields__})
-        session.__dict__.update(data.__dict__)
-        return session
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a session or a journal, either also gzipped.
-
-        Raises SessionFileError, which names the file, the place and what was expected.
-        """
-        return cls.of(load(path))
-
-    @property
-    def operations(self) -> list[Operation]:
-        """The marked operations with their figures, in the order of their starts."""
-        return list(self.computed_once("operations", lambda: operations(self)))
-
-    @property
-    def peak_place(self) -> PeakPlace | None:
-        """The moment of the RSS peak and its operation; None when the moment is unknown."""
-        return self.computed_once("peak_place", lambda: peak_place(self, self.operations))
-
-    def computed_once(self, name: str, compute: Callable[[], _Value]) -> _Value:
-        """Return what was computed under this name, as long as the fields that it depends on are the same."""
-        parts = self.marks, self.samples, self.processes, self.snapshots, self.peaks.get("rss")
-        state = len(self.marks), *map(id, parts)
-        known: tuple[tuple[int, ...], _Value] | None = self.__dict__.get(name)
-        if known is None or known[0] != state:
-            known = self.__dict__[name] = state, compute()
-        return known[1]
-
-    @property
-    def phases(self) -> list[Operation]:
-        """The same as ``operations``, by its former name."""
-        return self.operations
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return the samples as a table: a column per metric, indexed by the seconds since the start (``time_s``).
-
-        Bytes and counts are nullable integers (``Int64``, with ``<NA>`` for unknown), seconds are floats (NaN).
-        """
-        import pandas as pd
-
-        index = pd.Index(self.samples.time_s, name="time_s", dtype=float)
-        columns = {name: self.samples[name] for name in self.samples.metrics}
-        table: pd.DataFrame = pd.DataFrame(columns, index=index, dtype=float)
-        for name, values in columns.items():
-            if are_whole(name, values) and self.samples.figures(name).highest < intake.LARGEST:
-                table[name] = table[name].round().astype("Int64")
-        return table
-
-    def save(self, path: str | os.PathLike[str]) -> pathlib.Path:
-        """Write the session, gzipped when the name ends in ``.gz``, and return the path.
-
-        The file appears whole or not at all. Keys of the loaded file that this version does not know are kept.
-        Raises OSError.
-        """
-        return save(self, path)
-
-
 def schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a session file."""
 
@@ -277,7 +196,12 @@ def schema() -> dict[str, Any]:
             "additionalProperties": values,
         }
 
-    described = msgspec.json.schema(Session, schema_hook=of_samples)
+    fields: list[Any] = []
+    for field in FIELDS:
+        is_made = field.default_factory is not msgspec.NODEFAULT
+        fields.append((field.name, field.type, field.default_factory() if is_made else field.default))
+    saved = msgspec.defstruct("Session", fields, namespace={"__doc__": SessionData.__doc__}, kw_only=True)
+    described = msgspec.json.schema(saved, schema_hook=of_samples)
     session = described["$defs"]["Session"]
     session["properties"]["format"]["const"] = FORMAT
     session["properties"]["version"]["const"] = VERSION

@@ -364,13 +364,12 @@ class Meter:
             self.reader.stop()
         session = self.reader.session
         if session is not None:
-            from nncftools.session.peaks import peaks
+            from nncftools.analysis.peaks import peaks
 
             if self._resets:  # the sampler reads marks once a second and misses some before they are reset
                 for process in session.processes[:1]:
                     process.high_water_mark = max(process.high_water_mark or 0, self._own_mark) or None
-                sampler, late = session.sampler, session.late.by_time()
-                session.peaks = peaks(session.samples, session.processes, sampler.peak_rss, late)
+                session.peaks |= peaks(session)
             session.save(path)
         return [str(warning.message) for warning in caught]
 

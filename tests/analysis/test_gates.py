@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from nncftools.analysis.comparison import Comparison, compared, measured
 from nncftools.analysis.gates import judged, parsed
+from nncftools.analysis.session import Session
 from nncftools.errors import UsageError
 from nncftools.session.model import END_UNKNOWN, Mark
 from tests.made_up import MIB, mib, process, session
@@ -16,13 +17,14 @@ from tests.made_up import MIB, mib, process, session
 def runs(base: float, new: float) -> Comparison:
     """Return the comparison of two runs with these peaks in MiB; 10 CPU seconds, and one operation, Export."""
 
-    def one(peak: float) -> Comparison | object:
+    def one(peak: float) -> Session:
         marks = [Mark(name="Export", start_s=0, end_s=0.5), Mark(name="inner", start_s=0, end_s=0.2, depth=1)]
         return session(
             {"rss": mib(1, peak)}, totals={"cpu_user": 10.0, "cpu_system": 0.0, "read_bytes": 0}, marks=marks
         )
 
-    return compared([measured(one(base), "base")], [measured(one(new), "new")])  # type: ignore[arg-type] # a session
+    sides = [[measured(one(peak), name, with_inner=True)] for peak, name in ((base, "base"), (new, "new"))]
+    return compared(*sides)
 
 
 def groups(base: list[float], new: list[float]) -> Comparison:
@@ -243,7 +245,7 @@ def epochs(*ends: float, **last: Any) -> Comparison:  # noqa: ANN401 — any fie
     marks = [Mark(name="Epoch", start_s=number / 2, end_s=end_s) for number, end_s in enumerate(ends)]
     marks[-1] = replace(marks[-1], **last)
     columns = {"rss": mib(1, 2, 9, 3), "read_bytes": [0, 10, 30, 60]}
-    run = measured(session(columns, marks=marks, processes=[process(end_s=1.5)]), "run", depth=2)
+    run = measured(session(columns, marks=marks, processes=[process(end_s=1.5)]), "run", depth=2, with_inner=True)
     return compared([run], [run])
 
 
@@ -283,7 +285,7 @@ def on_threads(*spans: tuple[str, float, float, int | None, int]) -> Comparison:
         Mark(name=name, start_s=start_s, end_s=end_s, op=number, inside=inside, depth=depth, pid=1)
         for number, (name, start_s, end_s, inside, depth) in enumerate(spans)
     ]
-    run = measured(session({"rss": mib(1, 2)}, marks=marks, duration_s=1), "run", depth=9)
+    run = measured(session({"rss": mib(1, 2)}, marks=marks, duration_s=1), "run", depth=9, with_inner=True)
     return compared([run], [run])
 
 
@@ -305,7 +307,9 @@ def counted_together(*further: float) -> Comparison:
     """Return the comparison of a run of 100 steps, 0.05 s in 0.3 s, with one that has further steps from 0.5 s on."""
     steps = Mark(name="Step", start_s=0.1, end_s=0.4, count=100, total_s=0.05, longest_s=0.01)
     marks = [steps, *(Mark(name="Step", start_s=0.5, end_s=0.5 + length) for length in further)]
-    runs = [measured(session({"rss": mib(1, 2)}, marks=of, duration_s=1), "run") for of in ([steps], marks)]
+    runs = [
+        measured(session({"rss": mib(1, 2)}, marks=of, duration_s=1), "run", with_inner=True) for of in ([steps], marks)
+    ]
     return compared(runs[:1], runs[1:])
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.analysis.memory_kinds import at, file_held, is_weights, near
+from nncftools.analysis.holders import at, file_held, is_weights, near
 from nncftools.session.model import MappingsMoment, ProcessMappings, Snapshots
 from tests.made_up import MIB, session
 from tests.made_up_stacks import group

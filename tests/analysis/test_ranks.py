@@ -10,10 +10,10 @@ from math import isnan
 import pytest
 
 from nncftools.analysis.ranks import merged, start_times
-from nncftools.analysis.summary import hints
+from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
+from nncftools.render.sentences import hints
 from nncftools.session.model import Exit, Host, Mark, Peak, Rank, SamplerFacts, Start
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
 

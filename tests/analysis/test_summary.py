@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.analysis.summary import (
     MetricSummary,
     NearPeak,
     cpu_s,
-    hints,
     is_between_samples,
     largest_process,
     level,
@@ -17,8 +17,8 @@ from nncftools.analysis.summary import (
     short_lived,
     taken,
 )
+from nncftools.render.sentences import hints
 from nncftools.session.model import Host, LimitReached, Mark, Peak, Process, Rise, SamplerFacts
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
 
@@ -48,7 +48,7 @@ def test_near_peak(columns: dict[str, Any], expected: NearPeak | None) -> None:
 def level_of(rss: list[float | None], mark: int | None = None) -> MetricSummary:
     """Return the RSS level of a session."""
     of = session({"rss": rss}, processes=[process(high_water_mark=mark)])
-    return level(of.samples, "rss", of.peaks)
+    return level(of, "rss")
 
 
 def test_level() -> None:
@@ -83,7 +83,7 @@ def test_moment_of_the_peak(rss: list[float], rises: list[Rise], span_s: tuple[f
     mark = max((rise.high_water_mark for rise in rises), default=None)
     of = session({"rss": mib(*rss)}, processes=[process(high_water_mark=mark, rises=rises)])
 
-    assert level(of.samples, "rss", of.peaks).span_s == span_s
+    assert level(of, "rss").span_s == span_s
 
 
 @pytest.mark.parametrize(("rss", "expected"), [([1, 5, 3], 2), ([3, 5, 1], -2), ([4], 0)], ids=str)
@@ -108,9 +108,9 @@ def test_from_zero_keeps_delta() -> None:
 
 def test_level_without_peak() -> None:
     """A metric without a recorded peak has samples but no peak."""
-    of = session({"rss": [1, 2]})
+    of = session({"rss": [1, 2]}, peaks={})
 
-    assert level(of.samples, "rss", {}).peak is None
+    assert level(of, "rss").peak is None
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from math import isnan
 import pytest
 from msgspec.structs import replace
 
+from nncftools.analysis.session import Session
 from nncftools.api.qeff_recorded import Recorded, joined, report
 from nncftools.render.panels import page
 from nncftools.render.view import View
 from nncftools.session.model import Host, Mark, OwnMemory, Start
-from nncftools.session.session import Session
 from tests.made_up import MIB, UTC, mib, session
 
 LATER_NS = 10_000_000_005

@@ -17,10 +17,10 @@ from benchmarks.truth.random_programs.judging import (
     judge,
 )
 from benchmarks.truth.random_programs.truth import Headline, Operation, Truth
+from nncftools.analysis.operation import Bracket, Figures
+from nncftools.analysis.operation import Operation as Said
+from nncftools.analysis.peak_place import PeakPlace
 from nncftools.session.model import Peak, Start
-from nncftools.session.operation import Bracket, Figures
-from nncftools.session.operation import Operation as Said
-from nncftools.session.peak_place import PeakPlace
 from tests.made_up import MIB
 
 _ZERO_NS = 5_000_000_000

@@ -7,6 +7,7 @@ import pytest
 
 from nncftools.cli import closing, destination, recording
 from nncftools.render.view import View
+from nncftools.sampler.client import Starter
 from tests.cli.pseudo_terminal import PseudoTerminal
 from tests.conftest import Run, burner
 from tests.made_up import session
@@ -32,9 +33,10 @@ def test_files(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
 def test_too_short(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Runs without a sample have no table, but their files are named."""
     places = [destination.at_file(tmp_path / f"{number}.json", force=False) for number in (1, 2)]
-    of = recording.Recorded(0, session({"rss": []}))
+    recorded = recording.Recorded(0, session({"rss": []}))
+    runs = [(place, recorded) for place in places]
 
-    assert closing.repeat(2, places, lambda _: of, View(["rss"]), quiet=False) == 0
+    assert closing.show_repeats(2, runs, Starter(), View(["rss"]), quiet=False) == 0
     assert f"Written to {places[0].shown} … {places[1].shown}\n" in capsys.readouterr().err
 
 

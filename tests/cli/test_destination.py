@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.cli import closing, destination
+from nncftools.cli.closing import is_worth_a_page
 from nncftools.cli.destination import numbered
 from nncftools.cli.options import session_candidates
-from nncftools.cli.recording import is_worth_a_page
 from nncftools.errors import NncfToolsError
 from nncftools.files import Folder
 from nncftools.render.view import View
 from nncftools.session.model import Mark, Snapshots, Start
-from nncftools.session.session import Session
 from tests.conftest import Run
 from tests.made_up import mib, session
 
@@ -121,8 +121,7 @@ def test_point_latest(
     make(logs / "latest")
     (logs / f".{os.getpid()}.latest").mkdir()  # a copied link of an earlier release does not stop it
     folder = logs / "middle"
-    journal = folder / "session.journal.jsonl"
-    place = destination.Destination(folder / "session.json", journal, (), folder, str(folder), Folder(folder))
+    place = destination.Destination(Folder(folder), folder / "session.json", str(folder), folder)
 
     place.point_latest()
 
@@ -191,11 +190,9 @@ def test_completion(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None
 def last_line(logs: pathlib.Path, name: str = "newest", *, profiled: bool = False) -> str:
     """Return the last line of a recording that wrote to a folder of ``logs``."""
     folder = logs / name
-    place = destination.Destination(
-        folder / "session.json", folder / "session.journal.jsonl", (), folder, f"memory_logs/{name}", Folder(folder)
-    )
+    place = destination.Destination(Folder(folder), folder / "session.json", f"memory_logs/{name}", folder)
     place = destination.with_views(place, plot=None, opens=False)
-    return closing.text(Session.load(place.session), place, View(["rss"]), profiled=profiled)
+    return closing.last_lines(Session.load(place.session), place, View(["rss"]), profiled=profiled)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from nncftools.session.session import Session
+from nncftools.analysis.session import Session
 from tests.cli.pseudo_terminal import PseudoTerminal
 from tests.conftest import Run
 from tests.made_up import MIB

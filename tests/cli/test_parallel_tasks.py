@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from nncftools import Session
-from nncftools.session.peak_place import enclosing
 from tests.conftest import BURNERS, Run, command_line
-from tests.render.test_page import data_of
+from tests.render.page_content import note_of, rows_of
 from tests.surroundings import HANGING_S
 
 pytestmark = pytest.mark.process
@@ -49,12 +48,11 @@ def operations(run: Run, path: pathlib.Path, depth: int) -> list[dict[str, Any]]
 def test_tasks_are_beside_each_other(recorded: pathlib.Path) -> None:
     """Each task is an outermost operation, with its own inner one inside, and ends by itself."""
     found = Session.load(recorded).operations
-    above = enclosing(found)
     outer = [one for one in found if one.depth == 0]
 
     assert [one.name for one in outer] == TASKS
     assert [one.end_s for one in outer] == sorted(one.end_s for one in outer)
-    assert {above[id(one)].name: one.name for one in found if one.depth} == {
+    assert {one.parent.name: one.name for one in found if one.parent} == {
         name: name.replace("Task", "Inside") for name in TASKS
     }
 
@@ -81,12 +79,12 @@ def test_rows(in_process: Run, recorded: pathlib.Path, form: str, depth: str) ->
 
 def test_page(recorded: pathlib.Path) -> None:
     """The page has each task with the operation inside of it, and what parallel means."""
-    table = data_of(Session.load(recorded).to_html())["tables"]["operations"]
+    page = Session.load(recorded).to_html()
 
-    assert [row["cells"][1] for row in table["rows"] if row["cells"][0]] == [
+    assert [row.cells[1] for row in rows_of(page, "operations") if row.cells[0]] == [
         f"{kind} {number} (parallel)" for number in range(6) for kind in ("Task", "Inside")
     ]
-    assert table["more"] == NOTE
+    assert note_of(page, "operations") == NOTE
 
 
 def test_peak_is_the_same_at_each_depth(in_process: Run, recorded: pathlib.Path) -> None:

@@ -10,6 +10,7 @@ import sys
 import psutil
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.cli import options, planning
 from nncftools.cli.options import Request
 from nncftools.cli.planning import arguments, shell_only
@@ -18,7 +19,6 @@ from nncftools.limits import needs
 from nncftools.limits.needs import Available
 from nncftools.metrics import memory_of, recorded_with
 from nncftools.session.model import Exit, FileSystem, Floor
-from nncftools.session.session import Session
 from tests import waiting
 from tests.conftest import HANGING_S, Run, burner, command_line
 from tests.made_up import MIB, session

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from nncftools.session.session import Session
+from nncftools.analysis.session import Session
 from tests.conftest import HANGING_S, Run, burner, command_line
 from tests.waiting import until
 

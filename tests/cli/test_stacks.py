@@ -14,8 +14,8 @@ import pytest
 
 from nncftools.analysis.build_up import BuildUp, of_peak
 from nncftools.analysis.frames import tree_of
-from nncftools.analysis.memory_kinds import file_held
-from nncftools.session.session import Session
+from nncftools.analysis.holders import file_held
+from nncftools.analysis.session import Session
 from tests.conftest import BURNERS, Run, command_line
 from tests.waiting import until
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nncftools.analysis import comparison, gates, ranks, summary
+from nncftools.analysis.session import Session
 from nncftools.cli import opening, options, screen
 from nncftools.compression import filling, outputs
 from nncftools.compression.reading import FIGURES, STANDARD
@@ -24,7 +25,6 @@ from nncftools.marks.collecting import write_sidecar
 from nncftools.metrics import memory_of
 from nncftools.render import benchmarks, build_up, comparison_outputs, overlay, panels, plot, summary_json
 from nncftools.render.view import FORMATS, View, format_named
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.fuzz import corpus
 

@@ -10,7 +10,7 @@ from nncftools.importers.source import read_session
 if TYPE_CHECKING:
     import pathlib
 
-    from nncftools.session.session import Session
+    from nncftools.analysis.session import Session
 
 MPROF = b"""CMDLINE python 'a b.py' --fast
 MEM 100.000000 1424768150.0000

@@ -4,12 +4,12 @@ import pathlib
 
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
 from nncftools.importers.source import read_session
 from nncftools.limits.judges import verdict
 from nncftools.render.answer import sufficient
 from nncftools.session.model import Exit
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.importers.logs import INFO, INFO_KIB, USAGE, USAGE_KIB, imported, json_lines, report
 

@@ -5,9 +5,9 @@ import tracemalloc
 
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
 from nncftools.importers import mprof
-from nncftools.session.session import Session
 from tests.importers.logs import MPROF, imported
 from tests.made_up import mib
 

@@ -5,10 +5,10 @@ import pathlib
 
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
 from nncftools.render.samples import write
 from nncftools.render.view import View, log_stem
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.importers.logs import LLM_BENCH, NNCF, imported
 from tests.made_up import mib, session

@@ -10,10 +10,10 @@ import threading
 
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError, UsageError
 from nncftools.importers import IMPORTERS
 from nncftools.importers.source import Source, read_session
-from nncftools.session.session import Session
 from tests.conftest import HANGING_S
 from tests.importers.logs import LOGS, MPROF, NNCF, imported
 from tests.made_up import journal, session

@@ -416,10 +416,9 @@ def test_the_rss_of_processes_at_no_time(tail_journal: Journal) -> None:
     assert chunk.each == []
 
 
-@pytest.mark.parametrize("pattern", ["(", "a" * 5_000_000])
-def test_the_header_is_checked(tmp_path: pathlib.Path, pattern: str) -> None:
-    """A header with a text that is too long, or with a pattern that is none, is refused with the reason."""
+def test_the_header_is_checked(tmp_path: pathlib.Path) -> None:
+    """A header whose redaction has an invalid pattern is refused with the reason."""
     path = tmp_path / "run.journal.jsonl"
-    path.write_text(json.dumps({**HEADER, "plan": {**PLAN, "redact": [pattern]}}) + "\n", encoding="utf-8")
+    path.write_text(json.dumps({**HEADER, "plan": {**PLAN, "redact": ["("]}}) + "\n", encoding="utf-8")
     with path.open("rb") as file, pytest.raises(SessionFileError, match="line 1 is not the header of a journal"):
         Tail(file, "run")

@@ -6,6 +6,7 @@ import pathlib
 
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.journal import writing
 from nncftools.journal.writing import Writer
 from nncftools.session.recording import Tail, session_from
@@ -100,7 +101,7 @@ def test_is_read_as_a_session(path: pathlib.Path) -> None:
     journal.line("end", {"duration_s": 1.0, "exit": {"code": 0, "signal": None}, "sampler": {}})
     journal.flush()
     with path.open("rb") as file:
-        of = session_from(file, "run")
+        of = Session.of(session_from(file, "run"))
     (series,) = [process.series for process in of.processes]
 
     assert (of.finished, of.warnings, list(of.samples.time_s)) == (True, [], [0.0, 0.123456])

@@ -23,8 +23,8 @@ from tests import made_up
 from tests.made_up import MIB, mib
 
 if TYPE_CHECKING:
+    from nncftools.analysis.session import Session
     from nncftools.limits.verdict import Verdict
-    from nncftools.session.session import Session
 
 FOLDER = "/sys/fs/cgroup/memory/job"
 KILLED = Exit(signal=signal.SIGKILL)

@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.limits import verdict as verdict_module
 from nncftools.limits.judges import is_consequence, verdict
 from nncftools.limits.verdict import (
@@ -17,7 +18,6 @@ from nncftools.limits.verdict import (
     take_kernel_log,
 )
 from nncftools.session.model import ControlGroup, Exit, Host, KernelKill, Mark, RankRun
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests import made_up
 from tests.limits.deaths import KILLED, child, counted, logged, run

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from nncftools.session.operation import Operation
-from nncftools.session.session import Session
+from nncftools.analysis.operation import Operation
+from nncftools.analysis.session import Session
 from tests.conftest import Run
 from tests.made_up import MIB
 

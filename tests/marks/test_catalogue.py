@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nncftools.marks import autoload, calls
-from nncftools.session.operation import KINDS
+from nncftools.session.nesting import KINDS
 
 FACTS = {"kind", "name", "call", "step", "logged", "leaf", "arguments", "always", "saves", "parameters"}
 FOLDER = pathlib.Path(autoload.__file__).parent / "catalogue"

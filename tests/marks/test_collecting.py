@@ -11,13 +11,13 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from nncftools.analysis.peaks import narrow
+from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.journal.reading import find_sidecar
 from nncftools.marks import entries
 from nncftools.marks.collecting import (
     add_enclosing,
-    narrow,
-    no_marks_reason,
     read_sidecar,
     size_of,
     take_log,
@@ -27,12 +27,12 @@ from nncftools.marks.collecting import (
 )
 from nncftools.marks.entries import Entry
 from nncftools.redaction import Redaction
-from nncftools.session.model import Mark, OwnMemory, Process, Rise, Snapshots, WatchedProcess
-from nncftools.session.readings import HeldLines, keep
-from nncftools.session.session import Session
+from nncftools.render.sentences import no_marks_reason
+from nncftools.session.model import ExecLine, HeldLines, Mark, OwnMemory, Process, Rise, Snapshots, WatchedProcess
 from tests.conftest import Run
 from tests.made_up import MIB, mib, process, session
 
+EXEC: ExecLine = {"id": 0, "from_s": 2.5, "to_s": 4.0}
 RT_INFO = (
     '<nncf><version value="3.4.0" /><weight_compression><mode value="int4_sym" /><group_size value="64" />'
     '</weight_compression></nncf><optimum><optimum_version value="2.3.0" /></optimum>'
@@ -133,7 +133,7 @@ class TestLog:
         """What is open when a process runs another program ends then: at its first line, or when that was noticed."""
         of = run()
         of.processes[0].end_s = 9.0
-        keep(of, HeldLines(execs=[{"id": 0, "from_s": 2.5, "to_s": 4.0}, {"id": 7, "from_s": 0.0, "to_s": 9.0}]))
+        of.unsaved.of_marks = HeldLines(execs=[EXEC, {"id": 7, "from_s": 0.0, "to_s": 9.0}])
         where = {"pid": 100, "tid": 100}
         load = {"event": "begin", "op": 1, "name": "Load", "start_s": 3, **where}
         start = {"name": "New", "t_ns": 3_500_000_005, **where, **first}
@@ -178,7 +178,7 @@ class TestLog:
         """A number that an earlier line had begins no program: what is open at an exec right after it ends there."""
         of = run()
         of.processes[0].end_s = 9.0
-        keep(of, HeldLines(execs=[{"id": 0, "from_s": 2.5, "to_s": 4.0}]))
+        of.unsaved.of_marks = HeldLines(execs=[EXEC])
         earlier = {"t_ns": 10**9 + 5, "program": 7, **known}
         load = {"event": "begin", "op": 1, "name": "Load", "t_ns": 3 * 10**9 + 5, "program": 7, "pid": 100, "tid": 100}
         take_log(of, log(earlier, load), "marks", Redaction())

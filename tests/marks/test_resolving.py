@@ -9,6 +9,7 @@ from unittest import mock
 
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.intake import Limits
 from nncftools.marks import collecting, resolving
 from nncftools.marks.collecting import take_log
@@ -16,8 +17,7 @@ from nncftools.marks.entries import Entry
 from nncftools.marks.resolving import LimitedMarks, resolve
 from nncftools.redaction import Redaction
 from nncftools.session.model import Mark
-from nncftools.session.operations import with_ends
-from nncftools.session.session import Session
+from nncftools.session.nesting import with_ends
 from tests.conftest import HANGING_S
 from tests.made_up import process, session
 

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from nncftools.analysis.ranks import merged
-from nncftools.session.session import Session
+from nncftools.analysis.session import Session
 from tests.conftest import HANGING_S, burner, command_line
 
 pytestmark = pytest.mark.real

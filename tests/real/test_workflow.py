@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from nncftools import Session
-from nncftools.session.operation import Operation
+from nncftools.analysis.operation import Operation
 from tests.conftest import command_line
 
 pytestmark = pytest.mark.real

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from nncftools.analysis.rise_owners import shared_depth
+from nncftools.analysis.session import Session
 from nncftools.session.model import (
     Frame,
     MappingGroup,
@@ -18,7 +19,6 @@ from nncftools.session.model import (
     Snapshots,
     WatchedProcess,
 )
-from nncftools.session.session import Session
 from tests.made_up import MIB, mib, session
 from tests.made_up_stacks import window
 

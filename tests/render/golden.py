@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from nncftools.analysis.session import Session
 from nncftools.render.view import View
 from nncftools.session.model import Exit, Host, Mark, SamplerFacts
-from nncftools.session.session import Session
 from tests.made_up import MIB, mib, process, session
 
 VIEW = View(metrics=["rss", "system"], depth=2)

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from nncftools.analysis.session import Session
 from nncftools.render.answer import headline, largest_holder, other_peaks, rows_of_peak, sufficient
 from nncftools.render.view import View
 from nncftools.session.model import Exit, Floor, Mark, WatchedProcess
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
 from tests.made_up_stacks import grown, stack

@@ -5,12 +5,12 @@ import io
 import pytest
 from rich.console import Console
 
+from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render import build_up, markdown, text
 from nncftools.render.build_up import BuildUpReport, build_up_report
 from nncftools.render.view import View
 from nncftools.session.model import Mark
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, process, session
 from tests.made_up_stacks import group, grown, stack

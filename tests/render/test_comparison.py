@@ -14,6 +14,7 @@ from nncftools.analysis.comparison import Comparison, Run, compared, measured
 from nncftools.analysis.gates import judged, parsed
 from nncftools.analysis.grown_stacks import GrownStack
 from nncftools.render import comparison, comparison_outputs, summary_json
+from nncftools.render.sentences import when_text
 from nncftools.session.model import END_UNKNOWN, Exit, Host, Mark, Snapshots
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
@@ -28,7 +29,8 @@ HOSTILE = "a|b <script>`x`</script>\n\x1b[31m*_"
 def run(peak: float, title: str = "run.json", **fields: Any) -> Run:  # noqa: ANN401 — any field of a session
     """Return a run with this peak in MiB and one operation."""
     marks = fields.pop("marks", [Mark(name="Export", start_s=0.5, end_s=1.0)])
-    return measured(session({"rss": mib(100, peak, 50)}, marks=marks, **fields), title)
+    of = session({"rss": mib(100, peak, 50)}, marks=marks, **fields)
+    return measured(of, title, peak=when_text(of), with_inner=True)
 
 
 def pair(**fields: Any) -> Comparison:  # noqa: ANN401 — any field of a session
@@ -311,7 +313,7 @@ def several_calls() -> Comparison:
     columns = {"time_s": (0, 0.2, 0.6, 1)}
     base = session(columns | {"rss": mib(10, 20, 5, 5)}, marks=[replace_fields(first, arguments="fp32")], duration_s=1)
     new = session(columns | {"rss": mib(10, 40, 200, 5)}, marks=[first, second])
-    return compared([measured(base, "base.json")], [measured(new, "new.json")])
+    return compared([measured(base, "base.json", with_inner=True)], [measured(new, "new.json", with_inner=True)])
 
 
 class TestSeveralCalls:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from nncftools.analysis.operation import Operation
 from nncftools.render.listing import (
     FILLS,
     OTHER_PACKAGES,
@@ -21,8 +22,8 @@ from nncftools.render.listing import (
     without_small,
 )
 from nncftools.session.model import Mark, Rise
-from nncftools.session.operation import KINDS, Operation
-from tests.made_up import MIB, figures, mib, process, session
+from nncftools.session.nesting import KINDS
+from tests.made_up import MIB, figures, mib, nested, process, session
 
 
 def operation(name: str, start_s: float = 0, **fields: Any) -> Operation:  # noqa: ANN401 — any field
@@ -34,8 +35,8 @@ def test_outer_levels() -> None:
     """Only operations of the levels that were asked for are shown."""
     of = [operation("a", 0), operation("b", 0, depth=1), operation("c", 0, depth=2), operation("d", 1)]
 
-    assert [shown.name for shown in timeline(of, 1)] == ["a", "d"]
-    assert [shown.name for shown in timeline(of, 2)] == ["a", "b", "d"]
+    assert [shown.name for shown in timeline(nested(of), 1)] == ["a", "d"]
+    assert [shown.name for shown in timeline(nested(of), 2)] == ["a", "b", "d"]
 
 
 def test_many_calls_inside_of_one_operation() -> None:
@@ -52,7 +53,7 @@ def test_many_calls_inside_of_one_operation() -> None:
         for n in range(40)
     ]
     other = operation("Saving", 50, depth=1)
-    first, together, saving = timeline([outer, *inner, other], 2)
+    first, together, saving = timeline(nested([outer, *inner, other]), 2)
 
     assert (first, saving) == (outer, other)
     assert (together.start_s, together.end_s, together.count) == (1, 40.5, 40)
@@ -64,7 +65,7 @@ def test_few_calls_stay_apart() -> None:
     """Up to three calls of one function inside of one operation are shown one by one."""
     of = [operation("a", 0, end_s=9), *(operation("b", 1.0 + n, depth=1) for n in range(3))]
 
-    assert timeline(of, 2) == of
+    assert timeline(nested(of), 2) == of
 
 
 def test_calls_inside_of_two_operations() -> None:
@@ -76,7 +77,7 @@ def test_calls_inside_of_two_operations() -> None:
         *(operation("b", 11.0 + n, depth=1) for n in range(4)),
     ]
 
-    assert [(shown.name, shown.count) for shown in timeline(of, 2)] == [("a", 1), ("b", 4), ("a", 1), ("b", 4)]
+    assert [(shown.name, shown.count) for shown in timeline(nested(of), 2)] == [("a", 1), ("b", 4), ("a", 1), ("b", 4)]
 
 
 def test_outermost_calls_in_a_row() -> None:
@@ -84,12 +85,12 @@ def test_outermost_calls_in_a_row() -> None:
     run = [operation("Generation", float(n), call="g") for n in range(20)]
     after = [operation("Saving", 30), operation("Generation", 31, call="g")]
 
-    assert [(shown.name, shown.count) for shown in timeline([*run, *after], 1)] == [
+    assert [(shown.name, shown.count) for shown in timeline(nested([*run, *after]), 1)] == [
         ("Generation", 20),
         ("Saving", 1),
         ("Generation", 1),
     ]
-    assert len(timeline(run[:12], 1)) == 12
+    assert len(timeline(nested(run[:12]), 1)) == 12
 
 
 def test_unknown_stays_unknown() -> None:
@@ -100,7 +101,7 @@ def test_unknown_stays_unknown() -> None:
         )
         for n in range(20)
     ]
-    (shown,) = timeline(run, 1)
+    (shown,) = timeline(nested(run), 1)
 
     assert (shown.read_bytes, shown.error) == (None, "KeyError")
 
@@ -110,7 +111,7 @@ def test_cores_of_calls_in_one_row() -> None:
     inner = [
         operation("Compilation", 10.0 * n, depth=1, call="f", figures=figures(cpu=(0.5, None))) for n in range(215)
     ]
-    _, together = timeline([operation("All", 0, end_s=2200), *inner], 2)
+    _, together = timeline(nested([operation("All", 0, end_s=2200), *inner]), 2)
 
     assert (together.duration_s, together.cpu_average) == (2140.5, 1.0)
 
@@ -121,7 +122,7 @@ def test_row_of_many_holds_the_peak() -> None:
     def row(*holding: bool | None) -> bool | None:
         held = [False, False, False, *holding]
         calls = [operation("c", n, depth=1, call="f", has_peak=one) for n, one in enumerate(held)]
-        return timeline([operation("All", 0, end_s=99), *calls], 2)[1].has_peak
+        return timeline(nested([operation("All", 0, end_s=99), *calls]), 2)[1].has_peak
 
     assert [row(*holding) for holding in ([None, True], [None], [False])] == [True, None, False]
 
@@ -131,7 +132,7 @@ def test_calls_of_parallel_processes() -> None:
     of = [operation("Quantization", start_s, end_s=50, pid=pid) for start_s, pid in ((0, 1), (1, 2))]
     of += [operation("Compilation", 2.0 + n, depth=1, call="f", pid=1 + n % 2) for n in range(10)]
 
-    assert [(row.name, row.pid, row.count) for row in timeline(of, 2)] == [
+    assert [(row.name, row.pid, row.count) for row in timeline(nested(of), 2)] == [
         ("Quantization", 1, 1),
         ("Compilation", 1, 5),
         ("Quantization", 2, 1),
@@ -144,7 +145,7 @@ def test_order_of_parallel_operations() -> None:
     first, second = operation("first", 0, end_s=9, op=1), operation("second", 1, end_s=9, op=2)
     inner = [operation(f"in {number}", 1.0 + at, depth=1, inside=number) for at, number in enumerate((1, 2, 1, 2))]
 
-    assert [row.name for row in timeline([first, second, *inner], 2)] == [
+    assert [row.name for row in timeline(nested([first, second, *inner]), 2)] == [
         *("first", "in 1", "in 1", "second", "in 2", "in 2")
     ]
 
@@ -153,7 +154,7 @@ def test_sum_of_parallel_calls_is_unknown() -> None:
     """Each of several parallel calls has what all of them spent: the sum of one row is not known."""
     after = [operation("a", float(n), figures=figures(cpu=(0.25, None))) for n in range(20)]
     beside = [operation("a", n / 4, figures=figures(cpu=(0.25, None)), is_parallel=True) for n in range(20)]
-    (known,), (unknown,) = timeline(after, 1), timeline(beside, 1)
+    (known,), (unknown,) = timeline(nested(after), 1), timeline(nested(beside), 1)
 
     assert (known.cpu_s, known.is_parallel) == (5, False)
     assert (unknown.cpu_s, unknown.cpu_average, unknown.is_parallel) == (None, None, True)
@@ -162,8 +163,8 @@ def test_sum_of_parallel_calls_is_unknown() -> None:
 def test_arguments_of_calls_in_one_row() -> None:
     """A row of many calls has the arguments and the file that all of them have in common."""
     alike = [operation("a", at_s, arguments="CPU", saved=f"/{at_s}") for at_s in range(13)]
-    (row,) = timeline(alike, 1)
-    (different,) = timeline([*alike, operation("a", 13)], 1)
+    (row,) = timeline(nested(alike), 1)
+    (different,) = timeline(nested([*alike, operation("a", 13)]), 1)
 
     assert (row.arguments, row.saved) == ("CPU", None)
     assert different.arguments is None
@@ -171,7 +172,7 @@ def test_arguments_of_calls_in_one_row() -> None:
 
 def test_calls_that_were_counted_together() -> None:
     """Calls that the log counts together, and those before them, are one row."""
-    (row,) = timeline([operation("a", 0), operation("a", 1, count=990, total_s=0.5, longest_s=0.1)], 1)
+    (row,) = timeline(nested([operation("a", 0), operation("a", 1, count=990, total_s=0.5, longest_s=0.1)]), 1)
 
     assert row.count == 991
 
@@ -225,7 +226,7 @@ def test_numbers_are_paths_in_the_tree() -> None:
     """A number says which operation on each level it is, so it does not depend on how many levels are shown."""
     marks = [("a", 0), ("b", 1), ("c", 2), ("c", 2), ("b", 1), ("a", 0), ("b", 1), ("a", 0)]
     of = [operation(name, float(start_s), end_s=9.0, depth=depth) for start_s, (name, depth) in enumerate(marks)]
-    numbers = {depth: [row.number for row in numbered(timeline(of, depth), session())] for depth in (1, 2, 3)}
+    numbers = {depth: [row.number for row in numbered(timeline(nested(of), depth), session())] for depth in (1, 2, 3)}
 
     assert numbers[3] == ["1", "1.1", "1.1.1", "1.1.2", "1.2", "2", "2.1", "3"]
     assert numbers[2] == [number for number in numbers[3] if number.count(".") < 2]

@@ -10,6 +10,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from nncftools.analysis.session import Session
 from nncftools.render.markdown import report as markdown_report
 from nncftools.render.notebook import cell as notebook_cell
 from nncftools.render.operations_table import operations, operations_table
@@ -17,7 +18,6 @@ from nncftools.render.page import report as page_report
 from nncftools.render.table import NOTE
 from nncftools.render.view import View
 from nncftools.session.model import END_UNKNOWN, Mark, OwnMemory
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
 from tests.render.test_text import run_of

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.render.chart import kinds
 from nncftools.render.listing import REST
@@ -24,7 +25,6 @@ from nncftools.render.stacks import flame
 from nncftools.render.view import View
 from nncftools.session.model import Frame, Host, MappingsMoment, Mark, Process, Snapshots
 from nncftools.session.samples import TIME, Samples
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.browser import browser
 from tests.conftest import BURNERS, Run

@@ -19,13 +19,13 @@ from matplotlib.patches import Rectangle, StepPatch
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
+from nncftools.analysis.session import Session
 from nncftools.drawing import missing_glyphs_as_boxes
 from nncftools.render.listing import fills
 from nncftools.render.panels import draw, page
 from nncftools.render.view import View
 from nncftools.session.model import Host, LimitReached, Mark, SamplerFacts
-from nncftools.session.operation import KINDS
-from nncftools.session.session import Session
+from nncftools.session.nesting import KINDS
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
 

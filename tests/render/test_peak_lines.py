@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
+from nncftools.analysis.session import Session
 from nncftools.journal.writing import GROUP, THROTTLE
 from nncftools.render import markdown, summary_json, text
 from nncftools.render.peak_lines import (
@@ -27,7 +28,6 @@ from nncftools.session.model import (
     Snapshots,
     WatchedProcess,
 )
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.limits.deaths import COUNTED, KILLED, NO_KILLS, child, counted, limit, run
 from tests.made_up import MIB, process, session

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.render import perfetto
 from nncftools.render.perfetto import StackSlice, longest, report, slices_by_thread
 from nncftools.render.view import View
@@ -25,7 +26,6 @@ from nncftools.session.model import (
     WatchedProcess,
 )
 from nncftools.session.samples import Samples
-from nncftools.session.session import Session
 from tests.conftest import Run, burner
 from tests.made_up import MIB, mib, process, session
 from tests.made_up_stacks import window

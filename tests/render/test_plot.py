@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from matplotlib import rc_context
 
+from nncftools.analysis.session import Session
 from nncftools.drawing import figure, legend_below
 from nncftools.metrics import MEMORY, METRICS
 from nncftools.render.plot import _draw_metric, draw, draw_on
 from nncftools.render.view import View
 from nncftools.session.model import Host, Mark, Peak, Rise, SamplerFacts
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
 

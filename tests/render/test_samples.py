@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 from pyarrow import parquet
 
+from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.render import samples
 from nncftools.render.samples import parquet_report, session_report, write
 from nncftools.render.view import View, log_stem
 from nncftools.session.model import Mark, Series
 from nncftools.session.samples import Samples
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.conftest import Run, burner
 from tests.made_up import END, MIB, journal, mib, process, session
@@ -138,6 +138,11 @@ def test_more_than_a_portion() -> None:
     found = rows(session({"rss": list(range(25_001))}))
 
     assert [row[1] for row in found[1:]] == [str(place) for place in range(25_001)]
+
+
+def test_name_that_spreadsheets_would_run() -> None:
+    """A name that would be a formula is text to a spreadsheet."""
+    assert rows(session({"rss": [1], "=1+1": [0.5]}))[0] == ["time_s", "rss", "'=1+1"]
 
 
 def test_name_with_a_comma() -> None:

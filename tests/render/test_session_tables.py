@@ -10,11 +10,11 @@ import pytest
 from PIL import Image
 
 from nncftools.analysis.ranks import merged
+from nncftools.analysis.session import Session
 from nncftools.render import markdown, plot, summary_json
 from nncftools.render.session_tables import ranks
 from nncftools.render.view import View
 from nncftools.session.model import Device, Exit, Host, Rank
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import mib, session
 from tests.render.test_text import printed

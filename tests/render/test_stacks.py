@@ -8,11 +8,11 @@ from typing import Any
 import jsonschema
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.render.stacks import collapsed_report, report
 from nncftools.render.view import View
 from nncftools.session.model import Frame, Mark, Snapshots
-from nncftools.session.session import Session
 from tests.made_up import MIB, session
 from tests.render.built_up import IMPORT, LOAD, MACHINERY, MAIN, TRACE, built_up, unsure
 

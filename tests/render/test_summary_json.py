@@ -10,10 +10,10 @@ import pytest
 
 from nncftools.analysis.build_up import SEEN, BuildUp, Part, of_peak
 from nncftools.analysis.rise_owners import FrameRange
+from nncftools.analysis.session import Session
 from nncftools.render.summary_json import peak_tree, report
 from nncftools.render.view import View
 from nncftools.session.model import END_UNKNOWN, MOST_FRAMES, Floor, Frame, Mark, OwnMemory
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.limits import deaths
 from tests.made_up import MIB, mib, session

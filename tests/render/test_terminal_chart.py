@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.render.terminal_chart import chart
 from nncftools.render.terminal_style import TerminalStyle, render_rows
 from nncftools.render.view import View
 from nncftools.session.model import Mark
-from nncftools.session.session import Session
 from tests.made_up import mib, session
 
 

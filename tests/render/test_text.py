@@ -8,6 +8,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from nncftools.analysis.session import Session
 from nncftools.metrics import MEMORY, METRICS
 from nncftools.render.text import report
 from nncftools.render.view import View
@@ -19,9 +20,7 @@ from nncftools.session.model import (
     Rise,
     SamplerFacts,
     SavedModel,
-    Start,
 )
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
 
@@ -167,12 +166,11 @@ def test_large_figures_fit_into_80_columns(unit: str, size: int) -> None:
         {"command": ["python", HOSTILE]},
         {"command": [], "name": HOSTILE},
         {"host": Host(name=HOSTILE)},
-        {"start": Start(utc=HOSTILE)},
         {"warnings": [HOSTILE]},
         {"processes": [process(name=HOSTILE, peak_rss=1)]},
         {"processes": [process(), process(1, name=HOSTILE, end_s=None)]},
     ],
-    ids=["command", "name", "host", "start", "warning", "process", "survivor"],
+    ids=["command", "name", "host", "warning", "process", "survivor"],
 )
 def test_nothing_that_a_terminal_acts_on(changes: dict[str, Any]) -> None:
     """Control characters from a file are escaped, so that they neither affect the terminal nor begin a new line."""

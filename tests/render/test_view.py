@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render import panels, plot
 from nncftools.render import view as render_view
 from nncftools.render.view import View, command_text, label
 from nncftools.session.model import END_UNKNOWN, Device, Mark
-from nncftools.session.session import Session
 from tests.made_up import mib, session
 
 SPARSE = {

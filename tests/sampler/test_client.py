@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.journal import reading
 from nncftools.journal.writing import Plan
 from nncftools.sampler import client
@@ -62,7 +63,7 @@ def test_long_recording_stays_small(tmp_path: pathlib.Path) -> None:
         for number, handler in handlers.items():
             signal.signal(number, handler)
     with path.open("rb") as file:
-        session = session_from(file, "run")
+        session = Session.of(session_from(file, "run"))
 
     assert len(session.samples) < 200 < (session.sampler.taken or 0)
     assert session.peaks["rss"].sampled == pytest.approx(float(truth.read_text()), rel=0.02)

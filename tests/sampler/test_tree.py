@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.sampler.probes.process import Stat
 from nncftools.sampler.tree import PAGE, TICKS_PER_S, MemoryKinds, Tree, shared
-from nncftools.session.session import Session
 from tests.conftest import Run, burner
 from tests.sampler.fake_proc import FILES, FakeProc, locking, none_kept, none_left, pids, vanish
 

@@ -7,17 +7,10 @@ from typing import Any
 
 import pytest
 
-from nncftools.session.devices import (
-    allocated,
-    columns,
-    figures_of,
-    named,
-    take_allocated,
-    used_columns,
-    with_allocated,
-)
+from nncftools.analysis.operation import UNKNOWN, Bracket, Column, Figures, allocated, figures_of, with_allocated
+from nncftools.analysis.session import Session
+from nncftools.session.devices import columns, named, take_allocated, used_columns
 from nncftools.session.model import Device, Mark, OwnMemory, Process
-from nncftools.session.operation import UNKNOWN, Bracket, Column, Figures
 from nncftools.session.recording import session_from
 from tests import made_up
 from tests.made_up import END, journal
@@ -92,7 +85,7 @@ class TestSession:
             [1.0, 100],
             {"device": {**facts, "missing": "why"}},
         ]
-        session = session_from(io.BytesIO(journal(*lines, END)), "run")
+        session = Session.of(session_from(io.BytesIO(journal(*lines, END)), "run"))
 
         assert session.devices == [Device(device="nvidia0", model="X", uuid="GPU-1", memory=80, missing="why")]
         assert session.samples.metrics == ["rss", MEMORY, USED, BUSY]
@@ -101,7 +94,7 @@ class TestSession:
     def test_unused_device(self) -> None:
         """A session of a run that used no device has no column of it."""
         lines: list[Any] = [[0.5, 100], {"devices": {"at_s": 0.2, "values": {MEMORY: 0, USED: 70}}}, END]
-        session = session_from(io.BytesIO(journal(*lines)), "run")
+        session = Session.of(session_from(io.BytesIO(journal(*lines)), "run"))
 
         assert (session.samples.metrics, session.peaks[MEMORY].low) == (["rss"], 0)
 
@@ -118,7 +111,7 @@ class TestSession:
     def test_damaged(self, values: dict[str, object]) -> None:
         """A reading with a figure that cannot be, or with other columns, costs only itself."""
         lines: list[Any] = [[0.5, 100], {"devices": {"at_s": 0.2, "values": values}}, END]
-        session = session_from(io.BytesIO(journal(*lines)), "run")
+        session = Session.of(session_from(io.BytesIO(journal(*lines)), "run"))
 
         assert session.samples.metrics == ["rss"]
         assert session.warnings == ["1 line of the journal could not be read: line 5"]

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.session.model import Exit, Host, Mark, SamplerFacts, Start
-from nncftools.session.session import Session, schema
+from nncftools.session.session import schema
 from tests.made_up import process, session
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
 from nncftools.session.model import Mark
-from nncftools.session.session import Session
 from tests.made_up import END, full_disk, header, journal, process, session
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
 from nncftools.files import descriptors_in_use
 from nncftools.session.model import Snapshots
-from nncftools.session.session import Session
 from tests.made_up import process, session
 from tests.session.made_sources import CODE, linked, taken, written
 

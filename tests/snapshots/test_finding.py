@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nncftools.analysis.build_up import of_peak
-from nncftools.analysis.missing import missing_line
-from nncftools.session.session import Session
+from nncftools.analysis.session import Session
+from nncftools.render.sentences import missing_line
 from nncftools.session.snapshots import LineTable
 from nncftools.snapshots import finding
 from nncftools.snapshots.finding import TriedMemory, published_layout, python_memory

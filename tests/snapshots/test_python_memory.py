@@ -37,7 +37,11 @@ if TYPE_CHECKING:
     from nncftools.snapshots.python_memory import RawStack
 
 VERSIONS = sorted(pathlib.Path("~/.pyenv/versions").expanduser().glob("3.*/bin/python"))
-PYTHONS = [path for path in VERSIONS if int(path.parts[-3].split(".")[1]) >= 10] or [pathlib.Path(sys.executable)]
+PYTHONS = {path: int(path.parts[-3].split(".")[1]) for path in VERSIONS}
+PYTHONS = {path: minor for path, minor in PYTHONS.items() if minor >= 10} or {
+    pathlib.Path(sys.executable): sys.version_info.minor
+}
+"""The minor version of each Python here whose stacks can be read."""
 STEPS = """\
 import sys, threading, time
 
@@ -105,7 +109,7 @@ def test_stack(tmp_path: pathlib.Path, python: pathlib.Path) -> None:
         again = places(memory, stack, len(stack))
         memory.close()
 
-    file, method = str(program), "Model.forward" if int(python.parts[-3].split(".")[1]) >= 11 else "forward"
+    file, method = str(program), "Model.forward" if PYTHONS[python] >= 11 else "forward"
     assert thread == pid
     assert frames == again
     assert frames == [
@@ -131,7 +135,7 @@ def test_threads(tmp_path: pathlib.Path, python: pathlib.Path) -> None:
 
     assert len(threads) == 2
     assert threads in (tasks, {-1, -2})
-    assert (threads == tasks) == (int(python.parts[-3].split(".")[1]) >= 11)
+    assert (threads == tasks) == (PYTHONS[python] >= 11)
 
 
 @pytest.mark.process

@@ -9,8 +9,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.marks.line import VARIABLE
-from nncftools.session.session import Session
 from tests.conftest import HANGING_S, Run
 from tests.made_up import MIB
 from tests.trust.another_user import OTHER, as_another

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from nncftools import Session
-from nncftools.analysis.summary import hints
+from nncftools.render.sentences import hints
 from nncftools.units import MemoryUnit
 from tests.conftest import HANGING_S, burner, command_line
 from tests.trust.recorder import JOURNAL, SESSION, Recorder, changed_package, state_of

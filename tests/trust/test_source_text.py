@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nncftools.session.session import Session
+from nncftools.analysis.session import Session
 from tests.conftest import Run
 from tests.made_up import process
 from tests.session.made_sources import OURS, linked, taken, written

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nncftools.cli import planning
-from nncftools.cli.fit.options import FitOptions
+from nncftools.cli.fit.search import FitOptions
 from nncftools.cli.parameters import with_options
 from nncftools.errors import NncfToolsError
 
@@ -29,10 +29,10 @@ def fit(request: FitOptions) -> int:
     planning.plan([], request.recorded)
     argv = planning.target(request.recorded)
     request.check_resume()
-    from nncftools.cli.fit import groups, outputs, runs
+    from nncftools.cli import groups
+    from nncftools.cli.fit import runs
 
     request = replace(request, words=argv)
-    wanted = outputs.new_search(request)
     parent = None
     if not request.free_only:
         try:
@@ -47,4 +47,4 @@ def fit(request: FitOptions) -> int:
             raise NncfToolsError(
                 f"no control group with a memory limit can be made here: {reason}; {allowed}"
             ) from error
-    return runs.search(request, wanted, parent)
+    return runs.search(request, parent)

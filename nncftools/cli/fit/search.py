@@ -1,4 +1,4 @@
-"""The runs of a search under memory limits, and which limit to try next.
+"""The options and runs of a search under memory limits, and which limit to try next.
 
 The search finds the smallest limit with which a command works, and the smallest with which it is fast. More memory
 never hurts: what works with a limit works with any larger one.
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 
-from nncftools.units import MemoryUnit
+from nncftools.cli import options
+from nncftools.cli.parameters import RUN, option
 
 FORMAT = "nncf-tools-fit"
 VERSION = 1
@@ -20,6 +23,27 @@ WORKED = "worked"
 """How a run ended that did what it should."""
 OUT_OF_MEMORY = "out of memory"
 """How the end of a run begins of which the kernel killed a process."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions(options.SeriesRequest):
+    """What to search, and how exactly."""
+
+    runs: Annotated[int, option("--runs N", RUN, "The most runs, with the one without a limit.", min=2)] = 10
+    success: Annotated[
+        str | None, option("--success COMMAND", RUN, "Shell command after each run; it fails if the run failed.")
+    ] = None
+    before: Annotated[str | None, option("--before COMMAND", RUN, "Shell command before each run, to clean up.")] = None
+    free_only: Annotated[bool, option("--free-only", RUN, "Only run without a limit: no control group.")] = False
+    interval: options.Interval = 0.1
+    shell: options.Shell = False
+
+    @property
+    def recorded(self) -> options.Request:
+        """How each run is recorded."""
+        return options.Request(
+            words=self.words, shell=self.shell, types=["rss"], interval=self.interval, no_auto=True, stacks=False
+        )
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +99,12 @@ class Fit(msgspec.Struct, kw_only=True):
     """The smallest limit with which it took about as long as without one."""
 
     @property
+    def unlimited(self) -> Free:
+        """The run without a limit, which is the first."""
+        assert self.free is not None
+        return self.free
+
+    @property
     def runs(self) -> int:
         """The number of runs that have ended."""
         return self.free_runs + len(self.trials)
@@ -107,10 +137,9 @@ class Fit(msgspec.Struct, kw_only=True):
 
         A run that read nothing twice did not lack memory: up to 2.5 times the duration, slow storage explains it.
         """
-        assert self.free is not None
-        has_refaults = trial.refaults is None or trial.refaults > max(self.free.comfortable * _FEW, _LEAST_STEP)
+        has_refaults = trial.refaults is None or trial.refaults > max(self.unlimited.comfortable * _FEW, _LEAST_STEP)
         factor = _SLOWER if has_refaults else _SLOW_STORAGE
-        free_s = self.free.duration_s
+        free_s = self.unlimited.duration_s
         return trial.worked and trial.duration_s <= max(free_s * factor, free_s + _NOISE_S)
 
     def _largest_failed(self) -> int:
@@ -119,8 +148,7 @@ class Fit(msgspec.Struct, kw_only=True):
         return max((trial.limit for trial in self.trials if not trial.worked and trial.limit < works), default=0)
 
     def _next_working(self, worked: Sequence[int]) -> float | None:
-        assert self.free is not None
-        free = self.free
+        free = self.unlimited
         failed = self._largest_failed()
         if worked:
             return _between(failed, worked, _step(min(worked)))
@@ -132,13 +160,12 @@ class Fit(msgspec.Struct, kw_only=True):
         return _first_from(failed + max(failed * _TOLERANCE / 2, _LEAST_STEP) if failed else 0, limits)
 
     def _next_fast(self, good: Sequence[int]) -> float | None:
-        assert self.free is not None
-        comfortable = self.free.comfortable
+        comfortable = self.unlimited.comfortable
         fast = min(good, default=math.inf)
         slow = max((trial.limit for trial in self.trials if trial.limit < fast), default=0)
         if not good:
-            most = max(self.free.charged or 0, comfortable * _ABOVE_COMFORTABLE[-1])
-            return _first_from(slow * (1 + _NEAR), [self.free.peak_rss, comfortable, most])
+            most = max(self.unlimited.charged or 0, comfortable * _ABOVE_COMFORTABLE[-1])
+            return _first_from(slow * (1 + _NEAR), [self.unlimited.peak_rss, comfortable, most])
         is_steep = comfortable / 2 < fast <= comfortable
         near = comfortable * _NEAR if is_steep else max(fast, comfortable) * _NEAR_ON_SLOPE
         return _between(slow, good, near) if slow else None
@@ -194,13 +221,3 @@ def _between(bad: float, good: Sequence[int], near: float) -> float | None:
         return math.sqrt(bad * least)
     step = max([near * _JUST_BELOW, *(2 * (other - least) for other in others[:1])])
     return max(least - step, (bad + least) / 2)
-
-
-def limit_text(size: float, unit: MemoryUnit) -> str:
-    """Return a limit as it is set: in whole MiB, rounded up."""
-    return f"{unit.brief(whole_mib(size) * _MIB)} {unit}"
-
-
-def whole_mib(size: float) -> int:
-    """Return the MiB of a limit, rounded up."""
-    return math.ceil(size / _MIB)

@@ -17,22 +17,18 @@ from functools import partial
 
 from nncftools.analysis import forecast as analysis
 from nncftools.analysis.forecast import LEAST_SLICES, Estimate, Line, Result, Slice
-from nncftools.cli import destination, options, recording, screen
-from nncftools.cli.fit import groups
-from nncftools.cli.fit import outputs as of_runs
+from nncftools.analysis.session import Session
+from nncftools.cli import destination, options, screen, series
 from nncftools.cli.forecast import slices
 from nncftools.cli.forecast.arguments import Command, ForecastOptions
-from nncftools.cli.sweep import steps
+from nncftools.cli.series import Results, Runner, Shown
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Folder
 from nncftools.limits import needs
 from nncftools.marks.collecting import size_of
 from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell
-from nncftools.sampler.client import Interrupted, Starter
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, about_text, brief_size, seconds_text, shortened, size_text
 
-KIND = of_runs.Kind("forecast", "forecast", "slice")
 _MOST_SHARE = 0.4
 """The largest slice's share of the layers."""
 _WRONG = 0.03
@@ -79,7 +75,7 @@ def new(request: ForecastOptions, command: Command, model: slices.Model, notes: 
         few = f"it has {model.layers} layers{turns}: too few for three slices; `nncf-tools profile` measures it whole"
         raise UsageError(f"no forecast of the model in {str(model.folder)!r}: {few}")
     return Result(
-        command=of_runs.shareable(command.words),
+        command=series.shareable(command.words),
         model=str(model.folder),
         layers=model.layers,
         parameters=model.parameters,
@@ -92,10 +88,11 @@ def new(request: ForecastOptions, command: Command, model: slices.Model, notes: 
 
 def run(request: ForecastOptions, command: Command, model: slices.Model, result: Result) -> int:
     """Run the command with slices; write and show the forecast. Return the exit status."""
-    with of_runs.folder_of_runs(request, KIND) as folder:
-        before = of_runs.begun(result, folder / KIND.state) if request.resume else result
+    results = Results(request, "forecast", "forecast", "slice")
+    with results.locked():
+        before = results.begun(result)
         if (before.layers, before.weights, before.from_config) != (result.layers, result.weights, result.from_config):
-            raise UsageError(f"option --resume: {str(folder / KIND.state)!r} is of another model")
+            raise UsageError(f"option --resume: {str(results.state)!r} is of another model")
         result.slices = before.slices
         output = "" if command.output is None else f", {command.output!r} by a scratch folder"
         millions, size = result.parameters / 1e6, brief_size(result.weights)
@@ -104,16 +101,13 @@ def run(request: ForecastOptions, command: Command, model: slices.Model, result:
         for note in result.notes:
             screen.message(note, "note: ")
         scratch = request.scratch or pathlib.Path(tempfile.gettempdir())
-        with groups.endable() as starter, destination.writing("--scratch", scratch):  # the command may remove it
-            with Folder(scratch) as place:
-                if place.is_shared:
-                    raise OSError("all users may rename what is in it: it is not sticky (chmod +t)")
-            is_done = Runs(request, command, model, result, folder, scratch.absolute(), starter).go()
+        with series.runner() as runner, destination.writing("--scratch", scratch):  # the command may remove it
+            Runs(request, command, model, result, results, scratch.absolute(), runner).go()
         result.finish(request.limit)
-        of_runs.write_state(result, folder, KIND)
-        of_runs.finish(request, result, shown(result, request.unit), folder, KIND)
-        if not is_done:
-            return of_runs.interrupted(folder, starter)
+        results.write(result)
+        results.finish(result, shown(result, request.unit))
+        if runner.is_interrupted():
+            return results.interrupted(runner)
         return int(result.forecast is None or result.fits in {analysis.NO, analysis.UNSURE})
 
 
@@ -125,15 +119,14 @@ class Runs:
     command: Command
     model: slices.Model
     result: Result
-    folder: pathlib.Path
+    results: Results
     scratch: pathlib.Path
     """Where each slice and its output have a folder of their own."""
-    starter: Starter
+    runner: Runner
 
-    def go(self) -> bool:
-        """Run until there are enough slices, or none fits; return False if we were interrupted before."""
+    def go(self) -> None:
+        """Run until there are enough slices, or none fits. Raises NncfToolsError, Interrupted."""
         result, counts, until_s = self.result, self.model.counts(), time.monotonic() + self.request.time
-        same_input = recording.RepeatedInput()
         while (wanted := next_count(counts, self.model.layers, result.slices)) is not None:
             tried = {part.layers for part in result.slices}
             left_s = max(0.0, until_s - time.monotonic())
@@ -142,19 +135,15 @@ class Runs:
             layers = next((count for count, why in whys.items() if not why), None)
             if layers is None or (layers != wanted and len(result.used) >= LEAST_SLICES):
                 result.notes.append(f"a slice of {wanted} layers was not run: {whys[wanted]}")
-                return True
+                return
             screen.line(f"Running {layers} of {self.model.layers} layers… ({about_text(left_s)} of --time left)")
-            same_input.rewind()
-            done = None if groups.is_interrupted(self.starter) else self._try(layers)
-            if done is None:
-                return False
+            done = self._try(layers)
             result.slices = sorted([*result.slices, done], key=lambda part: part.layers)
-            of_runs.write_state(result, self.folder, KIND)
+            self.results.write(result)
             screen.line(f"{layers} layers: {of_slice(done, self.request.unit)}")
             if len(result.slices) >= _MOST_FAILED and not result.used:
-                log = self.folder / f"slice-{done.layers}.log"
+                log = self.results.folder / f"slice-{done.layers}.log"
                 raise NncfToolsError(f"the command does not work with slices: {done.unused}; its output is in {log}")
-        return True
 
     def why_not(self, layers: int, left_s: float) -> str:
         """Return why a slice may not be run, by what the runs before took; empty if it may."""
@@ -169,30 +158,55 @@ class Runs:
             peak = analysis.estimate(counts, [part.peak for part in used], layers).high
             took_s = analysis.estimate(counts, [part.duration_s for part in used], layers).value
         room, free = needs.available("/proc", os.getpid()).least, shutil.disk_usage(self.scratch).free
+        disk = written + self.model.disk_size(layers)
         if room is not None and peak > room:
             return f"it takes up to {brief_size(peak)} of memory, {brief_size(room)} is available"
-        if size + written > free:
-            return f"it takes up to {brief_size(size + written)} of disk, {brief_size(free)} is free (--scratch)"
+        if disk > free:
+            return f"it takes up to {brief_size(disk)} of disk, {brief_size(free)} is free (--scratch)"
         is_late = took_s > left_s or left_s <= 0
         return f"it takes about {about_text(took_s)}, {about_text(left_s)} of --time is left" if is_late else ""
 
-    def _try(self, layers: int) -> Slice | None:
-        """Make a slice, run the command with it, and remove both; return None if we were interrupted."""
-        starter, name = self.starter, f"slice-{layers}"
-        with tempfile.TemporaryDirectory("", "nncf-tools-forecast-", self.scratch, ignore_cleanup_errors=True) as made:
-            folder = pathlib.Path(made, f"{name}-of-{self.model.layers}-{made[-8:]}")
-            output = pathlib.Path(made, f"output-{layers}")
-            with contextlib.suppress(Interrupted), starter.interruptible():
+    def _try(self, layers: int) -> Slice:
+        """Make a slice, run the command with it, and remove both."""
+        runner, path = self.runner, self.results.folder / f"slice-{layers}"
+        with scratch_folder(self.scratch) as made:
+            folder = made / f"{path.name}-of-{self.model.layers}-{made.name[-8:]}"
+            output = made / f"output-{layers}"
+            runner.check()
+            with runner.starter.interruptible():
                 slices.write(self.model, layers, folder)
-            if groups.is_interrupted(starter):
-                return None
             words = self.command.with_slice(folder, output)
             how = options.Request(words=words, interval=self.request.interval, stacks=False)
-            with recording.one_of_several(starter, self.folder, name, how) as (run, log):
-                recorded = recording.record(run)
-                failed = steps.why(recorded, log) if recorded.status else ""
+            with destination.opened("--output", path.with_suffix(".log")) as log:
+                recorded = runner.record(path, how, log)
+                failed = series.why(recorded, log) if recorded.status else ""
             kept = size_of(output) or 0
-            return None if groups.is_interrupted(starter) else measured(layers, recorded.session, failed, kept)
+            return measured(layers, recorded.session, failed, kept)
+
+
+@contextlib.contextmanager
+def scratch_folder(scratch: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Make a folder for a slice and its output, and remove it; a line says where it is if it stays.
+
+    Raises OSError where another user could exchange the folder.
+    """
+    with Folder(scratch) as place:
+        if place.is_shared:
+            raise OSError("all users may rename what is in it, or in a folder above it: not sticky (chmod +t)")
+        made = scratch / pathlib.Path(tempfile.mkdtemp("", "nncf-tools-forecast-", place.descriptor_path)).name
+    try:
+        held = Folder(made)
+    except OSError:
+        made.rmdir()
+        raise
+    with held:
+        try:
+            yield made
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+            left = held.descriptor_path.resolve()  # the command may have moved it
+            if left.exists():
+                screen.message(f"a slice stays in {str(left)!r}; remove it")
 
 
 def measured(layers: int, session: Session | None, failed: str, kept: int) -> Slice:
@@ -296,16 +310,16 @@ def notes(result: Result) -> Iterator[str]:
         yield "at least: with few layers, another operation held the peak, so the highest line is known from few slices"
 
 
-def shown(result: Result, unit: MemoryUnit) -> of_runs.Shown:
+def shown(result: Result, unit: MemoryUnit) -> Shown:
     """Return the result as it is shown, with how to run the command with a limit that is comfortable for it."""
     known = result.forecast
-    return of_runs.Shown(
+    return Shown(
         command=result.command,
         answer=answer(result),
         sentences=list(sentences(result, unit)),
         notes=list(notes(result)),
         table=table(result, unit),
-        to_copy=[] if known is None else of_runs.with_limit(result.command, known.comfortable.high),
+        to_copy=[] if known is None else series.with_limit(result.command, known.comfortable.high),
         draw=None if known is None else partial(draw, result, unit),
     )
 

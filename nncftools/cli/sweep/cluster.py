@@ -5,7 +5,7 @@ A worker runs its configuration in a process of its own, and returns its files.
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import hashlib
 import io
 import os
@@ -17,6 +17,7 @@ import tarfile
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,10 +25,11 @@ import msgspec
 
 from nncftools.backports import running
 from nncftools.cli import screen
+from nncftools.cli.series import Runner, runner
 from nncftools.cli.sweep.results import ROW, Folder, Row, files_of, stamp
 from nncftools.cli.sweep.steps import Task, run_task
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.sampler.client import Interrupted, Starter, held_back
+from nncftools.sampler.client import Interrupted, held_back
 
 _TASK = "task.json"
 _CHECKS_S = 0.5
@@ -96,10 +98,9 @@ def _are_shared(inputs: Mapping[str, str], stamps: Mapping[str, str]) -> bool:
 def _run(folder: pathlib.Path) -> None:
     """Run the task in a folder: in the main thread of a process, because signals need that."""
     task = msgspec.json.decode((folder / _TASK).read_bytes(), type=Task)
-    with Starter() as starter:
+    with runner() as task_runner:
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-        row = run_task(task, starter)
-    if row is not None:
+        row = run_task(task, task_runner)
         (folder / ROW).write_bytes(msgspec.json.encode(row))
 
 
@@ -124,39 +125,42 @@ _DIGEST = 16
 class Cluster:
     """Runs tasks on the workers of a cluster; workers may come and go."""
 
-    def __init__(self, address: str, folder: Folder, starter: Starter) -> None:
+    def __init__(self, address: str, folder: Folder, runner: Runner) -> None:
         """Connect to the scheduler. Raises UsageError if that is impossible."""
         try:
             import distributed
         except ImportError as error:
             raise UsageError("option --scheduler: Dask is not installed: pip install 'nncf-tools[dask]'") from error
         self._folder = folder
-        self._starter = starter
-        self._known: dict[str, tuple[dict[str, str], str]] = {}
+        self._runner = runner
+        self._tries = Counter[str]()
+        self._stamp = functools.cache(stamp)
+        """Inputs do not change during a sweep."""
         try:
             self._client: Any = distributed.Client(address, timeout=_CONNECTS_S, set_as_default=False)
         except (OSError, ValueError) as error:
             raise UsageError(f"option --scheduler: {address!r} cannot be reached: {error}") from error
 
-    def run(self, tasks: Sequence[Task], ended: Callable[[Row], None]) -> bool:
-        """Run tasks, and give each row to ``ended`` as soon as it is there; return False if we were interrupted.
+    def run(self, tasks: Sequence[Task], ended: Callable[[Row], None]) -> None:
+        """Run tasks, and give each row to ``ended`` as soon as it is there. Raises NncfToolsError, Interrupted.
 
         A task whose worker is lost runs again on another one.
         """
         running: dict[str, tuple[Task, Any]] = {}
-        with contextlib.suppress(Interrupted), self._starter.interruptible():  # Dask waits for up to an hour
-            self._run(list(tasks), running, ended)
-        if self._starter.received is not None:
+        try:
+            with self._runner.starter.interruptible():  # Dask waits for up to an hour
+                self._run(list(tasks), running, ended)
+            self._runner.check()
+        except Interrupted:
             futures = [future for _, future in running.values()]
             cancels = threading.Thread(target=self._client.cancel, args=[futures], kwargs={"force": True}, daemon=True)
             with held_back():
                 cancels.start()
             cancels.join(_CANCELS_S)  # the scheduler may hang
-        return self._starter.received is None
+            raise
 
     def _run(self, waiting: list[Task], running: dict[str, tuple[Task, Any]], ended: Callable[[Row], None]) -> None:
-        tries: dict[str, int] = {}
-        while (waiting or running) and self._starter.received is None:
+        while (waiting or running) and not self._runner.is_interrupted():
             workers = set(self._client.scheduler_info(n_workers=-1)["workers"])
             for worker, (task, future) in list(running.items()):
                 if worker in workers and not future.done():
@@ -165,7 +169,7 @@ class Cluster:
                 if future.status == "finished":
                     ended(self._taken(task, future))
                 else:
-                    self._check_tries(task, tries, self._why(future, is_there=worker in workers))
+                    self._check_tries(task, self._why(future, is_there=worker in workers))
                     future.cancel()
                     waiting.insert(0, task)
             for worker in sorted(workers - set(running))[: len(waiting)]:
@@ -174,10 +178,10 @@ class Cluster:
                 running[worker] = task, self._submitted(task, worker)
             time.sleep(_LOOKS_S)
 
-    def _check_tries(self, task: Task, tries: dict[str, int], why: str) -> None:
+    def _check_tries(self, task: Task, why: str) -> None:
         name = task.row.name
-        tries[name] = tries.get(name, 0) + 1
-        if tries[name] >= _MOST_TRIES:
+        self._tries[name] += 1
+        if self._tries[name] >= _MOST_TRIES:
             raise NncfToolsError(f"{name} failed {_MOST_TRIES} times on the cluster: {why}")
         screen.line(f"{name}: {why}; it runs again")
 
@@ -212,10 +216,6 @@ class Cluster:
         return f"its worker failed: {error}"
 
     def _stamps(self, inputs: Mapping[str, str]) -> tuple[dict[str, str], str]:
-        """Return the stamp of each input, and one digest of all; inputs do not change during a sweep."""
-        key = repr(sorted(inputs.items()))
-        if key not in self._known:
-            stamps = {name: stamp(pathlib.Path(path)) for name, path in inputs.items()}
-            whole = hashlib.sha256(repr(sorted(stamps.items())).encode())
-            self._known[key] = stamps, whole.hexdigest()[:_DIGEST]
-        return self._known[key]
+        """Return the stamp of each input, and one digest of all."""
+        stamps = {name: self._stamp(pathlib.Path(path)) for name, path in inputs.items()}
+        return stamps, hashlib.sha256(repr(sorted(stamps.items())).encode()).hexdigest()[:_DIGEST]

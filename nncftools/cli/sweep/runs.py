@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import pathlib
 import shutil
-import signal
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from nncftools import intake
-from nncftools.cli import destination, screen
-from nncftools.cli.fit import groups
+from nncftools.cli import destination, groups, screen, series
+from nncftools.cli.series import Runner
 from nncftools.cli.sweep import results, steps
 from nncftools.cli.sweep.grid import Configuration
 from nncftools.cli.sweep.options import SweepOptions
@@ -22,7 +20,6 @@ from nncftools.cli.sweep.steps import CALIBRATION, KIND, MODEL, PROMPTS, Task
 from nncftools.compression.reading import INT4, INT8, PLOT_NAME, SIZE
 from nncftools.errors import NncfToolsError
 from nncftools.files import write_file
-from nncftools.sampler.client import Interrupted, Starter
 from nncftools.units import MemoryUnit, brief_size, printable, seconds_text
 
 
@@ -67,9 +64,9 @@ _EXPORT = "optimum.commands.optimum_cli"
 _TASK = "text-generation-with-past"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Sweep:
-    """What to do, by options that were checked."""
+    """What to do, by options that were checked, and what has ended."""
 
     options: SweepOptions
     grid: Sequence[Configuration]
@@ -84,31 +81,119 @@ class Sweep:
     """The user's file of ``--kind``, as it was when it was checked."""
     before: Mapping[str, Row]
     """Rows of an earlier sweep that is replaced: only for the time that is left."""
+    rows: dict[str, Row] = field(default_factory=dict)
+    """The rows of the configurations that have ended, by name."""
+    measured_s: float = 0.0
+    """For how many seconds the measured processes ran."""
 
+    def run(self) -> int | None:
+        """Run what is left; return the exit status if that was interrupted, else None."""
+        with series.runner() as runner, destination.writing("--output", self.folder.path), self.folder.locked():
+            only = self.options.only or ()
+            rows = self.folder.rows(self.grid).items()
+            self.rows = {name: row for name, row in rows if row.is_complete or name not in only}
+            self._go(runner)
+        if not runner.is_interrupted():
+            return None
+        count = " of ".join(self.count)
+        screen.line(f"nncf-tools: interrupted; {count} configurations are kept; go on with --resume")
+        return runner.exit_status
 
-def sweep(plan: Sweep) -> tuple[int | None, float]:
-    """Run what is left of a sweep; return the exit status if it was interrupted, else None.
+    def _go(self, runner: Runner) -> None:
+        """Run what is missing. Raises NncfToolsError, OSError, Interrupted."""
+        self.folder.begin(self.state)
+        if self.options.max_memory is not None and self.options.scheduler is None:
+            parent = steps.parent_group()
+            how = "by a control group" if parent else "by the sampler, which ends what exceeds it in the sum of RSS"
+            if parent is not None:
+                groups.remove_leftovers(parent)
+            screen.line(f"Limit of each step: {MemoryUnit.MiB.label(self.options.max_memory)}, {how}")
+        inputs = self._inputs(runner)
+        self._write()
+        run = partial(self._run_here, runner)
+        if self.options.scheduler is not None:
+            from nncftools.cli.sweep.cluster import Cluster
 
-    Also return how many seconds the measured processes ran.
-    """
-    with (
-        groups.endable() as starter,
-        destination.writing("--output", plan.folder.path),
-        plan.folder.locked(),
-    ):
-        runs = _Runs(plan, starter)
-        if not runs.go():
-            count = " of ".join(runs.count)
-            screen.line(f"nncf-tools: interrupted; {count} configurations are kept; go on with --resume")
-            return 128 + (starter.received or signal.SIGINT), runs.measured_s
-    return None, runs.measured_s
+            with runner.starter.interruptible():
+                cluster = Cluster(self.options.scheduler, self.folder, runner)
+            run = partial(cluster.run, ended=self._ended)
+        for group in (self.chosen[:1], self.chosen[1:]):  # the baseline first: others need its row
+            missing = [configuration for configuration in group if configuration.name not in self.rows]
+            run([self._task(configuration, inputs) for configuration in missing])
 
+    def _run_here(self, runner: Runner, tasks: Sequence[Task]) -> None:
+        """Run tasks on this machine, one after another."""
+        for task in tasks:
+            screen.line(f"Running {task.row.name}…")
+            runner.check()
+            self.folder.clear(task.row.name)
+            self._ended(steps.run_task(task, runner))
 
-def took(begun_s: float, measured_s: float) -> str:
-    """Return how long a sweep took that began at a moment of ``time.monotonic``, and the share of the sweep itself."""
-    wall_s = time.monotonic() - begun_s
-    own = max(0.0, wall_s - measured_s) / wall_s
-    return f"Took {seconds_text(wall_s)}, {own:.1%} of it outside of the measured processes\n"
+    def _inputs(self, runner: Runner) -> dict[str, str]:
+        """Return the inputs of all tasks, with the model exported."""
+        inputs = {name: str(path.absolute()) for name, path in self.inputs.items()}
+        if KIND in inputs or pathlib.Path(inputs[MODEL], "openvino_model.xml").exists():
+            return inputs
+        target = self.folder.path / "model"
+        if not (target / _DONE).exists():
+            screen.line("Exporting the model…")
+            runner.check()
+            self.folder.check()
+            shutil.rmtree(target, ignore_errors=True)
+            recordings = self.folder.path.absolute() / "export"
+            recordings.mkdir(exist_ok=True)
+            options = ["--model", inputs[MODEL], "--task", _TASK, "--weight-format", "fp32"]
+            words = ["export", "openvino", *options, str(target.absolute())]
+            ran = steps.run_module(_EXPORT, words, self.options.interpreter, recordings, "export", runner)
+            self.measured_s += ran.seconds
+            if ran.failed:
+                log = recordings / "export.log"
+                raise NncfToolsError(f"the model could not be exported: {ran.failed}; its output is in {log}")
+            write_file(target / _DONE, b"")
+        return {**inputs, MODEL: str(target.absolute())}
+
+    def _task(self, configuration: Configuration, inputs: Mapping[str, str]) -> Task:
+        options, shares = self.options, configuration.shares
+        reference = self.rows.get(self.grid[0].name)
+        continuations = None if reference is None or not reference.is_complete else reference.continuations
+        without = set() if configuration.is_baseline or continuations is not None else {PROMPTS}
+        return Task(
+            row=Row(configuration.name, configuration.settings(), configuration.title, *shares, configuration.rank),
+            is_baseline=configuration.is_baseline,
+            needs_data=configuration.needs_data or (shares[0] not in {0.0, 1.0} and CALIBRATION in inputs),
+            inputs={name: path for name, path in inputs.items() if name not in without},
+            folder=str(self.folder.of(configuration.name).absolute()),
+            python=options.interpreter,
+            max_memory=options.max_memory,
+            keep_model=options.keep_models,
+            tasks=options.tasks or [],
+            include_path="" if options.include_path is None else str(options.include_path.absolute()),
+            code=self.code,
+            reference=continuations,
+        )
+
+    def _ended(self, row: Row) -> None:
+        """Write a row to the disk before anything else is done."""
+        row.failed = row.failed or collapsed(row, self.rows.get(self.grid[0].name))
+        self.rows[row.name] = row
+        self.folder.keep(row)
+        self._write()
+        self.measured_s += row.measured_s
+        todo = [configuration for configuration in self.chosen if configuration.name not in self.rows]
+        left_s = time_left_s(todo, self.grid, {**self.before, **self.rows})
+        left = "" if not todo or left_s is None else f"; about {seconds_text(left_s)} left"
+        screen.line(f"[{'/'.join(self.count)}] {row.name}: {_outcome(row)}, {seconds_text(row.wall_s)}{left}")
+
+    def _write(self) -> None:
+        rows = [self.rows[configuration.name] for configuration in self.grid if configuration.name in self.rows]
+        if rows:
+            self.folder.write_table(self.state, rows)
+
+    @property
+    def count(self) -> tuple[str, str]:
+        """How many of the configurations have ended, and how many there are."""
+        ended = sum(configuration.name in self.rows for configuration in self.chosen)
+        return str(ended), str(len(self.chosen))
 
 
 def dry_run(plan: Sweep) -> str:
@@ -127,129 +212,6 @@ def dry_run(plan: Sweep) -> str:
     total = "time unknown, because nothing has run yet" if left_s is None else f"about {seconds_text(left_s)}"
     first = f"{len(todo)} of {len(plan.chosen)} configurations of {plan.state.model} would run: {total}"
     return "".join(f"{printable(line)}\n" for line in [first, *lines])
-
-
-class _Runs:
-    """The runs of a sweep."""
-
-    def __init__(self, plan: Sweep, starter: Starter) -> None:
-        self._plan = plan
-        self._options = plan.options
-        self._starter = starter
-        self._folder = plan.folder
-        rows = self._folder.rows(plan.grid).items()
-        self.rows = {name: row for name, row in rows if row.is_complete or name not in (plan.options.only or ())}
-        self.measured_s = 0.0
-
-    def go(self) -> bool:
-        """Run what is missing; return False if we were interrupted."""
-        self._folder.begin(self._plan.state)
-        if self._options.max_memory is not None and self._options.scheduler is None:
-            parent = steps.parent_group()
-            how = "by a control group" if parent else "by the sampler, which ends what exceeds it in the sum of RSS"
-            if parent is not None:
-                groups.remove_leftovers(parent)
-            screen.line(f"Limit of each step: {MemoryUnit.MiB.label(self._options.max_memory)}, {how}")
-        inputs = self._inputs()
-        if inputs is None:
-            return False
-        self._write()
-        cluster = None
-        if self._options.scheduler is not None:
-            from nncftools.cli.sweep.cluster import Cluster
-
-            with contextlib.suppress(Interrupted), self._starter.interruptible():
-                cluster = Cluster(self._options.scheduler, self._folder, self._starter)
-            if groups.is_interrupted(self._starter):
-                return False
-        for group in (self._plan.chosen[:1], self._plan.chosen[1:]):  # the baseline first: others need its row
-            missing = [configuration for configuration in group if configuration.name not in self.rows]
-            tasks = [self._task(configuration, inputs) for configuration in missing]
-            if tasks and not (self._run_here(tasks) if cluster is None else cluster.run(tasks, self._ended)):
-                return False
-        return True
-
-    def _run_here(self, tasks: Sequence[Task]) -> bool:
-        """Run tasks on this machine, one after another. Return False if we were interrupted."""
-        for task in tasks:
-            screen.line(f"Running {task.row.name}…")
-            if groups.is_interrupted(self._starter):
-                return False
-            self._folder.clear(task.row.name)
-            row = steps.run_task(task, self._starter)
-            if row is None:
-                return False
-            self._ended(row)
-        return True
-
-    def _inputs(self) -> dict[str, str] | None:
-        """Return the inputs of all tasks, with the model exported; None if we were interrupted."""
-        inputs = {name: str(path.absolute()) for name, path in self._plan.inputs.items()}
-        if KIND in inputs or pathlib.Path(inputs[MODEL], "openvino_model.xml").exists():
-            return inputs
-        target = self._folder.exported
-        if not (target / _DONE).exists():
-            screen.line("Exporting the model…")
-            if groups.is_interrupted(self._starter):
-                return None
-            self._folder.check()
-            shutil.rmtree(target, ignore_errors=True)
-            recordings = self._folder.path.absolute() / "export"
-            recordings.mkdir(exist_ok=True)
-            options = ["--model", inputs[MODEL], "--task", _TASK, "--weight-format", "fp32"]
-            words = ["export", "openvino", *options, str(target.absolute())]
-            ran = steps.run_module(_EXPORT, words, self._options.interpreter, recordings, "export", self._starter)
-            self.measured_s += ran.seconds
-            if groups.is_interrupted(self._starter):
-                return None
-            if ran.failed:
-                log = recordings / "export.log"
-                raise NncfToolsError(f"the model could not be exported: {ran.failed}; its output is in {log}")
-            write_file(target / _DONE, b"")
-        return {**inputs, MODEL: str(target.absolute())}
-
-    def _task(self, configuration: Configuration, inputs: Mapping[str, str]) -> Task:
-        options, shares = self._options, configuration.shares
-        reference = self.rows.get(self._plan.grid[0].name)
-        continuations = None if reference is None or not reference.is_complete else reference.continuations
-        without = set() if configuration.is_baseline or continuations is not None else {PROMPTS}
-        return Task(
-            row=Row(configuration.name, configuration.settings(), configuration.title, *shares, configuration.rank),
-            is_baseline=configuration.is_baseline,
-            needs_data=configuration.needs_data or (shares[0] not in {0.0, 1.0} and CALIBRATION in inputs),
-            inputs={name: path for name, path in inputs.items() if name not in without},
-            folder=str(self._folder.of(configuration.name).absolute()),
-            python=options.interpreter,
-            max_memory=options.max_memory,
-            keep_model=options.keep_models,
-            tasks=options.tasks or [],
-            include_path="" if options.include_path is None else str(options.include_path.absolute()),
-            code=self._plan.code,
-            reference=continuations,
-        )
-
-    def _ended(self, row: Row) -> None:
-        """Write a row to the disk before anything else is done."""
-        row.failed = row.failed or collapsed(row, self.rows.get(self._plan.grid[0].name))
-        self.rows[row.name] = row
-        self._folder.keep(row)
-        self._write()
-        self.measured_s += row.measured_s
-        todo = [configuration for configuration in self._plan.chosen if configuration.name not in self.rows]
-        left_s = time_left_s(todo, self._plan.grid, {**self._plan.before, **self.rows})
-        left = "" if not todo or left_s is None else f"; about {seconds_text(left_s)} left"
-        screen.line(f"[{'/'.join(self.count)}] {row.name}: {_outcome(row)}, {seconds_text(row.wall_s)}{left}")
-
-    def _write(self) -> None:
-        rows = [self.rows[configuration.name] for configuration in self._plan.grid if configuration.name in self.rows]
-        if rows:
-            self._folder.write_table(self._plan.state, rows)
-
-    @property
-    def count(self) -> tuple[str, str]:
-        """How many of the configurations have ended, and how many there are."""
-        ended = sum(configuration.name in self.rows for configuration in self._plan.chosen)
-        return str(ended), str(len(self._plan.chosen))
 
 
 def _outcome(row: Row) -> str:

@@ -10,27 +10,29 @@ import json
 import math
 import os
 import pathlib
-import re
 import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nncftools.cli import options, recording
-from nncftools.cli.fit import groups
+from nncftools.analysis.session import Session
+from nncftools.cli import destination, groups, options
+from nncftools.cli.series import LONGEST_REASON, Runner, why
 from nncftools.cli.sweep import grid, worker
 from nncftools.cli.sweep.results import Row
 from nncftools.compression import filling
 from nncftools.compression.reading import STDERR
 from nncftools.errors import NncfToolsError
 from nncftools.files import Folder, above_standard
-from nncftools.sampler.client import Starter
-from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, shortened
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 MODEL, TEXT, LAST_WORDS, PROMPTS, CALIBRATION, KIND = "model", "text", "lambada", "prompts", "calibration", "kind"
 """What the inputs are for; the keys of ``Task.inputs``."""
@@ -65,10 +67,6 @@ ENVIRONMENT = {"CI": "true", "HF_HUB_OFFLINE": "1"}
 """Unless they are set: without the first, OpenVINO's telemetry forks the process that is measured."""
 INTERVAL_S = 0.05
 _WORKER = str(pathlib.Path(worker.__file__).parent)
-_ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b(?!:\s*$).*")
-_LOOKS_S = 0.2
-_LONGEST = 300
-_TAIL = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -86,11 +84,11 @@ class Ran:
         """How long it took."""
         return 0.0 if self.session is None else self.session.duration_s
 
-    def peak(self, end: str) -> int | None:
-        """Return an end of the bracket of its RSS peak, ``low`` or ``high``, in bytes."""
+    @property
+    def peak(self) -> tuple[int | None, int | None]:
+        """The bracket of its RSS peak, in bytes."""
         peak = None if self.session is None else self.session.peaks.get("rss")
-        size: int | None = None if peak is None else getattr(peak, end)
-        return size
+        return (None, None) if peak is None else (peak.low, peak.high)
 
 
 def parent_group() -> groups.ParentGroup | None:
@@ -101,13 +99,13 @@ def parent_group() -> groups.ParentGroup | None:
         return None
 
 
-def run_task(task: Task, starter: Starter) -> Row | None:
-    """Compress, save and evaluate one configuration; return its row, or None if we were interrupted.
+def run_task(task: Task, runner: Runner) -> Row:
+    """Compress, save and evaluate one configuration; return its row.
 
-    What fails makes a row with the verdict. Raises NncfToolsError if no process can be started.
+    What fails makes a row with the verdict. Raises Interrupted, and NncfToolsError if no process can be started.
     """
     begun_s = time.monotonic()
-    steps = _Steps(task, starter)
+    steps = _Steps(task, runner)
     try:
         model = steps.model()
         if model is not None:
@@ -117,16 +115,16 @@ def run_task(task: Task, starter: Starter) -> Row | None:
             if not task.keep_model:
                 shutil.rmtree(folder.descriptor_path / steps.saved.name, ignore_errors=True)
     task.row.wall_s = time.monotonic() - begun_s
-    return None if groups.is_interrupted(starter) else task.row
+    return task.row
 
 
 class _Steps:
     """The steps of one configuration."""
 
-    def __init__(self, task: Task, starter: Starter) -> None:
+    def __init__(self, task: Task, runner: Runner) -> None:
         self._task = task
         self._row = task.row
-        self._starter = starter
+        self._runner = runner
         self.folder = pathlib.Path(task.folder)
         self.saved = self.folder / "model"
         self._parent = None if task.max_memory is None else parent_group()
@@ -138,7 +136,8 @@ class _Steps:
             return pathlib.Path(task.inputs[MODEL])
         ran = self._run("quantize" if KIND in task.inputs else "compress", task.inputs[MODEL])
         if not task.is_baseline:
-            row.peak, row.peak_high, row.owner = ran.peak("low"), ran.peak("high"), owner(ran.session)
+            row.peak, row.peak_high = ran.peak
+            row.owner = owner(ran.session)
         if ran.result is None:
             return None
         row.compression_s = ran.result["compression_s"]
@@ -148,7 +147,7 @@ class _Steps:
         """Evaluate a saved model into the row."""
         row = self._row
         ran = self._run("score" if KIND in self._task.inputs else "evaluate", str(model))
-        row.inference_peak = ran.peak("low")
+        row.inference_peak, _ = ran.peak
         if ran.result is None:
             return
         row.size = sum(file.stat().st_size for file in model.glob("*.bin") if "tokenizer" not in file.name)
@@ -167,7 +166,7 @@ class _Steps:
         if task.include_path:  # lm-evaluation-harness reads them now, hours after they were checked
             with options.naming_option("--include-path"):
                 grid.check_tasks(pathlib.Path(task.include_path))
-        if self._noted(run_module("lm_eval", argv, task.python, self.folder, "tasks", self._starter)).failed:
+        if self._noted(run_module("lm_eval", argv, task.python, self.folder, "tasks", self._runner)).failed:
             return
         try:
             wanted = filling.tasks_of([name for name in task.tasks if ":" in name])
@@ -175,7 +174,7 @@ class _Steps:
             figures = filling.from_lm_eval(file, wanted, may_wait=False)
             filling.check_found(wanted, figures)
         except (NncfToolsError, ValueError) as error:
-            self._row.failed = shortened(f"tasks: {error}", _LONGEST)
+            self._row.failed = shortened(f"tasks: {error}", LONGEST_REASON)
             return
         quality = {name: value for name, value in figures.items() if not name.endswith(STDERR)}
         self._keep({name: (value, figures.get(name + STDERR)) for name, value in quality.items()})
@@ -208,45 +207,42 @@ class _Steps:
             "code": task.code,
             **{name: task.inputs.get(name) for name in (TEXT, LAST_WORDS, PROMPTS, CALIBRATION, KIND)},
         }
-        with _Step(task.python, job, self._starter) as running:
-            if self._parent is None or limit is None:
-                return self._noted(_recorded(running, self.folder, step, limit))
-            with groups.LimitedGroup(self._parent, 1) as group:
-                group.limit(limit)
-                ran = _recorded(running, self.folder, step, entry=group.entry)
-                if group.oom_kills() and ran.result is None:
-                    over = f"{step}: out of memory, the limit was {MemoryUnit.MiB.label(limit)}"
-                    ran = Ran(ran.session, None, over)
-            return self._noted(ran)
+        record = partial(_recorded, self._runner, task.python, job, self.folder / step)
+        if self._parent is None or limit is None:
+            return self._noted(record(max_memory=limit))
+        with groups.LimitedGroup(self._parent, 1) as group:
+            group.limit(limit)
+            ran = record(entry=group.entry)
+            if group.oom_kills() and ran.result is None:
+                over = f"{step}: out of memory, the limit was {MemoryUnit.MiB.label(limit)}"
+                ran = Ran(ran.session, None, over)
+        return self._noted(ran)
 
 
-class _Step(groups.Watcher):
+class _Step:
     """What the process of a step inherits: its job, a file without a name to which it appends its result, and a pipe.
 
-    The pipe ends when we are gone; a thread ends it when we are asked to end, also if only we got the signal.
+    The pipe ends when we are gone, and the step with it.
     """
 
-    def __init__(self, python: str, job: Mapping[str, Any], starter: Starter) -> None:
-        super().__init__(starter)
+    def __init__(self, python: str, job: Mapping[str, Any]) -> None:
         self._written = json.dumps(job).encode()
         with tempfile.TemporaryFile() as file:
             file.write(self._written)
             file.seek(0)
             self._job = above_standard(os.dup(file.fileno()))
-        self._theirs, self._ours = map(above_standard, os.pipe())
-        for descriptor in (self._job, self._theirs):
+        self._pipe = [above_standard(end) for end in os.pipe()]
+        inherited = self._job, self._pipe[0]
+        for descriptor in inherited:
             os.set_inheritable(descriptor, True)
-        self.argv = [python, _WORKER, str(self._job), str(self._theirs)]
+        self.argv = [python, _WORKER, *map(str, inherited)]
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
-        super().__exit__()
-        os.close(self._theirs)
-        os.close(self._job)
-
-    def _watch(self) -> None:
-        while not self._over.wait(_LOOKS_S) and not groups.is_interrupted(self.starter):
-            pass
-        os.close(self._ours)
+        for descriptor in (self._job, *self._pipe):
+            os.close(descriptor)
 
     def result(self) -> dict[str, Any] | None:
         """Return what the step measured, after its end; None if it wrote no result."""
@@ -257,7 +253,7 @@ class _Step(groups.Watcher):
 
 
 def run_module(  # noqa: PLR0913, PLR0917 — what a step is recorded with
-    module: str, words: Sequence[str], python: str, folder: pathlib.Path, name: str, starter: Starter
+    module: str, words: Sequence[str], python: str, folder: pathlib.Path, name: str, runner: Runner
 ) -> Ran:
     """Record a module of a library with a command line of its own; it ends with the sweep. Raises NncfToolsError.
 
@@ -266,29 +262,35 @@ def run_module(  # noqa: PLR0913, PLR0917 — what a step is recorded with
     """
     with tempfile.TemporaryDirectory(prefix="nncf-tools-") as empty:
         job = {"step": "module", "name": name, "module": module, "words": list(words), "folder": empty}
-        with _Step(python, job, starter) as running:
-            return _recorded(running, folder, name)
+        return _recorded(runner, python, job, folder / name)
 
 
-def _recorded(
-    running: _Step, folder: pathlib.Path, name: str, max_memory: int | None = None, entry: Sequence[str] = ()
+def _recorded(  # noqa: PLR0913 — what a step is recorded with
+    runner: Runner,
+    python: str,
+    job: Mapping[str, Any],
+    path: pathlib.Path,
+    *,
+    max_memory: int | None = None,
+    entry: Sequence[str] = (),
 ) -> Ran:
-    """Record a step, with operations and stacks; its output goes to a log. Raises NncfToolsError."""
+    """Record a step, with operations and stacks; ``path`` has no ending. Raises NncfToolsError."""
     action = "warn" if max_memory is None else "kill"
-    request = options.Request(
-        words=running.argv, types=["rss"], interval=INTERVAL_S, max_memory=max_memory, on_limit=action
-    )
-    with recording.one_of_several(running.starter, folder, name, request) as (run, log):
-        recorded = recording.record(run._replace(entry=entry, environment=ENVIRONMENT))
-        result = None if recorded.status else running.result()
-        failed = "" if result is not None else f"{name}: {why(recorded, log)}"
+    with _Step(python, job) as step:
+        request = options.Request(
+            words=step.argv, types=["rss"], interval=INTERVAL_S, max_memory=max_memory, on_limit=action
+        )
+        with destination.opened("--output", path.with_suffix(".log")) as log:
+            recorded = runner.record(path, request, log, entry=entry, environment=ENVIRONMENT)
+            result = None if recorded.status else step.result()
+            failed = "" if result is not None else f"{path.name}: {why(recorded, log)}"
     return Ran(recorded.session, result, failed)
 
 
 def owner(session: Session | None) -> str:
     """Return the operation that holds the RSS peak, or the place in the code; empty for unknown."""
     from nncftools.analysis import build_up, code_places, frames
-    from nncftools.analysis.peak_text import where_text
+    from nncftools.render.sentences import where_text
 
     if session is None:
         return ""
@@ -298,18 +300,3 @@ def owner(session: Session | None) -> str:
     rise = build_up.of_peak(session)
     frame = None if rise is None or rise.top is None else frames.best_frame(rise.top.stack)
     return "" if frame is None else code_places.brief_label(frame)
-
-
-def why(recorded: recording.Recorded, log: int) -> str:
-    """Return why a run failed: the verdict of its session or its exit status, then the last error in its log."""
-    from nncftools.limits.judges import verdict
-    from nncftools.render.peak_lines import headline
-
-    judged = None if recorded.session is None else verdict(recorded.session, MemoryUnit.MiB)
-    ended = f"exit status {recorded.status}" + ("" if recorded.status else ", without a result")
-    text = ended if judged is None else headline(judged)
-    with contextlib.suppress(OSError):
-        tail = os.pread(log, _TAIL, max(0, os.fstat(log).st_size - _TAIL))
-        lines = tail.decode("utf-8", errors="replace").splitlines()
-        text += next((f": {line}" for line in reversed(lines) if _ERROR.fullmatch(line)), "")
-    return shortened(" ".join(text.split()), _LONGEST)

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from nncftools.cli import groups
 from nncftools.cli.destination import locked
-from nncftools.cli.fit import groups, outputs, runs
-from nncftools.cli.fit.options import FitOptions
-from nncftools.cli.fit.search import Fit
+from nncftools.cli.fit import runs
+from nncftools.cli.fit.search import Fit, FitOptions
 from nncftools.errors import NncfToolsError, UsageError
 from tests import waiting
 from tests.conftest import BURNERS, Run, command_line
@@ -35,6 +35,11 @@ def result(folder: pathlib.Path) -> dict[str, object]:
     """Return what is in ``fit.json``."""
     found: dict[str, object] = json.loads((folder / "fit.json").read_text())
     return found
+
+
+def begun(folder: pathlib.Path) -> Fit:
+    """Return the search to go on with."""
+    return runs.begun_search(runs.new_search(request()), runs.results_of(request(output=folder, resume=True)))
 
 
 def left(pid: int) -> list[str]:
@@ -89,8 +94,8 @@ class TestOptions:
         (tmp_path / "fit.json").write_text("{}")
 
         with pytest.raises(UsageError, match="has a search already; use --resume or --force"):
-            outputs.results_folder(request(output=tmp_path))
-        assert outputs.results_folder(request(output=tmp_path, resume=True)) == tmp_path
+            runs.results_of(request(output=tmp_path))
+        assert runs.results_of(request(output=tmp_path, resume=True)).folder == tmp_path
 
     @pytest.mark.parametrize(
         ("content", "message"),
@@ -106,28 +111,30 @@ class TestOptions:
         (tmp_path / "fit.json").write_text(content)
 
         with pytest.raises(UsageError, match=message):
-            outputs.begun_search(outputs.new_search(request()), tmp_path)
+            begun(tmp_path)
 
     def test_judged_otherwise(self, tmp_path: pathlib.Path) -> None:
         """Runs that were judged by something else are not continued."""
         (tmp_path / "fit.json").write_text('{"command": ["work"], "success": "test -e out"}')
 
         with pytest.raises(UsageError, match="option --success: the earlier runs were judged by 'test -e out'"):
-            outputs.begun_search(outputs.new_search(request()), tmp_path)
+            begun(tmp_path)
 
     def test_begun_anew(self, tmp_path: pathlib.Path) -> None:
         """With --force nothing is left of an earlier search, and nothing else is touched."""
         others = ["run-all.json", "run-1.txt", "notes.md"]
         for name in ("fit.json", "fit.md", "fit.png", "run-1.json", "run-12.log", *others):
             (tmp_path / name).touch()
-        outputs.remove_earlier(tmp_path)
+        with runs.results_of(request(output=tmp_path, force=True)).locked():
+            pass
 
         assert {path.name for path in tmp_path.iterdir()} == set(others)
 
     def test_no_search_to_remove(self, tmp_path: pathlib.Path) -> None:
         """Where no search was, recordings of another one's are left alone."""
         (tmp_path / "run-1.json").touch()
-        outputs.remove_earlier(tmp_path)
+        with runs.results_of(request(output=tmp_path)).locked():
+            pass
 
         assert (tmp_path / "run-1.json").exists()
 
@@ -135,17 +142,17 @@ class TestOptions:
         """A second search in the same folder is refused before it runs or removes anything."""
         (tmp_path / "fit.json").touch()
         with locked("--output", tmp_path, ""), pytest.raises(UsageError, match="another search writes to"):
-            runs.search(request(output=tmp_path, force=True), outputs.new_search(request()), None)
+            runs.search(request(output=tmp_path, force=True), None)
         with locked("--output", tmp_path, ""):
             assert (tmp_path / "fit.json").exists()
 
     def test_nothing_to_go_on_with(self, tmp_path: pathlib.Path) -> None:
         """Where no search was begun, one begins."""
-        assert outputs.begun_search(outputs.new_search(request()), tmp_path) == Fit(command=["work"])
+        assert begun(tmp_path) == Fit(command=["work"])
 
     def test_secrets(self) -> None:
         """The result does not contain what looks like a secret in the command."""
-        assert "hunter2" not in str(outputs.new_search(request("work", "--password", "hunter2")).command)
+        assert "hunter2" not in str(runs.new_search(request("work", "--password", "hunter2")).command)
 
 
 @pytest.mark.process

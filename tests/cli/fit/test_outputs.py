@@ -11,10 +11,10 @@ from matplotlib import rc_context
 from rich.console import Console
 
 from nncftools.cli import screen
-from nncftools.cli.fit import outputs, picture
-from nncftools.cli.fit.options import FitOptions
+from nncftools.cli.fit import runs
 from nncftools.cli.fit.search import Fit
 from nncftools.cli.options import SeriesRequest
+from nncftools.cli.series import Results
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import MemoryUnit
 from tests.render.fit.searches import FOUND, FREE, search, trial
@@ -27,9 +27,14 @@ WIDE = search(trial(0.02, 5, "given up after 100 s"), trial(7), works=7, fast=7)
 def drawn(fit: Fit, folder: pathlib.Path) -> list[str]:
     """Return the texts in the picture."""
     with rc_context({"svg.fonttype": "none"}):
-        picture.draw(fit, GIB, folder / "fit.svg")
+        runs.draw(fit, GIB, folder / "fit.svg")
     found = (folder / "fit.svg").read_text(encoding="utf-8")
     return [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", found)]
+
+
+def results(folder: pathlib.Path) -> Results:
+    """Return a folder of results."""
+    return Results(SeriesRequest(output=folder), "fit", "search", "run")
 
 
 def test_narrow() -> None:
@@ -37,7 +42,7 @@ def test_narrow() -> None:
     fit = search(trial(5.3, ended="out of memory, given up after 100 s"))
     console = Console(width=60, file=io.StringIO())
     with console.capture() as captured:
-        console.print(outputs.shown(fit, GIB).text)
+        console.print(runs.shown(fit, GIB).text)
     shown = captured.get()
 
     assert "out of memory, given up after 100 s" in shown
@@ -49,7 +54,7 @@ def test_commands(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) ->
     """Commands to copy are not cut, however long."""
     fit = search(trial(5.3), fast=5.3)
     fit.command = ["optimum-cli", "export", "--model", "m" * 200, "OUT"]
-    outputs.finish(SeriesRequest(), fit, outputs.shown(fit, GIB), tmp_path)
+    results(tmp_path).finish(fit, runs.shown(fit, GIB))
     lines = capsys.readouterr().out.splitlines()[-2:]
 
     assert [line.split()[0] for line in lines] == ["docker", "systemd-run"]
@@ -60,8 +65,8 @@ def test_warnings_are_shown() -> None:
     """Text and Markdown say what makes the result less sure."""
     fit = search(trial(5.3), fast=5.3, is_finished=False)
 
-    assert "! the search is not finished" in screen.plain(outputs.shown(fit, GIB).text)
-    assert "- ⚠ the search is not finished" in outputs.shown(fit, GIB).markdown
+    assert "! the search is not finished" in screen.plain(runs.shown(fit, GIB).text)
+    assert "- ⚠ the search is not finished" in runs.shown(fit, GIB).markdown
 
 
 @pytest.mark.parametrize("fit", [NEVER, WIDE])
@@ -73,10 +78,10 @@ def test_picture_of_extremes(fit: Fit, tmp_path: pathlib.Path) -> None:
 def test_files(tmp_path: pathlib.Path) -> None:
     """Markdown and picture are written; without a run under a limit there is no picture."""
     (tmp_path / "free").mkdir()
+    results(tmp_path).finish(FOUND, runs.shown(FOUND, GIB))
+    free = search(works=None, fast=None)
+    results(tmp_path / "free").finish(free, runs.shown(free, GIB))
 
-    assert outputs.write_beside(outputs.shown(FOUND, GIB), tmp_path) is None
-    free = outputs.shown(search(works=None, fast=None), GIB)
-    assert outputs.write_beside(free, tmp_path / "free") is None
     assert {path.name for path in tmp_path.iterdir()} == {"fit.md", "fit.png", "free"}
     assert [path.name for path in (tmp_path / "free").iterdir()] == ["fit.md"]
 
@@ -85,10 +90,11 @@ def test_files(tmp_path: pathlib.Path) -> None:
 def test_refused_start(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, *, is_used: bool) -> None:
     """Where the first run is refused, as by a full disk, no dated folder is left; what a run wrote stays."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError), outputs.folder_of_runs(FitOptions(words=["work"])) as folder:  # noqa: PT012 — it is within
-        (folder / "run-1.log").touch()
+    of_fit = Results(SeriesRequest(words=["work"]), "fit", "search", "run")
+    with pytest.raises(UsageError), of_fit.locked():  # noqa: PT012 — it is within
+        (of_fit.folder / "run-1.log").touch()
         if is_used:
-            (folder / "run-1.json").write_text("{}")
+            (of_fit.folder / "run-1.json").write_text("{}")
         raise UsageError("No space left on device")
 
     assert {path.name for path in tmp_path.rglob("run-1.*")} == ({"run-1.log", "run-1.json"} if is_used else set())
@@ -102,7 +108,7 @@ def test_picture_without_memory(tmp_path: pathlib.Path) -> None:
         raise ImportError("PLEASE READ THIS\n\nOriginal error was: x.so: failed to map segment from shared object")
 
     with pytest.raises(NncfToolsError, match=r"fit.png is not: not enough memory; if `ulimit -v` limits the address"):
-        outputs.write_beside(outputs.shown(FOUND, GIB)._replace(draw=draw), tmp_path)
+        results(tmp_path).finish(FOUND, runs.shown(FOUND, GIB)._replace(draw=draw))
 
 
 FAILED = trial(5.2, ended="out of memory")
@@ -129,7 +135,7 @@ DOCKER = "(docker run --memory 5428m)"
 )
 def test_answer(fit: Fit, answer: str) -> None:
     """The first line of text and of Markdown is the smallest limit that works, or why it is not known."""
-    shown = outputs.shown(fit, GIB)
+    shown = runs.shown(fit, GIB)
 
     assert screen.plain(shown.text).splitlines()[0] == answer
     assert shown.markdown.splitlines()[0].replace("\\", "") == f"**{answer}**"
@@ -149,35 +155,35 @@ def test_answer(fit: Fit, answer: str) -> None:
 )
 def test_speed(fit: Fit, sentences: list[str]) -> None:
     """Full speed is said only if several runs show it; nothing calls a slower run full speed."""
-    assert list(outputs.sentences(fit, GIB)) == [PEAK, *sentences]
+    assert list(runs.sentences(fit, GIB)) == [PEAK, *sentences]
 
 
 def test_only_free() -> None:
     """Without a limit that was tried, the comfortable amount follows the floor."""
-    assert list(outputs.sentences(search(works=None, fast=None), GIB)) == ["With 7.00 GiB it reads no file twice", PEAK]
+    assert list(runs.sentences(search(works=None, fast=None), GIB)) == ["With 7.00 GiB it reads no file twice", PEAK]
 
 
 def test_no_limit_to_copy() -> None:
     """Where nothing worked, there is no command to copy."""
-    assert outputs.shown(NEVER, GIB).to_copy == []
+    assert runs.shown(NEVER, GIB).to_copy == []
 
 
 def test_free_run() -> None:
     """The free run is one line."""
-    assert outputs.of_free(FREE, GIB) == (
+    assert runs.of_free(FREE, GIB) == (
         "without a limit, worked, 20.00 s, floor 5.20 GiB, comfortable 7.00 GiB, peak 7.20 GiB"
     )
 
 
 def test_runs() -> None:
     """Each run is one line; a single run says nothing about speed."""
-    assert outputs.of_trial(trial(5.3, 2.1), GIB) == "5.30 GiB, worked, 42.00 s"
-    assert outputs.of_trial(trial(5.3, 0.5, "out of memory"), GIB) == "5.30 GiB, out of memory, 10.00 s"
+    assert runs.of_trial(trial(5.3, 2.1), GIB) == "5.30 GiB, worked, 42.00 s"
+    assert runs.of_trial(trial(5.3, 0.5, "out of memory"), GIB) == "5.30 GiB, out of memory, 10.00 s"
 
 
 def test_words_commands() -> None:
     """Limits of the commands are whole MiB, rounded up, without swap."""
-    docker, systemd = outputs.shown(search(trial(5.3)), GIB).to_copy
+    docker, systemd = runs.shown(search(trial(5.3)), GIB).to_copy
 
     assert "--memory 5428m --memory-swap 5428m" in docker
     assert "-p MemoryMax=5428M -p MemorySwapMax=0M" in systemd
@@ -186,14 +192,14 @@ def test_words_commands() -> None:
 def test_line_breaks_to_copy() -> None:
     """A script of several lines stays one when its line is copied to a shell; nothing in it acts on the terminal."""
     script = "printf 'a\\t'\necho \x1b"
-    line = outputs.shown(msgspec.structs.replace(FOUND, command=["sh", "-c", script]), GIB).to_copy[0]
+    line = runs.shown(msgspec.structs.replace(FOUND, command=["sh", "-c", script]), GIB).to_copy[0]
 
     assert line.endswith(r"""IMAGE sh -c $'printf \'a\\t\'\necho \x1b'""")
 
 
 def test_least_of_docker() -> None:
     """Docker refuses limits below 6 MiB; systemd does not."""
-    docker, systemd = outputs.shown(search(trial(0.002), works=0.002), GIB).to_copy
+    docker, systemd = runs.shown(search(trial(0.002), works=0.002), GIB).to_copy
 
     assert docker.startswith("docker run --memory 6m --memory-swap 6m ")
     assert "MemoryMax=3M -p MemorySwapMax=0M" in systemd
@@ -201,8 +207,8 @@ def test_least_of_docker() -> None:
 
 def test_not_finished() -> None:
     """A search that is not finished says how to go on."""
-    assert list(outputs.notes(FOUND)) == []
-    assert list(outputs.notes(search(trial(5.3), is_finished=False))) == [
+    assert list(runs.notes(FOUND)) == []
+    assert list(runs.notes(search(trial(5.3), is_finished=False))) == [
         "the search is not finished; go on with --resume and a larger --runs"
     ]
 
@@ -211,7 +217,7 @@ def test_failed_for_another_reason() -> None:
     """Where every run failed, and none for want of memory, a note names the logs and the usual cure."""
     killed = search(trial(9, ended="out of memory"), works=None, fast=None)
 
-    assert list(outputs.notes(killed)) == []
-    assert list(outputs.notes(NEVER)) == [
+    assert list(runs.notes(killed)) == []
+    assert list(runs.notes(NEVER)) == [
         "no run was out of memory: run-*.log say why they failed; --before can remove files of earlier runs"
     ]

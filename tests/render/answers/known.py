@@ -20,20 +20,19 @@ import nncftools.limits
 from nncftools import metrics
 from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, at_end, of_peak
 from nncftools.analysis.frames import tree_of
-from nncftools.analysis.holders import holders
-from nncftools.analysis.memory_kinds import near
+from nncftools.analysis.holders import holders, near
+from nncftools.analysis.operation import RATE_WINDOW_S
+from nncftools.analysis.operations import unmarked
 from nncftools.analysis.series import highest_rate
 from nncftools.analysis.summary import level
 from nncftools.errors import NncfToolsError
 from nncftools.render.listing import timeline
 from nncftools.render.stacks import percents
 from nncftools.render.terminal_plot import rates_shown
-from nncftools.session.operation import RATE_WINDOW_S
-from nncftools.session.operations import unmarked
 from nncftools.session.samples import Samples
 
 if TYPE_CHECKING:
-    from nncftools.session.session import Session
+    from nncftools.analysis.session import Session
 
 _ALL_LEVELS = 99
 _ROWS = (1, 2, 3, 4, 20)
@@ -111,7 +110,7 @@ def _figures(session: Session) -> Iterator[float]:
     yield from (RATE_WINDOW_S, len(session.processes), len(session.samples), 0)
     yield from numbers([session.operations, timeline(session.operations, _ALL_LEVELS), unmarked(session, 0.0)])
     for name in metrics.memory_of(session.samples.metrics):
-        of = level(session.samples, name, session.peaks)
+        of = level(session, name)
         yield from numbers([of, of.from_zero()])
         if name == "system":
             yield (session.host.memory or 0) - (of.final or 0)

@@ -18,13 +18,12 @@ from nncftools import metrics
 from nncftools.analysis.series import highest_rate
 from nncftools.analysis.summary import cores_average, cpu_s, level
 from nncftools.metrics import cpu_counters
-from nncftools.session.peak_place import span_of
 from tests.render.answers.known import Figure, figure
 from tests.render.answers.outputs import COMPARED
 from tests.render.page_content import data_of, texts_of, traces_of
 
 if TYPE_CHECKING:
-    from nncftools.session.session import Session
+    from nncftools.analysis.session import Session
 
 Said = Iterator[tuple[str, Figure]]
 """Names and figures; a name is of a metric, of an operation, of a process by its PID, or of the run."""
@@ -91,9 +90,9 @@ def answers(session: Session) -> dict[str, float]:
         "cores_peak": highest_rate(session, cpu_counters(session.samples)),
     }
     for column in metrics.memory_of(session.samples.metrics):
-        metric, of, peak = metrics.of(column), level(session.samples, column, session.peaks), session.peaks[column]
+        metric, of, peak = metrics.of(column), level(session, column), session.peaks[column]
         assert metric is not None
-        from_s, to_s = span_of(peak) or (None, None)
+        from_s, to_s = peak.span_s or (None, None)
         values = {key: getattr(of, key) for key in ("peak", "first", "final", "delta", "average", "lowest")}
         values |= {"moment": None if from_s is None or to_s is None else (from_s + to_s) / 2}
         values |= {"from": from_s, "to": to_s, "sampled": peak.sampled, "low": peak.low, "high": peak.high}

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from nncftools import Session
-from nncftools.analysis.peak_text import span_text
 from nncftools.analysis.summary import cpu_s
 from nncftools.cli import app
 from nncftools.errors import NncfToolsError
 from nncftools.render import view
+from nncftools.render.sentences import span_text
 from nncftools.render.view import View
 from nncftools.session.model import Process
 from tests.conftest import BURNERS, HANGING_S, command_line

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from nncftools.analysis.session import Session
 from nncftools.sampler.devices.helper import follow
 from nncftools.sampler.devices.nvml import FOR_TESTS
-from nncftools.session.session import Session
 from nncftools.units import seconds_text
 from tests.conftest import BURNERS, Run, command_line
 from tests.waiting import until

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nncftools.analysis.missing import missing_line
+from nncftools.analysis.session import Session
+from nncftools.render.sentences import missing_line
 from nncftools.session.model import Snapshots
-from nncftools.session.session import Session
 from nncftools.snapshots.finding import _ORDERS, _TABLES
 from tests.made_up import MIB, process, session
 from tests.made_up_stacks import grown, stack

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from nncftools.analysis.peak_text import where_text
-from nncftools.marks.collecting import narrow
+from nncftools.analysis.peak_place import PeakPlace
+from nncftools.analysis.peaks import narrow
+from nncftools.analysis.session import Session
+from nncftools.render.sentences import where_text
 from nncftools.session.model import Mark, OwnMemory, Peak, Rise
-from nncftools.session.peak_place import PeakPlace, span_of
-from nncftools.session.session import Session
 from tests.made_up import MIB, mib, process, session
 
 TENTHS = [place / 10 for place in range(11)]
@@ -267,7 +267,7 @@ def test_parallel_operations() -> None:
 )
 def test_session_of_an_earlier_version(peak: Peak, expected: tuple[float, float] | None) -> None:
     """Without the moments of the rise, the moment of the largest sample is that of the peak if it shows the peak."""
-    assert span_of(peak) == expected
+    assert peak.span_s == expected
 
 
 def test_no_rss() -> None:

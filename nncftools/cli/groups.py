@@ -16,16 +16,12 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.backports import running
-from nncftools.cli import screen
 from nncftools.errors import NncfToolsError
-from nncftools.sampler.client import Starter, held_back
 from nncftools.sampler.control_groups import ControlGroup, Hierarchies, number_in
 
 if TYPE_CHECKING:
@@ -38,7 +34,6 @@ _LIMITS_V1 = "memory.limit_in_bytes", "memory.memsw.limit_in_bytes"
 _LIMITS_V2 = "memory.max", "memory.swap.max"
 _REMOVE_WITHIN_S = 10.0
 _PAUSE_S = 0.02
-_ENDING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
 _MAPPED = re.compile(r"^[^/\n]*(/(?!dev/|memfd:|SYSV).*)(?<! \(deleted\))$", re.MULTILINE)
 """A line of /proc/PID/maps with a file that can be dropped from the page cache."""
 
@@ -91,46 +86,6 @@ class LimitedGroup:
         return None if pages is None else pages * os.sysconf("SC_PAGE_SIZE")
 
 
-@contextlib.contextmanager
-def endable() -> Iterator[Starter]:
-    """Yield the starter of several recordings; after them, a signal ends this process again."""
-    handlers = {number: signal.getsignal(number) for number in _ENDING}
-    try:
-        with Starter() as starter:
-            screen.starter = starter
-            yield starter
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
-def is_interrupted(starter: Starter) -> bool:
-    """Return whether a signal has asked for the end."""
-    return starter.received is not None
-
-
-class Watcher(ABC):
-    """A thread beside a run, from the beginning to the end of a ``with`` block."""
-
-    def __init__(self, starter: Starter) -> None:
-        self.starter = starter
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> Self:
-        with held_back():
-            self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    @abstractmethod
-    def _watch(self) -> None:
-        """Watch until the run is over."""
-
-
 def remove(folder: pathlib.Path) -> None:
     """Kill all processes of a group, give its page cache back and remove it; do nothing if it is gone.
 
@@ -140,7 +95,9 @@ def remove(folder: pathlib.Path) -> None:
     while folder.exists():
         for inner in (path for path in folder.glob("*") if path.is_dir()):
             remove(inner)
-        send(signal.SIGKILL, folder)
+        for pid in pids_of(folder):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         if not pids_of(folder):
             with contextlib.suppress(OSError):
                 _write(folder / "memory.force_empty", 0)
@@ -167,13 +124,6 @@ def pids_of(folder: pathlib.Path) -> list[int]:
 def own_name() -> str:
     """Return how the names of this process's groups begin: with its PID and when it began."""
     return f"{PREFIX}{os.getpid()}-{_started(os.getpid())}"
-
-
-def send(number: int, folder: pathlib.Path) -> None:
-    """Send a signal to all processes of a group."""
-    for pid in pids_of(folder):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
 
 
 def _started(pid: int) -> str:

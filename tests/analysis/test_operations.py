@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from nncftools.analysis.peak_text import where_text
-from nncftools.marks.collecting import narrow, take_log
+from nncftools.analysis.operations import unmarked
+from nncftools.analysis.peaks import narrow, peaks
+from nncftools.analysis.session import Session
+from nncftools.marks.collecting import take_log
 from nncftools.redaction import Redaction
+from nncftools.render.sentences import where_text
 from nncftools.session.model import END_UNKNOWN, LateReadings, Mark, OwnMemory, Rise
-from nncftools.session.operations import renumbered, unmarked, with_ends, with_parallel
-from nncftools.session.peak_place import enclosing
-from nncftools.session.peaks import peaks
-from nncftools.session.session import Session
+from nncftools.session.nesting import renumbered, with_ends
 from tests.conftest import HANGING_S
 from tests.made_up import MIB, mib, process, session
 
@@ -70,7 +70,7 @@ def test_an_operation_without_end_may_not_hold_the_peak() -> None:
     rises = [Rise(from_s=0.1, to_s=0.9, high_water_mark=400 * MIB)]
     of = marked(mark("lost", 0.2, end_s=0.8, error=END_UNKNOWN), mark("a", 0.3, end_s=0.5), mark("b", 0.6, end_s=0.7))
     of.processes = [process(rises=rises, high_water_mark=400 * MIB)]
-    of.peaks = peaks(of.samples, of.processes, None, of.late.by_time())
+    of.peaks = peaks(of)
 
     assert [phase.has_peak for phase in of.operations] == [False, None, None]
 
@@ -434,9 +434,8 @@ def test_many_at_once() -> None:
     """Time grows with the number of operations, not with its square."""
     rows = [(f"{place}", place * 1e-4, 9.0 + place * 1e-5, 0) for place in range(30_000)]
     of = run(*rows)
-    found = with_parallel(of.operations)
 
-    assert sum(operation.is_parallel for operation in found) == 30_000
+    assert sum(operation.is_parallel for operation in of.operations) == 30_000
 
 
 def test_named_encloser() -> None:
@@ -444,9 +443,8 @@ def test_named_encloser() -> None:
     of = run(("a", 0, 5, 0), ("b", 1, 9, 0), ("in a", 2, 3, 1), ("in b", 2, 3, 1))
     of.marks[0].op, of.marks[2].inside = 7, 7
     operations = of.operations
-    above = enclosing(operations)
 
-    assert [above[id(one)].name for one in operations[2:]] == ["a", "b"]
+    assert [one.parent and one.parent.name for one in operations[2:]] == ["a", "b"]
 
 
 def test_marks_of_two_files_keep_apart() -> None:
@@ -472,9 +470,8 @@ def test_saved_sessions_say_the_same() -> None:
     read.marks = msgspec.json.decode(msgspec.json.encode(of.marks), type=list[Mark])
 
     for one in (of, read):
-        above = enclosing(one.operations)
         assert parallel(one) == "a b in a in b"
-        assert [above[id(inner)].name for inner in one.operations if inner.depth] == ["a", "b"]
+        assert [inner.parent and inner.parent.name for inner in one.operations if inner.depth] == ["a", "b"]
 
 
 def test_no_time_as_a_process_begins() -> None:

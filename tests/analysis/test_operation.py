@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.session.operation import Operation, short_name, signature
+from nncftools.analysis.operation import Operation, short_name, signature
 
 
 @pytest.mark.parametrize(

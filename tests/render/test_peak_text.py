@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.analysis.peak_text import Performers, span_text, where_reached, where_text, without_shared_start
+from nncftools.analysis.session import Session
+from nncftools.render.sentences import Performers, span_text, where_reached, where_text, without_shared_start
 from nncftools.session.model import Mark, Rise
-from nncftools.session.session import Session
 from tests.made_up import MIB, mib, process, session
 
 

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from nncftools.session.model import END_UNKNOWN, Mark, Peak, Process
-from nncftools.session.operation import Bracket, Operation
-from nncftools.session.peaks import ProcessTable, drift, noise
+from nncftools.analysis.operation import Bracket, Operation
+from nncftools.session.model import END_UNKNOWN, Peak, Process, ProcessTable
+from nncftools.session.samples import noise
 
 Path = Sequence[Operation]
 """Operations from the outermost to the innermost one; each encloses the next."""
-Above = Mapping[int, Operation]
-"""By the ``id()`` of an operation: the one that encloses it."""
-Inside = dict[int | None, list[Operation]]
-"""By the ``id()`` of an operation: those directly inside of it; by None, those inside of none."""
-
-_Ended = TypeVar("_Ended", bound="Mark")
+Inside = dict[Operation | None, list[Operation]]
+"""By operation: those directly inside of it; by None, those inside of none."""
 
 _TRIGGERED_S = 0.005
 """A sample that a mark triggers follows it within this time."""
-_MOST_PARALLEL = 64
 
 
 class PeakPlace(NamedTuple):
@@ -45,12 +39,11 @@ class PeakPlace(NamedTuple):
 
 
 def place_of(
-    peak: Peak | None,
+    peak: Peak,
     operations: Sequence[Operation],
     processes: Sequence[Process],
     duration_s: float,
-    *,
-    gaps: Sequence[Operation] | None = None,
+    gaps: Iterable[Operation] | None = None,
 ) -> PeakPlace | None:
     """Return where the RSS peak belongs; None when its moment is unknown.
 
@@ -58,16 +51,14 @@ def place_of(
     then, that process has it which, with its descendants, held most at its own peak at this moment. ``gaps`` are the
     times outside of all operations; with None, the brackets are too wide to say where else the peak may have been.
     """
-    span_s = None if peak is None else span_of(peak)
-    if peak is None or span_s is None:
+    if (span_s := peak.span_s) is None:
         return None
     peak_place = PeakPlace(*span_s)
-    above = enclosing(operations)
-    inside = _inside(operations, processes, above, peak_place)
+    inside = _inside(operations, processes, peak_place)
     share = _at_their_peak(processes, peak, peak_place)
     path: list[Operation] = []
     while True:
-        candidates = inside.get(id(path[-1]) if path else None, [])
+        candidates = inside.get(path[-1] if path else None, [])
         holders = [operation for operation in candidates if _holds(operation, peak, peak_place)]
         if path:  # of an inner operation of another process, that process held most
             outer, least = path[-1].process, share.get(path[-1].process, 0)
@@ -81,7 +72,7 @@ def place_of(
         path.append(min(holders, key=lambda operation: _order(operation, peak, share)))
     if gaps is not None:
         bracket = _bracket(path[-1]) if path else None
-        proven = peak.low or 0 if bracket is None else bracket.low
+        proven = peak.low or 0 if bracket is None else raised_to(bracket, peak.low or 0).low
         peak_place = peak_place._replace(
             rivals=list(_rivals(operations, path, inside, peak_place, proven)),
             may_be_outside=bool(path) and any(_may_exceed(gap, proven) for gap in gaps),
@@ -100,8 +91,19 @@ def place_of(
     return peak_place._replace(path=path, either=either, nearest=nearest)
 
 
-def _inside(operations: Sequence[Operation], processes: Sequence[Process], above: Above, moment: PeakPlace) -> Inside:
-    """Return the operations directly inside of each; what outlasts one is inside of the one around that."""
+def raised_to(bracket: Bracket, low: int) -> Bracket:
+    """Return the peak of the operation that holds the peak of the run: without the drift between both.
+
+    It is unchanged if it is lower by more than noise: then only an estimate says that the peak was there.
+    """
+    if bracket.low < low - noise(low):
+        return bracket
+    least = max(low, bracket.low)
+    return bracket._replace(low=least, high=None if bracket.high is None else max(bracket.high, least))
+
+
+def _inside(operations: Sequence[Operation], processes: Sequence[Process], moment: PeakPlace) -> Inside:
+    """Return the operations directly inside of each; a child that outlives its parent is inside of the grandparent."""
     pids = {process.pid for process in processes}
     inside: Inside = {}
     for operation in operations:
@@ -111,21 +113,9 @@ def _inside(operations: Sequence[Operation], processes: Sequence[Process], above
             continue
         if pids and operation.pid is not None and operation.pid not in pids:  # its process was not recorded
             continue
-        around = islice(outwards_from(operation, above), 1, None)
-        known = (outer for outer in around if outer.end_s >= moment.from_s and outer.error != END_UNKNOWN)
-        outer = next(map(id, known), None)  # what it started went on
-        inside.setdefault(outer, []).append(operation)
+        going_on = (of for of in operation.ancestors if of.end_s >= moment.from_s and of.error != END_UNKNOWN)
+        inside.setdefault(next(going_on, None), []).append(operation)
     return inside
-
-
-def outwards_from(operation: Operation, above: Above) -> Iterator[Operation]:
-    """Yield an operation and all that are around it, the innermost first; in a damaged session they may be a circle."""
-    outer: Operation | None = operation
-    for _ in range(400):  # a log of marks is read to 200 levels of one process
-        if outer is None:
-            return
-        yield outer
-        outer = above.get(id(outer))
 
 
 def _rivals(
@@ -142,7 +132,7 @@ def _rivals(
             continue
         is_before = operation.end_s <= moment.from_s and bracket.high >= level - noise(level)
         if is_before or _may_exceed(operation, level):
-            inner = inside.get(id(operation), [])
+            inner = inside.get(operation, [])
             if not _cover(inner, moment._replace(from_s=operation.start_s, to_s=operation.end_s)):
                 yield operation
 
@@ -150,36 +140,6 @@ def _rivals(
 def _may_exceed(operation: Operation, level: float) -> bool:
     bracket = _bracket(operation)
     return bracket is not None and bracket.high is not None and bracket.high > level + noise(level)
-
-
-def span_of(peak: Peak) -> tuple[float, float] | None:
-    """Return the two moments between which RSS rose to its peak; None for unknown."""
-    if peak.low is None:
-        return None
-    if peak.rose_from_s is not None and peak.rose_to_s is not None:
-        return peak.rose_from_s, peak.rose_to_s
-    if peak.at_s is None or (peak.sampled or 0) < peak.low - drift(peak.low):
-        return None
-    return peak.at_s, peak.at_s
-
-
-def enclosing(operations: Sequence[_Ended]) -> dict[int, _Ended]:
-    """Return the enclosing operation of each nested one, by its ``id()``.
-
-    ``operations`` have ends and are in the order of their starts. The enclosing one is the one that a mark names, or
-    else the latest one of the level above that still runs, preferably of the same process.
-    """
-    outer_of: dict[int, _Ended] = {}
-    named: dict[int | None, _Ended] = {operation.op: operation for operation in operations if operation.op is not None}
-    levels: dict[int, list[_Ended]] = {}
-    for operation in operations:
-        levels.setdefault(operation.depth, []).append(operation)
-        candidates = levels.get(operation.depth - 1, ())
-        around = [outer for outer in candidates[-_MOST_PARALLEL:] if (outer.end_s or 0.0) >= operation.start_s]
-        own = [outer for outer in around if outer.pid == operation.pid]
-        if around or operation.inside in named:
-            outer_of[id(operation)] = named.get(operation.inside) or (own or around)[-1]
-    return outer_of
 
 
 def _holds(operation: Operation, peak: Peak, moment: PeakPlace) -> bool:
@@ -199,7 +159,7 @@ def _shared(path: Path, inside: Inside, moment: PeakPlace) -> PeakPlace | None:
     The innermost ones are named.
     """
     for level, holder in enumerate(path):
-        siblings = inside[id(path[level - 1]) if level else None]
+        siblings = inside[path[level - 1] if level else None]
         beside = [operation for operation in siblings if operation is holder or _is_beside(operation, holder, moment)]
         if len(beside) > 1:
             either = [inner for operation in beside for inner in _innermost(operation, inside, moment)]
@@ -209,7 +169,7 @@ def _shared(path: Path, inside: Inside, moment: PeakPlace) -> PeakPlace | None:
 
 def _innermost(operation: Operation, inside: Inside, moment: PeakPlace) -> list[Operation]:
     """Return the innermost operations at the moment of the peak; an outer one, too, if they do not fill the moment."""
-    inner = [inner for inner in inside.get(id(operation), ()) if inner.overlaps(moment.from_s, moment.to_s)]
+    inner = [inner for inner in inside.get(operation, ()) if inner.overlaps(moment.from_s, moment.to_s)]
     innermost = [] if inner and _cover(inner, moment) else [operation]
     return innermost + [deeper for operation in inner for deeper in _innermost(operation, inside, moment)]
 
@@ -234,7 +194,7 @@ def _at_their_peak(processes: Sequence[Process], peak: Peak, moment: PeakPlace) 
         is_there = any(from_s <= moment.to_s and to_s >= moment.from_s for from_s, to_s in rises)
         if is_there or process.id == peak.process:
             for above in table.upwards(process):
-                sizes[above.id] = sizes.get(above.id, 0) + max(process.peak_rss or 0, process.high_water_mark or 0)
+                sizes[above.id] = sizes.get(above.id, 0) + process.most_memory
     return sizes
 
 

@@ -11,28 +11,14 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nncftools.metrics import is_memory
-from nncftools.session.model import Mark, Peak, Process, Rise
-from nncftools.session.samples import Samples
+from nncftools.session.model import Mark, Peak, Process, ProcessTable, Rise, SessionData
+from nncftools.session.samples import Samples, drift, first_at_least, noise
 
 SAMPLED = "sampled"
 HIGH_WATER_MARK = "high_water_mark"
-_CHUNK = 4096
+RSS = "rss"
 ReadUntil = Mapping[float, float]
 """When samples were read that took long, by their times."""
-
-
-def drift(size: float) -> float:
-    """Return by how much two readings of one level differ: 0.1 %, and at least 256 KiB."""
-    return max(size / 1000, 256 * 1024)
-
-
-def noise(size: float) -> float:
-    """Return the difference of memory that does not matter: 1 %, and at least 1 MiB.
-
-    The peak belongs to the operation in which memory first came this close to it: an interpreter that ends, allocators
-    and caches still move a little. A figure with closer bounds is given without them.
-    """
-    return max(size * 0.01, 1 << 20)
 
 
 class PeakCandidate(NamedTuple):
@@ -49,31 +35,34 @@ class PeakCandidate(NamedTuple):
     """The process whose mark proves it; None for a sample of the whole tree."""
 
 
-def peaks(samples: Samples, processes: Sequence[Process], floor: int | None, late: ReadUntil) -> dict[str, Peak]:
+def peaks(session: SessionData) -> dict[str, Peak]:
     """Return the peak of every memory metric that was recorded.
 
-    The RSS peak was at least the high-water mark of any one process: a mark also covers what came and went between two
-    samples. It was at most the sum of the marks of processes that lived at the same time, and so were PSS and USS.
-    ``floor`` is what the sampler itself held: the command inherits it in its ``ru_maxrss`` over fork and exec
-    (getrusage(2)). A ``late`` sample shows what rose until it was read.
+    PSS and USS are never above RSS, and so never above the upper bound of its peak.
     """
-    by_name = {name: sampled_peak(name, samples, late) for name in samples.metrics if is_memory(name)}
-    if "rss" in by_name:
-        by_name["rss"] = rss_peak(by_name["rss"], processes, floor)
-        for name in ("pss", "uss"):  # never above RSS
+    late = session.late.by_time()
+    by_name = {name: sampled_peak(name, session.samples, late) for name in session.samples.metrics if is_memory(name)}
+    if RSS in by_name:
+        by_name[RSS] = rss_peak(session)
+        for name in ("pss", "uss"):
             if name in by_name and by_name[name].low is not None:  # counted in some samples only
-                by_name[name] = replace(_when_counted(by_name[name], samples), high=by_name["rss"].high)
+                by_name[name] = replace(_when_counted(by_name[name], session.samples), high=by_name[RSS].high)
     return by_name
 
 
-def rss_peak(
-    sampled: Peak, processes: Sequence[Process], floor: int | None = None, at_marks: Iterable[PeakCandidate] = ()
-) -> Peak:
-    """Return the peak of RSS; the parameters are those of ``peaks``, ``at_marks`` is what was read at marks."""
+def rss_peak(session: SessionData) -> Peak:
+    """Return the peak of RSS by all that a session knows: samples, high-water marks, and what was read at marks.
+
+    It was at least the high-water mark of any one process: a mark also covers what came and went between two samples.
+    It was at most the sum of the marks of processes that lived at the same time. The command inherits what the sampler
+    itself held in its ``ru_maxrss`` over fork and exec (getrusage(2)). A late sample shows what rose until it was read.
+    """
+    processes, floor = session.processes, session.sampler.peak_rss or 0
     high = MostHeld(held_at_most(processes)).most()
-    if high is not None and unseen_mark(processes, floor or 0):  # it is part of the sum, instead of the command's own
+    if high is not None and unseen_mark(processes, floor):  # it is part of the sum, instead of the command's own
         high += _largest_mark(processes)
-    return bracketed(sampled, [*reached_by_marks(processes, floor or 0), *at_marks], high or None)
+    sampled = sampled_peak(RSS, session.samples, session.late.by_time())
+    return bracketed(sampled, [*reached_by_marks(processes, floor), *read_at_marks(session.marks)], high or None)
 
 
 def sampled_peak(name: str, samples: Samples, late: ReadUntil | None = None) -> Peak:
@@ -99,17 +88,6 @@ def _when_counted(peak: Peak, samples: Samples) -> Peak:
         return peak
     age_s = samples["pss_age"][bisect_left(samples.time_s, peak.at_s)]
     return peak if isnan(age_s) else moved(peak, -age_s)
-
-
-def first_at_least(values: Sequence[float], level: float) -> int:
-    """Return the place of the first value that is at least ``level``; there is one. NaN is unknown."""
-    for begin in range(0, len(values), _CHUNK):
-        chunk = values[begin : begin + _CHUNK]
-        if max(chunk) >= level or isnan(sum(chunk)):
-            for place, value in enumerate(chunk, start=begin):
-                if value >= level:
-                    return place
-    raise ValueError(f"no value is at least {level}")
 
 
 def moved(peak: Peak, by_s: float) -> Peak:
@@ -185,8 +163,7 @@ def _largest_mark(processes: Iterable[Process]) -> int:
 def is_mark_explained(process: Process) -> bool:
     """Return whether a rise or a sample shows when a process reached its high-water mark."""
     mark = process.high_water_mark or 0
-    shown = max([process.peak_rss or 0, *(rise.high_water_mark for rise in process.rises)])
-    return 0 < mark - drift(mark) <= shown
+    return 0 < mark - drift(mark) <= process.most_shown
 
 
 def read_at_marks(marks: Iterable[Mark]) -> Iterator[PeakCandidate]:
@@ -207,32 +184,6 @@ def mark_of_tree(process: Process, floor: int) -> int:
     limit = process.high_water_limit or 0
     started_by_us = process.id == 0 and process.start_s is not None and process.start_s >= 0
     return limit if started_by_us and limit > floor else 0
-
-
-class ProcessTable:
-    """The processes of a session by their numbers and PIDs."""
-
-    def __init__(self, processes: Iterable[Process]) -> None:
-        """Take processes in the order in which they were found."""
-        self.by_id: dict[int | None, Process] = {}
-        self._by_pid: dict[int | None, list[Process]] = {}
-        for process in processes:
-            self.by_id[process.id] = process
-            self._by_pid.setdefault(process.pid, []).append(process)
-
-    def at(self, pid: int | None, at_s: float) -> Process | None:
-        """Return the process that had a PID at a moment: a PID may be reused."""
-        begun = [process for process in self._by_pid.get(pid, ()) if (process.start_s or 0.0) <= at_s]
-        return begun[-1] if begun and pid is not None else None
-
-    def upwards(self, process: Process) -> Iterator[Process]:
-        """Yield a process and its ancestors; those of a damaged journal may be a circle."""
-        above: Process | None = process
-        for _ in range(len(self.by_id)):
-            if above is None:
-                return
-            yield above
-            above = self.by_id.get(above.parent)
 
 
 class MostHeld:
@@ -281,3 +232,45 @@ def most_held_by(process: Process, table: ProcessTable) -> int | None:
         return process.high_water_mark
     limits = (above.high_water_limit for above in table.upwards(process))
     return next((limit for limit in limits if limit is not None), None)
+
+
+Readings = Sequence[tuple[float, int]]
+"""Seconds since the start and bytes, in order."""
+
+
+def narrow(session: SessionData) -> None:
+    """Narrow the times between which high-water marks rose, and with them the moment of the peak."""
+    if RSS not in session.peaks:
+        return
+    by_pid: dict[int | None, list[tuple[float, int]]] = {}
+    for mark in session.marks:
+        for at_s, memory in ((mark.start_s, mark.own_start), (mark.end_s, mark.own_end)):
+            if at_s is not None and memory is not None and memory.high_water_mark is not None:
+                by_pid.setdefault(mark.pid, []).append((at_s, memory.high_water_mark))
+    for process in session.processes:
+        readings = sorted(by_pid.get(process.pid, ()))
+        until_s = session.duration_s if process.end_s is None else min(process.end_s, session.duration_s)
+        own = [reading for reading in readings if (process.start_s or 0.0) <= reading[0] <= until_s]  # PIDs are reused
+        if own:
+            process.rises = [*(_narrowed(rise, own) for rise in process.rises), *_unrecorded(process, own)]
+    session.peaks[RSS] = rss_peak(session)
+
+
+def _unrecorded(process: Process, readings: Readings) -> Iterator[Rise]:
+    """Yield the rise to the highest mark that the process read of itself, if neither sample nor rise shows it."""
+    highest = max(mark for _, mark in readings)
+    risen = highest - drift(highest)
+    if process.most_shown < risen:
+        to_s = min(at_s for at_s, mark in readings if mark >= risen)
+        from_s = max((at_s for at_s, mark in readings if at_s < to_s and mark < risen), default=None)
+        if from_s is not None:
+            yield Rise(from_s=from_s, to_s=to_s, high_water_mark=highest)
+
+
+def _narrowed(rise: Rise, readings: Readings) -> Rise:
+    risen = rise.high_water_mark - drift(rise.high_water_mark)
+    most = rise.high_water_mark + drift(rise.high_water_mark)  # a higher one is that of a program before exec
+    inside = [(at_s, mark) for at_s, mark in readings if rise.from_s <= at_s <= rise.to_s and mark <= most]
+    from_s = max((at_s for at_s, mark in inside if mark < risen), default=rise.from_s)
+    to_s = min((at_s for at_s, mark in inside if mark >= risen), default=rise.to_s)
+    return replace(rise, from_s=from_s, to_s=to_s) if from_s <= to_s else rise

@@ -14,8 +14,8 @@ import sys
 import pytest
 
 from nncftools.backports import running
-from nncftools.cli.fit import groups
-from nncftools.cli.fit.groups import LimitedGroup, ParentGroup, parent_group
+from nncftools.cli import groups
+from nncftools.cli.groups import LimitedGroup, ParentGroup, parent_group
 from nncftools.errors import NncfToolsError
 from tests.made_up import MIB
 from tests.memory_group import IS_POSSIBLE

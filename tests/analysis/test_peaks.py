@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nncftools.session import peaks as of_session
-from nncftools.session.model import Peak, Process
-from nncftools.session.peaks import ProcessTable, first_at_least
-from nncftools.session.samples import Samples
-from tests.made_up import MIB, mib, process, samples
+from nncftools.analysis import peaks as of_session
+from nncftools.session.model import LateReadings, Peak, Process, ProcessTable, SamplerFacts
+from nncftools.session.samples import TIME, Samples, first_at_least
+from tests.made_up import MIB, mib, process, samples, session
 
 IN_TIME: Mapping[float, float] = {}
 
@@ -19,7 +18,10 @@ def peaks(
     taken: Samples, processes: list[Process], floor: int | None = None, late: Mapping[float, float] = IN_TIME
 ) -> dict[str, Peak]:
     """Return the peaks, by default of samples that were read in time."""
-    return of_session.peaks(taken, processes, floor, late)
+    recorded = session({TIME: taken.time_s}, processes=processes, samples=taken)
+    recorded.sampler = SamplerFacts(peak_rss=floor)
+    recorded.late = LateReadings(from_s=[*late], to_s=[*late.values()])
+    return of_session.peaks(recorded)
 
 
 NO_MOMENT: dict[str, Any] = {"rose_from_s": None, "rose_to_s": None, "process": None}

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from nncftools.session.model import Host, OwnMemory, Process
-from nncftools.session.readings import HeldLines, Reading, TreeReader, keep, rss_error
+from nncftools.analysis.session import Session
+from nncftools.analysis.summary import rss_error
+from nncftools.marks.readings import Reading, TreeReader
+from nncftools.session.model import HeldLines, Host, OwnMemory, Process
 from nncftools.session.recording import session_from
-from nncftools.session.session import Session
 from tests.conftest import HANGING_S
 from tests.made_up import END, MIB, journal, mib, process, session
 
@@ -25,7 +26,7 @@ def line(from_s: float, to_s: float, *rss: list[int]) -> dict[str, Any]:
 def reader(*lines: dict[str, Any], processes: list[Process] | None = None, children: bool = True) -> TreeReader:
     """Return the reader of a run of a process, by default without others."""
     of = session(processes=processes or [process()])
-    keep(of, HeldLines(lines, children))  # type: ignore[arg-type] # made-up lines
+    of.unsaved.of_marks = HeldLines(lines, children)  # type: ignore[arg-type] # made-up lines
     return TreeReader(of)
 
 
@@ -175,7 +176,7 @@ def test_reused_pid() -> None:
 def test_damaged_line(entry: list[int]) -> None:
     """A line of marks that is damaged ends nothing, and adds nothing to what the process read itself."""
     held = {"held": {"from_s": 0.0, "to_s": 0.6, "rss": [entry]}}
-    of = session_from(io.BytesIO(journal([0.0, 5], [0.5, 7], held, END)), "run")
+    of = Session.of(session_from(io.BytesIO(journal([0.0, 5], [0.5, 7], held, END)), "run"))
 
     assert tree(TreeReader(of).at(0.55, OWN, ALONE)) == (50, False)
     TreeReader(of).at(0.55, None, Reading())

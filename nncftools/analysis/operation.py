@@ -6,34 +6,16 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import inf, isnan, nextafter
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from nncftools.metrics import DEVICE_ALLOCATED, DEVICE_MEMORY
 from nncftools.session.model import END_UNKNOWN, LateReadings, Mark
-from nncftools.session.peaks import first_at_least, noise
-
-KINDS = (
-    "Model Loading",
-    "Export",
-    "Quantization",
-    "Weight Compression",
-    "Training",
-    "Compilation",
-    "Generation",
-    "Saving",
-    "Cleanup",
-)
-"""Plain names, in the order of a workflow."""
-
-
-def kind_of(name: str) -> str | None:
-    """Return the kind with this name in any case, or None."""
-    plain = " ".join(name.replace("_", " ").split()).casefold()
-    return next((kind for kind in KINDS if kind.casefold() == plain), None)
+from nncftools.session.samples import first_at_least, noise
 
 
 def short_name(call: str) -> str:
@@ -101,8 +83,7 @@ class Figures(NamedTuple):
     end: float | None = None
     """The same at the end."""
     peak: Bracket | None = None
-    """Of a gauge: the largest sample of the operation; of RSS also what high-water marks that rose during it prove.
-    Of a counter: its highest rate per second over 0.2 s."""
+    """Of a gauge: the largest sample of the operation; of RSS also what high-water marks that rose during it prove."""
     spent: float | None = None
     """Of a counter: by how much it rose."""
     start_is_estimate: bool = False
@@ -138,13 +119,17 @@ class _FigureOf:
         return self._figure(operation.of(self._column))
 
 
-class Operation(Mark, frozen=True, kw_only=True):  # type: ignore[misc] # a rule of dataclasses, not of msgspec
+class Operation(Mark, eq=False, kw_only=True):
     """One operation with its end and its figures; bytes and seconds, None for unknown.
 
     Two operations with one name are two. An operation inside another one has a greater depth.
     """
 
     end_s: float
+    parent: Operation | None = None
+    """The operation that encloses it; None for an outermost one."""
+    calls: Sequence[Operation] = ()
+    """The calls of which it is the sum, if it stands for several."""
     has_peak: bool | None = False
     """Whether RSS reached the peak of the whole run during the operation; None when it may have."""
     is_parallel: bool = False
@@ -158,6 +143,16 @@ class Operation(Mark, frozen=True, kw_only=True):  # type: ignore[misc] # a rule
     """The seconds in which ``cpu_s`` was spent; None for the whole duration."""
     figures: Mapping[str, Figures] = msgspec.field(default_factory=dict)
     """By column; ``cpu`` is the sum of user and system time."""
+    rates: Mapping[str, float | None] = msgspec.field(default_factory=dict)
+    """By column of a counter: its highest rate per second over 0.2 s; None for a shorter operation."""
+
+    @property
+    def ancestors(self) -> Iterator[Operation]:
+        """The operations around it, the innermost first."""
+        outer = self.parent
+        while outer is not None:
+            yield outer
+            outer = outer.parent
 
     def overlaps(self, start_s: float, end_s: float) -> bool:
         """Return whether it shares some time with what ran between two moments."""
@@ -177,8 +172,6 @@ class Operation(Mark, frozen=True, kw_only=True):  # type: ignore[misc] # a rule
     """By how much RSS grew, in bytes."""
     cpu_s = _FigureOf(CPU, lambda cpu: cpu.spent)
     """CPU seconds of all processes during the operation."""
-    cpu_peak = _FigureOf(CPU, lambda cpu: cpu.peak_low)
-    """The most cores that were busy on average over 0.2 s; None for a shorter operation."""
     read_bytes = _FigureOf("read_bytes", lambda counter: counter.spent)
     """Bytes that storage delivered."""
     write_bytes = _FigureOf("write_bytes", lambda counter: counter.spent)
@@ -210,6 +203,11 @@ class Operation(Mark, frozen=True, kw_only=True):  # type: ignore[misc] # a rule
     def in_calls_s(self) -> float:
         """Seconds from start to end; of calls that are counted together, without the time between them."""
         return self.duration_s if self.total_s is None else self.total_s
+
+    @property
+    def cpu_peak(self) -> float | None:
+        """The most cores that were busy on average over 0.2 s; None for a shorter operation."""
+        return self.rates.get(CPU)
 
     @property
     def cpu_average(self) -> float | None:
@@ -290,16 +288,15 @@ class Column:
 
     def counted(self, start_s: float, end_s: float) -> Figures:
         """Return the figures of a counter between two moments."""
-        if not self.times:
-            return UNKNOWN
-        spent = self._at(end_s) - self._at(start_s)
+        return Figures(spent=self._at(end_s) - self._at(start_s)) if self.times else UNKNOWN
+
+    def highest_rate(self, start_s: float, end_s: float) -> float | None:
+        """Return the highest rate per second of a counter between two moments, over 0.2 s."""
         rates = [
             (self.values[after] - self.values[before]) / (self.times[after] - self.times[before])
             for before, after in pairwise(spaced(self.times, RATE_WINDOW_S, start_s, end_s))
         ]
-        if not rates:
-            return Figures(spent=spent)
-        return Figures(spent=spent, peak=Bracket(max([*rates, spent / (end_s - start_s)]), None, start_s, end_s))
+        return max([*rates, (self._at(end_s) - self._at(start_s)) / (end_s - start_s)]) if rates else None
 
     def _after(self, at_s: float) -> int:
         """Return the place after the last sample up to a moment, including a sample triggered by it."""
@@ -340,3 +337,57 @@ def spaced(times: Sequence[float], distance_s: float, start_s: float = -inf, end
         row += 1
         if row < stop and times[row] < next_s:  # most samples are further apart: no search for the next one
             row = bisect_left(times, next_s, row)
+
+
+_USUAL_S, _LATE = 0.5, 2
+"""The distance of two readings of a device is at least this, and seldom more than the one before so many times."""
+
+
+def allocated(mark: Mark, end_s: float, device: str) -> Figures | None:
+    """Return what torch's allocator had given out during an operation of its process; None where it was not read.
+
+    The allocator keeps its own high-water mark: where that rose, the peak is exact. Where it fell, the program has
+    reset it, and it says what was reached since.
+    """
+    if mark.own_start is None or mark.own_end is None or mark.own_end.rss is None:
+        return None
+    # Where other values were read and these were not, torch had not begun to use the device.
+    held, most = (mark.own_end.devices or {}).get(device, (0, 0))
+    held_before, most_before = (mark.own_start.devices or {}).get(device, (0, 0))
+    low = max(held if most == most_before else most, held_before)
+    high = None if most < most_before else most
+    return Figures(held_before, held, Bracket(low, high, mark.start_s, end_s))
+
+
+def with_allocated(figures: Figures, of_allocator: Figures | None) -> Figures:
+    """Return figures of a device's memory with what its allocator proves: the process held at least this."""
+    if of_allocator is None or of_allocator.peak is None or not of_allocator.peak.low:
+        return figures
+    least = of_allocator.peak
+    if figures.peak is None or figures.peak.low < least.low:
+        figures = figures._replace(peak=least._replace(high=None))
+    if (of_allocator.start or 0) > (figures.start or 0):
+        figures = figures._replace(start=of_allocator.start, start_is_estimate=True)
+    if (of_allocator.end or 0) > (figures.end or 0):
+        figures = figures._replace(end=of_allocator.end, end_is_estimate=True)
+    return figures
+
+
+def figures_of(name: str, mark: Mark, end_s: float, column: Column, unknown: Collection[str]) -> Figures:
+    """Return the figures of a column of a device for an operation.
+
+    Of the devices ``unknown`` something is unknown: what was read before the operation says nothing. The same is true
+    where the reading before is old: the driver, or what reads it, has stopped.
+    """
+    metric, _, device = name.partition("@")
+    of_allocator = allocated(mark, end_s, device)
+    if metric == DEVICE_ALLOCATED:
+        return of_allocator or UNKNOWN
+    held = column.held(mark.start_s, end_s, until_triggered=False)
+    starts = bisect_right(column.times, mark.start_s)
+    held = held._replace(start=column.values[starts - 1] if starts else None)
+    if held.peak is None and starts:
+        before_s, last_s = column.times[max(0, starts - 2)], column.times[starts - 1]
+        if device in unknown or end_s - last_s > _LATE * max(_USUAL_S, last_s - before_s):
+            held = UNKNOWN
+    return with_allocated(held, of_allocator if metric == DEVICE_MEMORY else None)

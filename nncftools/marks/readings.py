@@ -7,41 +7,16 @@ kernel's own RSS of a process may be off (``rss_error``).
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import isnan
-from typing import NamedTuple, TypedDict
 
 import msgspec
 
-from nncftools.intake import Seconds, Size, Whole
-from nncftools.session.model import Host, OwnMemory, Process, SessionData
-from nncftools.session.peaks import ProcessTable, noise
+from nncftools.intake import Size, Whole
+from nncftools.session.model import OwnMemory, Process, ProcessTable, SessionData
+from nncftools.session.samples import noise
 
-_SINCE, _EXACT_AGAIN = (6, 2), (6, 16)
-"""Linux counts RSS on each CPU since commit f1a7941243c1. /proc adds these counts up again since 82241a83cd15."""
-_ALSO_EXACT = {(6, 6): 99, (6, 12): 39, (6, 15): 7}
-"""The stable releases that took 82241a83cd15: from this patch level on."""
-_RELEASE = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
-
-
-def rss_error(host: Host) -> int:
-    """Return by how many bytes RSS in /proc may be off for one process; 0 where it is exact, or nothing is known.
-
-    Each CPU adds its count to the sum when it has reached a batch, max(32, 2 × CPUs) pages (lib/percpu_counter.c).
-    """
-    version = _RELEASE.match(host.release)
-    if host.system != "Linux" or host.cpus is None or version is None:
-        return 0
-    series, patch = (int(version[1]), int(version[2])), int(version[3] or 0)
-    if not _SINCE <= series < _EXACT_AGAIN or patch >= _ALSO_EXACT.get(series, patch + 1):
-        return 0
-    has_large_pages = "64k" in host.release or host.machine.startswith("ppc64")
-    return max(32, 2 * host.cpus) * host.cpus * (65536 if has_large_pages else 4096)
-
-
-_LINES = "held"
 _EARLY_S = 0.01
 """The start of a process is rounded to ticks of 10 ms (proc(5)): it began at most this much earlier."""
 _MOST = 64
@@ -61,45 +36,12 @@ class Reading(msgspec.Struct, kw_only=True):
     """Of each GPU torch's name, its UUID, what torch's allocator had given out, and the most so far."""
 
 
-class HeldLine(TypedDict):
-    """The RSS of processes at the sample that a mark triggered."""
-
-    from_s: Seconds
-    """When the sample before began."""
-    to_s: Seconds
-    """When this sample began."""
-    rss: list[list[Whole]] | None
-    """For each process that changed since the line before: its ``id``, RSS in bytes, and, if it differs, its RSS in the
-    sample before. Older journals have the least and the most since ``from_s`` instead. Null: too many."""
-
-
-class ExecLine(TypedDict):
-    """Between two moments, a process began to run another program (execve(2))."""
-
-    id: Whole
-    from_s: Seconds
-    to_s: Seconds
-
-
-class HeldLines(NamedTuple):
-    """What a journal says of marks, which a session does not keep."""
-
-    lines: Sequence[HeldLine] = ()
-    with_descendants: bool = True
-    execs: Sequence[ExecLine] = ()
-
-
-def keep(session: SessionData, lines: HeldLines) -> None:
-    """Keep what a journal says until the marks of its session are read."""
-    session.__dict__[_LINES] = lines
-
-
 class TreeReader:
     """Adds up the memory of a session's process tree at marks, which should come roughly in the order of time."""
 
     def __init__(self, session: SessionData) -> None:
         """Take the lines of the session's journal; without them, other processes are unknown."""
-        kept: HeldLines = session.__dict__.get(_LINES, HeldLines())
+        kept = session.unsaved.of_marks
         self._with_descendants = kept.with_descendants
         self._execs = kept.execs
         self._lines = sorted(kept.lines, key=lambda line: line["to_s"])

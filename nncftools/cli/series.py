@@ -1,0 +1,413 @@
+"""A command that runs another one several times: ``fit``, ``forecast``, ``sweep``, and ``monitor --repeat``.
+
+Each run is recorded with the same input, and a signal ends runs that ignore it. Results are kept in a folder, so that a
+later call can go on with them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import pathlib
+import re
+import shlex
+import signal
+import stat
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from nncftools import intake, markdown
+from nncftools.cli import destination, options, planning, recording, screen
+from nncftools.cli.destination import Destination
+from nncftools.cli.options import Request, SeriesRequest
+from nncftools.cli.recording import Recorded, Run
+from nncftools.errors import NncfToolsError, SessionFileError, UsageError, memory_shortage
+from nncftools.files import write_file
+from nncftools.redaction import Redaction
+from nncftools.render.markdown import render_table
+from nncftools.render.table import Fitting, Table, warnings
+from nncftools.sampler.client import Interrupted, Starter, held_back
+from nncftools.units import MemoryUnit, printable, shortened
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_ENDING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
+_POLL_S = 0.1
+_GRACE_S = 2.0
+"""How long a run may ignore SIGTERM, before SIGKILL follows."""
+_HELPERS = {
+    str(pathlib.Path(__file__).parents[1] / folder / "__main__.py")
+    for folder in ("sampler", "sampler/devices", "snapshots")
+}
+"""One of these is in the command line of each helper of a recording."""
+_ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b(?!:\s*$).*")
+_TAIL = 1 << 16
+LONGEST_REASON = 300
+_LEAST_OF_DOCKER = 6
+"""MiB: Docker refuses a smaller limit."""
+
+
+def repeat(
+    starter: Starter, targets: Iterable[Destination], record: Callable[[Destination], Recorded]
+) -> Iterator[tuple[Destination, Recorded]]:
+    """Record to one target after another; stop after the first run that fails or is interrupted."""
+    for target in targets:
+        recorded = record(target)
+        yield target, recorded
+        if recorded.status or starter.asked_to_end is not None:
+            return
+
+
+@contextlib.contextmanager
+def runner() -> Iterator[Runner]:
+    """Yield the runner of several recordings; after them, a signal ends this process again.
+
+    A signal that comes before leaves the context: then the runner ``is_interrupted``.
+    """
+    handlers = {number: signal.getsignal(number) for number in _ENDING}
+    try:
+        with contextlib.suppress(Interrupted), Starter() as starter:
+            screen.starter = starter
+            yield Runner(starter)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+class Runner:
+    """Runs a command several times, with the same input: the file on our standard input, or nothing."""
+
+    def __init__(self, starter: Starter) -> None:
+        self.starter = starter
+        self._start: int | None = None
+        with contextlib.suppress(OSError):
+            if stat.S_ISREG(os.fstat(0).st_mode):
+                self._start = os.lseek(0, 0, os.SEEK_CUR)
+        if self._start is None:
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            if nothing:  # 0 was open
+                os.dup2(nothing, 0)
+                os.close(nothing)
+            os.set_inheritable(0, True)
+
+    def is_interrupted(self) -> bool:
+        """Return whether a signal has asked for the end."""
+        return self.starter.received is not None
+
+    @property
+    def exit_status(self) -> int:
+        """Our exit status after a signal."""
+        return 128 + (self.starter.received or signal.SIGINT)
+
+    def check(self) -> None:
+        """Raise Interrupted if a signal has asked for the end."""
+        if self.starter.received is not None:
+            raise Interrupted(self.starter.received)
+
+    def rewind(self) -> None:
+        """Let the next run read what the first one read."""
+        if self._start is not None:
+            os.lseek(0, self._start, os.SEEK_SET)
+
+    def record(  # noqa: PLR0913, PLR0917 — what a run of a series is
+        self,
+        path: pathlib.Path,
+        request: Request,
+        log: int,
+        watch: Watch | None = None,
+        entry: Sequence[str] = (),
+        environment: Mapping[str, str] = {},
+    ) -> Recorded:
+        """Record a run as by `profile`; its output goes to a log. Raises NncfToolsError, Interrupted.
+
+        ``path`` is that of its files, without an ending; see ``recording.Run`` for ``entry`` and ``environment``.
+        """
+        target = destination.at_file(path.with_name(f"{path.name}.json"), force=True)
+        argv = request.words or []
+        plan = planning.plan(planning.columns(request, options.PROFILE_TYPES)[1], request)
+        planning.watch_disks(plan, argv, path.parent)
+        run = Run(
+            self.starter,
+            request,
+            argv,
+            plan,
+            target,
+            calls=None if request.no_auto else [],
+            stack_access=planning.stack_access(request, default=True),
+            stacks_share=options.share("--stacks-budget", request.stacks_budget),
+            output=log,
+            entry=entry,
+            environment=environment,
+        )
+        self.rewind()
+        try:
+            with target.place, watch or Watch(self):
+                return recording.record(run)
+        finally:
+            self.check()
+
+    def shell(self, script: str, log: int) -> int:
+        """Run a shell command, whose output goes to a log. Raises Interrupted."""
+        words = ["/bin/sh", "-c", script]
+        with subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        ) as process:
+            while not self.is_interrupted():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_POLL_S)
+                    break
+            else:
+                os.killpg(process.pid, signal.SIGKILL)
+        self.check()
+        return process.returncode
+
+
+def why(recorded: Recorded, log: int) -> str:
+    """Return why a run failed: its verdict or its exit status, then the last error in its log."""
+    from nncftools.limits.judges import verdict
+    from nncftools.render.peak_lines import headline
+
+    judged = None if recorded.session is None else verdict(recorded.session, MemoryUnit.MiB)
+    ended = f"exit status {recorded.status}" + ("" if recorded.status else ", without a result")
+    text = ended if judged is None else headline(judged)
+    with contextlib.suppress(OSError):
+        tail = os.pread(log, _TAIL, max(0, os.fstat(log).st_size - _TAIL))
+        lines = tail.decode("utf-8", errors="replace").splitlines()
+        text += next((f": {line}" for line in reversed(lines) if _ERROR.fullmatch(line)), "")
+    return shortened(" ".join(text.split()), LONGEST_REASON)
+
+
+class Watch:
+    """A thread beside a run: it ends processes that take too long, or that go on after a signal asked for the end."""
+
+    def __init__(self, runner: Runner, most_s: float = math.inf) -> None:
+        self._runner = runner
+        self._most_s = most_s
+        self._begun_s = time.monotonic()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self.gave_up = False
+        self.seconds = 0.0
+
+    def __enter__(self) -> Self:
+        with held_back():
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.monotonic() - self._begun_s
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_POLL_S):
+            self.gave_up = time.monotonic() > self._begun_s + self._most_s
+            if self.gave_up or self._runner.is_interrupted():
+                _send(signal.SIGTERM)
+                if not self._over.wait(_GRACE_S):
+                    _send(signal.SIGKILL)
+            else:
+                self.look()
+
+    def look(self) -> None:
+        """Look at a run that goes on; a subclass may do so."""
+
+
+def _send(number: int) -> None:
+    """Send a signal to the command and its descendants, and not to our helpers."""
+    import psutil
+
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if _HELPERS.isdisjoint(process.cmdline()):
+                process.send_signal(number)
+
+
+class Shown(NamedTuple):
+    """A result as it is shown, the answer first."""
+
+    command: Sequence[str]
+    answer: str
+    sentences: Sequence[str]
+    notes: Sequence[str]
+    """What makes the result less sure."""
+    table: Table
+    to_copy: Sequence[str]
+    """Lines for a shell, which are not wrapped."""
+    draw: Callable[[pathlib.Path], None] | None
+    """Draws the picture; None without one."""
+
+    @property
+    def text(self) -> RenderableType:
+        """The result for Rich to print, without the lines for a shell."""
+        said = [Text(f"{printable(sentence)}.") for sentence in self.sentences]
+        return Group(Text(self.answer, style="bold"), *said, *warnings(self.notes), Text(), Fitting(self.table))
+
+    @property
+    def markdown(self) -> str:
+        """The result as Markdown."""
+        said = [f"- {markdown.text(sentence)}." for sentence in self.sentences]
+        said += [f"- ⚠ {markdown.text(note)}" for note in self.notes]
+        head = [f"**{markdown.text(self.answer)}**"], [markdown.code(shlex.join(self.command))], said
+        code = ["```sh", *self.to_copy, "```"] if self.to_copy else []
+        blocks = (*head, *render_table(self.table), code)
+        return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
+
+
+def with_limit(words: Sequence[str], limit: float) -> list[str]:
+    """Return how to run a command with a limit, in bytes; limits are whole MiB, rounded up."""
+    size = whole_mib(limit)
+    of_docker = docker_mib(limit)
+    command = " ".join(map(_quote, words))
+    return [
+        f"docker run --memory {of_docker}m --memory-swap {of_docker}m IMAGE {command}",
+        f"systemd-run --scope -p MemoryMax={size}M -p MemorySwapMax=0M {command}",
+    ]
+
+
+def whole_mib(size: float) -> int:
+    """Return the MiB of a limit, rounded up."""
+    return math.ceil(size / MemoryUnit.MiB.factor)
+
+
+def docker_mib(size: float) -> int:
+    """Return the MiB of a limit of Docker."""
+    return max(whole_mib(size), _LEAST_OF_DOCKER)
+
+
+def _quote(word: str) -> str:
+    """Return a word for a line of bash: line breaks stay line breaks, but are not printed as such."""
+    if word.isprintable():
+        return shlex.quote(word)
+    escaped = word.replace("\\", "\\\\").replace("'", "\\'")
+    return f"$'{printable(escaped)}'"
+
+
+def shareable(words: Iterable[str]) -> list[str]:
+    """Return a command for a file: without secrets, as valid Unicode."""
+    return Redaction().words([os.fsencode(word).decode(errors="backslashreplace") for word in words])
+
+
+class _State(Protocol):
+    format: str
+    version: int
+    command: list[str]
+
+
+_Begun = TypeVar("_Begun", bound=_State)
+
+
+class Results:
+    """The folder with the results of ``fit`` or ``forecast``: the state after each run, and what is beside it."""
+
+    def __init__(self, request: SeriesRequest, name: str, result: str, run: str) -> None:
+        """Make the folder in the log folder if none is given. Raises UsageError.
+
+        ``name`` is that of the command and of its files, ``run`` begins the names of the files of a run.
+        """
+        self._request = request
+        self._name = name
+        self._result = result
+        self._run = run
+        output = request.output
+        if output is None:
+            program = pathlib.Path((request.words or [""])[0]).name
+            output = destination.new_folder(destination.DEFAULT_LOG_DIR, f"{name}-{program}").session.parent
+        self.folder = output.absolute()
+        self.state = self.folder / f"{name}.json"
+        if os.path.lexists(self.state) and not (request.resume or request.force):
+            raise UsageError(f"option --output: {str(output)!r} has a {result} already; use --resume or --force")
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Lock the folder, and remove earlier runs unless they go on. Raises NncfToolsError."""
+        busy = f"another {self._result} writes to {str(self.folder)!r}; wait for its end"
+        with destination.locked("--output", self.folder, busy):
+            if os.path.lexists(self.state) and not self._request.resume:
+                self._remove_earlier()
+            try:
+                yield
+            except NncfToolsError:
+                if self._request.output is None:
+                    self._remove_unused()
+                raise
+
+    def _remove_unused(self) -> None:
+        """Remove the folder that was made, if it has nothing but empty files: the first run was refused."""
+        with contextlib.suppress(OSError):
+            logs = list(self.folder.iterdir())
+            if not any(log.stat().st_size for log in logs):
+                for log in logs:
+                    log.unlink()
+                self.folder.rmdir()
+                self.folder.parent.rmdir()
+
+    def _remove_earlier(self) -> None:
+        """Remove what earlier runs wrote: more of them than the new ones, and a state to go on with."""
+        ours = re.compile(rf"{self._name}\.(json|md|png)|{self._run}-[0-9]+\.(json|log)")
+        with destination.writing("--output", self.folder):
+            for path in self.folder.iterdir():
+                if ours.fullmatch(path.name):
+                    path.unlink()
+
+    def begun(self, wanted: _Begun) -> _Begun:
+        """Return what earlier runs have found, ``wanted`` if nothing or if they do not go on. Raises UsageError."""
+        file = self.state
+        if not (self._request.resume and os.path.lexists(file)):
+            return wanted
+        try:
+            found = msgspec.json.decode(intake.whole(file, may_wait=False), type=type(wanted))
+        except SessionFileError as error:
+            raise UsageError(f"option --resume: {error}") from error
+        except msgspec.MsgspecError as error:
+            raise UsageError(f"option --resume: {str(file)!r} cannot be read: {error}") from error
+        if (found.format, found.version) != (wanted.format, wanted.version):
+            raise UsageError(f"option --resume: {str(file)!r} is not the result of a search, or one of a newer version")
+        if found.command != wanted.command:
+            raise UsageError(f"option --resume: {str(file)!r} is of another command: {shlex.join(found.command)}")
+        return found
+
+    def write(self, document: object) -> None:
+        """Write what is known so far. Raises NncfToolsError."""
+        destination.open_folder("--output", self.folder).close()
+        with destination.writing("--output", self.state):
+            write_file(self.state, _as_json(document))
+
+    def finish(self, document: object, result: Shown) -> None:
+        """Write the result beside the state, and print it, also if writing failed: it took long.
+
+        Raises NncfToolsError.
+        """
+        text, picture = f"{self._name}.md", f"{self._name}.png"
+        try:
+            write_file(self.folder / text, result.markdown.encode())
+            if result.draw is not None:
+                result.draw(self.folder / picture)
+        except Exception as error:  # matplotlib fails in many ways if its installation is broken
+            reason = memory_shortage(error) or " ".join(str(getattr(error, "strerror", None) or error).split())
+            files = f"{self.state.name} in {str(self.folder)!r} is complete, {text} or {picture} is not"
+            raise NncfToolsError(f"option --output: {files}: {reason}") from error
+        finally:
+            screen.to_stdout(_as_json(document) if self._request.as_json else result.text)
+            if result.to_copy and not self._request.as_json:
+                screen.to_stdout("\n  " + "\n  ".join(result.to_copy) + "\n")
+        screen.to_stderr(f"\nWritten to {printable(str(self.folder))}\n")
+
+    def interrupted(self, runner: Runner) -> int:
+        """Say after a signal how to go on; return the exit status."""
+        how = f"--resume --output {shlex.quote(str(self.folder))}"
+        screen.line(f"nncf-tools: interrupted; the runs that ended are kept; go on with: {how}")
+        return runner.exit_status
+
+
+def _as_json(document: object) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
