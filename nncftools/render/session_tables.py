@@ -14,7 +14,7 @@ from nncftools.analysis import summary
 from nncftools.analysis.session import Session
 from nncftools.backports import moment_of
 from nncftools.limits.needs import needs
-from nncftools.render.sentences import span_text, where_text
+from nncftools.render.sentences import hugetlb_text, span_text, where_text
 from nncftools.render.table import Cell, Column, Output, Row, Table, signed, size_cell
 from nncftools.render.view import View, label
 from nncftools.session.model import Device, Process, ProcessTable, SavedModel
@@ -203,6 +203,8 @@ def _facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
     if (needed := needs(session)) is not None:
         yield "Needs", needed.text(unit)
     yield from _pss(session, unit)
+    if hugetlb := hugetlb_text(session):
+        yield "Hugetlb pages", hugetlb
     if devices := [text for device in session.devices if (text := _device(session, device, unit))]:
         yield "Devices", "; ".join(devices)
     yield "CPU", _cpu(session)
