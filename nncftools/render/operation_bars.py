@@ -21,6 +21,8 @@ MOST_ROWS = 24
 _SIZE = 8.0
 _HEADER, _ROW = 0.42, 0.24
 _GAP = 0.1
+_BOLD = 1.15
+"""How much wider bold letters are."""
 _NUMBER, _NAME = 0.42, 0.52
 _INDENT, _DEEPEST = 0.12, 6
 _LEAST_NAME, _LEAST_DETAILS = 2.6, 0.8
@@ -70,7 +72,7 @@ def _draw_figures(axes: Axes, table: Table, middles: Sequence[float], ruler: Rul
         max(ruler.width(line, _SIZE) for line in (*heading.split("\n"), *(row.cells[index].text for row in table.rows)))
         for index, heading in enumerate(headings)
     ]
-    widths = [max(width, _LEAST_COLUMN) + _GAP for width in widths]
+    widths = [max(width * _BOLD, _LEAST_COLUMN) + _GAP for width in widths]
     room = WIDTH - _NAME - _LEAST_NAME
     shown: list[int] = []
     for group in column_groups(table)[1:]:
