@@ -16,6 +16,13 @@ def main() -> None:
         status = run()
     except KeyboardInterrupt:
         status = 130
+    except Exception as error:
+        from nncftools.errors import memory_shortage
+
+        if not (shortage := memory_shortage(error)):
+            raise
+        sys.stderr.write(f"nncf-tools: error: {shortage}\n")
+        status = 1
     gc.freeze()  # at its end, Python would look for cycles in all modules: 20 ms of CPU
     sys.exit(status)
 

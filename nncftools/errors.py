@@ -49,6 +49,20 @@ class SessionFileError(NncfToolsError):
     """A session or journal cannot be read; the message names the file and the place in it."""
 
 
+_OF_MEMORY = ("failed to map segment", "annot allocate memory", "can't start new thread")
+"""Parts of what the loader of libraries, the kernel and Python say where memory or address space is missing."""
+
+
+def memory_shortage(error: Exception) -> str:
+    """Return one line if an error says that memory is missing, also to load a library; empty for any other error.
+
+    Python may fail with a SystemError then.
+    """
+    if isinstance(error, MemoryError | SystemError) or any(text in str(error) for text in _OF_MEMORY):
+        return "not enough memory; if `ulimit -v` limits the address space, allow more"
+    return ""
+
+
 def refuse_to_record() -> None:
     """Raise NncfToolsError on systems that cannot record: Windows."""
     if not CAN_RECORD:

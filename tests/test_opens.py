@@ -32,7 +32,7 @@ BARE = {
         "api.recorder tempfile.mkdtemp",
         "api.recorder tempfile.mkstemp",
         "cli.destination tempfile.mkdtemp",
-        "cli.forecast.runs tempfile.TemporaryDirectory",
+        "cli.forecast.runs tempfile.mkdtemp",
         "cli.recording tempfile.mkdtemp",
         "cli.report tempfile.mkdtemp",
         "cli.sweep.cluster (folder / ROW).write_bytes",
@@ -89,7 +89,7 @@ BARE = {
         "sampler.tree self.open",
         "snapshots.helper open",
         "snapshots.finding open",  # /proc/PID/mem
-        "snapshots.finding os.open",  # a file that the process has mapped, or that a newer Python runs, O_NONBLOCK
+        "snapshots.finding os.open",  # what a process has mapped, or a newer Python runs: regular files, by O_PATH
         "snapshots.python_memory open",  # /proc/PID/stat
         "snapshots.python_memory os.open",  # /proc/PID/mem
         "snapshots.tree_watch open",

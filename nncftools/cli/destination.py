@@ -99,6 +99,13 @@ class Destination(NamedTuple):
         if file_behind(self.session) is None:
             raise OSError("a device or pipe has taken its place")
 
+    def remove_folder(self) -> None:
+        """Remove the folder that was made for a run that never started."""
+        if self.folder is not None:
+            with contextlib.suppress(OSError):
+                self.folder.rmdir()
+                self.folder.parent.rmdir()  # succeeds only if it is empty: then this run made it
+
     def point_latest(self) -> None:
         """Point the link ``latest`` in the log folder to this run, if links can be made; only a link is replaced."""
         if self.folder is None:
@@ -411,16 +418,17 @@ def claim_files(target: Destination, *, snapshots: bool) -> RecordingFiles:
     with writing(target.option, target.journal, UsageError):
         target.place.check()
         at = target.place.descriptor_path
-        journal = reading.create(at / target.journal.name, replace=target.force)
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(target.remove_folder)
+            journal = reading.create(at / target.journal.name, replace=target.force)
+            undo.callback(os.close, journal)
+            undo.callback(reading.remove, target.journal, journal)
             if target.folder is None:
                 for ending in (reading.SNAPSHOTS_ENDING, *SIDECARS):
                     (at / target.beside(ending).name).unlink(missing_ok=True)
-            return RecordingFiles(target, journal, snapshots=snapshots)
-        except OSError:
-            reading.remove(target.journal, journal)
-            os.close(journal)
-            raise
+            files = RecordingFiles(target, journal, snapshots=snapshots)
+            undo.pop_all()
+            return files
 
 
 class RecordingFiles:
@@ -431,12 +439,13 @@ class RecordingFiles:
         self._target = target
         self.locked = journal
         """The locked, append-only descriptor for the sampler; -1 after the hand-over."""
-        with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack, contextlib.ExitStack() as made:
 
             def opened(path: pathlib.Path) -> int:
                 at = target.place.descriptor_path / path.name
                 descriptor = above_standard(os.open(at, NEW_LOG, reading.PRIVATE))
                 stack.callback(os.close, descriptor)
+                made.callback(reading.remove, path, descriptor)
                 return descriptor
 
             self.journal = stack.enter_context(reading.reader(target.journal, journal))
@@ -444,6 +453,7 @@ class RecordingFiles:
             os.write(self.marks, b" ")  # missing, if the command empties it
             self.snapshots = opened(target.snapshots) if snapshots else None
             """The descriptor of the helper's log; None without one."""
+            made.pop_all()
             self._open = stack.pop_all()
 
     def hand_over(self) -> None:
@@ -488,10 +498,7 @@ class RecordingFiles:
     def abandon(self) -> None:
         """Remove all files of a run that never started."""
         self.remove()
-        if self._target.folder is not None:
-            with contextlib.suppress(OSError):
-                self._target.folder.rmdir()
-                self._target.folder.parent.rmdir()  # succeeds only if it is empty: then this run made it
+        self._target.remove_folder()
 
     def close(self) -> None:
         """Close all descriptors."""

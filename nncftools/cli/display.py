@@ -51,12 +51,10 @@ class Relay:
 
     def __post_init__(self) -> None:
         """Begin without pipes and terminals."""
-        self._terminals: dict[int, int] = {}
-        """By outer end of a terminal: our descriptor."""
+        self._terminals: dict[str, tuple[int, int]] = {}
+        """By name of a terminal that the command got: its outer end, and our descriptor."""
         self.ends: list[tuple[int, int]] = []
         """Pairs of the end where output arrives and our descriptor."""
-        self._names: dict[str, int] = {}
-        """By name of a terminal that the command got: its outer end."""
         self._keys = threading.Thread(target=self._pass_keys, daemon=True)
         self._has_ended = threading.Event()
         self._inner: dict[int, int] = {}
@@ -81,12 +79,12 @@ class Relay:
                 continue
             is_terminal = os.isatty(descriptor) and not self.only_pipes
             outer, inner = map(above_standard, _terminal(descriptor) if is_terminal else os.pipe())
-            if is_terminal:
-                self._terminals[outer] = descriptor
-                self._names[os.ttyname(inner)] = outer
+            name = os.ttyname(inner) if is_terminal else ""
+            if name:
+                self._terminals[name] = outer, descriptor
             self._inner[descriptor] = inner
             self.ends.append((outer, descriptor))
-            self._threads.append(threading.Thread(target=self._pass_on, args=(outer, descriptor), daemon=True))
+            self._threads.append(threading.Thread(target=self._pass_on, args=(outer, descriptor, name), daemon=True))
         try:
             with held_back():  # only the main thread handles signals
                 for thread in self._threads:
@@ -95,11 +93,6 @@ class Relay:
             raise NncfToolsError(f"the command's output cannot be passed on: {error}") from error
         return self
 
-    def _resize(self) -> None:
-        """Set the command's terminals to the current size of ours."""
-        for outer, descriptor in list(self._terminals.items()):
-            _fit(outer, descriptor)
-
     def start(self, released: Callable[[int], object]) -> None:
         """Close our copies of the command's ends, so that output ends when its last writer closes it.
 
@@ -107,28 +100,35 @@ class Relay:
         """
         self._released = released
         self._close_inner()
-        if self._names:
+        if self._terminals:
             with held_back():
                 self._keys.start()
 
     def _pass_keys(self) -> None:
         """Pass keys on to processes that wait for them on a terminal of the relay: less opens that of its output."""
         from nncftools.live.shared_terminal import descendants, file_read
-        from nncftools.live.viewer import Keyboard
 
         while not self._has_ended.wait(_KEYS_S):
-            self._resize()
+            for outer, ours in list(self._terminals.values()):
+                _fit(outer, ours)
             with contextlib.suppress(OSError):
-                readers = ((pid, self._names.get(file_read(pid))) for pid in descendants())
-                pid, outer = next((reader for reader in readers if reader[1] in self._terminals), (0, -1))
-                ours = self._terminals.get(outer or -1, -1)
-                if outer is None or os.tcgetpgrp(ours) != os.getpgrp():  # in the background, the keys are another job's
-                    continue
-                with Keyboard(ours) as keyboard:
-                    while pathlib.Path(f"/proc/{pid}").exists() and os.tcgetpgrp(ours) == os.getpgrp():
-                        self._resize()
-                        keyboard.take_over()
-                        os.write(outer, keyboard.read(_KEYS_S))
+                readers = ((pid, self._terminals.get(file_read(pid))) for pid in descendants())
+                for pid, ends in readers:
+                    if ends is not None:
+                        self._pass_keys_to(pid, *ends)
+                        break
+
+    def _pass_keys_to(self, pid: int, outer: int, ours: int) -> None:
+        """Pass keys on to the terminal of a process until it ends or we are in the background. Raises OSError."""
+        from nncftools.live.viewer import Keyboard
+
+        if os.tcgetpgrp(ours) != os.getpgrp():  # in the background, the keys are another job's
+            return
+        with Keyboard(ours) as keyboard:
+            while pathlib.Path(f"/proc/{pid}").exists() and os.tcgetpgrp(ours) == os.getpgrp():
+                _fit(outer, ours)
+                keyboard.take_over()
+                os.write(outer, keyboard.read(_KEYS_S))
 
     def _close_inner(self) -> None:
         for inner in set(self._inner.values()):
@@ -144,7 +144,7 @@ class Relay:
         if self._keys.is_alive():
             self._keys.join()
 
-    def _pass_on(self, outer: int, descriptor: int) -> None:
+    def _pass_on(self, outer: int, descriptor: int, name: str) -> None:
         rest = b""
         # EIO: the last writer has closed; EPIPE: our reader is gone, so the command may get EPIPE, too
         with contextlib.suppress(OSError):
@@ -157,7 +157,7 @@ class Relay:
                     self._pass_line(line)
                 rest = rest[-_LONGEST_LINE:]
         self._pass_line(rest)
-        self._terminals.pop(outer, None)
+        self._terminals.pop(name, None)
         os.close(outer)
         self._released(outer)
 

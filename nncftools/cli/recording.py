@@ -18,7 +18,7 @@ from nncftools.analysis.session import Session
 from nncftools.cli import destination, screen
 from nncftools.cli.destination import Destination, RecordingFiles, claim_files
 from nncftools.cli.options import Request
-from nncftools.errors import NncfToolsError, UsageError
+from nncftools.errors import NncfToolsError, UsageError, memory_shortage
 from nncftools.journal import reading
 from nncftools.journal.reading import Header
 from nncftools.journal.writing import Plan
@@ -181,7 +181,7 @@ def _make_and_save(
         return None, False
     except Exception as error:  # noqa: BLE001 — a failure here must not change the command's exit status
         what = "no session could be made" if session is None else "the session could not be written"
-        screen.error(f"{what}: {error}; {_journal_location(files)}")
+        screen.error(f"{what}: {memory_shortage(error) or error}; {_journal_location(files)}")
         return session, False
     else:
         return session, is_there
@@ -269,7 +269,7 @@ def guarded(failure: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 — matplotlib fails in many ways if its installation is broken
-        screen.error(f"{failure}: {error}")
+        screen.error(f"{failure}: {memory_shortage(error) or error}")
 
 
 def _environment(run: RecordingJob, helper: Helper | None) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -79,33 +80,54 @@ def prune(
       nncf-tools prune --older 30d --yes
 
     Only folders that `monitor` and `profile` made are removed, and only if nothing
-    else is in them. What is still being recorded stays.
+    else is in them. What is still being recorded stays, and with --yes also what
+    cannot be read as a recording.
     """
     if (keep is None) == (older is None):
         raise UsageError("option --keep: either --keep or --older expected; see `nncf-tools prune --help`")
     log_dir = folder or options.DEFAULT_LOG_DIR
+    with destination.writing("--keep", log_dir), contextlib.suppress(FileNotFoundError):
+        files.Folder(log_dir).close()
     paths = destination.in_order(log_dir)
     before_s = time.time() - (older or 0.0)
     unwanted = paths[keep:] if keep is not None else [at for at in paths if destination.written_s(at) < before_s]
     with destination.writing("--keep", log_dir):  # another prune may remove them now
-        removable = {path: path.parent.stat() for path in unwanted if _is_removable(path, log_dir)}
+        removable = [path for path in unwanted if _is_removable(path, log_dir)]
+        shown = {path.parent: path.parent.stat() for path in removable}
     runs = [*map(_run, removable)]
     if not runs:
         screen.message("nothing to remove")
         return 0
     _show(runs, screen.ERR, [paths.index(run.path) for run in runs])
-    what = f"{len(runs):,} recordings" if len(runs) > 1 else "1 recording"
-    size = size_text(sum(run.size for run in runs))
-    if not yes and not _agreed(f"Remove {what}, {size}? [y/N] "):
-        screen.message("nothing was removed")
-        return 1
-    for shown, status in {path.parent: status for path, status in removable.items()}.items():
-        _remove(shown, status)
+    agreed = _choose(runs, yes=yes)
+    for removed in sorted(agreed):
+        _remove(removed, shown[removed])
     link = log_dir / destination.LATEST
-    if link.is_symlink() and not link.exists():
+    if link.is_symlink() and not link.exists() and not files.other_owner(link.lstat()):
         link.unlink()
-    screen.line(f"Removed {what}, {size}")
-    return 0
+    if agreed:
+        screen.line(f"Removed {_count_text([run for run in runs if run.path.parent in agreed])}")
+        return 0
+    screen.message("nothing was removed")
+    return int(not yes)
+
+
+def _choose(runs: Sequence[_Run], *, yes: bool) -> set[pathlib.Path]:
+    """Ask which folders to remove; ``yes`` means all but those in which no file can be read as a recording."""
+    readable = {run.path.parent for run in runs if run.session is not None}
+    recordings = [run for run in runs if run.path.parent in readable]
+    agreed = {*readable} if recordings and (yes or _agreed(f"Remove {_count_text(recordings)}? [y/N] ")) else set()
+    for folder in dict.fromkeys(run.path.parent for run in runs if run.path.parent not in readable):
+        if yes:
+            screen.message(f"{str(folder)!r} stays: it cannot be read as a recording; without --yes you are asked")
+        elif _agreed(f"Remove {str(folder)!r}, which cannot be read as a recording? [y/N] "):
+            agreed.add(folder)
+    return agreed
+
+
+def _count_text(runs: Sequence[_Run]) -> str:
+    what = f"{len(runs):,} recordings" if len(runs) > 1 else "1 recording"
+    return f"{what}, {size_text(sum(run.size for run in runs))}"
 
 
 def _is_removable(path: pathlib.Path, log_dir: pathlib.Path) -> bool:
@@ -113,10 +135,14 @@ def _is_removable(path: pathlib.Path, log_dir: pathlib.Path) -> bool:
     folder = path.parent
     if folder.parent != log_dir or folder.is_symlink() or not _FOLDER.fullmatch(folder.name):
         return False
-    is_ours = not files.other_owner(folder.stat()) and all(
-        _OURS.fullmatch(file.name) and (file.is_file() or file.is_symlink()) for file in folder.iterdir()
-    )
+    is_ours = not files.other_owner(folder.stat()) and all(map(_is_ours, folder.iterdir()))
     return is_ours and not any(map(is_recording, folder.glob(f"*{destination.JOURNAL_ENDING}")))
+
+
+def _is_ours(file: pathlib.Path) -> bool:
+    """Return whether a recording of this user wrote a file, or made a link."""
+    is_file = file.is_file() or file.is_symlink()
+    return bool(_OURS.fullmatch(file.name)) and is_file and not files.other_owner(file.lstat())
 
 
 def _remove(folder: pathlib.Path, shown: os.stat_result) -> None:
@@ -126,7 +152,7 @@ def _remove(folder: pathlib.Path, shown: os.stat_result) -> None:
             if not os.path.samestat(os.fstat(held.descriptor), shown):
                 raise OSError(f"{folder} is another folder now")
             for file in held.descriptor_path.iterdir():
-                if _OURS.fullmatch(file.name):
+                if _is_ours(file):
                     file.unlink()
         folder.rmdir()
 

@@ -44,7 +44,8 @@ starter: Starter | None = None
 def prepare() -> None:
     """Make standard output and error accept any character, even if they are closed or ASCII only.
 
-    Matplotlib's advice on folders that it cannot write is not printed: it would stand in the middle of a summary.
+    What libraries log is not printed, such as Matplotlib's advice on folders that it cannot write: it would stand in
+    the middle of a summary.
     """
     codecs.register_error(_ALIKE, _alike)
     # A stream that cannot be written keeps the place of a closed one: no file may take its number.
@@ -53,7 +54,7 @@ def prepare() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_ALIKE)
-    logging.getLogger("matplotlib").addHandler(logging.NullHandler())
+    logging.getLogger().addHandler(logging.NullHandler())
 
 
 def _alike(error: UnicodeError) -> tuple[str | bytes, int]:

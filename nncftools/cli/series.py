@@ -29,7 +29,7 @@ from nncftools.cli import destination, options, planning, recording, screen
 from nncftools.cli.destination import Destination
 from nncftools.cli.options import Request, SeriesRequest
 from nncftools.cli.recording import Recorded, RecordingJob
-from nncftools.errors import NncfToolsError, SessionFileError, UsageError
+from nncftools.errors import NncfToolsError, SessionFileError, UsageError, memory_shortage
 from nncftools.files import write_file
 from nncftools.redaction import Redaction
 from nncftools.render.markdown import render_table
@@ -334,7 +334,22 @@ class Results:
         with destination.locked("--output", self.folder, busy):
             if os.path.lexists(self.state) and not self._request.resume:
                 self._remove_earlier()
-            yield
+            try:
+                yield
+            except NncfToolsError:
+                if self._request.output is None:
+                    self._remove_unused()
+                raise
+
+    def _remove_unused(self) -> None:
+        """Remove the folder that was made, if it has nothing but empty files: the first run was refused."""
+        with contextlib.suppress(OSError):
+            logs = list(self.folder.iterdir())
+            if not any(log.stat().st_size for log in logs):
+                for log in logs:
+                    log.unlink()
+                self.folder.rmdir()
+                self.folder.parent.rmdir()
 
     def _remove_earlier(self) -> None:
         """Remove what earlier runs wrote: more of them than the new ones, and a state to go on with."""
@@ -378,7 +393,7 @@ class Results:
             if result.draw is not None:
                 result.draw(self.folder / picture)
         except Exception as error:  # matplotlib fails in many ways if its installation is broken
-            reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+            reason = memory_shortage(error) or " ".join(str(getattr(error, "strerror", None) or error).split())
             files = f"{self.state.name} in {str(self.folder)!r} is complete, {text} or {picture} is not"
             raise NncfToolsError(f"option --output: {files}: {reason}") from error
         finally:

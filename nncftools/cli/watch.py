@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pathlib
 import platform
@@ -85,7 +84,7 @@ def _watch_recording(path: pathlib.Path | None, types: list[str] | None, unit: M
         if path is None:
             where = repr(str(options.DEFAULT_LOG_DIR))
             raise NncfToolsError(f"no recording runs under {where}; `nncf-tools report` shows the last one")
-        ended = opening.open_session(path, options.DEFAULT_LOG_DIR) if journal is None else _finished(journal, journal)
+        ended = opening.open_session(path, options.DEFAULT_LOG_DIR) if journal is None else _finished(journal, 0.0)
         _summarize(ended, types, unit, "This recording has ended.\n\n")
         return
     with _follow(journal) as follower:
@@ -94,7 +93,7 @@ def _watch_recording(path: pathlib.Path | None, types: list[str] | None, unit: M
             return
         if follower.error is not None:
             raise NncfToolsError(f"nothing was recorded: {follower.error}")
-    _summarize(_finished(_wait_for_session(journal), journal), types, unit)
+    _summarize(_finished(journal, _PATIENCE_S), types, unit)
 
 
 def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
@@ -121,8 +120,8 @@ def _follow(journal: pathlib.Path) -> Follower:
 def _show(follower: Follower, types: list[str] | None, unit: MemoryUnit) -> bool:
     """Show a recording; return whether it has ended."""
     follower.read()
-    metrics = options.memory_types(types, follower.run.columns, ()) if types else []
     is_here = follower.run.host.name == platform.node()
+    metrics = options.memory_types(types, follower.run.columns, ()) if types else []
     return _draw(follower, View(metrics, unit), "recording", is_here=is_here, stays=False)
 
 
@@ -135,30 +134,17 @@ def _draw(source: Follower | Replay, view: View, state: str, *, is_here: bool, s
     return viewer.present(source, look, figures.Machine(is_here=is_here), screen.to_stdout, stays=stays)
 
 
-def _session_of(journal: pathlib.Path) -> pathlib.Path | None:
-    name = journal.name.removesuffix(destination.JOURNAL_ENDING)
-    candidates = (journal.with_name(name + ending) for ending in (".json", ".json.gz", ""))
-    return next((path for path in candidates if path.is_file()), None)
-
-
-def _wait_for_session(journal: pathlib.Path) -> pathlib.Path:
-    """Wait until the recorder has replaced its journal with the session; if it never does, return the journal."""
+def _finished(journal: pathlib.Path, patience_s: float) -> Session:
+    """Return the session that replaces a journal; after some time in which none does, what the journal has."""
     begun_s = time.monotonic()
-    while time.monotonic() < begun_s + (_PATIENCE_S if journal.exists() else _SAVING_S):
-        session = _session_of(journal)
-        if not journal.exists() and session is not None:
-            return session
+    name = journal.name.removesuffix(destination.JOURNAL_ENDING)
+    while time.monotonic() < begun_s + (patience_s if journal.exists() else _SAVING_S):
+        sessions = (journal.with_name(name + ending) for ending in (".json", ".json.gz", ""))
+        session = next((path for path in sessions if path.is_file()), None)
+        if session is not None and not journal.exists():
+            return opening.open_session(session, options.DEFAULT_LOG_DIR)
         time.sleep(0.05)
-    return journal
-
-
-def _finished(path: pathlib.Path, journal: pathlib.Path) -> Session:
-    """Return the session in ``path``; if that is a journal, the recorder may be replacing it right now."""
-    with contextlib.suppress(NncfToolsError):
-        session = opening.open_session(path, options.DEFAULT_LOG_DIR)
-        if path.exists():
-            return session
-    return opening.open_session(_session_of(journal) or path, options.DEFAULT_LOG_DIR)
+    return opening.open_session(journal, options.DEFAULT_LOG_DIR)
 
 
 def _summarize(session: Session, types: list[str] | None, unit: MemoryUnit, before: str = "") -> None:

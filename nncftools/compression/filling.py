@@ -5,8 +5,6 @@ They are read from the output of lm-evaluation-harness and of who-what-benchmark
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import pathlib
@@ -21,6 +19,7 @@ from nncftools.compression.checking import number, shown
 from nncftools.compression.reading import DESCRIBING, INT4, INT8, LORA_RANK, MODE, PLOT_NAME, STANDARD, STDERR, read
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Folder, write_file
+from nncftools.markdown import draw_csv
 from nncftools.units import printable, shortened
 
 
@@ -120,12 +119,8 @@ def _shares(key: Key) -> dict[str, str]:
 
 
 def _save(path: pathlib.Path, header: Sequence[str], rows: Sequence[Mapping[str, str]]) -> None:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, header, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
     Folder(path.parent, make=True).close()
-    write_file(path, text.getvalue().encode())
+    write_file(path, draw_csv(header, rows).encode())
 
 
 GIB = 2**30

@@ -21,6 +21,7 @@ from nncftools import intake
 from nncftools.backports import StrEnum
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.intake import LIMITS
+from nncftools.markdown import MARK
 from nncftools.units import MemoryUnit, nearest
 
 if TYPE_CHECKING:
@@ -241,7 +242,10 @@ def read(path: pathlib.Path) -> RawTable:
 def cells_of(frame: pd.DataFrame) -> list[list[str]]:
     """Return the rows of a table as texts; an unknown cell is empty."""
     known = frame.astype(object).where(frame.notna(), "")
-    return [[str(cell).strip() for cell in row] for row in known.to_numpy().tolist()]
+    rows = [[str(cell) for cell in row] for row in known.to_numpy().tolist()]
+    if rows and rows[0][-1:] == [MARK]:
+        return [[cell.removeprefix("'") for cell in row[:-1]] for row in rows]
+    return [[cell.strip() for cell in row] for row in rows]
 
 
 def _text(path: pathlib.Path) -> str:

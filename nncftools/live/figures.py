@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from math import isnan
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from rich.color import ColorSystem
 from nncftools import metrics
 from nncftools.analysis.code_places import brief_label
 from nncftools.limits.needs import Available, available
-from nncftools.live.run import LiveProcess, Run, SampledPeak
+from nncftools.live.run import Floats, LiveProcess, Run
 from nncftools.metrics import is_memory
 from nncftools.render.terminal_plot import MOST_LINES, clock
 from nncftools.render.view import label
@@ -31,42 +30,46 @@ if TYPE_CHECKING:
 _MOST = 200
 """The most processes that one reading looks at."""
 _MOSTLY_FREE, _HALF_FREE, _SOON_S = 0.9, 0.5, 60.0
-_FEWEST = 10
-_SHORTEST_S = 5.0
+_FEWEST = 20
+_SHORTEST_S, _RECENT_S, _LATEST_S = 5.0, 30.0, 900.0
 
 
-def time_until_full(used: Iterable[tuple[float, float]], available: float, size: float | None) -> float | None:
+def time_until_full(time_s: Floats, used: Floats, available: float, size: float | None) -> float | None:
     """Return the seconds until ``available`` bytes of ``size`` are used up, or None when there is no such trend.
 
-    ``used`` are the seconds and bytes of the last half minute. The trend is the least-squares line. It counts if
+    The trend is the least-squares line through the used bytes of the last half minute, at least 20.
+    It counts if
 
     - it rises, over at least 5 seconds, by more than 16 MiB and by more than three times the standard deviation of the
       residuals;
     - the last figure is above the mean of the second half, and less than a tenth of the rise below the highest one:
       memory that is freed now and then need not grow further;
-    - the memory is used up within thirty times the span of the figures, a quarter of an hour. With half of it free,
-      only the next minute is foretold; with nine tenths free, nothing.
+    - the memory is used up within a quarter of an hour, and within thirty times the span of the figures. With half of
+      it free, only the next minute is foretold; with nine tenths free, nothing.
     """
+    known = ~np.isnan(used)
+    time, value = time_s[known], used[known]
     free = 0.0 if not size else available / size
-    if free >= _MOSTLY_FREE:
+    if len(time) < _FEWEST or free >= _MOSTLY_FREE:
         return None
-    known = [(at_s, level) for at_s, level in used if not isnan(level)]
-    time, value = np.array(known).reshape(-1, 2).T
-    if len(time) < _FEWEST or time[-1] - time[0] < _SHORTEST_S:
+    begin = min(int(np.searchsorted(time, time[-1] - _RECENT_S)), len(time) - _FEWEST)
+    time, value = time[begin:] - time[-1], value[begin:]
+    span_s = -float(time[0])
+    if span_s < _SHORTEST_S:
         return None
-    slope, level = np.polyfit(time - time[-1], value, 1)
-    risen = slope * (time[-1] - time[0])
-    deviation = float(np.std(value - (level + slope * (time - time[-1]))))
-    half = len(time) // 2
-    if risen <= max(16 << 20, 3 * deviation) or value[half:].mean() >= value[-1]:
-        return None
-    if value.max() - value[-1] > 0.1 * risen:
+    slope, level = np.polyfit(time, value, 1)
+    risen = slope * span_s
+    deviation = float(np.std(value - (level + slope * time)))
+    freed = value.max() - value[-1]
+    if risen <= max(16 << 20, 3 * deviation, 10 * freed) or value[len(time) // 2 :].mean() >= value[-1]:
         return None
     left_s = available / float(slope)
-    return left_s if left_s <= (_SOON_S if free >= _HALF_FREE else 30 * (time[-1] - time[0])) else None
+    most_s = _SOON_S if free >= _HALF_FREE else min(30 * span_s, _LATEST_S)
+    return left_s if left_s <= most_s else None
 
 
-_STEP = 10
+_SCROLLS = {"j": 1, "k": -1, "J": 10, "K": -10}
+_OF_DEVICE = metrics.DEVICE_MEMORY
 
 
 @dataclass(frozen=True)
@@ -99,8 +102,10 @@ class ViewSettings:
         """Return what can be charted: the metrics of the run on one axis, then each metric by itself."""
         here = [name for name in columns if is_memory(name)]
         asked = metrics.columns_of(self.metrics, here) or here
-        together = sorted(filter(_fits_the_run, asked), key=_is_part)[:4]
-        alone = [[name] for name in (*asked, *(name for name in here if name not in asked))]
+        known = {name: metric for name in asked if (metric := metrics.of(name)) is not None and not metric.is_virtual}
+        of_run = [name for name, metric in known.items() if metric.scope == metrics.TREE or metric.name == _OF_DEVICE]
+        together = sorted(of_run, key=lambda name: known[name].part_of != "")[:MOST_LINES]
+        alone = [[name] for name in dict.fromkeys((*asked, *here))]
         return [together, *alone] if len(together) > 1 else alone
 
     def chart(self, columns: Sequence[str]) -> list[str]:
@@ -109,34 +114,18 @@ class ViewSettings:
         return charts[self.choice % len(charts)] if charts else []
 
 
-def _fits_the_run(column: str) -> bool:
-    """Return whether a metric is memory of the run: that of the machine and address space have another scale."""
-    metric = metrics.of(column)
-    if metric is None or metric.is_virtual:
-        return False
-    return metric.scope == metrics.TREE or metric.name == metrics.DEVICE_MEMORY
-
-
-def _is_part(column: str) -> bool:
-    metric = metrics.of(column)
-    return metric is not None and metric.part_of != ""
-
-
 def after(settings: ViewSettings, key: str, processes: int) -> ViewSettings:
     """Return the settings after a key was pressed; with so many processes to scroll. Unknown keys change nothing."""
-    last = max(0, processes - 1)
-    changes = {
-        "p": {"paused": not settings.paused},
-        " ": {"paused": not settings.paused},
-        "m": {"choice": settings.choice + 1},
-        "l": {"listing": not settings.listing},
-        "?": {"helping": not settings.helping},
-        "j": {"first": min(settings.first + 1, last)},
-        "k": {"first": max(0, settings.first - 1)},
-        "J": {"first": min(settings.first + _STEP, last)},
-        "K": {"first": max(0, settings.first - _STEP)},
-    }
-    return replace(settings, **changes.get(key, {}))  # type: ignore[arg-type] # each value fits its name
+    if key in {"p", " "}:
+        return replace(settings, paused=not settings.paused)
+    if key == "m":
+        return replace(settings, choice=settings.choice + 1)
+    if key == "l":
+        return replace(settings, listing=not settings.listing)
+    if key == "?":
+        return replace(settings, helping=not settings.helping)
+    first = settings.first + _SCROLLS.get(key, 0)
+    return replace(settings, first=max(0, min(first, processes - 1)))
 
 
 _NAME = 40
@@ -145,18 +134,6 @@ _ASK_EVERY_S = 1.0
 _FEW = 20
 _STILL_S = 3.0
 """Growth that was seen this recently is shown as going on."""
-
-
-class ShownProcess(NamedTuple):
-    """A process that is alive."""
-
-    number: int
-    """In the session."""
-    live: LiveProcess
-    rss: int | None
-    """In bytes; None where only the most is known."""
-    cpu: float | None
-    """How many cores it keeps busy; None for unknown."""
 
 
 class Machine:
@@ -168,48 +145,50 @@ class Machine:
         self._proc = proc
         self._asked_s = -_ASK_EVERY_S
         self._answer = Available()
-        self._read_s = -_ASK_EVERY_S
         self._known: dict[int, psutil.Process] = {}
         """By number in the session."""
         self._readings: dict[int, tuple[int, float | None]] = {}
         """By number in the session: RSS, and busy cores since the reading before."""
 
+    def ask(self, run: Run) -> None:
+        """Ask the kernel, at most once a second."""
+        if self._is_here and time.monotonic() >= self._asked_s + _ASK_EVERY_S:
+            self._asked_s = time.monotonic()
+            alive = {} if run.ended else run.processes
+            pids = (process.pid for process in alive.values() if process.pid is not None)
+            self._answer = available(self._proc, next(pids, None))
+            self._read(alive)
+
     def available(self, run: Run) -> float | None:
         """Return the bytes that the run can still get: the least of machine, control group and limit.
 
-        Of the machine, the recorded figure counts, else the kernel's, which is asked once a second.
+        Of the machine, the recorded figure counts before that of the kernel.
         """
-        if self._is_here and time.monotonic() >= self._asked_s + _ASK_EVERY_S:
-            alive = () if run.ended else (process.pid for process in run.processes.values() if process.pid is not None)
-            self._asked_s, self._answer = time.monotonic(), available(self._proc, next(iter(alive), None))
-        now = self._answer
+        self.ask(run)
         used, memory = run.latest.get("system"), run.host.memory
-        of_machine = max(0.0, memory - used) if used is not None and memory else now.machine
+        of_machine = max(0.0, memory - used) if used is not None and memory else self._answer.machine
         limit, rss = run.limit, run.latest.get("rss")
         of_limit = limit.size - rss if limit is not None and rss is not None and rss < limit.size else None
-        return min((size for size in (of_machine, now.group, of_limit) if size is not None), default=None)
+        return min((size for size in (of_machine, self._answer.group, of_limit) if size is not None), default=None)
 
-    def processes(self, run: Run) -> list[ShownProcess]:
-        """Return the processes that are alive and whose RSS, or the most of it, is known; those that began first."""
-        if not self._is_here or run.ended:
-            self._readings = {}
-        elif time.monotonic() >= self._read_s + _ASK_EVERY_S:
-            self._read(run)
+    def processes(self, run: Run) -> list[LiveProcess]:
+        """Return the processes that are alive and whose RSS, or the most of it, is known; the largest first."""
+        self.ask(run)
         processes = []
         for number, process in run.processes.items():
             rss, cpu = self._readings.get(number, (None, None))
-            rss = rss if process.rss is None else process.rss
+            if process.rss is not None:
+                rss = process.rss
             if rss is not None or process.most is not None:
-                processes.append(ShownProcess(number, process, rss, cpu))
-        return processes
+                processes.append(replace(process, rss=rss, cpu=cpu))
+        return sorted(processes, key=lambda process: -process.size)
 
-    def _read(self, run: Run) -> None:
+    def _read(self, alive: Mapping[int, LiveProcess]) -> None:
         """Read memory and CPU of the first 200 processes; the CPU of a new one is known from the next reading on."""
         import psutil
 
-        self._read_s = time.monotonic()
         before, self._known, self._readings = self._known, {}, {}
-        for number, process in islice(run.processes.items(), _MOST):
+        for number, process in islice(alive.items(), _MOST):
             with contextlib.suppress(psutil.Error):
                 known = before.get(number) or psutil.Process(process.pid or 0)
                 self._known[number] = known
@@ -221,8 +200,9 @@ def time_left(run: Run, available: float | None) -> float | None:
     """Return the seconds until the memory or the limit is exhausted; None if the trend does not lead there."""
     if available is None or run.ended:
         return None
-    size = run.host.memory if run.limit is None else run.limit.size
-    return time_until_full(run.recent, available, size)
+    limit, total = run.limit, run.host.memory
+    name = "system" if limit is None and total and "system" in run.columns else "rss"
+    return time_until_full(*run.history.points(name), available, total if limit is None else limit.size)
 
 
 def at(moment_s: float) -> str:
@@ -232,34 +212,23 @@ def at(moment_s: float) -> str:
 
 def charted(run: Run, settings: ViewSettings) -> list[str]:
     """Return the metrics in the chart, without those that would lie on the axis: less than 1/200 of its height."""
-    first, *others = settings.chart(run.columns)[:MOST_LINES] or [""]
+    first, *others = settings.chart(run.columns) or [""]
     highest = run.peaks[first].value if first in run.peaks else 0.0
     seen = (name for name in others if name in run.peaks and run.peaks[name].value >= highest / 200)
     return [first, *seen] if first else []
 
 
-def memory(run: Run, settings: ViewSettings) -> str:
-    """Return the first metric of the chart: its value now, and its peak."""
-    chart = settings.chart(run.columns)
-    if not chart:
-        return "no memory metric"
-    name = "rss" if "rss" in chart else chart[0]
-    text = f"{label(name)} {settings.unit.label(run.latest.get(name))}"
+def peak_words(run: Run, settings: ViewSettings, name: str) -> list[str]:
+    """Return the peak of a metric, its moment and its operation, as far as they are known; the shortest text first."""
     peak = run.peaks.get(name)
     if peak is None:
-        return text
-    where = during(run, peak)
-    return f"{text}, peak {settings.unit.label(peak.value)} at {at(peak.at_s)}{f' during {where}' if where else ''}"
-
-
-def during(run: Run, peak: SampledPeak) -> str:
-    """Return the operation of a peak; empty when no operation holds it."""
-    if peak.operation is not None:
-        return shortened(printable(peak.operation), _NAME)
-    for span in run.operations.outermost(run.latest_s):
-        if span.start_s <= peak.at_s and (span.end_s is None or peak.at_s <= span.end_s):
-            return shortened(printable(span.name), _NAME)
-    return ""
+        return []
+    words = [f"peak {settings.unit.label(peak.value)}", f" at {at(peak.at_s)}"]
+    operation = peak.operation
+    if operation is None:
+        around = (span for span in run.outermost_operations if span.holds(peak.at_s))
+        operation = next((span.name for span in around), "")
+    return [*words, f" in {shortened(printable(operation), _NAME)}"] if operation else words
 
 
 def activity(run: Run) -> list[str]:
@@ -274,14 +243,15 @@ def activity(run: Run) -> list[str]:
     return words
 
 
-def operation(run: Run) -> str:
-    """Return the current operations, and since when; empty when nothing is marked."""
-    spans = run.operations.current(run.latest_s)
-    if not spans or run.ended:
-        return ""
+def operation_words(run: Run) -> list[str]:
+    """Return the names of the open operations, and since when the last one is open; nothing if none is open."""
+    spans = [] if run.ended else run.open_operations
+    if not spans:
+        return []
     names = [shortened(printable(span.name), _NAME) for span in spans]
-    names = names if len(names) <= 3 else [names[0], "…", names[-1]]  # noqa: PLR2004 — as many as a reader takes in
-    return f"{' › '.join(names)}, for {about_text(max(0.0, run.latest_s - spans[-1].start_s))}"
+    if len(names) > 3:  # noqa: PLR2004 — as many as a reader takes in
+        names = [names[0], "…", names[-1]]
+    return [" › ".join(names), f", for {about_text(max(0.0, run.latest_s - spans[-1].start_s))}"]
 
 
 def growth(run: Run, room: int | None = None) -> str:
@@ -291,38 +261,42 @@ def growth(run: Run, room: int | None = None) -> str:
     frame, at_s = run.grown
     ago_s = max(0.0, run.latest_s - at_s)
     verb, when = ("grows in", "") if ago_s < _STILL_S else ("grew in", f", {at(ago_s)} ago")
-    label = brief_label(frame)
-    function = label.rpartition(" ")[2]
-    for code in (label, label.rpartition("/")[2], function):
-        for text in (f"{verb} {code}{when}", f"{verb} {code}"):
-            if room is None or len(text) <= room:
-                return text
-    return ""
+    code = brief_label(frame)
+    texts = (f"{verb} {name}{when}" for name in (code, code.rpartition("/")[2], code.rpartition(" ")[2]))
+    return next((text for text in texts if room is None or len(text) <= room), "")
 
 
-def memory_left(run: Run, available: float | None) -> tuple[str, str]:
-    """Return which memory is limited, and how much of it there is, is left, and for how long at this rate."""
+class MemoryLeft(NamedTuple):
+    """How much memory there still is."""
+
+    name: str
+    """``limit`` or ``machine``: which memory is meant."""
+    amount: str
+    exhausted: str
+    """When it will be exhausted at this rate; empty for no time soon."""
+    used: float | None
+    """Which part of it is in use."""
+
+
+def memory_left(run: Run, available: float | None) -> MemoryLeft:
+    """Return which memory is limited, how much of it is available, and for how long."""
     limit, rss, total = run.limit, run.latest.get("rss"), run.host.memory
-    if limit is None or rss is None:
-        whole = size_text(total) if total else ""
-        name, text, rate = "machine", f"{size_text(available)} available", " at this rate"
-        text = whole if available is None else f"{text} of {whole}" if whole else text
-    else:
-        name, text, rate = "limit", f"{part_text(rss, limit.size)}, {limit.share_text(rss)}", ""
-        text += "" if available is None else f"; {brief_size(available)} available"
     left_s = time_left(run, available)
-    if left_s is None:
-        return name, text
-    about = f"{left_s:.0f} s" if left_s < 2 * _MINUTE else f"{left_s / _MINUTE:.0f} min"
-    return name, f"{text}, exhausted in about {about}{rate}"
-
-
-def used(run: Run, available: float | None) -> float | None:
-    """Return which part of the limit, or else of the machine's memory, is in use; None for unknown."""
-    limit, rss, total = run.limit, run.latest.get("rss"), run.host.memory
+    exhausted = ""
+    if left_s is not None:
+        exhausted = f"exhausted in about {left_s:.0f} s"
+        if left_s >= 2 * _MINUTE:
+            exhausted = f"exhausted in about {left_s / _MINUTE:.0f} min"
     if limit is not None and rss is not None:
-        return rss / limit.size
-    return None if available is None or not total else 1 - available / total
+        amount = f"{part_text(rss, limit.size)}, {limit.share_text(rss)}"
+        if available is not None:
+            amount += f"; {brief_size(available)} available"
+        return MemoryLeft("limit", amount, exhausted, rss / limit.size)
+    of_whole = [size_text(total)] if total else []
+    if available is None:
+        return MemoryLeft("machine", "".join(of_whole), exhausted, None)
+    amount = " of ".join([f"{size_text(available)} available", *of_whole])
+    return MemoryLeft("machine", amount, exhausted, 1 - available / total if total else None)
 
 
 def ending(run: Run) -> str:
@@ -336,14 +310,21 @@ def ending(run: Run) -> str:
 def status_line(run: Run, settings: ViewSettings, here: Machine) -> str:
     """Return one plain line for logs."""
     available = here.available(run)
-    name, left = memory_left(run, available)
+    left = memory_left(run, available)
+    memory = ["no memory metric"]
+    for name in charted(run, settings)[:1]:
+        peak = "".join(peak_words(run, settings, name))
+        memory = [f"{label(name)} {settings.unit.label(run.latest.get(name))}", *filter(None, [peak])]
     words = [
         at(run.latest_s),
-        memory(run, settings),
+        ", ".join(memory),
         ", ".join(activity(run)),
-        operation(run),
+        "".join(operation_words(run)),
         growth(run),
-        f"limit {left}" if name == "limit" else left if available is not None else "",
-        ending(run) if run.ended else "",
     ]
-    return "; ".join(word for word in words if word)
+    if available is not None or left.name == "limit":
+        amount = f"limit {left.amount}" if left.name == "limit" else left.amount
+        words.append(", ".join(filter(None, [amount, left.exhausted])))
+    if run.ended:
+        words.append(ending(run))
+    return "; ".join(filter(None, words))

@@ -11,8 +11,8 @@ import io
 import pathlib
 import shlex
 from bisect import bisect_right
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,12 +24,14 @@ from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
 from nncftools.journal import reading
 from nncftools.journal.reading import Lines
-from nncftools.live.run import LiveOperations, LiveProcess, RecordedOperations, Run, SampledPeak
+from nncftools.live.run import LiveOperations, LiveProcess, Run, SampledPeak
 from nncftools.marks.entries import rows as entries_of
 from nncftools.metrics import DEVICE_MEMORY, name_of
 from nncftools.redaction import Redaction
+from nncftools.render.terminal_plot import Span
 from nncftools.render.view import command_text
-from nncftools.session.model import Exit, Frame, Process, Rise, Start
+from nncftools.session.model import Exit, Frame, Process, Start
+from nncftools.session.nesting import with_ends
 from nncftools.session.recording import JournalLine, Recording
 from nncftools.session.snapshots import WRONG, LostError, SnapshotLine, Stacks, Window, decoded
 from nncftools.units import printable
@@ -38,6 +40,8 @@ _MOST = 50_000
 """Frames, stacks and processes; with more, the view names no new code: so many take some 30 MiB."""
 
 
+_WORDS, _CHARACTERS = 64, 400
+"""So much of a command is kept: it tells processes apart."""
 _MOVES = 20
 """So many moves lead through a replay."""
 
@@ -88,11 +92,11 @@ class GrowthLog:
 
     def _take_window(self, line: Window) -> None:
         """Take where the thread stood at last that touches most new memory; with several, one of them must."""
-        seen = {
-            thread: [change.stack for change in changes if change.stack is not None]
-            for thread, changes in line["threads"].items()
-        }
-        threads = {thread: stacks[-1] for thread, stacks in seen.items() if stacks}
+        threads = dict[int, int]()
+        for thread, changes in line["threads"].items():
+            for change in changes:
+                if change.stack is not None:
+                    threads[thread] = change.stack
         faults = self._faults.get(line["process"], {})
         busiest = max(threads, key=lambda thread: faults.get(thread, 0), default=None)
         if busiest is None or (len(threads) > 1 and not faults.get(busiest)):
@@ -134,7 +138,6 @@ class Follower:
             interval_s=plan.interval_s,
             host=recording.host,
             attached_to=plan.pid,
-            operations=self._operations,
             limits=recording.limits,
             max_memory=None if plan.limit is None else plan.limit["rss"],
         )
@@ -161,17 +164,18 @@ class Follower:
             for line in chunk.lines:
                 self._take(line)
             if chunk.samples:
-                values = np.array(chunk.samples, dtype=np.float64)
+                samples = np.array(chunk.samples, dtype=np.float64)
                 of_devices = self.run.columns[len(sampled) :]
-                rows = np.hstack([values[:, 1:], np.full((len(values), len(of_devices)), np.nan)])
-                rows[-1, len(sampled) :] = [self._readings.pop(name, None) for name in of_devices]
-                self.run.take_rows(values[:, 0], rows)
+                samples = np.hstack([samples, np.full((len(samples), len(of_devices)), np.nan)])
+                samples[-1, 1 + len(sampled) :] = [self._readings.pop(name, None) for name in of_devices]
+                self.run.take_samples(samples)
             for _, each in chunk.each[-1:]:
                 for number, rss in each.items():
                     if number in self.run.processes:
                         self.run.processes[number].rss = rss
         if self._recording.start is not None:
             self._read_logs(msgspec.convert(self._recording.start, Start))
+        self.run.operations = self._operations.spans()
 
     def recorder_lives(self) -> bool:
         """Return whether the sampler still holds its lock on the journal."""
@@ -184,16 +188,14 @@ class Follower:
         return lives and not self.run.ended
 
     def _take(self, line: JournalLine) -> None:
+        run = self.run
         if "process" in line:
-            fields = line["process"]
-            self.run.take_process(fields)
-            if fields["id"] == 0:
-                of_mark = fields.keys() & {"start_s", "end_s", "high_water_limit"}
-                self._command = replace(self._command, **{name: fields[name] for name in of_mark})
+            self._take_process(line["process"])
         if "exec" in line:
-            self.run.end_operations(line["exec"]["id"], line["exec"]["to_s"])
+            self._end_operations(line["exec"]["id"], line["exec"]["to_s"])
         if "rise" in line:
-            self.run.take_rise(line["rise"])
+            rise = line["rise"]
+            run.reach("rss", rise.high_water_mark + rise.others, (rise.from_s + rise.to_s) / 2)
         if "devices" in line:
             self._readings |= line["devices"]["values"]
             new = [name for name, value in self._readings.items() if value and name not in self.run.columns]
@@ -202,11 +204,39 @@ class Follower:
         if "end" in line:
             # The command's reaping proves the largest mark of it and of all descendants that it waited for.
             size = mark_of_tree(self._command, line["end"].get("sampler", {}).get("peak_rss") or 0)
-            if size and "rss" in self.run.columns:
-                from_s, to_s = self._command.start_s or 0.0, self._command.end_s or self.run.latest_s
-                self.run.take_rise(Rise(from_s=from_s, to_s=to_s, high_water_mark=size))
-            self.run.ended = True
-            self.run.exit = msgspec.convert(line["end"].get("exit"), Exit | None)
+            if size and "rss" in run.columns:
+                from_s, to_s = self._command.start_s or 0.0, self._command.end_s or run.latest_s
+                run.reach("rss", size, (from_s + to_s) / 2)
+            run.ended = True
+            run.exit = msgspec.convert(line["end"].get("exit"), Exit | None)
+
+    def _take_process(self, fields: Mapping[str, Any]) -> None:
+        """Take facts of a process; a process that has ended is forgotten."""
+        run = self.run
+        number = fields["id"]
+        mark = fields.get("high_water_mark")
+        if number == 0:
+            of_mark = fields.keys() & {"start_s", "end_s", "high_water_limit"}
+            self._command = replace(self._command, **{name: fields[name] for name in of_mark})
+        if mark and "rss" in run.columns and not fields.get("left_out"):
+            run.reach("rss", mark, run.latest_s)
+        if fields.get("end_s") is not None or fields.get("left_out"):
+            self._end_operations(number, float(fields.get("end_s") or run.latest_s))
+            run.processes.pop(number, None)
+            return
+        process = run.processes.setdefault(number, LiveProcess())
+        process.pid = fields.get("pid", process.pid)
+        process.name = fields.get("name", process.name)
+        if "command" in fields:
+            process.command = [word[:_CHARACTERS] for word in fields["command"][:_WORDS]]
+            if number == 0 and run.attached_to is not None and process.command:
+                run.command = printable(shlex.join(process.command))
+
+    def _end_operations(self, number: int, at_s: float) -> None:
+        """End the operations of a process that has ended, or runs another program now."""
+        process = self.run.processes.get(number)
+        if process is not None and process.pid is not None:
+            self._operations.end_process(process.pid, at_s)
 
     def _read_logs(self, start: Start) -> None:
         """Read operations and where memory grew; the logs may be absent."""
@@ -239,16 +269,20 @@ class Replay:
         self._speed = speed
         samples = session.samples
         self._time_s = np.asarray(samples.time_s)
-        self._columns = [np.asarray(samples[name]) for name in samples.metrics]
+        self._columns = [self._time_s, *(np.asarray(samples[name]) for name in samples.metrics)]
+        self._spans = [
+            Span(mark.name, mark.start_s, end_s, mark.kind, mark.depth)
+            for mark, end_s in with_ends(session.marks, session)
+        ]
+        rises = (rise for process in session.processes for rise in process.rises)
+        self._rises = sorted(rises, key=lambda rise: rise.to_s)
+        self._peaks = list(_peaks(session))
         self._begin()
 
     def _begin(self) -> None:
         session = self._session
         self._now_s = 0.0
         self._taken = 0
-        rises = (rise for process in session.processes for rise in process.rises)
-        self._rises = sorted(rises, key=lambda rise: rise.to_s, reverse=True)
-        self._peaks = sorted(_peaks(session), key=lambda reached: reached[0], reverse=True)
         sampler = session.sampler
         intervals = filter(None, (sampler.achieved_interval_s, sampler.interval_s, sampler.merged_s))
         self.run = Run(
@@ -257,7 +291,6 @@ class Replay:
             interval_s=max(intervals, default=0.1),
             host=session.host,
             attached_to=session.attached_to,
-            operations=RecordedOperations(session),
             limits=session.memory_limits,
             max_memory=None if session.limit_reached is None else session.limit_reached.limit,
         )
@@ -272,12 +305,10 @@ class Replay:
         """Move by a twentieth of the run (``<``, ``>``) or to its peak (``g``); return whether the key does that."""
         duration_s = self._session.duration_s
         now_s = min(self._now_s, duration_s)
-        peaks = list(_peaks(self._session))
-        of_rss = [to_s for to_s, name, _ in peaks if name == "rss"]
         moments = {
             "<": max(0.0, now_s - duration_s / _MOVES),
             ">": min(duration_s, now_s + duration_s / _MOVES),
-            "g": next(iter([*of_rss, *(to_s for to_s, _, _ in peaks)]), now_s),
+            "g": self._peaks[0][0] if self._peaks else now_s,
         }
         if key not in moments:
             return False
@@ -290,30 +321,38 @@ class Replay:
         """Take what happened up to ``now_s`` seconds from the start; at the end, all processes of the run are shown."""
         taken = max(self._taken, int(np.searchsorted(self._time_s, now_s, side="right")))
         new = slice(self._taken, taken)
-        rows = np.stack([column[new] for column in (self._time_s, *self._columns)], axis=1)
-        self.run.take_rows(rows[:, 0], rows[:, 1:])
+        self.run.take_samples(np.stack([column[new] for column in self._columns], axis=1))
         self._taken = taken
-        while self._rises and self._rises[-1].to_s <= now_s:
-            self.run.take_rise(self._rises.pop())
-        while self._peaks and self._peaks[-1][0] <= now_s:
-            _, name, peak = self._peaks.pop()
-            self.run.peaks[name] = peak
+        for rise in self._rises:
+            if rise.to_s <= now_s:
+                self.run.reach("rss", rise.high_water_mark + rise.others, (rise.from_s + rise.to_s) / 2)
+        for to_s, name, peak in self._peaks:
+            if to_s <= now_s:
+                self.run.peaks[name] = peak
+        self.run.operations = [span.up_to(now_s) for span in self._spans if span.start_s <= now_s]
         if now_s >= self._session.duration_s:
             self.run.ended = True
             self.run.exit = self._session.exit
-        self.run.processes = {
-            process.id: _live(process, now_s)
-            for process in self._session.processes
-            if self.run.ended or _is_alive(process, now_s)
-        }
+        self.run.processes = {}
+        for process in self._session.processes:
+            end_s = np.inf if process.end_s is None else process.end_s
+            is_alive = (process.start_s or 0.0) <= now_s < end_s
+            if is_alive or self.run.ended:
+                rss = _rss(process, now_s) if is_alive else None
+                most = process.most_memory or None
+                self.run.processes[process.id] = LiveProcess(process.pid, process.name, rss, process.command, most)
 
 
-def _is_alive(process: Process, now_s: float) -> bool:
-    return (process.start_s or 0.0) <= now_s < (np.inf if process.end_s is None else process.end_s)
+def _rss(process: Process, now_s: float) -> int | None:
+    """Return the RSS of a process at a moment, as far as it was recorded."""
+    series = process.series
+    if series is None or not series.time_s or now_s < series.time_s[0]:
+        return None
+    return series.rss[bisect_right(series.time_s, now_s) - 1]
 
 
 def _peaks(session: Session) -> Iterator[tuple[float, str, SampledPeak]]:
-    """Yield when the peak of each metric was reached, and the peak as every report names it."""
+    """Yield when the peak of each metric was reached, and the peak as every report names it; that of RSS first."""
     peak_place = session.peak_place
     for name, peak in session.peaks.items():
         from_s, to_s = peak.span_s or (session.duration_s, session.duration_s)
@@ -321,14 +360,3 @@ def _peaks(session: Session) -> Iterator[tuple[float, str, SampledPeak]]:
             path = None if name != "rss" or peak_place is None else peak_place.path
             operation = None if path is None else path[0].name if path else ""
             yield to_s, name, SampledPeak(peak.low, (from_s + to_s) / 2, peak.low, operation)
-
-
-def _live(process: Process, now_s: float) -> LiveProcess:
-    rss = _rss(process, now_s) if _is_alive(process, now_s) else None
-    most = process.most_memory or None
-    return LiveProcess(process.pid, process.name, rss, process.command, most)
-
-
-def _rss(process: Process, now_s: float) -> int | None:
-    count = 0 if process.series is None else bisect_right(process.series.time_s, now_s)
-    return None if process.series is None or not count else process.series.rss[count - 1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -22,9 +22,9 @@ from rich.text import Text
 from nncftools.analysis import series
 from nncftools.analysis.operation import RATE_WINDOW_S
 from nncftools.live import figures
-from nncftools.live.figures import Machine, ShownProcess, ViewSettings, charted
-from nncftools.live.processes import process_table, sort_processes
-from nncftools.live.run import Run
+from nncftools.live.figures import Machine, ViewSettings, charted
+from nncftools.live.processes import process_table
+from nncftools.live.run import LiveProcess, Run
 from nncftools.render import terminal_plot, terminal_style
 from nncftools.render.terminal_plot import SIGNS, Line, Marked, Window
 from nncftools.render.terminal_style import (
@@ -38,6 +38,7 @@ from nncftools.render.terminal_style import (
     TITLE,
     WARNING,
     TerminalStyle,
+    fitting,
     render_rows,
 )
 from nncftools.render.view import label
@@ -46,6 +47,9 @@ from nncftools.units import printable, shortened
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.segment import Segment
+
+    Part = tuple[RenderableType, int]
+    """A part of the view, and its number of rows."""
 
 
 _SHORTEST_S, _GROWTH = 5.0, 1.25
@@ -96,7 +100,7 @@ class Drawing:
         style = TerminalStyle(settings.unit, settings.unicode, settings.colours, gutter)
         if width >= _NARROW and height >= _BOXED_ROWS:
             content: RenderableType = Panel(
-                self._inside(run, settings, style, width - _SIDES, height - 2),
+                _stack(self._inside(run, settings, style, width - _SIDES, height - 2)),
                 box=box.ROUNDED,
                 title=_title(run, settings, width - _SIDES - 2, "─"),
                 title_align="left",
@@ -106,20 +110,17 @@ class Drawing:
                 height=height,
             )
         else:
-            keys = [_keys(settings, width)] if settings.keys else []
-            layout = self._inside(run, settings, style, width, height - 1 - len(keys))
-            content = Layout()
-            content.split_column(Layout(_title(run, settings, width, " "), size=1), layout)
-            for row in keys:
-                content.add_split(Layout(row, size=1))
+            keys = [(_keys(settings, width), 1)] if settings.keys else []
+            inside = self._inside(run, settings, style, width, height - 1 - len(keys))
+            content = _stack([(_title(run, settings, width, " "), 1), *inside, *keys])
         return render_rows(content, width, height, style)
 
-    def _inside(self, run: Run, settings: ViewSettings, style: TerminalStyle, width: int, height: int) -> Layout:
-        """Return ``height`` rows between title and keys."""
+    def _inside(self, run: Run, settings: ViewSettings, style: TerminalStyle, width: int, height: int) -> list[Part]:
+        """Return what is between title and keys: ``height`` rows."""
         head = [_summary(run, settings, width), *_current(run, settings, width)]
         foot = _memory_left(run, self._here.available(run), width)
         room = max(0, height - len(head) - 1)
-        processes = sort_processes(self._here.processes(run))
+        processes = self._here.processes(run)
         self._alive.append(len(processes))
         most = next((rows for least, rows in _MOST_PROCESSES if height >= least), 0)
         rows = min(most, max(self._alive), room - _SMALLEST_BODY - 1)
@@ -127,23 +128,25 @@ class Drawing:
             rows = min(len(processes), room - 1)
         below = [] if rows <= 0 else _listed(processes, settings, rows, width)
         room -= sum(size for _, size in below)
-        above: list[tuple[RenderableType, int]] = []
+        above: list[Part] = []
         if settings.helping:
             size = min(room, len(render_rows(_help(settings), width, None, style)))
-            above.append((_help(settings), size))
+            above = [(_help(settings), size)]
             room -= size
-        parts = [*((row, 1) for row in head), *above, *_over_time(run, settings, style, width, room), *below, (foot, 1)]
-        layout = Layout(size=height)
-        layout.split_column(*(Layout(part, size=size) for part, size in parts if size))
-        return layout
+        return [*((row, 1) for row in head), *above, *_over_time(run, settings, style, width, room), *below, (foot, 1)]
 
 
-def _over_time(
-    run: Run, settings: ViewSettings, style: TerminalStyle, width: int, height: int
-) -> Iterator[tuple[RenderableType, int]]:
+def _stack(parts: Sequence[Part]) -> Layout:
+    """Return parts below each other."""
+    layout = Layout()
+    layout.split_column(*(Layout(part, size=size) for part, size in parts if size))
+    return layout
+
+
+def _over_time(run: Run, settings: ViewSettings, style: TerminalStyle, width: int, height: int) -> Iterator[Part]:
     """Yield chart, operations and rates, with their heights; without the chart if there is little room."""
     shown = _window(run.latest_s, max(10, width - style.gutter - 1), has_ended=run.ended)
-    spans = run.operations.outermost(run.latest_s)
+    spans = run.outermost_operations
     below = [terminal_plot.operations_row(spans, shown, style)] if spans else []
     below += _rates(run, shown, style, height)
     if height >= _SMALLEST_CHART:
@@ -178,15 +181,12 @@ def _window(now_s: float, columns: int, *, has_ended: bool) -> Window:
     return Window(_SHORTEST_S * _GROWTH**steps, columns, now_s)
 
 
-def _listed(
-    processes: Sequence[ShownProcess], settings: ViewSettings, rows: int, width: int
-) -> list[tuple[RenderableType, int]]:
+def _listed(processes: Sequence[LiveProcess], settings: ViewSettings, rows: int, width: int) -> list[Part]:
     """Return so many rows of processes below a line with their number."""
     first = min(settings.first, max(0, len(processes) - rows))
     words = f" {len(processes)} by memory{f', from number {first + 1}' if first else ''}"
     heading = Rule(Text.assemble(("Processes", TITLE), (words, AXIS)), align="left", style=AXIS)
-    table = process_table(processes[first : first + rows], processes, settings, width)
-    return [(heading, 1), (table, rows)]
+    return [(heading, 1), (process_table(processes, first, rows, settings, width), rows)]
 
 
 def _title(run: Run, settings: ViewSettings, width: int, line: str) -> Text:
@@ -203,12 +203,8 @@ def _keys(settings: ViewSettings, width: int) -> Text:
     """Return the keys and what they do, as many as fit."""
     if not settings.keys:
         return Text(_NO_KEYS, AXIS)
-    row = Text()
-    for name, (meaning, _) in _named_keys(settings).items():
-        part = Text.assemble("   " if row else "", (name, KEY), (f" {meaning}", AXIS))
-        if row.cell_len + part.cell_len <= width:
-            row.append_text(part)
-    return row
+    named = _named_keys(settings).items()
+    return fitting((Text.assemble((name, KEY), (f" {meaning}", AXIS)) for name, (meaning, _) in named), width, _GAP)
 
 
 def _named_keys(settings: ViewSettings) -> dict[str, tuple[str, str]]:
@@ -233,31 +229,16 @@ def _spread(left: Text, right: RenderableType) -> Table:
     return row
 
 
-def _first_fitting(texts: Iterable[Text], room: int) -> Text:
-    """Return the first text that fits; an empty one if none does. So no figure is cut."""
-    return next((text for text in texts if text.cell_len <= room), Text())
-
-
-def _joined(parts: Sequence[Text]) -> Text:
-    return Text(" " * _GAP).join(parts)
-
-
 def _summary(run: Run, settings: ViewSettings, width: int) -> RenderableType:
     """Return memory with its peak, CPU and processes, as far as there is room."""
-    names = figures.charted(run, settings)
+    names = charted(run, settings)
     if not names:
         return Text("no memory metric")
-    metric = _metric(run, settings, names, 0)
-    whole = [metric]
-    if (peak := run.peaks.get(names[0])) is not None:
-        during = figures.during(run, peak)
-        short = Text.assemble(("◆", PEAK), f" peak {settings.unit.label(peak.value)}")
-        with_time = Text.assemble(short, f" at {figures.at(peak.at_s)}")
-        with_operation = Text.assemble(with_time, f" in {during}" if during else "")
-        whole = [_joined([metric, words]) for words in (with_operation, with_time, short)]
-    left = _first_fitting([*whole, metric], width)
-    words = [Text(words) for words in figures.activity(run)]
-    return _spread(left, _first_fitting([_joined(words), *words[:1]], width - left.cell_len - _GAP))
+    parts = [_metric(run, settings, names, 0)]
+    for number, words in enumerate(figures.peak_words(run, settings, names[0])):
+        parts.append(Text(words) if number else Text.assemble(" " * _GAP, ("◆", PEAK), f" {words}"))
+    left = fitting(parts, width)
+    return _spread(left, fitting(map(Text, figures.activity(run)), width - left.cell_len - _GAP, _GAP))
 
 
 def _metric(run: Run, settings: ViewSettings, names: Sequence[str], number: int) -> Text:
@@ -267,42 +248,35 @@ def _metric(run: Run, settings: ViewSettings, names: Sequence[str], number: int)
 
 def _current(run: Run, settings: ViewSettings, width: int) -> Iterator[RenderableType]:
     """Yield the current operation and which code made memory grow; at the right, the other metrics of the chart."""
-    names = figures.charted(run, settings)
-    others = [_metric(run, settings, names, number) for number in range(1, len(names))]
-    now = figures.operation(run)
+    names = charted(run, settings)
     left = Text()
-    if now:
-        variants = (now, now.rpartition(", for ")[0], shortened(now, width - len("Now ")))
-        left = _first_fitting((Text.assemble(("Now ", AXIS), (words, TITLE)) for words in variants), width)
-    fewer = (_joined(others[:number]) for number in range(len(others), -1, -1))
-    right = _first_fitting(fewer, width - left.cell_len - (_GAP if now else 0))
-    between = " " * _GAP if now else ""
-    grown = figures.growth(run, width - left.cell_len - len(between) - right.cell_len - _GAP)
+    if words := figures.operation_words(run):
+        operation = shortened(words[0], width - len("Now "))
+        left = fitting([Text.assemble(("Now ", AXIS), (operation, TITLE)), Text(words[1])], width)
+    gap = _GAP if left else 0
+    others = (_metric(run, settings, names, number) for number in range(1, len(names)))
+    right = fitting(others, width - left.cell_len - gap, _GAP)
+    grown = figures.growth(run, width - left.cell_len - gap - right.cell_len - _GAP)
     if grown:
-        left.append(f"{between}{grown if now else grown[0].upper() + grown[1:]}")
+        left.append(f"{' ' * gap}{grown if gap else grown[0].upper() + grown[1:]}")
     if left or right:
         yield _spread(left, right)
 
 
 def _memory_left(run: Run, available: float | None, width: int) -> RenderableType:
     """Return which memory is limited, how much of it is left and for how long, and a bar of the used part."""
-    name, words = figures.memory_left(run, available)
-    near = figures.time_left(run, available) is not None
-    name = f"{name.capitalize()}  "
-    left = Text(name).append_text(_first_fitting((Text(short) for short in _shorter(words)), width - len(name)))
-    if near:
-        left.stylize(DANGER, len(name))
-    used = figures.used(run, available)
+    found = figures.memory_left(run, available)
+    words = f"{found.amount}, {found.exhausted}" if found.exhausted else found.amount
+    name = f"{found.name.capitalize()}  "
+    if len(name) + len(words) > width:
+        words = found.exhausted or found.amount.partition(" of ")[0]
+    left = Text.assemble(name, (words, DANGER if found.exhausted else ""))
     room = min(width - left.cell_len - _GAP, _LONGEST_GAUGE)
-    if used is None or room < _SHORTEST_GAUGE:
+    if found.used is None or room < _SHORTEST_GAUGE:
         return left
-    colour = DANGER if near or used >= _VERY_HIGH else WARNING if used >= _HIGH else GOOD
-    return _spread(left, ProgressBar(1.0, used, room, complete_style=colour, finished_style=colour, style=AXIS))
-
-
-def _shorter(words: str) -> Iterator[str]:
-    """Yield ever shorter versions of a text on memory; the time that it lasts is left out last."""
-    yield words
-    yield words.removesuffix(" at this rate")
-    available, comma, exhausted = words.removesuffix(" at this rate").partition(", exhausted")
-    yield f"exhausted{exhausted}" if comma else available.partition(" of ")[0]
+    colour = GOOD
+    if found.exhausted or found.used >= _VERY_HIGH:
+        colour = DANGER
+    elif found.used >= _HIGH:
+        colour = WARNING
+    return _spread(left, ProgressBar(1.0, found.used, room, complete_style=colour, finished_style=colour, style=AXIS))

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _SMALLEST, _SHARE = 9, 2 / 3
 """The view takes this part of the screen, and leaves the rest to the command's output."""
-_LEAST_ROWS = 4
 _WAIT_S = 0.1
 _STANDARD_INPUT = 0
 
@@ -43,6 +42,8 @@ class LiveView:
         """None when the descriptor cannot be drawn on."""
         self._keyboard: SharedKeyboard | None = None
         """None while the command may read keys, from the same terminal."""
+        self._readers = TerminalReaders(self.descriptor)
+        """Since before the command may change the terminal's modes."""
         self._is_stopping = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -86,13 +87,16 @@ class LiveView:
         with contextlib.suppress(Exception):  # a failure here must not harm the recording
             from nncftools.live.figures import Machine
             from nncftools.live.follower import Follower
+            from nncftools.render.terminal_plot import chart_problem
 
             with Follower(journal, descriptor) as follower:
                 here = Machine(is_here=follower.run.host.name == platform.node())
-                if self.terminal is None:
-                    self._print_status(follower, here)
-                else:
+                if self.terminal is not None and not (problem := chart_problem()):
                     self._draw(follower, here, self.terminal)
+                    return
+                if self.terminal is not None:
+                    self.terminal.step_aside(problem)
+                self._print_status(follower, here)
             return
         if self.terminal is not None:
             self.terminal.step_aside("it could not be drawn")
@@ -107,69 +111,52 @@ class LiveView:
                 os.write(self.descriptor, line.encode(errors="replace"))
 
     def _draw(self, follower: Follower, here: Machine, terminal: SharedTerminal) -> None:
-        if os.isatty(_STANDARD_INPUT):
-            self._draw_until_aside(follower, here, terminal, TerminalReaders(self.descriptor))
-            self._stay_aside(follower, here)
-            return
         from nncftools.live.viewer import SharedKeyboard
 
-        keyboard = SharedKeyboard(self.descriptor)
-        with keyboard:
-            self._keyboard = keyboard if keyboard.works else None
-            self._draw_until_aside(follower, here, terminal, TerminalReaders(self.descriptor))
-            keyboard.give_way()
-            self._stay_aside(follower, here)  # during that, the command may change modes of the terminal
+        with contextlib.ExitStack() as stack:
+            if not os.isatty(_STANDARD_INPUT):
+                keyboard = SharedKeyboard(self.descriptor)
+                stack.enter_context(keyboard)
+                self._keyboard = keyboard if keyboard.works else None
+                self._readers = TerminalReaders(self.descriptor)
+            self._draw_until_aside(follower, here, terminal)
+            if self._keyboard is not None:
+                self._keyboard.give_way()
+            self._stop.wait()  # during that, the command may change modes of the terminal
             self._keyboard = None
 
-    def _stay_aside(self, follower: Follower, here: Machine) -> None:
-        """Wait for the end of the recording; where no chart can be drawn, print status lines."""
-        from nncftools.render.terminal_plot import chart_problem
-
-        if chart_problem():
-            self._print_status(follower, here)
-        self._stop.wait()
-
-    def _draw_until_aside(
-        self, follower: Follower, here: Machine, terminal: SharedTerminal, readers: TerminalReaders
-    ) -> None:
-        from nncftools.live.figures import after, status_line
+    def _draw_until_aside(self, follower: Follower, here: Machine, terminal: SharedTerminal) -> None:
+        from nncftools.live.figures import after
         from nncftools.live.layout import Drawing
         from nncftools.live.viewer import QUIT
-        from nncftools.render.terminal_plot import chart_problem
 
-        if problem := chart_problem():
-            terminal.step_aside(problem)
-            return
         settings = replace(self.settings, keys=self._keyboard is not None)
         drawing = Drawing(here)
+        run = follower.run
         size = terminal.size()
-        next_s = time.monotonic()
+        next_s = 0.0
         while not terminal.is_aside and not self._stop.is_set():
-            if time.monotonic() >= next_s and not settings.paused:
-                follower.read()
-            alive = [process.pid for process in follower.run.processes.values() if process.pid is not None]
-            if not self._is_stopping and readers.are_there(reversed(alive)):
-                terminal.step_aside("the command reads the terminal")
-                return
+            now_s = time.monotonic()
             if size != (size := terminal.size()):
                 next_s = 0.0
-            if time.monotonic() >= next_s:
-                next_s = time.monotonic() + FRAME_S
+            if now_s >= next_s:
+                next_s = now_s + FRAME_S
+                if not settings.paused:
+                    follower.read()
                 columns, rows = size
                 height = rows - 1 if self.alone else min(max(_SMALLEST, int(rows * _SHARE)), rows - 2)
-                if height >= _LEAST_ROWS:
-                    terminal.show(drawing.frame(follower.run, settings, columns, height))
-                else:
-                    terminal.show([status_line(follower.run, settings, here)[: columns - 1]])
+                terminal.show(drawing.frame(run, settings, columns, max(1, height)))
             elif terminal.has_output:
                 terminal.paint()
-            if self._keyboard is None:
+            alive = [process.pid for process in run.processes.values() if process.pid is not None]
+            if not self._is_stopping and self._readers.are_there(reversed(alive)):
+                terminal.step_aside("the command reads the terminal")
+            elif self._keyboard is None:
                 self._stop.wait(_WAIT_S)
-                continue
-            for key in self._keyboard.pressed(_WAIT_S):
-                if key in QUIT:
-                    terminal.step_aside(f"{key} was pressed" if key.isprintable() else "Ctrl-D was pressed")
-                    return
-                settings = after(settings, key, len(follower.run.processes))
-                terminal.has_output = True  # the key was echoed: all is painted again
-                next_s = 0.0
+            else:
+                for key in self._keyboard.pressed(_WAIT_S):
+                    if key in QUIT:
+                        terminal.step_aside(f"{key} was pressed" if key.isprintable() else "Ctrl-D was pressed")
+                    settings = after(settings, key, len(run.processes))
+                    terminal.has_output = True  # the key was echoed: all is painted again
+                    next_s = 0.0

@@ -276,7 +276,8 @@ _ERASE_BELOW = "\x1b[J"
 _ERASE_LINE = "\x1b[2K"
 _INSERT_LINE = "\x1b[L"
 _DOWN = "\x1b[B"
-_MOST_WAITING = 1 << 18
+_MOST_WAITING = 2000
+"""With more lines, the command waits until they are painted."""
 
 
 class SharedTerminal(Terminal):
@@ -288,7 +289,6 @@ class SharedTerminal(Terminal):
         self._lock = threading.RLock()
         self._tail = Tail()
         self._waiting: list[str] = []
-        self._waiting_length = 0
         self.has_output = False
         """Whether output of the command waits to be painted."""
         self._view: list[str] = []
@@ -307,11 +307,9 @@ class SharedTerminal(Terminal):
             if self.is_aside:
                 self._write(data)
                 return
-            lines = self._tail.feed(data)
-            self._waiting += lines
-            self._waiting_length += sum(map(len, lines))
+            self._waiting += self._tail.feed(data)
             self.has_output = True
-            if self._waiting_length > _MOST_WAITING:
+            if len(self._waiting) > _MOST_WAITING:
                 self.paint()
 
     def show(self, view: Sequence[str]) -> None:
@@ -321,59 +319,54 @@ class SharedTerminal(Terminal):
             self.paint()
 
     def paint(self) -> None:
-        """Paint the output that waits."""
+        """Paint the output that waits, and the lines of the view that have changed."""
         with self._lock:
             if self.is_aside or not self._view:
                 return
-            columns, rows = self.size()
-            if self._placed != (columns, rows) or len(self._painted) != len(self._view):
-                self._make_room(columns, rows)
-            first = rows - len(self._view) + 1
+            columns, rows = size = self.size()
+            if self._placed != size or len(self._painted) != len(self._view):
+                self._write(self._erasing() + "\r\n" * (len(self._view) + self._tail_rows))
+                self._placed, self._painted = size, [""] * len(self._view)
+                self.has_output = True
+            text = ""
             if self.has_output:
-                self._write(self._output(columns, rows) + self._lines_of_view(first, self._view))
+                text = self._output(columns, rows)
+                self._painted = [""] * len(self._view)
+            first = self._first_row(rows)
+            for row, (line, painted) in enumerate(zip(self._view, self._painted, strict=True), first):
+                if line != painted:
+                    text += _at(row) + _ERASE_LINE + line
+            if self.has_output:
                 row, column = self._tail.cursor(columns - 1)
-                self._write(f"\x1b[{first - self._tail_rows + row};{column + 1}H")
-                self.has_output = False
-            elif self._painted != self._view:
-                self._write(_SAVE + self._lines_of_view(first, self._view, self._painted) + _RESTORE)
+                self._write(text + _at(first - self._tail_rows + row, column + 1))
+            elif text:
+                self._write(_SAVE + text + _RESTORE)
+            self.has_output = False
             self._painted = list(self._view)
 
-    def _lines_of_view(self, first: int, view: Sequence[str], painted: Sequence[str] = ()) -> str:
-        known = dict(enumerate(painted))
-        return "".join(
-            f"\x1b[{first + number};1H{_ERASE_LINE}{line}"
-            for number, line in enumerate(view)
-            if known.get(number) != line
-        )
+    def _first_row(self, rows: int) -> int:
+        """Return the row where the painted view begins."""
+        return rows - len(self._painted) + 1
 
     def _output(self, columns: int, rows: int) -> str:
         """Return the text that erases view and tail, then writes waiting output and the tail again."""
-        top = max(1, rows - len(self._view) - self._tail_rows + 1)
-        lines, self._waiting, self._waiting_length = self._waiting, [], 0
-        most = max(1, rows - len(self._view) - 1)
-        tail = self._tail.shown(columns - 1)[-most:]
+        erasing = self._erasing()
+        lines, self._waiting = self._waiting, []
+        tail = self._tail.shown(columns - 1)[-max(1, rows - len(self._view) - 1) :]
         missing = max(0, self._tail_rows - len(lines) - len(tail))
         self._tail_rows = len(tail)
-        below = [""] * len(self._view)
-        return f"\x1b[{top};1H{_ERASE_BELOW}" + "\r\n".join([*lines, *[""] * missing, *tail, *below])
+        return erasing + "\r\n".join([*lines, *[""] * missing, *tail, *[""] * len(self._view)])
 
-    def _make_room(self, columns: int, rows: int) -> None:
-        """Erase tail and view, and scroll up what is on the screen to make room for them."""
-        if self._placed is not None:
-            self._write(self._erasing(columns, rows))
-        self._write("\r\n" * (len(self._view) + self._tail_rows))
-        self._placed = columns, rows
-        self._painted = [""] * len(self._view)
-        self.has_output = True
-
-    def _erasing(self, columns: int, rows: int) -> str:
+    def _erasing(self) -> str:
         """Return the text that erases tail and view; after a resize, only the cursor shows where they are."""
-        if self._placed == (columns, rows):
-            top = max(1, rows - len(self._painted) - self._tail_rows + 1)
-            return f"\x1b[{top};1H{_ERASE_BELOW}"
-        before = self._placed[0] if self._placed is not None else columns
-        row, column = self._tail.cursor(before - 1)
-        above = self._tail.shown(before - 1)[:row]
+        if self._placed is None:
+            return ""
+        columns, rows = size = self.size()
+        if self._placed == size:
+            return _at(max(1, self._first_row(rows) - self._tail_rows)) + _ERASE_BELOW
+        before = self._placed[0] - 1
+        row, column = self._tail.cursor(before)
+        above = self._tail.shown(before)[:row]
         rows_up = column // columns + sum(max(1, -(-len(line) // columns)) for line in above)
         return "\r" + (f"\x1b[{rows_up}A" if rows_up else "") + _ERASE_BELOW
 
@@ -386,21 +379,16 @@ class SharedTerminal(Terminal):
     def pause(self) -> None:
         """Remove the view for a while; what the command was writing stays."""
         with self._lock:
-            if self._placed is None or self.is_aside:
-                return
-            _, rows = self.size()
-            first = rows - len(self._painted) + 1
-            self._write(f"\x1b[{first};1H{_ERASE_BELOW}")
+            if self._placed is not None and not self.is_aside:
+                self._write(_at(self._first_row(self.size()[1])) + _ERASE_BELOW)
 
     def erase(self) -> None:
         """Remove the view for good, and leave the cursor below the command's output."""
         with self._lock:
-            if self.is_aside:
-                return
-            erasing = "" if self._placed is None else self._erasing(*self.size())
-            lines, self._waiting = [*self._waiting, *self._tail.end()], []
-            self._write(erasing + "".join(f"{line}\r\n" for line in lines))
-            self.is_aside = True
+            if not self.is_aside:
+                lines = [*self._waiting, *self._tail.end()]
+                self._write(self._erasing() + "".join(f"{line}\r\n" for line in lines))
+                self.is_aside = True
 
     def step_aside(self, why: str) -> None:
         """Leave the terminal to the command, and note this in a line above what it is writing."""
@@ -412,15 +400,17 @@ class SharedTerminal(Terminal):
             columns, rows = self.size()
             note = f"nncf-tools: {why}: the live view steps aside"[: columns - 1]
             if self._placed is None:
-                self._write(f"{note}\r\n" + "".join(f"{line}\r\n" for line in self._waiting))
-                self._write("\r\n".join(self._tail.shown(_UNLIMITED)))
-            else:
-                first = rows - len(self._painted) + 1
-                row = max(1, first - self._tail_rows)
-                self._write(
-                    f"{_SAVE}\x1b[{first};1H{_ERASE_BELOW}\x1b[{row};1H{_INSERT_LINE}\x1b[0m{note}{_RESTORE}{_DOWN}"
-                )
+                self._write("\r\n".join([note, *self._waiting, *self._tail.shown(_UNLIMITED)]))
+            else:  # others may have written behind the tail: a line is inserted above
+                first = self._first_row(rows)
+                above = _at(max(1, first - self._tail_rows)) + _INSERT_LINE
+                self._write(f"{_SAVE}{_at(first)}{_ERASE_BELOW}{above}\x1b[0m{note}{_RESTORE}{_DOWN}")
             self.is_aside = True
+
+
+def _at(row: int, column: int = 1) -> str:
+    """Return the text that moves the cursor."""
+    return f"\x1b[{row};{column}H"
 
 
 _UNLIMITED = 1 << 20

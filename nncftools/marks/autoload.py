@@ -33,18 +33,22 @@ def allow_helper(helper: str) -> None:
     """Allow the process that ``PID:START`` names, and no other, to read our memory; again in forked children.
 
     ``START`` is when it began (field 22 of ``/proc/PID/stat``): after its end, another process may have its PID. The
-    kernel keeps the permission for one process only (Yama, Documentation/admin-guide/LSM/Yama.rst).
+    kernel keeps the permission for one process only (Yama, Documentation/admin-guide/LSM/Yama.rst), and removes it when
+    the helper ends (``yama_task_free``). If the helper ends during the call, the permission is withdrawn here.
     """
     pid, _, began = helper.partition(":")
     number = int(pid)
-    if number <= 1 or began_at(number) != began:  # -1 would allow it to every process
+    if number <= 1:  # -1 would allow it to every process
         return
     import ctypes
 
     prctl = ctypes.CDLL(None).prctl
 
     def allow() -> None:
-        prctl(_PR_SET_PTRACER, ctypes.c_ulong(number), 0, 0, 0)
+        if began_at(number) == began:
+            prctl(_PR_SET_PTRACER, ctypes.c_ulong(number), 0, 0, 0)
+            if began_at(number) != began:
+                prctl(_PR_SET_PTRACER, ctypes.c_ulong(0), 0, 0, 0)
 
     allow()
     os.register_at_fork(after_in_child=allow)

@@ -30,7 +30,7 @@ from nncftools.render.markdown import render_table
 from nncftools.render.peak_lines import as_sentences
 from nncftools.render.sentences import span_text, when_text
 from nncftools.render.stacks import PEAK, kind_name, lines_of, missing, moment_text
-from nncftools.render.table import FIRST_COLUMN, Cell, Column, Fitting, Row, Table, fits, painted, pairs
+from nncftools.render.table import FIRST_COLUMN, Cell, Column, Fitting, Row, Table, column_widths, painted, pairs
 from nncftools.render.view import END, command_text
 from nncftools.session.model import Frame, MappingGroup, Process
 from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
@@ -315,7 +315,7 @@ class _Painted(NamedTuple):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table, last = self.table, len(self.table.columns) - 1
         figures = _grid(table.with_columns(range(last)))
-        if fits(figures, console, options.update(max_width=options.max_width - _LEAST_NAME)):
+        if sum(column_widths(table)[:last]) + last <= options.max_width - _LEAST_NAME:
             yield _grid(table)
         elif not any(row.depth for row in table.rows):
             yield Fitting(table.with_columns([last, *range(last)]))

@@ -16,7 +16,7 @@ from nncftools.analysis.gates import Verdict
 from nncftools.analysis.grown_stacks import GrownStack
 from nncftools.analysis.summary import unit_for
 from nncftools.metrics import DEVICE_MEMORY
-from nncftools.render.table import Cell, Column, Row, Table
+from nncftools.render.table import Cell, Column, Row, Table, signed
 from nncftools.units import UNKNOWN, MemoryUnit, fixed, printable, shortened
 
 Write = Callable[[float], str]
@@ -37,24 +37,28 @@ _MANY_TIMES_P = 900
 """From this change in per cent on, a figure is so many times the other."""
 
 
-def figures(comparison: Comparison, differences: Mapping[str, Difference], unit: MemoryUnit) -> Table:
-    """Return the figures of the run or of one operation; peaks in ``unit``, other figures in the unit that suits them.
-
-    What was neither read nor written on either side is left out.
-    """
-    columns = columns_of(comparison)
-    shown = [
-        of
-        for name, of in differences.items()
-        if of.figure.is_peak or name in {DURATION, CPU_TIME} or max(of.base.median, of.new.median)
-    ]
-    return Table(columns=columns, rows=[Row(cells=cells(of, unit)[: len(columns)]) for of in shown])
+def figures(comparison: Comparison, unit: MemoryUnit) -> Table:
+    """Return the figures of the runs, then of each operation; peaks in ``unit``, others in the unit that suits them."""
+    rows = list(_figure_rows(comparison.figures, unit))
+    operations, left_out = shown(comparison.operations)
+    for operation in operations:
+        rows.append(Row(cells=[Cell(title_of(operation, comparison), is_strong=True), *[Cell("")] * _COLUMNS]))
+        rows += _figure_rows(operation.differences, unit, "  ")
+    more = f"and {left_out:,} operations that changed less" if left_out else ""
+    return _table(rows, _COLUMNS + comparison.is_of_groups, more)
 
 
-def columns_of(comparison: Comparison) -> list[Column]:
-    """Return the columns of a table of figures."""
-    columns = [Column("", is_text=True), *map(Column, ("Base", "New", "Change ", ""))]
-    return [*columns, Column("p  ")] if comparison.is_of_groups else columns
+def _table(rows: Sequence[Row], count: int, more: str = "") -> Table:
+    """Return a table with the first ``count`` columns of rows of figures."""
+    columns = [Column("", is_text=True), *map(Column, ("Base", "New", "Change ", "", "p  "))]
+    return Table(columns=columns, rows=rows, more=more).with_columns(range(count))
+
+
+def _figure_rows(differences: Mapping[str, Difference], unit: MemoryUnit, indent: str = "") -> Iterator[Row]:
+    """Yield the figures of the runs or of an operation, without what was neither read nor written on either side."""
+    for name, of in differences.items():
+        if of.figure.is_peak or name in {DURATION, CPU_TIME} or max(of.base.median, of.new.median):
+            yield Row(cells=cells(of, unit, f"{indent}{of.figure.label}"))
 
 
 def cells(difference: Difference, unit: MemoryUnit, label: str = "") -> list[Cell]:
@@ -63,7 +67,7 @@ def cells(difference: Difference, unit: MemoryUnit, label: str = "") -> list[Cel
     label = label or figure.label
     name, write = writer(figure, max(*base.values, *new.values), unit)
     uncertain = _UNCERTAIN if difference.is_within_brackets else " "
-    change = _signed(write(difference.change))
+    change = signed(write(difference.change))
     return [
         Cell(f"{label}, {name}" if name else label),
         Cell(write(base.median), below=_range(write, base.values)),
@@ -87,7 +91,7 @@ def stacks(comparison: Comparison, unit: MemoryUnit) -> Table:
     columns = [Column("Base", "", f"{unit}"), Column("New"), Column("Change "), Column(STACKS, is_text=True)]
     rows = []
     for stack in comparison.stacks or ():
-        change = f"{_signed(unit.text(stack.change))}{_UNCERTAIN if stack.is_within_bounds else ' '}"
+        change = f"{signed(unit.text(stack.change))}{_UNCERTAIN if stack.is_within_bounds else ' '}"
         sizes = [Cell(unit.text(size)) for size in (stack.base, stack.new)]
         rows.append(Row(cells=[*sizes, Cell(change, is_strong=True), Cell(stack.label)]))
     return Table(columns=columns, rows=rows)
@@ -105,15 +109,10 @@ def _range(write: Write, values: Sequence[float]) -> str:
     return f"{lowest}–{highest}" if lowest != highest else ""
 
 
-def _signed(text: str) -> str:
-    is_zero_or_less = text.startswith("-") or not text.strip("0.,")
-    return text if is_zero_or_less else f"+{text}"
-
-
 def _percent(percent: float | None) -> str:
     if percent is None:
         return UNKNOWN
-    return f"{_times(percent)}×" if percent >= _MANY_TIMES_P else f"{_signed(fixed(percent, 1))}%"
+    return f"{_times(percent)}×" if percent >= _MANY_TIMES_P else f"{signed(fixed(percent, 1))}%"
 
 
 def _times(percent: float) -> str:
@@ -214,19 +213,23 @@ def notes(comparison: Comparison) -> Iterator[str]:
         yield f"RSS peak of base {base}, of new {new}"
     if any(stack.is_within_bounds for stack in comparison.stacks or ()):
         yield f"{_UNCERTAIN} code: it may have held the same: not all of it is certain"
-    for where, names in (
-        ("only in base", [figure.label for figure in comparison.only_base]),
-        ("only in new", [figure.label for figure in comparison.only_new]),
-        *((f"operations {side}", [of.title for of in operations]) for side, operations in _only_one_side(comparison)),
-    ):
-        if names:
-            more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
-            yield f"{where}: {', '.join(names[:_MOST_NAMES])}{more}"
+    yield from _some("only in base", [figure.label for figure in comparison.only_base])
+    yield from _some("only in new", [figure.label for figure in comparison.only_new])
+    yield from only_one_side(comparison)
 
 
-def _only_one_side(comparison: Comparison) -> Iterator[tuple[str, list[ComparedOperation]]]:
-    yield "only in base", [operation for operation in comparison.operations if not operation.new_runs]
-    yield "only in new", [operation for operation in comparison.operations if not operation.base_runs]
+def only_one_side(comparison: Comparison) -> Iterator[str]:
+    """Yield the operations that only one side has."""
+    base = [name_of(operation) for operation in comparison.operations if not operation.new_runs]
+    new = [name_of(operation) for operation in comparison.operations if not operation.base_runs]
+    yield from _some("Operations only in base", base)
+    yield from _some("Operations only in new", new)
+
+
+def _some(where: str, names: Sequence[str]) -> Iterator[str]:
+    if names:
+        more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+        yield f"{where}: {', '.join(names[:_MOST_NAMES])}{more}"
 
 
 def _about_groups(base: int, new: int) -> Iterator[str]:
@@ -327,7 +330,7 @@ def _owner(comparison: Comparison, peak: Difference, unit: MemoryUnit) -> str:
     likely = "likely " if any(place.is_within_bounds for place in best) else ""
     if share > _WHOLE:
         return f"all of it {likely}{label}; other code holds {'more' if peak.change < 0 else 'less'}"
-    return f"most of it {likely}{label}, {_signed(unit.brief(min(1.0, share) * peak.change))} {unit}"
+    return f"most of it {likely}{label}, {signed(unit.brief(min(1.0, share) * peak.change))} {unit}"
 
 
 def gate_text(verdicts: Sequence[Verdict]) -> str:
@@ -347,7 +350,6 @@ def brief(comparison: Comparison, unit: MemoryUnit) -> Table:
     What changed by more than noise is strong. The function of an operation is there where both sides have the same;
     where they differ, it is one of the settings.
     """
-    columns = columns_of(comparison)[:_COLUMNS]
     of_devices = [name for name in comparison.figures if name.startswith(f"peak_{DEVICE_MEMORY}@")]
     names = dict.fromkeys((_peak_name(comparison) or "", *of_devices, *_OF_RUN))
     of_run = [comparison.figures[name] for name in names if name in comparison.figures]
@@ -359,7 +361,7 @@ def brief(comparison: Comparison, unit: MemoryUnit) -> Table:
         is_same = operation.base_signatures == operation.new_signatures
         function = shortened(function_text(operation), _BRIEF_FUNCTION) if is_same else ""
         rows.append(_row(shown, difference, function))
-    return Table(columns=columns, rows=rows)
+    return _table(rows, _COLUMNS)
 
 
 def changed_most(comparison: Comparison, most: int) -> list[tuple[ComparedOperation, Difference]]:
@@ -387,17 +389,9 @@ def settings(comparison: Comparison) -> Table:
     return _of_texts(("Differs", "Base", "New"), rows, f"and {left_out:,} more settings" if left_out else "")
 
 
-def only_one_side(comparison: Comparison) -> Iterator[str]:
-    """Yield the operations that only one side has."""
-    for where, operations in _only_one_side(comparison):
-        if operations:
-            more = " …" if len(operations) > 5 else ""  # noqa: PLR2004
-            yield f"Operations {where}: {', '.join(map(name_of, operations[:5]))}{more}"
-
-
 def _row(shown: list[Cell], difference: Difference, function: str = "") -> Row:
     strong = [cell._replace(is_strong=difference.stands_out and cell.is_strong) for cell in shown]
-    return Row(cells=strong[:_COLUMNS], function=function)
+    return Row(cells=strong, function=function)
 
 
 def _peak_name(comparison: Comparison) -> str | None:

@@ -20,8 +20,6 @@ from nncftools.render.markdown import render_table
 from nncftools.render.table import Fitting, Row, Table, Text, painted, pairs, warnings
 from nncftools.units import MemoryUnit, printable
 
-_NARROW = 20
-"""Names are cut where there is no room, figures are not."""
 _STARRED = "*"
 _OF_RUNS = f"{_STARRED} changed by 1 % of memory or 5 % of time, or more; repeat the runs to see the noise"
 _OF_GROUPS = "Medians, with the smallest and the largest run"
@@ -53,8 +51,7 @@ def _answer(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict
 def _brief_text(comparison: Comparison, unit: MemoryUnit) -> Iterator[RenderableType]:
     table = tables.brief(comparison, unit)
     table = replace(table, rows=[_row(row) for row in table.rows])
-    names, *figures = _widths([table])
-    yield Fitting(table, widths=[min(names, _NARROW), *figures])
+    yield Fitting(table)
     yield from _settings(comparison)
     has_star = any(cell.text.endswith(_STARRED) for row in table.rows for cell in row.cells)
     can_exceed = smallest_p(len(comparison.base), len(comparison.new)) <= SIGNIFICANT
@@ -75,21 +72,12 @@ def _row(row: Row) -> Row:
 
 
 def _details(comparison: Comparison, unit: MemoryUnit) -> Iterator[RenderableType]:
-    operations, left_out = tables.shown(comparison.operations)
-    whole = tables.figures(comparison, comparison.figures, unit)
-    parts = [tables.figures(comparison, operation.differences, unit) for operation in operations]
-    names, *figures = _widths([whole, *parts])
-    widths = [min(names, _NARROW), *figures]
-    grown = tables.stacks(comparison, unit)
-    yield Fitting(whole, widths=widths)
+    figures, grown = tables.figures(comparison, unit), tables.stacks(comparison, unit)
+    yield Fitting(figures)
+    yield from _more(figures)
     if grown.rows:
         yield Text()
         yield painted(grown, folds=True)
-    for operation, table in zip(operations, parts, strict=True):
-        title = Text(tables.title_of(operation, comparison), style="bold")
-        yield from (Text(), title, Fitting(table, widths=widths, has_header=False))
-    if left_out:
-        yield Text(f"\n… and {left_out:,} operations that changed less", style="dim")
     yield from _settings(comparison)
     remarks = [Text(printable(note), style="dim") for note in tables.notes(comparison)]
     yield from ([Text()] if remarks or comparison.remarks else [])
@@ -97,13 +85,17 @@ def _details(comparison: Comparison, unit: MemoryUnit) -> Iterator[RenderableTyp
     yield from warnings(comparison.remarks)
 
 
+def _more(table: Table) -> Iterator[Text]:
+    if table.more:
+        yield Text(f"… {table.more}", style="dim")
+
+
 def _settings(comparison: Comparison) -> Iterator[RenderableType]:
     table = tables.settings(comparison)
     if table.rows:
         yield Text()
         yield painted(table, folds=True)
-    if table.more:
-        yield Text(f"… {table.more}", style="dim")
+    yield from _more(table)
 
 
 def _sides(comparison: Comparison) -> Iterator[tuple[str, Text]]:
@@ -115,14 +107,6 @@ def _sides(comparison: Comparison) -> Iterator[tuple[str, Text]]:
             yield "", Text(command, style="dim")
     if same:
         yield "both", Text(rows[0][-1], style="dim")
-
-
-def _widths(alike: Sequence[Table]) -> list[int]:
-    """Return the widths of the columns, which are the same in all tables."""
-    rows = [row.cells for table in alike for row in table.rows]
-    texts = [[cell.text for cell in cells] for cells in rows] + [[cell.below for cell in cells] for cells in rows]
-    texts.append([column.heading for column in alike[0].columns])
-    return [max(map(len, column)) for column in zip(*texts, strict=True)]
 
 
 _PAGE = """<!DOCTYPE html>
@@ -175,15 +159,7 @@ def _folded(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict
     yield ["<details>", "<summary>All figures</summary>"]
     yield from render_table(tables.sides(comparison), code_in=2)
     yield from render_table(tables.gates(verdicts), code_in=0)
-    operations, left_out = tables.shown(comparison.operations)
-    parts = [(f"**{text(tables.title_of(operation, comparison))}**", operation.differences) for operation in operations]
-    for heading, differences in (("", comparison.figures), *parts):
-        table = tables.figures(comparison, differences, unit)
-        name, *others = table.columns
-        yield from render_table(replace(table, columns=[replace(name, heading=heading), *others]))
-        if differences is comparison.figures:
-            yield from render_table(tables.stacks(comparison, unit))
-    if left_out:
-        yield [f"… and {left_out:,} operations that changed less"]
+    yield from render_table(tables.figures(comparison, unit))
+    yield from render_table(tables.stacks(comparison, unit))
     yield [f"- {text(line)}" for line in tables.notes(comparison)]
     yield ["</details>"]

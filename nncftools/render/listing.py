@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import cycle, groupby, product
 
 from nncftools import metrics
-from nncftools.analysis.operation import CPU, Figures, Operation
+from nncftools.analysis.operation import Operation
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import combined
 from nncftools.render.sentences import Performers, without_shared_start
@@ -188,7 +188,7 @@ def estimates_by_key(operation: Operation) -> dict[str, bool]:
 
 def numbered(operations: Sequence[Operation], session: Session) -> list[NumberedOperation]:
     """Return operations of a session numbered and coloured, with their processes."""
-    of, performers, short = fills(operations), Performers(session), _short_names(operations)
+    of, performers, short = fills(operations), Performers(session), short_names(operations)
     return [
         NumberedOperation(
             number, operation, of[operation.name], performers.of(operation), short.get(operation.name, "")
@@ -220,7 +220,8 @@ def operation_notes(shown: Sequence[NumberedOperation]) -> list[str]:
     return [*parallel, *ends, *([NOTE] if has_estimates(row.operation for row in shown) else [])]
 
 
-def _short_names(operations: Sequence[Operation]) -> dict[str, str]:
+def short_names(operations: Sequence[Operation]) -> dict[str, str]:
+    """Return long names without the beginning that they share, by the whole name."""
     names = {name: shortened(printable(name), _LONGEST_TEXT) for name in {operation.name for operation in operations}}
     if len(names) > _MOST_LONG_NAMES or all(len(name) <= _LONG_NAME for name in names.values()):
         return {}
@@ -278,36 +279,6 @@ def _is_small(operation: Operation, least_s: float, least: float) -> bool:
     return is_unknown or (abs(rss.delta or 0) < least and (rss.peak_low or 0) - (rss.start or 0) < least)
 
 
-def rows(
-    every: Sequence[NumberedOperation], counters: Sequence[str], most: int, session: Session
-) -> list[NumberedOperation]:
-    """Return at most ``most`` rows in the order of the list: the operations, and the sum of those that are left out.
-
-    Small operations are left out first, then those with the smallest share of what the run cost: of the time, of the
-    peak by how far they raised memory, of CPU time, and of any counter.
-    """
-    large = without_small(every, session)
-    if len(large) == len(every) <= most:
-        return large
-    whole = _sum(every, counters)
-    most_rss = session.rss_peak.low or 0
-
-    def importance(row: NumberedOperation) -> tuple[bool, float]:
-        operation, rss = row.operation, row.operation.of("rss")
-        shares = [operation.duration_s / whole.duration_s if whole.duration_s else 0.0]
-        if most_rss and rss.start is not None:
-            shares.append(max((rss.peak_low or 0) - rss.start, rss.delta or 0) / most_rss)
-        for column in (CPU, *counters):
-            part, total = operation.of(column).spent, whole.of(column).spent
-            if part and total:
-                shares.append(part / total)
-        return operation.has_peak is not False, max(shares)
-
-    kept = {row.number for row in sorted(large, key=importance, reverse=True)[: most - 1]}
-    others = [row for row in every if row.number not in kept]
-    return [*(row for row in every if row.number in kept), NumberedOperation("", _sum(others, counters), REST)]
-
-
 def in_lanes(every: Sequence[NumberedOperation], most: int) -> list[tuple[int, NumberedOperation, int]]:
     """Return operations with their places in the list and the first free lanes, without those beyond ``most`` lanes."""
     ends: list[float] = []
@@ -319,18 +290,6 @@ def in_lanes(every: Sequence[NumberedOperation], most: int) -> list[tuple[int, N
             ends[lane : lane + 1] = [operation.end_s]
             placed.append((index, row, lane))
     return placed
-
-
-def _sum(every: Sequence[NumberedOperation], counters: Sequence[str]) -> Operation:
-    """Return the sum of durations, CPU time and counters as one operation; it is unknown where a part of it is."""
-    spent = {column: [row.operation.of(column).spent for row in every] for column in (*counters, CPU)}
-    known = {column: [value for value in values if value is not None] for column, values in spent.items()}
-    return Operation(
-        name=left_out_text(len(every)),
-        start_s=0.0,
-        end_s=sum(row.operation.duration_s for row in every),
-        figures={column: Figures(spent=sum(known[column])) for column in known if None not in spent[column]},
-    )
 
 
 _FEW_INSIDE = 3

@@ -6,7 +6,7 @@ Long times without operations have rows, too.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 
 from nncftools import metrics
-from nncftools.analysis.operation import RSS, Operation
+from nncftools.analysis.operation import RSS, Figures, Operation
 from nncftools.analysis.operations import unmarked
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import hidden_time
@@ -30,7 +30,7 @@ from nncftools.render.listing import (
     timeline,
     without_small,
 )
-from nncftools.render.table import Cell, Column, Fitting, Row, Table, Text, change_text, figure_cell, painted, size_cell
+from nncftools.render.table import Cell, Column, Fitting, Row, Table, Text, change_text, figure_cell, size_cell
 from nncftools.render.view import View
 from nncftools.units import MemoryUnit, about_text, cores_text, number_text, printable, seconds_text, shortened
 
@@ -40,8 +40,8 @@ _TITLE, _FUNCTION = 60, 140
 _NOT_ZERO = set("123456789")
 _FIRST = 5
 """The columns that are always there: number, name, peak, change, duration."""
-_LEAST_ROOM, _ROOM, _LEAST_DETAILS = 18, 28, 12
-"""Characters: the fewest for names beside figures, and beside many figures, and the fewest for details."""
+_LEAST_DETAILS, _LONGEST = 12, 300
+"""Characters: the fewest for details, and the most for a name with details."""
 
 
 def operations_table(session: Session, view: View, most: int) -> RenderableType | None:
@@ -169,9 +169,10 @@ def _columns(rows: Sequence[NumberedOperation], session: Session, view: View, *,
     yield Column("#", is_text=True), [Cell(row.number) for row in rows]
     yield Column("Operation", is_text=True), [Cell(shortened(row.title, _TITLE)) for row in rows]
     rss = [operation.of(RSS) for operation in operations]
-    yield Column("Peak", unit=f"{unit}"), [Cell(unit.text(levels.peak_low)) for levels in rss]
-    yield Column("Change", unit=f"{unit}"), [Cell(change_text(levels, unit.text)) for levels in rss]
-    yield Column("Duration"), [Cell(seconds_text(operation.known_duration_s)) for operation in operations]
+    yield Column("Peak", unit=f"{unit}"), [Cell(unit.text(levels.peak_low), value=levels.peak_low) for levels in rss]
+    yield Column("Change", unit=f"{unit}"), [_change(levels, unit.text) for levels in rss]
+    times = [operation.known_duration_s for operation in operations]
+    yield Column("Duration"), [Cell(seconds_text(time_s), value=time_s) for time_s in times]
     devices = [name for name in session.peaks if metrics.name_of(name) == DEVICE_MEMORY and session.peaks[name].low]
     asked = [name for name in dict.fromkeys((*view.asked, *devices)) if name in session.samples.metrics]
     shown = asked if is_brief else [*metrics.of_operations(session.samples.metrics), *asked]
@@ -194,45 +195,28 @@ def _columns(rows: Sequence[NumberedOperation], session: Session, view: View, *,
         write = unit.text if metric.is_memory else number_text
         yield (
             Column("peak", metric.label, f"{unit}" if metric.is_memory else ""),
-            [Cell(write(levels.peak_low)) for levels in figures],
+            [Cell(write(levels.peak_low), value=levels.peak_low) for levels in figures],
         )
-        yield Column("change", metric.label), [Cell(change_text(levels, write)) for levels in figures]
+        yield Column("change", metric.label), [_change(levels, write) for levels in figures]
+
+
+def _change(of: Figures, write: Callable[[float], str]) -> Cell:
+    return Cell(change_text(of, write), value=of.delta)
 
 
 class _TextTable(NamedTuple):
-    """The table in a terminal: columns that do not fit continue below, with the names again.
-
-    Where peak, change and duration leave no room for the names, they are below them.
-    """
+    """The table in a terminal: number, name and details beside the figures."""
 
     table: Table
     view: View
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        rows, unit = self.table.rows, self.view.unit
-        lines = [[cell.shown(unit) for cell in row.cells] for row in rows]
-        headings = [heading.split("\n") for heading in self.table.headings("\n", has_units=False)]
-        figures = zip(*lines, strict=True)
-        widths = [
-            max(map(cell_len, (*heading, *column))) + 1 for heading, column in zip(headings, figures, strict=True)
+        whole = self._names(_LONGEST)
+        rows = [
+            replace(row, cells=[Cell(name), *row.cells[2:]]) for name, row in zip(whole, self.table.rows, strict=True)
         ]
-        width = options.max_width - max(len(row.note) + 1 for row in rows)
-        end = len(widths)
-        if width - sum(widths[2:]) < _ROOM:
-            end = _FIRST
-        room = width - sum(widths[2:end])
-        if room >= _LEAST_ROOM:
-            yield painted(self._beside_names(self.table, room, range(2, end)), unit=unit)
-        else:
-            yield Text(f"Operations, {unit}: peak, change, duration", style="bold")
-            for name, row, line in zip(self._names(options.max_width), rows, lines, strict=True):
-                style = "bold" if row.note else ""
-                yield Text(name, style=style)
-                yield Text("  ".join(["", *line[2:_FIRST], row.note]).rstrip(), style=style)
-        if end < len(widths):
-            without_notes = replace(self.table, rows=[replace(row, note="") for row in rows])
-            yield Text()
-            yield Fitting(self._beside_names(without_notes, options.max_width // 3, range(end, len(widths))), unit)
+        columns = [Column(f"Operations, {self.view.unit}", is_text=True), *self.table.columns[2:]]
+        yield Fitting(replace(self.table, rows=rows, columns=columns), self.view.unit, _FIRST - 2, self._names)
 
     def _names(self, room: int) -> list[str]:
         """Return number, name and details of each operation, in at most ``room`` characters."""
@@ -247,11 +231,3 @@ class _TextTable(NamedTuple):
                 name += f"  {shortened(row.details, left)}"
             names.append(name if cell_len(name) <= room else set_cell_size(name, room))
         return names
-
-    def _beside_names(self, table: Table, room: int, places: Sequence[int]) -> Table:
-        """Return some columns of a table beside the names."""
-        table = table.with_columns([0, *places])
-        cells = zip(self._names(room), table.rows, strict=True)
-        rows = [replace(row, cells=[Cell(name), *row.cells[1:]]) for name, row in cells]
-        heading = Column(f"Operations, {self.view.unit}", is_text=True)
-        return replace(table, rows=rows, columns=[heading, *table.columns[1:]])

@@ -7,7 +7,6 @@ Stacks are slices: how long a frame, at one line, was seen at its place in the s
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from math import inf
@@ -92,12 +91,9 @@ _POINTS_OF_PROCESSES, _FEWEST_POINTS = 200_000, 100
 """Of all processes together, and of each."""
 _WINDOWS = 10_000
 _NAME = 200
-_OPERATIONS = "operations"
 _AFTER_OPERATIONS = 1000
 _RATE_UNITS = {"B": "bytes/s", "s": "cores", "": "per second"}
 _LEVEL_UNITS = {"B": "bytes", "s": "seconds", "%": "percent", "": "count"}
-_SEARCHED = 64
-"""Tracks in which a slice is put inside another one; those beyond hold one after the other."""
 _OF_OPERATION = ("call", "arguments", "saved", "source", "error", "cpu_s", "cpu_average", "longest_s", "total_s")
 
 
@@ -135,61 +131,51 @@ def _events(session: Session, title: str) -> Iterator[Event]:
 
     An operation is shown in the process in which it ran; if this is unknown, in that of the run.
     """
-    numbers = _Numbers(session.processes)
-    run = numbers.spare()
+    free = {process.pid for process in session.processes if process.pid}
+    spare = count(max(free, default=0) + 1)
+    run = next(spare)
     operations = _by_process(session)
     yield from _named(run, f"run: {title}", 0)
     if session.command:
         yield _metadata("process_labels", run, run, {"labels": command_text(session)})
     whole = _slice(title, (0.0, run_s(session)), _known({**_ending(session.exit), "start_utc": session.start.utc}))
-    yield from _slices([whole, *map(_operation, operations.get(None, []))], run, numbers)
+    yield from _slices([whole, *map(_operation, operations.get(None, []))], run, spare)
     yield from _peaks(session, run)
     yield from _counters(session, run)
     for order, rank in enumerate(session.ranks, start=1):
-        yield from _rank(rank, numbers.spare(), order)
+        yield from _rank(rank, next(spare), order)
     points = min(_POINTS, max(_FEWEST_POINTS, _POINTS_OF_PROCESSES // max(1, len(session.processes))))
     for order, process in enumerate(sorted(session.processes, key=lambda process: process.start_s or 0.0), start=1):
-        pid = numbers.of(process)
+        if process.pid in free:
+            pid = process.pid
+            free.remove(pid)
+        else:
+            pid = next(spare)
         yield from _named(pid, process.name or "unknown", len(session.ranks) + order)
         life = _life(process, session)
-        yield from _slices([life, *map(_operation, operations.get(process.id, []))], pid, numbers)
+        yield from _slices([life, *map(_operation, operations.get(process.id, []))], pid, spare)
         if (series := process.series) is not None:
             moments, rss = series.time_s, series.rss
             yield from _counter(pid, label("rss"), "bytes", moments, rss, points=points, end_s=process.end_s)
-        yield from _stacks(session, process.id, pid, numbers)
-    yield from _stacks(session, None, run, numbers)
-
-
-class _Numbers:
-    """Assigns numbers to processes and tracks: PIDs where they are known and unused, and otherwise others."""
-
-    def __init__(self, processes: Iterable[Process]) -> None:
-        pids = {process.pid for process in processes if process.pid}
-        self._spare = count(max(pids, default=0) + 1)
-        self._free = pids
-
-    def of(self, process: Process) -> int:
-        """Return a number for a process; each call returns another one."""
-        if process.pid not in self._free:
-            return self.spare()
-        self._free.remove(process.pid)
-        return process.pid
-
-    def spare(self) -> int:
-        return next(self._spare)
+        yield from _stacks(session, process.id, pid, spare)
+    yield from _stacks(session, None, run, spare)
 
 
 def _by_process(session: Session) -> dict[int | None, list[Operation]]:
     """Return operations by the ``id`` of their process; None when no process, or several at once, had their PID."""
-    candidates: dict[int | None, list[Process]] = {}
+    by_pid: dict[int | None, list[Process]] = {}
     for process in session.processes:
-        candidates.setdefault(process.pid, []).append(process)
+        by_pid.setdefault(process.pid, []).append(process)
     by_process: dict[int | None, list[Operation]] = {}
     for operation in session.operations:
-        of_pid = candidates.get(operation.pid, []) if operation.pid is not None else []
-        begun = [process for process in of_pid if (process.start_s or 0.0) <= operation.start_s]
-        alive = [of for of in begun if of.end_s is None or operation.start_s < of.end_s] or of_pid
-        by_process.setdefault(alive[0].id if len(alive) == 1 else None, []).append(operation)
+        candidates = [] if operation.pid is None else by_pid.get(operation.pid, [])
+        alive = [
+            of
+            for of in candidates
+            if (of.start_s or 0.0) <= operation.start_s and (of.end_s is None or operation.start_s < of.end_s)
+        ]
+        performers = alive or candidates
+        by_process.setdefault(performers[0].id if len(performers) == 1 else None, []).append(operation)
     return by_process
 
 
@@ -205,15 +191,15 @@ def _metadata(name: str, pid: int, tid: int, args: Event) -> Event:
 def _operation(operation: Operation) -> Event:
     args = {
         "operation": operation.name,
-        **_known({name: getattr(operation, name) for name in _OF_OPERATION}),
-        **_known({key if key != "rss_delta" else "delta": value for key, value in by_key(operation).items()}),
-        **{key: True for key, is_estimate in estimates_by_key(operation).items() if is_estimate},
-        **({"calls": operation.count} if operation.count > 1 else {}),
-        **({} if operation.has_peak is False else {"holds_peak": operation.has_peak or "perhaps"}),
-        **({"parallel": True} if operation.is_parallel else {}),
+        **{name: getattr(operation, name) for name in _OF_OPERATION},
+        **{key if key != "rss_delta" else "delta": value for key, value in by_key(operation).items()},
+        **{key: is_estimate or None for key, is_estimate in estimates_by_key(operation).items()},
+        "calls": operation.count if operation.count > 1 else None,
+        "holds_peak": None if operation.has_peak is False else operation.has_peak or "perhaps",
+        "parallel": operation.is_parallel or None,
     }
-    title = " ".join(filter(None, (operation.name, operation.signature)))
-    return {**_slice(title, (operation.start_s, operation.end_s), args), "cat": operation.kind or "operation"}
+    title = f"{operation.name} {operation.signature or ''}".rstrip()
+    return {**_slice(title, (operation.start_s, operation.end_s), _known(args)), "cat": operation.kind or "operation"}
 
 
 def _rank(rank: RankRun, pid: int, order: int) -> Iterator[Event]:
@@ -226,12 +212,13 @@ def _rank(rank: RankRun, pid: int, order: int) -> Iterator[Event]:
 
 def _life(process: Process, session: Session) -> Event:
     end_s = run_s(session) if process.end_s is None else process.end_s
-    ids, sizes = (
-        {name: getattr(process, name) for name in names}
-        for names in (("id", "pid", "parent"), ("peak_rss", "high_water_mark", "cpu_s"))
-    )
-    command = {"command": shortened(" ".join(process.command), _NAME)}
-    facts = {**ids, **command, **_ending(process.exit), **sizes, "began_s": process.start_s}
+    facts = {
+        **{name: getattr(process, name) for name in ("id", "pid", "parent")},
+        "command": shortened(" ".join(process.command), _NAME),
+        **_ending(process.exit),
+        **{name: getattr(process, name) for name in ("peak_rss", "high_water_mark", "cpu_s")},
+        "began_s": process.start_s,
+    }
     return {**_slice(process.name or "unknown", (process.start_s or 0.0, end_s), _known(facts)), "cat": "process"}
 
 
@@ -246,43 +233,37 @@ def _slice(name: str, span_s: tuple[float, float], args: Event) -> Event:
     return {"ph": "X", "name": name, "cat": "run", "ts": start, "dur": max(0, end - start), "args": args}
 
 
-def _slices(slices: Sequence[Event], pid: int, numbers: _Numbers) -> Iterator[Event]:
+def _slices(slices: Sequence[Event], pid: int, spare: Iterator[int]) -> Iterator[Event]:
     """Yield slices on few tracks. Those of one track do not overlap, or one contains the other."""
-    tracks: list[_Track] = []
-    ends: list[tuple[int, int]] = []
+    tracks: list[list[Event]] = []
+    open_until: list[list[int]] = []
+    """Of each track, the ends of the slices that are open, the innermost last."""
     for event in sorted(slices, key=lambda event: (event["ts"], -event["dur"])):
-        start, end = event["ts"], event["ts"] + event["dur"]
-        searched = enumerate(tracks[:_SEARCHED])
-        number = next((number for number, track in searched if track.has_room(start, end)), len(tracks))
-        if number == len(tracks) and ends and ends[0][0] <= start:
-            number = heapq.heappop(ends)[1]
+        number = next((number for number, ends in enumerate(open_until) if _has_room(ends, event)), len(tracks))
         if number == len(tracks):
-            tracks.append(_Track([], []))
-        tracks[number].slices.append(event)
-        tracks[number].open_until.append(end)
-        if number >= _SEARCHED:
-            heapq.heappush(ends, (end, number))
+            tracks.append([])
+            open_until.append([])
+        tracks[number].append(event)
+        open_until[number].append(event["ts"] + event["dur"])
     for number, track in enumerate(tracks):
-        tid = numbers.spare() if number else pid
-        yield _metadata("thread_name", pid, tid, {"name": _OPERATIONS if not number else f"{_OPERATIONS}, overlapping"})
-        yield _metadata("thread_sort_index", pid, tid, {"sort_index": number})
-        yield from ({**event, "pid": pid, "tid": tid} for event in track.slices)
+        tid = next(spare) if number else pid
+        yield from _track(pid, tid, "operations, overlapping" if number else "operations", number)
+        yield from ({**event, "pid": pid, "tid": tid} for event in track)
 
 
-class _Track(NamedTuple):
-    """Slices that are disjoint or nested, and the ends of those that are still open."""
-
-    slices: list[Event]
-    open_until: list[int]
-
-    def has_room(self, start: int, end: int) -> bool:
-        """Return whether a slice fits. Slices must come in the order of their starts."""
-        while self.open_until and self.open_until[-1] <= start:
-            self.open_until.pop()
-        return not self.open_until or end <= self.open_until[-1]
+def _has_room(open_until: list[int], event: Event) -> bool:
+    """Return whether a slice fits into a track; slices come in the order of their starts."""
+    while open_until and open_until[-1] <= event["ts"]:
+        open_until.pop()
+    return not open_until or event["ts"] + event["dur"] <= open_until[-1]
 
 
-def _stacks(session: Session, process: int | None, pid: int, numbers: _Numbers) -> Iterator[Event]:
+def _track(pid: int, tid: int, name: str, order: int) -> Iterator[Event]:
+    yield _metadata("thread_name", pid, tid, {"name": name})
+    yield _metadata("thread_sort_index", pid, tid, {"sort_index": order})
+
+
+def _stacks(session: Session, process: int | None, pid: int, spare: Iterator[int]) -> Iterator[Event]:
     """Yield the Python stacks of a process, given by its ``id``, each frame as a slice; every thread has its track.
 
     Slices, because Perfetto ignores ``stackFrames`` and ``samples`` in JSON.
@@ -293,9 +274,8 @@ def _stacks(session: Session, process: int | None, pid: int, numbers: _Numbers) 
     most = MOST_SLICES // max(1, len(snapshots.processes))
     shown = longest((stack for _, slices in threads for stack in slices), most)
     for order, (thread, slices) in enumerate(threads, start=1):
-        tid = numbers.spare()
-        yield _metadata("thread_name", pid, tid, {"name": f"Python stacks, thread {thread}"})
-        yield _metadata("thread_sort_index", pid, tid, {"sort_index": _AFTER_OPERATIONS + order})
+        tid = next(spare)
+        yield from _track(pid, tid, f"Python stacks, thread {thread}", _AFTER_OPERATIONS + order)
         for stack in slices:
             if stack in shown:
                 event = _slice(stack.name, (stack.from_s, stack.to_s), {"place": place_text(stack.frame)})

@@ -22,6 +22,7 @@ from nncftools.analysis.session import Session
 from nncftools.analysis.summary import level
 from nncftools.errors import NncfToolsError
 from nncftools.files import write_file
+from nncftools.markdown import csv_line
 from nncftools.render.view import View, log_stem
 from nncftools.session.model import FIELDS
 from nncftools.session.samples import TIME, are_whole
@@ -80,12 +81,10 @@ _ROWS = 10_000
 
 def csv_report(session: Session, _view: View) -> str:
     """Return all samples with all metrics."""
-    import csv
-
     names = [TIME, *session.samples.metrics]
     columns = [session.samples[name] for name in names]
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(names)
+    text.write(csv_line(names))
     for begin in range(0, len(session.samples), _ROWS):
         cells = (_cells(name, column[begin : begin + _ROWS]) for name, column in zip(names, columns, strict=True))
         text.writelines(f"{row}\n" for row in map(",".join, zip(*cells, strict=True)))

@@ -25,7 +25,7 @@ from nncftools.analysis.summary import (
 )
 from nncftools.metrics import in_order, is_counter
 from nncftools.session.model import Peak, Process
-from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
+from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened, size_text
 
 _PERFORMER_NAME = 16
 
@@ -118,6 +118,7 @@ def _cuts(name: str, separators: re.Pattern[str]) -> Iterator[int]:
 
 
 _NAME = 40
+_NAMED = 3
 _LONGEST, _MOST_NAMES = 400, 1000
 """Of longer or more names, the beginnings are not compared."""
 _MOST_LEVELS = 10
@@ -270,7 +271,14 @@ def brief_hints(session: Session) -> list[str]:
     """Return the warnings of the default report: what the recording lacks, and not what its figures allow to doubt."""
     of_run = session.warnings if session.ranks else of_recording(session)
     recorded = [text for text in of_run if not text.startswith((OLD_UNMARKED, *UNMARKED))]
-    return [*recorded, *_at_the_limit(session)]
+    return [*recorded, *_at_the_limit(session), *filter(None, [hugetlb_text(session)])]
+
+
+def hugetlb_text(session: Session) -> str:
+    """Return which processes held hugetlb pages; empty if none did."""
+    held = sorted((-(process.hugetlb or 0), process.name) for process in session.processes if process.hugetlb)
+    texts = [f"{printable(name)} {size_text(-size)}" for size, name in held[:_NAMED]]
+    return f"RSS does not include hugetlb pages: {', '.join(texts)}" if texts else ""
 
 
 def _at_the_limit(session: Session) -> Iterator[str]:

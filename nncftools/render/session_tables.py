@@ -14,8 +14,8 @@ from nncftools.analysis import summary
 from nncftools.analysis.session import Session
 from nncftools.backports import moment_of
 from nncftools.limits.needs import needs
-from nncftools.render.sentences import span_text, where_text
-from nncftools.render.table import Cell, Column, Output, Row, Table, size_cell
+from nncftools.render.sentences import hugetlb_text, span_text, where_text
+from nncftools.render.table import Cell, Column, Output, Row, Table, signed, size_cell
 from nncftools.render.view import View, label
 from nncftools.session.model import Device, Process, ProcessTable, SavedModel
 from nncftools.units import UNKNOWN, MemoryUnit, cores_text, printable, seconds_text, shortened, size_text, text_of
@@ -52,8 +52,8 @@ def _is_nothing(of: summary.MetricSummary, unit: MemoryUnit) -> bool:
 
 
 def _levels(name: str, of: summary.MetricSummary, unit: MemoryUnit) -> list[Cell]:
-    peak, delta = size_cell(of.peak, unit, is_strong=True), size_cell(of.delta, unit, is_signed=True)
     final, average, lowest = (size_cell(size, unit) for size in (of.final, of.average, of.lowest))
+    peak, delta = size_cell(of.peak, unit, is_strong=True), Cell(signed(unit.text(of.delta)))
     return [Cell(name), peak, Cell(span_text(of.span_s)), final, delta, average, lowest]
 
 
@@ -203,6 +203,8 @@ def _facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
     if (needed := needs(session)) is not None:
         yield "Needs", needed.text(unit)
     yield from _pss(session, unit)
+    if hugetlb := hugetlb_text(session):
+        yield "Hugetlb pages", hugetlb
     if devices := [text for device in session.devices if (text := _device(session, device, unit))]:
         yield "Devices", "; ".join(devices)
     yield "CPU", _cpu(session)

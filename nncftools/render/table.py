@@ -11,6 +11,7 @@ from enum import Flag, auto
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.containers import Lines
 from rich.padding import Padding
@@ -60,20 +61,22 @@ class Cell(NamedTuple):
     """An addition in small print."""
     size: float | None = None
     """The bytes that ``text`` states in a unit that suits them; a table may write all sizes in one unit instead."""
+    value: float | None = None
+    """The figure in ``text``, which a picture shows as a bar."""
 
     def shown(self, unit: MemoryUnit | None = None) -> str:
         """Return the text; a size without a unit of its own is in ``unit``."""
         return self.text if unit is None or self.size is None else unit.text(self.size)
 
 
-def size_cell(size: float | None, unit: MemoryUnit, *, is_signed: bool = False, is_strong: bool = False) -> Cell:
-    """Return the cell of bytes in a unit, which the heading names; a difference has a sign."""
-    return Cell(f"{'+' if is_signed and size is not None and size > 0 else ''}{unit.text(size)}", is_strong)
+def size_cell(size: float | None, unit: MemoryUnit, *, is_strong: bool = False) -> Cell:
+    """Return the cell of bytes in a unit, which the heading names."""
+    return Cell(unit.text(size), is_strong)
 
 
 def figure_cell(value: float | None, unit: str) -> Cell:
     """Return the cell of a figure in ``"B"``, ``"s"`` or ``""``, written in the unit that suits it."""
-    return Cell(text_of(value, unit), size=value if unit == "B" else None)
+    return Cell(text_of(value, unit), size=value if unit == "B" else None, value=value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,28 +163,20 @@ def warnings(texts: Iterable[str]) -> Iterator[RenderableType]:
         yield Padding(Text(f"! {printable(text)}", style="yellow"), 0)
 
 
-def painted(
-    table: Table,
-    *,
-    widths: Sequence[int] = (),
-    unit: MemoryUnit | None = None,
-    folds: bool = False,
-    has_header: bool = True,
-) -> Grid:
+def painted(table: Table, *, unit: MemoryUnit | None = None, folds: bool = False) -> Grid:
     """Return a table for Rich to print.
 
-    ``widths`` are the smallest widths of the first columns. ``unit`` is the one of all sizes that have none of their
-    own; the heading names it. With ``folds``, texts are wrapped where there is no room, and indented.
+    ``unit`` is the one of all sizes that have none of their own; the heading names it. With ``folds``, texts are
+    wrapped where there is no room, and indented.
     """
     of = table.of(Output.TEXT)
-    result = grid(has_header=has_header)
+    result = grid()
     headings = of.headings("\n", has_units=unit is None)
     lines = max((heading.count("\n") for heading in headings), default=0)
-    for index, (column, heading) in enumerate(zip(of.columns, headings, strict=True)):
+    for column, heading in zip(of.columns, headings, strict=True):
         result.add_column(
             "\n" * (lines - heading.count("\n")) + heading,
             justify="left" if column.is_text else "right",
-            min_width=widths[index] if index < len(widths) else None,
             no_wrap=not (folds and column.is_text),
             overflow="fold" if folds else "ellipsis",
         )
@@ -199,57 +194,74 @@ def painted(
     return result
 
 
-class Fitting:
+_NAMES = 20
+"""In a terminal, names have so many columns at least, or a third of the width."""
+
+
+class Fitting(NamedTuple):
     """A table whose columns continue below when the console is too narrow; groups of columns stay together."""
 
-    def __init__(
-        self, table: Table, unit: MemoryUnit | None = None, *, widths: Sequence[int] = (), has_header: bool = True
-    ) -> None:
-        """Show sizes that have no unit of their own in ``unit``; None when all have one.
-
-        With ``widths``, columns need no more than these: what is longer is cut.
-        """
-        self._table = table.of(Output.TEXT)
-        self._unit, self._widths, self._has_header = unit, widths, has_header
+    table: Table
+    unit: MemoryUnit | None = None
+    """The one of sizes that have none of their own."""
+    first: int = 0
+    """Unless all columns fit, so many are a part of their own."""
+    cut_names: Callable[[int], Sequence[str]] | None = None
+    """Returns the names of the rows for a width; without it, names are wrapped."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        parts = [[0]]
-        for group in _groups(self._table):
-            if len(parts[-1]) > 1 and not self._fits([*parts[-1], *group], console, options):
-                parts.append([0])
-            parts[-1] += group
+        table = self.table.of(Output.TEXT)
+        widths = column_widths(table, self.unit)
+        room = options.max_width - max((len(row.note) + 1 for row in table.rows if row.note), default=0)
+        names = min(widths[0], _NAMES, options.max_width // 3)
+        parts = _split(column_groups(table), widths, room - names)
+        if len(parts) > 1 and 0 < sum(widths[1 : self.first + 1]) <= room - names:
+            rest = [group for group in column_groups(table) if group[0] > self.first]
+            parts = [list(range(1, self.first + 1)), *_split(rest, widths, room - names)]
         for number, places in enumerate(parts):
             if number:
+                table = replace(table, rows=[replace(row, note="") for row in table.rows])
+                room = options.max_width
                 yield Text()
-            part = self._part(places)
-            if self._widths and not fits(part, console, options):
-                part.columns[0].max_width = self._widths[0]
-            yield part
-
-    def _fits(self, places: Sequence[int], console: Console, options: ConsoleOptions) -> bool:
-        if not self._widths:
-            return fits(self._part(places), console, options)
-        return sum(self._widths[place] + 1 for place in places) - 1 <= options.max_width
-
-    def _part(self, places: Sequence[int]) -> Grid:
-        widths = [self._widths[place] for place in places] if self._widths else ()
-        table = self._table.with_columns(places)
-        return painted(table, widths=widths, unit=self._unit, has_header=self._has_header)
+            left = max(room - sum(widths[place] for place in places), names)
+            part = table.with_columns([0, *places])
+            if self.cut_names is not None:
+                named = zip(self.cut_names(left), part.rows, strict=True)
+                rows = [replace(row, cells=[Cell(name), *row.cells[1:]], depth=0) for name, row in named]
+                part = replace(part, rows=rows)
+            shown = painted(part, unit=self.unit, folds=True)
+            shown.columns[0].max_width = left
+            yield shown
 
 
-def _groups(table: Table) -> list[list[int]]:
+def column_widths(table: Table, unit: MemoryUnit | None = None) -> list[int]:
+    """Return the widths of the columns, each with the gap before it."""
+    headings = table.headings("\n", has_units=unit is None)
+    widths = []
+    for index, heading in enumerate(headings):
+        cells = [row.cells[index] for row in table.rows]
+        texts = [*heading.split("\n"), *(cell.shown(unit) for cell in cells), *(cell.below for cell in cells)]
+        widths.append(max(map(cell_len, texts)) + (index > 0))
+    return widths
+
+
+def _split(groups: Iterable[Sequence[int]], widths: Sequence[int], room: int) -> list[list[int]]:
+    """Return the columns of each part: as many groups as there is room for beside the names."""
+    parts: list[list[int]] = []
+    for group in groups:
+        if not parts or sum(widths[place] for place in (*parts[-1], *group)) > room:
+            parts.append([])
+        parts[-1] += group
+    return parts or [[]]
+
+
+def column_groups(table: Table) -> list[list[int]]:
     """Return the columns after the first by group; one without a heading belongs to the one before."""
     groups: list[list[int]] = []
     for index, (before, column) in enumerate(pairwise(table.columns), 1):
         is_same = not column.heading or (column.group and column.group == before.group)
         groups = [*groups[:-1], [*groups[-1], index]] if groups and is_same else [*groups, [index]]
     return groups
-
-
-def fits(of: Grid, console: Console, options: ConsoleOptions) -> bool:
-    """Return whether a table fits without being cut."""
-    unbounded = options.update(max_width=10_000)
-    return console.measure(of, options=unbounded).maximum <= options.max_width
 
 
 NOTE = "≈: an estimate; memory changed while the operation was marked"
@@ -260,20 +272,14 @@ def has_estimates(operations: Iterable[Operation]) -> bool:
     return any(operation.of("rss").delta_is_estimate for operation in operations)
 
 
-def level_text(size: float | None, write: Callable[[float], str], *, is_estimate: bool) -> str:
-    """Return a size as ``write`` formats it; an estimate has a ``≈``."""
-    return UNKNOWN if size is None else _estimated(write(size), is_estimate)
-
-
 def change_text(of: Figures, write: Callable[[float], str]) -> str:
     """Return with its sign by how much memory grew; an estimate has a ``≈``."""
-    return UNKNOWN if of.delta is None else _estimated(signed(write, of.delta), of.delta_is_estimate)
+    if of.delta is None:
+        return UNKNOWN
+    return f"{'≈' if of.delta_is_estimate else ''}{signed(write(of.delta))}"
 
 
-def _estimated(text: str, is_estimate: bool) -> str:  # noqa: FBT001 — private
-    return f"≈{text}" if is_estimate else text
-
-
-def signed(write: Callable[[float], str], change: float) -> str:
-    """Return a change with its sign."""
-    return f"{'+' if change > 0 else ''}{write(change)}"
+def signed(change: str) -> str:
+    """Return the text of a change with its sign, unless it is 0 as written."""
+    is_zero_or_less = change.startswith(("-", UNKNOWN)) or not change.strip("0.,")
+    return change if is_zero_or_less else f"+{change}"

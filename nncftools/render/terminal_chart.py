@@ -23,7 +23,7 @@ from nncftools.render.listing import timeline
 from nncftools.render.peak_lines import memory_line
 from nncftools.render.sentences import span_text
 from nncftools.render.terminal_plot import SIGNS, Line, Span, Window
-from nncftools.render.terminal_style import AXIS, CURVES, GUTTER, PEAK, TerminalStyle, colours_of, render_rows
+from nncftools.render.terminal_style import AXIS, CURVES, GUTTER, PEAK, TerminalStyle, colours_of, fitting, render_rows
 from nncftools.render.view import View, label
 from nncftools.units import MemoryUnit
 
@@ -79,10 +79,7 @@ def chart(session: Session, view: View, width: int, height: int, style: Terminal
         below.append(Text(f"{' ' * (style.gutter + 1)}{_CAPTION}", AXIS, no_wrap=True))
     problem = terminal_plot.chart_problem()
     plotted = Text(problem) if problem else terminal_plot.plot(lines, marked, shown, height - len(below) - 1, style)
-    legend = Text(no_wrap=True)
-    for part in _legend(lines, peak, peak_at, style):
-        if legend.cell_len + part.cell_len <= width:  # so no figure is cut
-            legend.append_text(part)
+    legend = fitting(_legend(lines, peak, peak_at, style), width)
     legend.pad_left(min(style.gutter + 1, width - legend.cell_len))
     return Group(legend, plotted, *below)
 

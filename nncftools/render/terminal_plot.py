@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -89,25 +89,9 @@ def column_extremes(time_s: Floats, values: Floats, end_s: float, columns: int) 
 _ACROSS, _UP = 2, 4
 """Dots of a Braille character."""
 _ROWS_PER_TICK, _COLUMNS_PER_TICK = 3, 12
+_MOST_DOTS = 10_000
+"""A curve with more dots is noise: drawn in whole characters, it takes a quarter of the time."""
 _FEWEST_ROWS = 2
-
-
-class _Chart(NamedTuple):
-    """All that is seen in a chart, in dots; equal charts are drawn once."""
-
-    columns: int
-    rows: int
-    style: TerminalStyle
-    curves: tuple[bytes, ...]
-    """Of each metric: the lowest dot in each column, then the highest ones; -1 where nothing is known.
-
-    Of the first metric in each column of dots, of the others in each column of characters.
-    """
-    levels: tuple[tuple[float, str], ...]
-    """Height and label of each tick."""
-    moments: tuple[tuple[float, str], ...]
-    peak: tuple[float, float] | None
-    limit: tuple[float, str] | None
 
 
 def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, style: TerminalStyle) -> Text:
@@ -115,18 +99,24 @@ def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, styl
     rows = max(_FEWEST_ROWS, height - 1)
     across, up = shown.columns * _ACROSS, rows * _UP
     peak = marked.peak if marked.peak is not None and marked.peak[1] <= shown.end_s else None
-    extremes: list[tuple[Floats, Floats]] = []
-    for line in lines[:MOST_LINES]:
-        parts = shown.columns if extremes else across  # the signs of the others are two dots wide
-        extremes.append(column_extremes(line.time_s, line.values, shown.end_s, parts))
-    highest = [float(np.nanmax(high, initial=0.0)) for _, high in extremes]
+    parts = [across, *[shown.columns] * (MOST_LINES - 1)]  # the signs of all but the first are two dots wide
+    extremes = [
+        np.stack(column_extremes(line.time_s, line.values, shown.end_s, columns))
+        for line, columns in zip(lines, parts, strict=False)
+    ]
+    highest = [float(np.nanmax(pair, initial=0.0)) for pair in extremes]
     largest = max([0.0 if peak is None else peak[0], *highest])
     limit = marked.limit if marked.limit is not None and largest > marked.limit / 2 else None
     unit = style.unit
     top = rounded_up(unit.of(max(largest, limit or 0.0))) * unit.factor
 
-    def dot_of(values: Floats) -> NDArray[np.int16]:
-        dots = np.clip(np.ceil(values / top * up - 1e-9) - 1, 0, up - 1)
+    for (low, high), line in zip(extremes[:1], lines, strict=False):
+        if np.nansum(high - low) / top * up > _MOST_DOTS:
+            extremes[0] = np.stack(column_extremes(line.time_s, line.values, shown.end_s, shown.columns))
+
+    def dots_of(values: Floats | float) -> NDArray[np.int16]:
+        """Return heights in dots, -1 for unknown."""
+        dots = np.clip(np.ceil(np.asarray(values) / top * up - 1e-9) - 1, 0, up - 1)
         return np.where(np.isnan(values), -1, dots).astype(np.int16)
 
     levels = []
@@ -135,17 +125,15 @@ def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, styl
         text = label if len(label) < style.gutter else brief_size(level * unit.factor)
         levels.append((level * unit.factor / top * up, f"{text:>{style.gutter - 1}} "))
     moments = time_ticks(shown.end_s, shown.columns // _COLUMNS_PER_TICK)
-    chart = _Chart(
-        columns=shown.columns,
-        rows=rows,
-        style=style,
-        curves=tuple(dot_of(np.stack(pair)).tobytes() for pair in extremes),
+    return _draw(
+        (shown.columns, rows),
+        style,
+        curves=tuple(dots_of(pair).tobytes() for pair in extremes),
         levels=tuple(levels),
         moments=tuple((at_s / shown.end_s * across, clock(round(at_s, 6))) for at_s in moments),
-        peak=None if peak is None else (shown.column(peak[1]) * _ACROSS, float(dot_of(np.array(peak[0])))),
-        limit=None if limit is None else (float(dot_of(np.array(limit))), f" limit {brief_size(limit)} "),
+        peak=None if peak is None else (shown.column(peak[1]) * _ACROSS, int(dots_of(peak[0]))),
+        limit=None if limit is None else (int(dots_of(limit)), f" limit {brief_size(limit)} "),
     )
-    return _draw(chart)
 
 
 def load_plotext() -> Any:  # noqa: ANN401 — it has no types
@@ -165,65 +153,73 @@ def chart_problem() -> str:
 
 
 @lru_cache(maxsize=1)
-def _draw(chart: _Chart) -> Text:
-    """Return a chart as plotext draws it. Its figure is one for the whole process: only one thread may draw."""
+def _draw(  # noqa: PLR0913 — all that is seen
+    size: tuple[int, int],
+    style: TerminalStyle,
+    *,
+    curves: tuple[bytes, ...],
+    levels: tuple[tuple[float, str], ...],
+    moments: tuple[tuple[float, str], ...],
+    peak: tuple[int, int] | None,
+    limit: tuple[int, str] | None,
+) -> Text:
+    """Return a chart of so many columns and rows as plotext draws it; the same chart again is not drawn again.
+
+    All places and heights are in dots. Of each metric, ``curves`` has the lowest dot in each of its columns, then the
+    highest ones. Plotext's figure is one for the whole process: only one thread may draw. Its compiled part ends the
+    process where a point is NaN, so it gets only known dots.
+    """
     plotext = load_plotext()
     plotext.terminal.limit(False, False)  # noqa: FBT003 — width and height
     figure = plotext.figure
     figure.clear()
     figure.theme("colorless")
-    figure.plot_size(chart.style.gutter + 1 + chart.columns, chart.rows + 1)
+    columns, rows = size
+    figure.plot_size(style.gutter + 1 + columns, rows + 1)
     figure.axes(active=False)
     figure.axes(active=True, axis="y", side="left")
-    for name, marks, dots in (("x", chart.moments, _ACROSS * chart.columns), ("y", chart.levels, _UP * chart.rows)):
+    for name, marks, dots in (("x", moments, _ACROSS * columns), ("y", levels, _UP * rows)):
         ruler = figure.ruler(name)
         ruler.lim(0, dots)
         ruler.alignment(lim="edge", tick="left")
         ruler.ticks([at for at, _ in marks], [label for _, label in marks])
-    for signal in _signals(plotext, chart):
-        figure.draw(signal)
-    return Text.from_ansi(figure.build().string().rstrip("\n"), style=AXIS, no_wrap=True)
+    signs = ("braille", "⣿", "⣿", "─", "◆") if style.unicode else ("*", "*", ":", "-", "^")
+    fine, coarse, filling, line, diamond = signs
 
-
-def _signals(plotext: Any, chart: _Chart) -> Iterator[Any]:  # noqa: ANN401 — it has no types
-    """Yield what is drawn, from the lowest to the highest: limit, area, curves, peak.
-
-    The compiled part of plotext ends the process where a point is NaN, so it gets only known dots.
-    """
-    sign_of_first, filling, line, diamond = ("braille", "⣿", "─", "◆") if chart.style.unicode else ("*", ":", "-", "^")
-
-    def pixel(colour: str) -> Any:  # noqa: ANN401
+    def pixel(colour: str) -> Any:  # noqa: ANN401 — it has no types
         return plotext.pixel(tuple(Color.parse(colour).get_truecolor()))
 
-    def signal(at: NDArray[Any], heights: NDArray[Any], sign: str, colour: str) -> Any:  # noqa: ANN401
+    def signal(at: NDArray[Any], heights: NDArray[Any], sign: str, colour: str) -> Any:  # noqa: ANN401 — the same
         marker = plotext.marker(sign, pixel(colour))
-        return plotext.figure.signal((at + 0.5).tolist(), (heights + 0.5).tolist(), marker=marker)
+        return figure.signal((at + 0.5).tolist(), (heights + 0.5).tolist(), marker=marker)
 
-    if chart.limit is not None:
-        height, label = chart.limit
-        places = np.arange(0, _ACROSS * chart.columns, _ACROSS)
-        yield signal(places, np.full(len(places), height), line, PEAK)
-        yield plotext.figure.text(_ACROSS + 0.5, height + 0.5, plotext.colorize(label, pixel(PEAK)))
-    curves = [np.frombuffer(curve, dtype=np.int16).reshape(2, -1) for curve in chart.curves]
-    for _, highs in curves[:1]:
-        of_cells = highs.reshape(-1, _ACROSS).min(axis=1)
+    if limit is not None:
+        height, label = limit
+        places = np.arange(0, _ACROSS * columns, _ACROSS)
+        figure.draw(signal(places, np.full(columns, height), line, PEAK))
+        figure.draw(figure.text(_ACROSS + 0.5, height + 0.5, plotext.colorize(label, pixel(PEAK))))
+    lows_and_highs = [np.frombuffer(curve, dtype=np.int16).reshape(2, -1) for curve in curves]
+    for _, highs in lows_and_highs[:1]:
+        of_cells = highs.reshape(columns, -1).min(axis=1)
         known = np.flatnonzero(of_cells >= 0)
-        yield signal(known * _ACROSS, of_cells[known], filling, AREA).fillx()
-    for number, (lows, highs) in reversed(list(enumerate(curves))):  # the first one above the others
+        figure.draw(signal(known * _ACROSS, of_cells[known], filling, AREA).fillx())
+    for number, (lows, highs) in reversed(list(enumerate(lows_and_highs))):  # the first one above the others
         known = np.flatnonzero(highs >= 0)
         highest = highs[known]
         lowest = lows[known] if number else lows[known] // _UP * _UP  # it hides the area in its cells
-        width = _ACROSS * chart.columns // len(highs)
+        width = _ACROSS * columns // len(highs)
         points = np.stack([lowest, highest], axis=1).ravel()
-        curve = signal(np.repeat(known, 2) * width, points, SIGNS[number] if number else sign_of_first, CURVES[number])
+        of_first = fine if width == 1 else coarse
+        curve = signal(np.repeat(known, 2) * width, points, SIGNS[number] if number else of_first, CURVES[number])
         is_apart = (lowest[1:] > highest[:-1]) | (highest[1:] < lowest[:-1])
         from_before = np.insert(is_apart & (np.diff(known) == 1), 0, values=False)[: len(known)]
         for point in np.flatnonzero(np.stack([from_before, lowest != highest], axis=1)):
             curve.line(int(point))
-        yield curve
-    if chart.peak is not None:
-        at, height = chart.peak
-        yield signal(np.array([at]), np.array([height]), diamond, PEAK)
+        figure.draw(curve)
+    if peak is not None:
+        at, height = peak
+        figure.draw(signal(np.array([at]), np.array([height]), diamond, PEAK))
+    return Text.from_ansi(figure.build().string().rstrip("\n"), style=AXIS, no_wrap=True)
 
 
 _STEPS = (1, 2, 2.5, 5, 10)
@@ -279,14 +275,16 @@ class Rate(NamedTuple):
     """``cores``, ``B``, ``s`` or empty."""
     colour: str
 
-    def figure(self, value: float) -> str:
-        """Return a rate as text with its unit, which is the name of busy cores: ``0.98``, ``1.2 MiB/s``."""
+    def figure(self, value: float, room: int) -> str:
+        """Return a rate as text of fewer than ``room`` characters: ``0.98`` of cores, ``1.2 MiB/s``, ``1M/s``."""
         if self.unit == "cores":
             return fixed(value, 2)
-        if not value or self.unit:
-            return f"{text_of(value, self.unit) if value else f'0 {self.unit}'}/s"
-        factor, letter = next((pair for pair in ((1e6, "M"), (1e3, "k")) if value >= pair[0]), (1, ""))
-        return f"{value / factor:.0f}{letter}/s"
+        number, _, unit = text_of(value, self.unit).partition(" ")
+        if not unit and value >= 1e4:  # noqa: PLR2004 — a count with five digits or more
+            number, unit = f"{value / 1e3:.0f}", "k"
+        whole = f"{float(number.replace(',', '')):.0f}"
+        texts = (f"{number} {unit}/s", f"{whole} {unit}/s", f"{whole}{unit[:1]}/s", f"{whole}{unit[:1]}")
+        return next((text for text in texts if len(text) < room), whole)[:room]
 
 
 def rates_shown(columns: Collection[str]) -> Sequence[Rate]:
@@ -320,20 +318,10 @@ def rate_rows(rate: Rate, rates: Floats, figure: float | None, gutter: int, heig
         label = Text(" " * (gutter + 1))
         if not below:
             room = gutter - _NAME
-            value = "" if figure is None else _fitted(rate.figure(figure), room)
+            value = "" if figure is None else rate.figure(figure, room)
             label = Text.assemble(f"{rate.name:<{_NAME}}", (f"{value:>{room}} ", AXIS))
         levels = np.clip(filled - below * (len(_BLOCKS) - 1), 0, len(_BLOCKS) - 1)
         yield label.append("".join(_BLOCKS[level] for level in levels), rate.colour)
-
-
-def _fitted(figure: str, room: int) -> str:
-    """Return a rate that fits: if necessary without decimals, or with one letter for its unit."""
-    number, _, unit = figure.partition(" ")
-    if len(figure) < room or not unit:
-        return figure[:room]
-    whole = f"{float(number.replace(',', '')):.0f}"
-    shorter = (f"{whole} {unit}", f"{whole}{unit[:1]}/s", f"{whole}{unit[:1]}")
-    return next((short for short in shorter if len(short) < room), whole)[:room]
 
 
 _SHORTEST_NAME = 4
@@ -349,20 +337,28 @@ class Span:
     start_s: float
     end_s: float | None = None
     kind: str | None = None
+    depth: int = 0
+    """0 for an outermost one."""
+
+    def holds(self, at_s: float) -> bool:
+        """Return whether it goes on at a moment."""
+        return self.start_s <= at_s and (self.end_s is None or at_s <= self.end_s)
+
+    def up_to(self, now_s: float) -> Span:
+        """Return this as it was at a moment: without an end that comes later."""
+        return self if self.end_s is not None and self.end_s <= now_s else replace(self, end_s=None)
 
 
 def operations_row(spans: Sequence[Span], shown: Window, style: TerminalStyle) -> Text:
     """Return one row with the names of the operations, each at the time of its operation."""
     row = Text(f"{_LABEL if len(_LABEL) < style.gutter else '':<{style.gutter + 1}}", AXIS)
     colours = fills([Operation(name=span.name, start_s=0, end_s=0, kind=span.kind) for span in spans])
-    last = shown.column(shown.now_s)
+    begins = [shown.column(span.start_s) for span in spans]
     column = 0
-    for number, span in enumerate(spans):
-        begin = max(column, shown.column(span.start_s))
-        end = last if span.end_s is None else shown.column(min(span.end_s, shown.end_s))
-        if number + 1 < len(spans):  # the next one must keep a column of its own
-            end = min(end, shown.column(spans[number + 1].start_s) - 1)
-        room = min(end + 1, shown.columns) - begin
+    for span, begin, following in zip(spans, begins, [*begins[1:], shown.columns], strict=True):
+        begin = max(column, begin)  # noqa: PLW2901 — after the one before
+        end = shown.column(shown.now_s if span.end_s is None else span.end_s) + 1
+        room = min(end, following) - begin  # the next one keeps a column of its own
         if room <= 0:
             continue
         row.append(" " * (begin - column), "none")

@@ -11,6 +11,7 @@ from rich.color import Color, ColorSystem
 from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
+from rich.text import Text
 
 from nncftools.units import MemoryUnit
 
@@ -78,6 +79,17 @@ def _in_colours(style: Style, colours: ColorSystem | None) -> Style:
     ink = style.color and style.color.downgrade(colours)
     ground = style.bgcolor and style.bgcolor.downgrade(colours)
     return Style(color=ink, bgcolor=ground, bold=style.bold)
+
+
+def fitting(parts: Iterable[Text], width: int, gap: int = 0) -> Text:
+    """Return the first parts beside each other, as many as fit: no figure is cut."""
+    row = Text(no_wrap=True)
+    for part in parts:
+        blanks = gap if row else 0
+        if row.cell_len + blanks + part.cell_len > width:
+            break
+        row.append(" " * blanks).append_text(part)
+    return row
 
 
 def coloured(row: Iterable[Segment]) -> str:

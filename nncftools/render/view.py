@@ -20,7 +20,6 @@ import shlex
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Union
 
 import msgspec
@@ -68,6 +67,8 @@ BREAK = "<br>"
 
 def plotly_text(text: str, letters: int = 70) -> str:
     """Return a text in lines of so many letters for plotly, which interprets some HTML."""
+    from html import escape
+
     return BREAK.join(escape(line, quote=False) for line in textwrap.wrap(text, letters))
 
 

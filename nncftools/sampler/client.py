@@ -149,10 +149,11 @@ class DeviceReader:
             self._process.wait()
 
     def close(self) -> None:
-        """End it. A driver may hold it in the kernel: then it is left alone after a second."""
+        """End it, and what a driver has forked in it. One that a driver holds in the kernel is left alone after 1 s."""
         self._hang_up()
         if self._process is not None:
-            self._process.kill()
+            if self._process.returncode is None:  # it is not reaped yet, so the group is its own
+                os.killpg(self._process.pid, signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_PATIENCE_S)
             self._process = None

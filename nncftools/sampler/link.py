@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 STARTED, START, SAMPLED, EXIT, END, ASK = "started", "start", "sampled", "exit", "end", "ask"
 SIGNAL, STOP, RELEASE, ANSWER = "signal", "stop", "release", "answer"
 _CHUNK = 1 << 16
+_LONGEST_LINE = 1 << 20
 _ROOM_WITHIN_MS = 1_000
 
 
@@ -72,13 +73,17 @@ class LineReader:
         self._rest = b""
 
     def lines(self) -> list[bytes]:
-        """Return the lines that have arrived since the last call; the descriptor does not block."""
+        """Return the lines that have arrived since the last call; the descriptor does not block.
+
+        Not more is taken at once than the longest line; a line that is longer is dropped.
+        """
         with contextlib.suppress(BlockingIOError):
-            while self.is_open:
+            while self.is_open and len(self._rest) < _LONGEST_LINE:
                 data = os.read(self.descriptor, _CHUNK)
                 self.is_open = bool(data)
                 self._rest += data
-        *whole, self._rest = self._rest.split(b"\n")
+        *whole, rest = self._rest.split(b"\n")
+        self._rest = rest if len(rest) < _LONGEST_LINE else b""
         return whole
 
 

@@ -141,6 +141,7 @@ def _figures(process: Process) -> dict[str, object]:
         "peak_s": None if process.mark.peak_s is None else round(process.mark.peak_s, 6),
         "high_water_mark": process.high_water_mark,
         "high_water_limit": process.earlier_mark or None,
+        "hugetlb": process.kinds.hugetlb or None,
         "cpu_s": max(0, process.cpu_ticks - process.earlier_ticks) / TICKS_PER_S,
     }
 

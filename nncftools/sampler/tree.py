@@ -80,7 +80,7 @@ def value_of(data: bytes, key: bytes) -> int | None:
 class MemoryKinds:
     """What was read last; bytes."""
 
-    __slots__ = ("anon", "file", "inherited", "is_new", "rss", "shmem", "tables")
+    __slots__ = ("anon", "file", "hugetlb", "inherited", "is_new", "rss", "shmem", "tables")
 
     def __init__(self) -> None:
         self.rss = 0
@@ -88,6 +88,8 @@ class MemoryKinds:
         self.anon = self.shmem = self.file = 0
         self.tables = 0
         """Its page tables, which a control group charges, too."""
+        self.hugetlb = 0
+        """The most in hugetlb pages so far: no RSS contains them."""
         self.inherited: int | None = None
         """The anonymous memory that it had from its parent at its fork; None before the first reading."""
         self.is_new = False
@@ -106,6 +108,7 @@ class MemoryKinds:
         self.file = value_of(status, b"\nRssFile:") or 0
         self.shmem = value_of(status, b"\nRssShmem:") or 0
         self.tables = value_of(status, b"\nVmPTE:") or 0
+        self.hugetlb = max(self.hugetlb, value_of(status, b"\nHugetlbPages:") or 0)
         if self.inherited is None:
             self.inherited = min(anon, parents)
 

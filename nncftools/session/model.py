@@ -517,6 +517,8 @@ class Process(msgspec.Struct, kw_only=True):
     high_water_limit: Size | None = None
     """The upper bound of its mark: ``ru_maxrss``, which may be that of a reaped child or of the process that it was
     forked from, or the mark that it had when the recording was attached to it."""
+    hugetlb: Size | None = None
+    """The most that it was seen to hold in hugetlb pages, which no RSS contains; null for none."""
     cpu_s: Seconds | None = None
     """Its own CPU seconds during the recording."""
     rises: list[Rise] = []

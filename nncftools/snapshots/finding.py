@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
 from struct import Struct, error
 
 from nncftools.snapshots.python_memory import (
@@ -296,7 +297,7 @@ class TriedMemory(PythonMemory):
         if path not in self._sources and len(self._sources) < _MOST_SOURCES and path.endswith(".py"):
             self._sources[path] = []
             with contextlib.suppress(OSError, ValueError):
-                file = os.open(f"{self._process}/root{path}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                file = _open_regular(f"{self._process}/root{path}")
                 try:
                     self._sources[path] = os.pread(file, _LARGEST_SOURCE, 0).splitlines()
                 finally:
@@ -336,6 +337,10 @@ _PYTHON = re.compile(rb"/(?:lib)?python(?:3\.(\d+))?[^/]*$")
 """A file of Python."""
 _SYMBOLS = {b"_PyRuntime": "runtime", b"Py_Version": "version", b"PyCode_Type": "code_type"}
 _MOST_FILES = 8
+_NO_FILE = (
+    "the file of its Python is not below its root directory: it was replaced, or the process is in a chroot; start "
+    "nncf-tools in there"
+)
 _known_symbols: dict[tuple[int, int], tuple[dict[str, int], bool]] = {}
 """By device and inode."""
 
@@ -349,15 +354,19 @@ def python_memory(process: str, maps: bytes) -> PythonMemory | None:
     pythons = [(begin, path, named) for begin, path in _MAPPING.findall(maps) if (named := _PYTHON.search(path))]
     for begin, path, named in pythons[:_MOST_FILES]:
         why = "its Python has no symbol _PyRuntime"
-        with contextlib.suppress(FileNotFoundError, ValueError, error):
+        try:
             found, is_relative = _symbols(f"{process}/root{os.fsdecode(path)}")
             if "runtime" in found:
                 offset = int(begin, 16) if is_relative else 0
                 symbols = {symbol: offset + at for symbol, at in found.items()}
-                try:
-                    return _memory_at(process, symbols, int(named[1] or 0))
-                except UnknownPythonError as failure:
-                    why = str(failure)
+                return _memory_at(process, symbols, int(named[1] or 0))
+        except UnknownPythonError as failure:
+            why = str(failure)
+        except FileNotFoundError:
+            os.stat(process)  # raises if the process has ended
+            why = _NO_FILE
+        except (ValueError, OverflowError, error):  # a damaged file
+            continue
     if why:
         raise UnknownPythonError(why)
     return None
@@ -407,15 +416,29 @@ def _symbols(path: str) -> tuple[dict[str, int], bool]:
 
     Raises OSError, ValueError.
     """
-    status = os.stat(path)
-    key = status.st_dev, status.st_ino
-    if key not in _known_symbols:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
+    file = _open_regular(path, os.O_NOFOLLOW)
+    try:
+        status = os.fstat(file)
+        key = status.st_dev, status.st_ino
+        if key not in _known_symbols:
             _known_symbols[key] = _symbols_of(file)
-        finally:
-            os.close(file)
-    return _known_symbols[key]
+        return _known_symbols[key]
+    finally:
+        os.close(file)
+
+
+def _open_regular(path: str, flags: int = 0) -> int:
+    """Open a regular file to read, and nothing else: a device may act, and a FIFO's writer waits for a reader.
+
+    Raises OSError, ValueError.
+    """
+    found = os.open(path, os.O_PATH | os.O_CLOEXEC | flags)
+    try:
+        if not stat.S_ISREG(os.fstat(found).st_mode):
+            raise ValueError("no regular file")
+        return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    finally:
+        os.close(found)
 
 
 _MAPPING = re.compile(rb"^([0-9a-f]+)-\S+ \S+ 00000000 \S+ \d+ +(/[^\n]*)$", re.MULTILINE)
@@ -462,7 +485,7 @@ def _read_file(file: int, size: int, at: int) -> bytes:
         raise ValueError("the ELF file is damaged")
     try:
         data = os.pread(file, size, at)
-    except (OSError, OverflowError) as failure:  # a FIFO, or a place that cannot be
+    except (OSError, OverflowError) as failure:  # a place that cannot be
         raise ValueError("no ELF file") from failure
     if len(data) != size:
         raise ValueError("the ELF file is cut off")

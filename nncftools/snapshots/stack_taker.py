@@ -313,6 +313,8 @@ class StackTaker:
             self._refuse(watched, str(error))
         except OSError:  # it has ended
             pass
+        except Exception as failure:  # noqa: BLE001 — whatever its files and its memory say, only this process is lost
+            self._refuse(watched, repr(failure))
         else:
             if memory is not None:
                 self._timelines[watched] = Timeline(watched.process.number, memory, self._interned)
@@ -331,6 +333,10 @@ class StackTaker:
             self._write(watched, now_ns, is_end=True)
             watched.begin_program()
             watched.look_after_ns = now_ns + _EXEC_NS
+            return
+        except Exception as failure:  # noqa: BLE001 — as above
+            self._write(watched, now_ns, is_end=True)
+            self._refuse(watched, repr(failure))
             return
         self.taken += is_read
         self.failed += not is_read

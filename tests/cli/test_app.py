@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -277,3 +278,17 @@ def test_a_signal_in_a_finalizer(tmp_path: pathlib.Path) -> None:
 
     assert "Exception ignored" in done.stderr
     assert done.returncode == 130
+
+
+@pytest.mark.parametrize(
+    "words", [("report", "run.json", "--plot", "x.png"), pytest.param(("replay", "run.json"), marks=pytest.mark.long)]
+)
+@pytest.mark.parametrize("kib", [60_000, *(pytest.param(kib, marks=pytest.mark.long) for kib in (26_000, 42_000))])
+def test_little_address_space(nncf_tools: Run, tmp_path: pathlib.Path, words: tuple[str, ...], kib: int) -> None:
+    """Where a library cannot be loaded because of ``ulimit -v``, one line says so."""
+    session().save(tmp_path / "run.json")
+    limit = kib << 10
+    done = nncf_tools(*words, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+
+    assert done.stderr == "nncf-tools: error: not enough memory; if `ulimit -v` limits the address space, allow more\n"
+    assert done.returncode == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pathlib
@@ -281,3 +282,29 @@ def test_only_latest_is_left(tmp_path: pathlib.Path) -> None:
     session({"rss": mib(10, 50)}).save(tmp_path / "latest/session.json")
 
     assert destination.newest(tmp_path) == tmp_path / "latest/session.json"
+
+
+@pytest.mark.parametrize("full_at", ["journal", "marks", "snapshots", "write"])
+def test_full_disk_at_the_start(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, full_at: str) -> None:
+    """A start that a full disk refuses leaves no folder and no file."""
+    real_open = os.open
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    def open_or_fail(path: Any, *how: Any, **where: Any) -> int:  # noqa: ANN401 — as os.open
+        if f".{full_at}." in os.fspath(path):
+            raise full
+        return real_open(path, *how, **where)
+
+    def write_or_fail(*_: object) -> int:
+        raise full
+
+    target = destination.new_folder(tmp_path / "logs", "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", open_or_fail)
+        if full_at == "write":
+            patch.setattr(os, "write", write_or_fail)
+        with pytest.raises(NncfToolsError, match="No space left on device"):
+            destination.claim_files(target, snapshots=True)
+    target.place.close()
+
+    assert list(tmp_path.iterdir()) == []

@@ -16,6 +16,7 @@ from tests.cli.pseudo_terminal import PseudoTerminal
 from tests.conftest import Run
 from tests.made_up import mib, session
 from tests.surroundings import HANGING_S
+from tests.trust.another_user import OTHER, as_another
 
 
 @pytest.fixture
@@ -162,6 +163,75 @@ class TestPrune:
         assert f"{shown.name} is another folder now" in result.stderr
         assert (shown / "session.json").exists()
         assert (logs / "moved" / "session.json").exists()
+
+    def test_yes_keeps_what_is_no_recording(self, in_process: Run, logs: pathlib.Path) -> None:
+        """Nobody has agreed to lose a file that cannot be read: --yes names it and leaves it there."""
+        mine = logs / "2026-11-21_10-00-00_work"
+        name = repr(f"memory_logs/{mine.name}")
+        (mine / "session.json").write_text('{"my": "own notes"}')
+        result = in_process("prune", "--keep", 0, "--yes")
+
+        assert result.returncode == 0
+        assert "Removed 2 recordings" in result.stderr
+        assert f"{name} stays: it cannot be read as a recording; without --yes you are asked" in result.stderr
+        assert (mine / "session.json").exists()
+
+    @pytest.mark.parametrize(("agreed", "left"), [([True, True], 1), ([True, False], 2), ([False, True], 3)])
+    def test_asks_by_name(
+        self,
+        in_process: Run,
+        logs: pathlib.Path,
+        monkeypatch: pytest.MonkeyPatch,
+        agreed: list[bool],
+        left: int,
+    ) -> None:
+        """What cannot be read as a recording has a question of its own, with its name."""
+        mine = logs / "2026-11-21_10-00-00_work"
+        name = repr(f"memory_logs/{mine.name}")
+        (mine / "session.json").write_text("[]")
+        questions = list[str]()
+        answers = iter(agreed)
+
+        def agrees(question: str) -> bool:
+            questions.append(question)
+            return next(answers)
+
+        monkeypatch.setattr(runs, "_agreed", agrees)
+        result = in_process("prune", "--keep", 0)
+
+        assert questions[0].startswith("Remove 2 recordings, ")
+        assert questions[1].startswith(f"Remove {name}, which cannot be read as a recording? ")
+        assert result.returncode == 0
+        assert mine.exists() is not agreed[1]
+        assert len(list(logs.iterdir())) == left
+
+    @as_another
+    def test_files_of_another_user(self, in_process: Run, logs: pathlib.Path) -> None:
+        """Another user's file in a folder of ours, and another user's link, stay."""
+        folder = logs / "2026-11-20_10-00-00_work"
+        (logs / "latest").symlink_to("gone")
+        os.lchown(logs / "latest", OTHER, OTHER)
+        os.chown(folder / "session.png", OTHER, OTHER)
+        result = in_process("prune", "--keep", 0, "--yes")
+
+        assert "Removed 2 recordings" in result.stderr
+        assert {path.name for path in folder.iterdir()} == {"session.json", "session.png"}
+        assert (logs / "latest").is_symlink()
+
+    @as_another
+    @pytest.mark.parametrize("words", [("--keep", 0, "--yes"), ("--keep", 9)])
+    def test_link_of_another_user(
+        self, in_process: Run, logs: pathlib.Path, tmp_path: pathlib.Path, words: tuple[object, ...]
+    ) -> None:
+        """Another user's link in place of the log folder is refused before anything is read or shown."""
+        (tmp_path / "link").symlink_to(logs)
+        os.lchown(tmp_path / "link", OTHER, OTHER)
+        result = in_process("prune", tmp_path / "link", *words)
+
+        assert result.returncode == NncfToolsError.exit_code
+        assert result.stderr.count("\n") == 1
+        assert "it is a symbolic link that belongs to another user (nobody)" in result.stderr
+        assert len(list(logs.iterdir())) == 4
 
     @pytest.mark.usefixtures("logs")
     def test_either(self, in_process: Run) -> None:

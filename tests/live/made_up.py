@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nncftools.live.run import Run
+from nncftools.live.run import LiveProcess, Run
 from nncftools.session.model import Host, MemoryLimit
 
 MIB = 2**20
@@ -19,9 +19,8 @@ def run(seconds: float = 100.0, step_s: float = 0.1, memory: int | None = 8 << 3
     time_s = np.arange(0.0, seconds, step_s)
     rss = (100 + time_s) * MIB
     zero = np.zeros(len(time_s))
-    rows = [rss, rss / 2, rss + (2 << 30), time_s * 0.75, time_s * 0.25, zero, time_s * MIB, zero + 2]
-    made.take_rows(time_s, np.stack(rows, axis=1))
+    rows = [time_s, rss, rss / 2, rss + (2 << 30), time_s * 0.75, time_s * 0.25, zero, time_s * MIB, zero + 2]
+    made.take_samples(np.stack(rows, axis=1))
     for number in range(8):
-        made.take_process({"id": number, "pid": 1000 + number, "name": f"worker-{number}"})
-        made.processes[number].rss = (8 - number) * MIB
+        made.processes[number] = LiveProcess(1000 + number, f"worker-{number}", (8 - number) * MIB)
     return made

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from functools import reduce
 
+import numpy as np
 import psutil
 import pytest
 
@@ -51,9 +52,14 @@ def rising(per_s: float, noise: float = 0.0) -> list[float]:
     return [GIB + per_s * at_s + noise * (place % 2) for place, at_s in enumerate(TIME)]
 
 
+def estimate(used: list[float], available: float, size: float | None) -> float | None:
+    """Return the seconds until memory is used up."""
+    return time_until_full(np.array(TIME[: len(used)]), np.array(used), available, size)
+
+
 def test_steady_growth() -> None:
     """10 MiB a second meet the end of 1 GiB in 102 s."""
-    assert time_until_full(zip(TIME, rising(10 << 20), strict=True), GIB, None) == pytest.approx(102.4, rel=0.01)
+    assert estimate(rising(10 << 20), GIB, None) == pytest.approx(102.4, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -71,17 +77,17 @@ def test_steady_growth() -> None:
 )
 def test_no_trend(used: list[float]) -> None:
     """Memory use that does not clearly rise gives no estimate of the time left."""
-    assert time_until_full(zip(TIME, used, strict=True), GIB, None) is None
+    assert estimate(used, GIB, None) is None
 
 
 def test_far_away() -> None:
     """Half a minute of samples gives no estimate half an hour ahead."""
-    assert time_until_full(zip(TIME, rising(10 << 20), strict=True), 18 * GIB, None) is None
+    assert estimate(rising(10 << 20), 18 * GIB, None) is None
 
 
 def test_too_short() -> None:
     """A second of growth is no trend."""
-    assert time_until_full(zip(TIME[:4], rising(10 << 20), strict=False), GIB, None) is None
+    assert estimate(rising(10 << 20)[:4], GIB, None) is None
 
 
 @pytest.mark.parametrize(
@@ -90,7 +96,7 @@ def test_too_short() -> None:
 )
 def test_much_is_free(per_s: float, free_gib: int, expected: float | None) -> None:
     """While half of 10 GiB is free, only the next minute is foretold; while nine tenths are free, nothing is."""
-    found = time_until_full(zip(TIME, rising(per_s), strict=True), free_gib * GIB, 10 * GIB)
+    found = estimate(rising(per_s), free_gib * GIB, 10 * GIB)
 
     assert found == (expected if expected is None else pytest.approx(expected, rel=0.01))
 
@@ -100,7 +106,7 @@ def test_readings() -> None:
     of, here = run(), Machine(is_here=True)
     of.processes = {0: LiveProcess(os.getpid()), 1: LiveProcess(2**22 - 1), 2: LiveProcess(None)}
     (first,) = here.processes(of)
-    here._read(of)
+    here._read(of.processes)
     (second,) = here.processes(of)
 
     assert first.rss == pytest.approx(psutil.Process().memory_info().rss, rel=0.1)
@@ -114,3 +120,11 @@ def test_no_readings_of_another_machine() -> None:
     of.processes = {0: LiveProcess(os.getpid())}
 
     assert Machine(is_here=False).processes(of) == []
+
+
+def test_order() -> None:
+    """The largest process comes first; of equal ones, the one that began first."""
+    of = run()
+    of.processes = {number: LiveProcess(100 + number, rss=rss) for number, rss in enumerate([2, 2, 9])}
+
+    assert [process.pid for process in Machine(is_here=False).processes(of)] == [102, 100, 101]

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from nncftools.errors import SessionFileError
 from nncftools.journal import reading
+from nncftools.live.figures import time_left
 from nncftools.live.follower import Follower, Growth, GrowthLog, Replay
 from nncftools.redaction import Redaction
 from nncftools.session.model import Frame, Mark, MemoryLimit, Rise, Series
@@ -126,15 +127,13 @@ def test_marks_beside_it(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
     log.write_bytes(line({"name": "Export", "event": "begin", "op": 1, "pid": 100, "tid": 100, "start_s": 1}))
     with Follower(path) as follower:
         follower.read()
-        during = [span.name for span in follower.run.operations.current(2)]
+        during = [span.name for span in follower.run.open_operations]
         append(log, line({"event": "end", "op": 1, "pid": 100, "tid": 100, "start_s": 3}))
         follower.read()
-        after = [span.name for span in follower.run.operations.current(4)]
+        after = [span.name for span in follower.run.open_operations]
 
     assert (during, after) == (["Export"], [])
-    assert [(span.name, span.start_s, span.end_s) for span in follower.run.operations.outermost(4)] == [
-        ("Export", 1, 3)
-    ]
+    assert [(span.name, span.start_s, span.end_s) for span in follower.run.outermost_operations] == [("Export", 1, 3)]
 
 
 def test_exec(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -146,7 +145,7 @@ def test_exec(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
         append(path, line({"exec": {"id": 0, "from_s": 2.0, "to_s": 2.5}}))
         follower.read()
 
-    assert [(span.name, span.end_s) for span in follower.run.operations.outermost(4)] == [("Load", 2.5)]
+    assert [(span.name, span.end_s) for span in follower.run.outermost_operations] == [("Load", 2.5)]
     assert list(follower.run.processes) == [0]
 
 
@@ -165,14 +164,14 @@ def test_exec_that_a_line_proves(
     )
     with Follower(path) as follower:
         follower.read()
-        during = [span.name for span in follower.run.operations.current(4)]
+        during = [span.name for span in follower.run.open_operations]
         append(log, line({**first, "t_ns": 3_000_000_005, "program": 8, **where}))
         follower.read()
-        after = [span.name for span in follower.run.operations.current(4)]
+        after = [span.name for span in follower.run.open_operations]
 
     assert during == ["Load", "Old"]
     assert after == current
-    assert follower.run.operations.outermost(4)[0].end_s == pytest.approx(3.0)
+    assert follower.run.outermost_operations[0].end_s == pytest.approx(3.0)
 
 
 def test_growth_beside_it(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -308,17 +307,18 @@ def test_own_limit(tmp_path: pathlib.Path) -> None:
 
 def test_trend_towards_a_limit(tmp_path: pathlib.Path) -> None:
     """The trend is that of RSS where a control group has a limit, and that of the machine elsewhere."""
-    samples = line([0.5, 300, 9000]) + line([1.0, 310, 9500])
-    limit = line({"memory_limit": {"kind": "control group", "size": 400, "set_by": "", "process": 0}})
-    first = header(["rss", "system"], host={"memory": 10_000})
+    moments = [step / 2 for step in range(40)]
+    samples = b"".join(line([at_s, *mib(100 + 2 * at_s, 1000 + 4 * at_s)]) for at_s in moments)
+    limit = line({"memory_limit": {"kind": "control group", "size": 400 << 20, "set_by": "", "process": 0}})
+    first = header(["rss", "system"], host={"memory": 1500 << 20})
     found = []
     for content in (samples, samples + limit):
         (tmp_path / "run.journal.jsonl").write_bytes(journal(first=first) + content)
         with Follower(tmp_path / "run.journal.jsonl") as follower:
             follower.read()
-            found.append(list(follower.run.recent))
+            found.append(time_left(follower.run, 100 << 20))
 
-    assert found == [[(0.5, 9000), (1.0, 9500)], [(0.5, 300), (1.0, 310)]]
+    assert found == [pytest.approx(25), pytest.approx(50)]
 
 
 NAMES = ("main", "load", "run")
@@ -462,3 +462,26 @@ def test_limit() -> None:
     limit = MemoryLimit(kind="control group", size=400 * MIB, set_by="/cg/memory.max")
 
     assert Replay(session(memory_limits=[limit])).run.limit == ("control group", 400 * MIB, "/cg/memory.max")
+
+
+def test_operations_of_a_replay() -> None:
+    """At a moment of an ended run, later operations are not shown, and unfinished operations have no end."""
+    run = session()
+    run.marks = [
+        Mark(name="Export", start_s=0.1, end_s=0.6),
+        Mark(name="Tracing", start_s=0.2, end_s=0.4, depth=1),
+        Mark(name="Saving", start_s=0.6),
+    ]
+    replay = Replay(run)
+    found = []
+    for moment_s in (0.3, 0.7):
+        replay.advance(moment_s)
+        found.append([(span.name, span.start_s, span.end_s) for span in replay.run.outermost_operations])
+        found.append([span.name for span in replay.run.open_operations])
+
+    assert found == [
+        [("Export", 0.1, None)],
+        ["Export", "Tracing"],
+        [("Export", 0.1, 0.6), ("Saving", 0.6, None)],
+        ["Saving"],
+    ]

@@ -11,9 +11,9 @@ from rich.color import ColorSystem
 from nncftools.live import figures
 from nncftools.live.figures import Machine, ViewSettings, status_line
 from nncftools.live.layout import Drawing
-from nncftools.live.run import LiveOperations, Run
-from nncftools.marks.entries import Entry
+from nncftools.live.run import Run
 from nncftools.render import terminal_plot
+from nncftools.render.terminal_plot import Span
 from tests.live.made_up import MIB, run
 from tests.made_up_stacks import frame as frame_of
 from tests.sampler.grouped import Machine as Grouped
@@ -24,7 +24,7 @@ LOOK = ViewSettings()
 def more(of: Run, seconds: float, rss: float) -> None:
     """Let a run go on for some time."""
     values = dict.fromkeys(of.columns, 0.0) | of.latest | {"rss": rss}
-    of.take_rows(np.array([of.latest_s + seconds]), np.array([[values[name] for name in of.columns]]))
+    of.take_samples(np.array([[of.latest_s + seconds, *(values[name] for name in of.columns)]]))
 
 
 PLAIN = ViewSettings(colours=None)
@@ -76,8 +76,7 @@ def last(of: Run) -> str:
 
 def with_operation(of: Run, name: str = "Weight Compression", start_s: float = 40) -> Run:
     """Return a run in which an operation goes on."""
-    assert isinstance(of.operations, LiveOperations)
-    of.operations.take(Entry(name=name, start_s=start_s, event="begin", op=1, pid=1, tid=1))
+    of.operations = [*of.operations, Span(name, start_s)]
     return of
 
 
@@ -172,7 +171,7 @@ def test_axis_runs_on_when_memory_is_flat() -> None:
     drawing = Drawing(Machine(is_here=False))
     for end_s in (10.0, 20.0, 40.0):
         time_s = np.arange(of.latest_s, end_s, 0.1)
-        of.take_rows(time_s, np.full((len(time_s), 1), 5.0 * MIB))
+        of.take_samples(np.stack([time_s, np.full(len(time_s), 5.0 * MIB)], axis=1))
         lines = drawing.frame(of, PLAIN, 80, 24)
         axis = next(line for line in lines if re.match("│ +0:00 ", line))
         widths.append((max(len(re.findall(r"[⠁-⣿]", line)) for line in lines), re.findall(r"\d:\d\d", axis)[-1]))
@@ -193,7 +192,7 @@ def test_figures_of_the_chart_are_those_of_the_header() -> None:
 def test_metrics_along_the_axis_are_left_out() -> None:
     """A curve along the axis says nothing."""
     of = Run("work", ["rss", "anon", "shmem"], 0.1, run().host)
-    of.take_rows(np.arange(5.0), np.outer(np.ones(5), [50.0 * MIB, MIB, 0.1 * MIB]))
+    of.take_samples(np.array([[at_s, 50.0 * MIB, MIB, 0.1 * MIB] for at_s in range(5)]))
 
     assert "Anon 1.0 MiB" in "\n".join(frame(of))
     assert "Shmem" not in "\n".join(frame(of))
@@ -238,7 +237,7 @@ def test_available_to_the_group(tmp_path: pathlib.Path) -> None:
     grouped.belongs_to_v2({"/job": 300 * MIB}, used=210 * MIB)
     here, of = Machine(is_here=True, proc=str(grouped.proc)), run(limit=300 * MIB)
 
-    assert figures.memory_left(of, here.available(of))[1].startswith("200 of 300 MiB, 67 %; 90 MiB available")
+    assert figures.memory_left(of, here.available(of)).amount.startswith("200 of 300 MiB, 67 %; 90 MiB available")
     grouped.charge("cg/job", "memory.current", 0)
     assert here.available(of) == 90 * MIB
 
@@ -262,9 +261,8 @@ def test_operations() -> None:
 
 def test_operations_are_a_coloured_band() -> None:
     """Each operation has its colour, and its name where there is room."""
-    of = with_operation(run(), "Export", 20.0)
-    assert isinstance(of.operations, LiveOperations)
-    of.operations.take(Entry(name="", start_s=60, event="end", op=1, pid=1, tid=1))
+    of = run()
+    of.operations = [Span("Export", 20.0, 60.0)]
     with_operation(of, "Weight Compression", 60.0)
     band = next(line for line in painted(of, ViewSettings(colours=ColorSystem.TRUECOLOR)) if "Operations" in line)
 
@@ -317,7 +315,7 @@ def test_operation_of_the_peak() -> None:
     """The peak is named with its moment and its operation, as in the report."""
     of = with_operation(run(), "Export", 50.0)
 
-    assert figures.memory(of, ViewSettings()).endswith("peak 199.9 MiB at 1:38 during Export")
+    assert "; RSS 199.9 MiB, peak 199.9 MiB at 1:38 in Export; " in status_line(of, PLAIN, Machine(is_here=False))
     assert "◆ peak 199.9 MiB at 1:38 in Export" in frame(of)[1]
 
 

@@ -5,10 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nncftools.live.run import History, LiveOperations, RecordedOperations
+from nncftools.live.run import History, LiveOperations
 from nncftools.marks.entries import Entry
-from nncftools.session.model import Mark
-from tests.made_up import session
 
 
 def history(seconds: int, buckets: int = 64) -> History:
@@ -17,9 +15,9 @@ def history(seconds: int, buckets: int = 64) -> History:
     time_s = np.arange(seconds * 100) / 100
     level = np.full(len(time_s), 5.0)
     level[len(level) // 2] = 99.0
-    rows = np.stack([level, time_s * 2], axis=1)
+    rows = np.stack([time_s, level, time_s * 2], axis=1)
     for begin in range(0, len(time_s), 37):
-        found.add(time_s[begin : begin + 37], rows[begin : begin + 37])
+        found.add(rows[begin : begin + 37])
     return found
 
 
@@ -57,7 +55,7 @@ def test_points_are_in_order() -> None:
 def test_seldom_values() -> None:
     """A figure that most samples do not hold has its own interval: a line joins its values."""
     of = History(["pss"], 1.0)
-    of.add(np.array([0.0, 1.0, 2.0]), np.array([[np.nan], [7.0], [np.nan]]))
+    of.add(np.array([[0.0, np.nan], [1.0, 7.0], [2.0, np.nan]]))
     _, values = of.points("pss")
 
     assert values.tolist() == [7.0, 7.0]
@@ -70,7 +68,7 @@ def test_gaps(interval_s: float) -> None:
     time_s = np.delete(np.arange(100) * interval_s, np.arange(20, 30))
     values = np.ones((90, 1))
     values[60:70] = np.nan
-    of.add(time_s, values)
+    of.add(np.hstack([time_s[:, np.newaxis], values]))
     moments, found = of.points("rss")
     unknown = moments[np.isnan(found)] / interval_s
 
@@ -82,7 +80,7 @@ def test_gaps(interval_s: float) -> None:
 def test_merged_samples_are_no_gaps() -> None:
     """A recorder merges neighbours in a long recording: samples are further apart then."""
     of = History(["rss"], 0.1)
-    of.add(np.arange(500) * 1.0, np.ones((500, 1)))
+    of.add(np.stack([np.arange(500.0), np.ones(500)], axis=1))
 
     assert not np.isnan(of.points("rss")[1]).any()
 
@@ -128,9 +126,9 @@ def live(*entries: Entry) -> LiveOperations:
     return operations
 
 
-def spans(operations: LiveOperations | RecordedOperations, now_s: float = 100) -> list[tuple[str, float, float | None]]:
+def spans(operations: LiveOperations) -> list[tuple[str, float, float | None]]:
     """Return the outermost operations."""
-    return [(span.name, span.start_s, span.end_s) for span in operations.outermost(now_s)]
+    return [(span.name, span.start_s, span.end_s) for span in operations.spans() if not span.depth]
 
 
 def test_inner_operations_are_not_outermost() -> None:
@@ -138,7 +136,7 @@ def test_inner_operations_are_not_outermost() -> None:
     operations = live(begin("Export", 1, 1), begin("Tracing", 2, 2), end(3, 2), begin("Saving", 4, 3))
 
     assert spans(operations) == [("Export", 1, None)]
-    assert [span.name for span in operations.current(5)] == ["Export", "Saving"]
+    assert [span.name for span in operations.spans()] == ["Export", "Saving"]
 
 
 def test_moments_end_each_other() -> None:
@@ -152,7 +150,7 @@ def test_end_of_an_outer_operation_ends_what_is_inside() -> None:
     """What was never ended ends with what it is inside of."""
     operations = live(begin("Export", 1, 1), moment("step", 2, pid=1, tid=1), end(4, 1))
 
-    assert operations.current(5) == []
+    assert [span.end_s for span in operations.spans()] == [4]
 
 
 def test_repeated_line_of_output() -> None:
@@ -172,7 +170,7 @@ def test_parallel_operations_are_outermost() -> None:
 def test_process_that_ended_takes_its_operations_along() -> None:
     """An operation ends with its process at the latest."""
     operations = live(begin("Export", 1, 1, pid=7))
-    operations.process_ended(7, 3)
+    operations.end_process(7, 3)
 
     assert spans(operations) == [("Export", 1, 3)]
 
@@ -190,19 +188,4 @@ def test_memory_stays_flat() -> None:
         operations.take(begin(f"Step {number % 3}", number, 1))
         operations.take(end(number + 0.5, 1))
 
-    assert len(spans(operations, 1e9)) <= 400
-
-
-def test_recorded_up_to_a_moment() -> None:
-    """At a moment of an ended run, later operations are not shown, and unfinished operations have no end."""
-    run = session()
-    run.marks = [
-        Mark(name="Export", start_s=0.1, end_s=0.6),
-        Mark(name="Tracing", start_s=0.2, end_s=0.4, depth=1),
-        Mark(name="Saving", start_s=0.6),
-    ]
-    recorded = RecordedOperations(run)
-
-    assert spans(recorded, 0.3) == [("Export", 0.1, None)]
-    assert [span.name for span in recorded.current(0.3)] == ["Export", "Tracing"]
-    assert spans(recorded, 0.7) == [("Export", 0.1, 0.6), ("Saving", 0.6, None)]
+    assert len(spans(operations)) <= 400

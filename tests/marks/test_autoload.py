@@ -11,8 +11,9 @@ import pathlib
 import subprocess
 import sys
 import textwrap
+import threading
 import zipapp
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -1057,7 +1058,15 @@ class CDLL:
     def prctl(self, *arguments):
         with open({log!r}, "a") as log:
             print(os.getpid() == {parent}, *arguments, file=log)
+        if "END_AT_CALL" in os.environ:
+            end(arguments[1])
         return 0
+
+def end(pid):
+    if pid:
+        os.kill(pid, 9)
+    while pid and os.path.exists(f"/proc/{{pid}}"):
+        pass
 """
 HELPER = os.getpid()
 """Any process that runs."""
@@ -1107,3 +1116,30 @@ def test_another_process_with_its_pid(tmp_path: pathlib.Path, monkeypatch: pytes
     monkeypatch.setattr(calls, "began_at", lambda _: "77")
 
     assert allowed(tmp_path, "pass", HELPER) == []
+
+
+@pytest.fixture
+def ending() -> Iterator[int]:
+    """Yield the PID of a process that is waited for as soon as it ends."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        waiting = threading.Thread(target=process.wait)
+        waiting.start()
+        yield process.pid
+        process.kill()
+        waiting.join()
+
+
+@pytest.mark.process
+def test_fork_after_the_end(tmp_path: pathlib.Path, ending: int) -> None:
+    """A child that is forked after the helper's end allows nobody: another process may have its PID."""
+    script = f"import ctypes, os; ctypes.end({ending}); pid = os.fork(); pid or os._exit(0); os.waitpid(pid, 0)"
+
+    assert allowed(tmp_path, script, ending) == [f"True {0x59616D61} {ending} 0 0 0"]
+
+
+@pytest.mark.process
+def test_end_at_the_call(tmp_path: pathlib.Path, ending: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the helper ends while it is allowed, the permission is withdrawn: it may be another process's."""
+    monkeypatch.setenv("END_AT_CALL", "1")
+
+    assert allowed(tmp_path, "pass", ending) == [f"True {0x59616D61} {pid} 0 0 0" for pid in (ending, 0)]

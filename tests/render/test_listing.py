@@ -17,7 +17,6 @@ from nncftools.render.listing import (
     numbered,
     package_fills,
     peak_notes,
-    rows,
     timeline,
     without_small,
 )
@@ -177,9 +176,6 @@ def test_calls_that_were_counted_together() -> None:
     assert row.count == 991
 
 
-COUNTERS = ("read_bytes", "write_bytes")
-
-
 def named(name: str = "step", start_s: float = 0, duration_s: float = 1, **fields: Any) -> Operation:  # noqa: ANN401 — any field of an operation
     """Return an operation."""
     return Operation(name=name, start_s=start_s, end_s=start_s + duration_s, **fields)
@@ -238,38 +234,6 @@ def test_a_level_without_an_operation() -> None:
     assert [row.number for row in numbered([named("b", depth=1), named("a")], session())] == ["0.1", "1"]
 
 
-def test_few_rows_of_many() -> None:
-    """The longest operations keep their rows and numbers, in the order of the list; the others are summed."""
-    lengths_s = (1, 5, 2, 4)
-    every = numbered([named(duration_s=length_s, figures=figures(read_bytes=7)) for length_s in lengths_s], session())
-    shown = rows(every, COUNTERS, 3, session())
-
-    assert [row.number for row in shown] == ["2", "4", ""]
-    assert shown[-1].title == "and 2 smaller ones"
-    assert shown[-1].operation.duration_s == 3
-    assert [shown[-1].operation.of(column).spent for column in COUNTERS] == [14, None]
-
-
-def test_a_short_operation_that_wrote_much_is_listed() -> None:
-    """What has a large share of the I/O is listed, however short it was."""
-    every = numbered(
-        [named(duration_s=duration_s, figures=figures(write_bytes=1 / duration_s)) for duration_s in (9, 8, 0.1)],
-        session(),
-    )
-
-    assert [row.number for row in rows(every, COUNTERS, 2, session())] == ["3", ""]
-
-
-def test_no_operations() -> None:
-    """Nothing marked has no rows."""
-    assert rows([], COUNTERS, 3, session()) == []
-
-
-def test_operations_of_no_length() -> None:
-    """Marks that all end at once are listed, too."""
-    assert len(rows(numbered([named(duration_s=0)] * 5, session()), COUNTERS, 3, session())) == 3
-
-
 class TestSmall:
     """Operations of less than 1 % of time and memory."""
 
@@ -314,17 +278,6 @@ class TestSmall:
         found = self.left(named(duration_s=90), named(duration_s=0.5, **fields), small, small)
 
         assert (2 in found) == shown
-
-
-def test_peak_among_many_rows() -> None:
-    """The operation that holds the peak has a row, however short it was."""
-    of = [
-        named(duration_s=9),
-        named(duration_s=8),
-        named(duration_s=0.1, has_peak=True),
-    ]
-
-    assert [row.number for row in rows(numbered(of, session()), COUNTERS, 2, session())] == ["3", ""]
 
 
 class TestNotes:

@@ -21,7 +21,7 @@ from matplotlib.transforms import Bbox
 
 from nncftools.analysis.session import Session
 from nncftools.drawing import missing_glyphs_as_boxes
-from nncftools.render.listing import fills
+from nncftools.render.listing import REST, fills
 from nncftools.render.panels import draw, page
 from nncftools.render.view import View
 from nncftools.session.model import Host, LimitReached, Mark, SamplerFacts
@@ -272,13 +272,15 @@ def test_a_legend_covers_no_data(case: str) -> None:
         "3 Compilation ×24",
         "Compilation ×24",
         "11.00 s in 24 calls",
-        "28.00 s · 47 %",
+        "28.00 s",
         "4 my own ✕",
         "ValueError",
         "Shmem",
-        "11 MiB",
-        "RSS, MiB",
-        "delta",
+        "11.0 MiB",
+        "Peak, MiB",
+        "Change, MiB",
+        "Storage\nread",
+        "between operations",
         "during Compilation",
     ],
 )
@@ -308,7 +310,7 @@ def test_an_operation_has_one_colour_in_every_panel() -> None:
     assert len(colours) == 4
     assert colours <= filled(memory)
     assert colours <= filled(cpu)
-    assert filled(listed) - {"#f5f5f5"} == colours
+    assert filled(listed) - {"#f5f5f5", REST.colour.lower()} == colours
 
 
 def test_gaps_are_gaps() -> None:
@@ -376,7 +378,7 @@ def test_eight_devices() -> None:
     picture.canvas.draw()
     devices = picture.axes[1]
     legend = devices.get_legend()
-    lines = devices.get_lines()
+    lines = [line for line in devices.get_lines() if len(line.get_xdata()) > 1]
 
     assert legend is not None
     assert legend.get_window_extent().y0 >= devices.transData.transform((0, 77))[1]
@@ -414,16 +416,14 @@ def test_idle_on_an_unknown_machine() -> None:
 @pytest.mark.parametrize(
     ("case", "expected"),
     [
-        ("no operation", "no operations were marked; I/O of the run:"),
-        ("no operation", "written 60.0 MiB"),
+        ("no operation", "Storage written 60.0 MiB"),
         ("no samples", "no samples were recorded"),
         ("no CPU, no I/O", "CPU time was not recorded"),
-        ("no CPU, no I/O", "–"),
         ("no CPU, no I/O, no operation", "I/O was not recorded"),
         ("0.05 s", "0.100 s of CPU time; the run is too short to tell when"),
-        ("workflow", "0"),
-        ("60 operations", "and 37 smaller ones"),
-        pytest.param("2000 operations", "and 1,977 smaller ones", marks=pytest.mark.long),
+        ("workflow", "0 B"),
+        ("60 operations", "… and 36 smaller ones"),
+        pytest.param("2000 operations", "… and 1,976 smaller ones", marks=pytest.mark.long),
         ("threads", "and 5 more"),
         ("nested", "Saving …"),
     ],
@@ -462,26 +462,26 @@ def test_very_many_samples() -> None:
 
 
 def test_names_lose_the_beginning_that_they_share() -> None:
-    """What tells long names apart is on the page, in the band and in the table."""
+    """What tells long names apart is in the band."""
     marks = [
         Mark(
             name=f"optimum.exporters.openvino.convert.export.layer_{place}.self_attention",
-            start_s=place,
-            end_s=place + 1,
+            start_s=place * 15,
+            end_s=place * 15 + 15,
         )
-        for place in range(60)
+        for place in range(4)
     ]
     figure = page(run(marks), VIEW)
     texts = [text.get_text() for text in figure.findobj(Text) if isinstance(text, Text)]
 
-    assert sum(text.startswith("…layer_") and text.endswith(".self_attention") for text in texts) == 23
+    assert sum(re.fullmatch(r"\d …layer_\d.self_attention", text) is not None for text in texts) == 4
 
 
-def test_rows_are_those_that_cost() -> None:
-    """Of many operations the one that raised memory most has a row, although it was short and read nothing."""
+def test_the_row_of_the_peak() -> None:
+    """Of many operations the one that holds the peak has a row, although it was short."""
     marks = [Mark(name=f"step {place}", start_s=place * 2, end_s=place * 2 + 2) for place in range(29)]
     marks.append(Mark(name="allocates", start_s=58.1, end_s=58.9))
-    sizes = {10: 1600, 233: 1500, 234: 1500}
+    sizes = {233: 1500, 234: 1500}
     rss = [sizes.get(place, 100) * MIB for place in range(240)]
     of = session({"time_s": [place / 4 for place in range(240)], "rss": rss}, marks=marks, duration_s=60.0)
     texts = [text.get_text() for text in page(of, VIEW).findobj(Text) if isinstance(text, Text)]

@@ -11,7 +11,7 @@ from matplotlib import rc_context
 from nncftools.analysis.session import Session
 from nncftools.drawing import figure, legend_below
 from nncftools.metrics import MEMORY, METRICS
-from nncftools.render.plot import _draw_metric, draw, draw_on
+from nncftools.render.plot import draw, draw_memory
 from nncftools.render.view import View
 from nncftools.session.model import Host, Mark, Peak, Rise, SamplerFacts
 from nncftools.units import MemoryUnit
@@ -52,19 +52,23 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return words(session(), tmp_path_factory.mktemp("usual"))
 
 
-@pytest.mark.parametrize("expected", ["work --fast", "Memory (MiB)", "Time (s)", "RSS peak 300.0 MiB at 0.500 s"])
+@pytest.mark.parametrize("expected", ["work --fast", "RSS (MiB)", "Time (s)", "RSS peak 300.0 MiB at 0.500 s"])
 def test_says_what_it_shows(usual: list[str], expected: str) -> None:
     """The picture names the command, its axes with their units, and the peak with its time."""
     assert expected in usual
 
 
 def test_names_of_parallel_operations(tmp_path: pathlib.Path) -> None:
-    """A name is left out where another one is written."""
+    """Operations at the same time are above each other, with the numbers that every output has."""
     of = session(BOTH)
     of.marks = [Mark(name=name, start_s=at_s, end_s=1, pid=100) for name, at_s in (("a", 0), ("b", 0.0), ("c", 0.5))]
     found = words(of, tmp_path)
 
-    assert [name for name in found if name.endswith("(parallel)")] == ["a (parallel)", "c (parallel)"]
+    assert [name for name in found if name.endswith("(parallel)")] == [
+        "1 a (parallel)",
+        "2 b (parallel)",
+        "3 c (parallel)",
+    ]
 
 
 @pytest.mark.parametrize(("metrics", "legends"), [(("rss",), 0), (("rss", "system"), 1)])
@@ -79,7 +83,7 @@ def test_wide_legend() -> None:
     """A legend that would be wider than the picture has fewer columns."""
     metrics = tuple(f"device_memory@nvidia{number}" for number in range(8))
     picture, axes = figure()
-    draw_on(axes, session({name: mib(30_000, 70_000, 7) for name in metrics}), View(metrics=metrics))
+    draw_memory(axes, session({name: mib(30_000, 70_000, 7) for name in metrics}), View(metrics=metrics))
     legend_below(picture, 3)
     (legend,) = picture.legends
 
@@ -100,7 +104,7 @@ def test_unit(tmp_path: pathlib.Path) -> None:
     """Axis and peak are in the unit that was asked for."""
     texts = words(session(), tmp_path, unit=MemoryUnit.KiB)
 
-    assert "Memory (KiB)" in texts
+    assert "RSS (KiB)" in texts
     assert "RSS peak 307,200 KiB at 0.500 s" in texts
 
 
@@ -117,7 +121,7 @@ def test_limit(tmp_path: pathlib.Path, memory: int, texts: int) -> None:
 def test_text_of_the_peak_beside_a_limit(memory: int) -> None:
     """The text of the peak does not cross the line of the limit."""
     axes, of = figure()[1], session(host=Host(memory=memory * MIB))
-    draw_on(axes, of, View(metrics=("rss",)))
+    draw_memory(axes, of, View(metrics=("rss",)))
     axes.figure.draw_without_rendering()
     (text,) = [text for text in axes.texts if text.get_text().startswith("RSS peak")]
     line = axes.transData.transform((0, memory))[1]
@@ -131,7 +135,7 @@ def test_from_zero(tmp_path: pathlib.Path) -> None:
     """From zero, the axis says so, and the peak is above the first sample."""
     texts = words(session(), tmp_path, from_zero=True)
 
-    assert "Memory above the first sample (MiB)" in texts
+    assert "RSS above the first sample (MiB)" in texts
     assert "RSS peak 200.0 MiB at 0.500 s" in texts
 
 
@@ -248,7 +252,7 @@ def test_a_figure_that_is_seldom_known(
 def test_points_of_a_figure_that_is_seldom_known() -> None:
     """What is between two known points is a line through them: each is marked, and none is left out."""
     axes = figure()[1]
-    _draw_metric(axes, seldom(400, 50), View(metrics=("pss",)), 0)
+    draw_memory(axes, seldom(400, 50), View(metrics=("pss",)))
     line = axes.lines[0]
 
     assert [float(x) for x in line.get_xdata()] == [place / 2 for place in range(1, 400, 50)]
@@ -259,7 +263,7 @@ def test_merged_samples_have_no_gaps() -> None:
     """Where neighbours were merged, the usual distance of what is left is no gap."""
     axes = figure()[1]
     facts = SamplerFacts(interval_s=0.1, achieved_interval_s=0.1, merged_s=5.0)
-    _draw_metric(axes, session({"time_s": [0, 4, 9, 30], "rss": mib(1, 3, 2, 4)}, sampler=facts), View(("rss",)), 0)
+    draw_memory(axes, session({"time_s": [0, 4, 9, 30], "rss": mib(1, 3, 2, 4)}, sampler=facts), View(("rss",)))
     values = [float(y) for y in axes.lines[0].get_ydata()]
 
     assert [value for value in values if value == value] == [1, 3, 2, 4]  # noqa: PLR0124 — NaN
@@ -270,8 +274,7 @@ def test_every_metric_in_one_picture(tmp_path: pathlib.Path) -> None:
     """All memory metrics are told apart by colour and line, and named with their peaks."""
     of = session({name: mib(1, 3, 2) for name in MEMORY})
     axes = figure()[1]
-    for place in range(len(MEMORY)):
-        _draw_metric(axes, of, View(MEMORY), place)
+    draw_memory(axes, of, View(MEMORY))
     looks = {(line.get_color(), line.get_linestyle()) for line in axes.lines if line.get_linestyle() != "None"}
     texts = words(of, tmp_path, metrics=MEMORY)
 

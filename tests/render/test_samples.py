@@ -140,6 +140,11 @@ def test_more_than_a_portion() -> None:
     assert [row[1] for row in found[1:]] == [str(place) for place in range(25_001)]
 
 
+def test_name_that_spreadsheets_would_run() -> None:
+    """A name that would be a formula is text to a spreadsheet."""
+    assert rows(session({"rss": [1], "=1+1": [0.5]}))[0] == ["time_s", "rss", "'=1+1"]
+
+
 def test_name_with_a_comma() -> None:
     """A metric of another version may be called anything."""
     assert rows(session({"rss": [1], 'a,"b"\n': [0.5]}))[0] == ["time_s", "rss", 'a,"b"\n']

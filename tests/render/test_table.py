@@ -9,21 +9,13 @@ from nncftools.analysis.operation import Figures, Operation
 from nncftools.render.notebook import cell
 from nncftools.render.page import report
 from nncftools.render.panels import page
-from nncftools.render.table import NOTE, change_text, has_estimates, level_text
+from nncftools.render.table import NOTE, change_text, has_estimates
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB
 from tests.render import golden
 from tests.render.page_content import note_of, rows_of
 
 UNIT = MemoryUnit.MiB
-
-
-@pytest.mark.parametrize(
-    ("size", "is_estimate", "text"), [(None, True, "–"), (352 * MIB, False, "352.0"), (352 * MIB, True, "≈352.0")]
-)
-def test_level(size: float | None, is_estimate: bool, text: str) -> None:  # noqa: FBT001 — a parameter of a test
-    """An estimate has a sign before it."""
-    assert level_text(size, UNIT.text, is_estimate=is_estimate) == text
 
 
 @pytest.mark.parametrize(

@@ -158,11 +158,13 @@ class TestPlot:
         assert all(ascii_only(text))
 
     @pytest.mark.parametrize("size", [(63, 10, 0.025), (183, 45, 0.06)])
-    def test_cost(self, size: tuple[int, int, float]) -> None:
+    @pytest.mark.parametrize("is_noise", [False, True], ids=["walk", "noise"])
+    def test_cost(self, size: tuple[int, int, float], is_noise: bool) -> None:  # noqa: FBT001 — a parameter of a test
         """A frame of four metrics of 20,000 samples takes no more CPU time than it may."""
         columns, height, most_s = size
         random = np.random.default_rng(1)
-        lines = [Line("", np.arange(20_000) / 200, np.cumsum(random.normal(size=20_000)) * MIB) for _ in range(4)]
+        values = [random.uniform(size=20_000) if is_noise else np.cumsum(random.normal(size=20_000)) for _ in range(4)]
+        lines = [Line("", np.arange(20_000) / 200, of_metric * MIB) for of_metric in values]
         spent_s = []
         for end_s in (100.0, 101.0, 102.0, 103.0):
             begin_s = time.thread_time()
@@ -170,6 +172,16 @@ class TestPlot:
             spent_s.append(time.thread_time() - begin_s)
 
         assert min(spent_s) < most_s
+
+    def test_noise(self) -> None:
+        """Noise fills the characters between its least and its largest value, and gaps stay gaps."""
+        values = np.where(np.arange(20_000) % 2, 10.0, 100.0) * MIB
+        values[8000:12_000] = NAN
+        line = Line("", np.arange(20_000) / 200, values)
+        rows = plot([line], Marked(), Window(100.0, 180, 100.0), 46, TerminalStyle()).plain.split("\n")[:-1]
+
+        assert {row[13:80] for row in rows[:40]} == {"⣿" * 67}
+        assert not any(row[90:115].strip() for row in rows)
 
     @pytest.mark.process
     def test_any_values(self) -> None:

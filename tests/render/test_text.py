@@ -317,6 +317,16 @@ def test_saved_models() -> None:
     )
 
 
+@pytest.mark.parametrize("view", [{}, {"brief": True}])
+def test_hugetlb_pages(view: dict[str, bool]) -> None:
+    """Memory in hugetlb pages, which no RSS contains, is in the report, once."""
+    of = session(processes=[process(0, name="main", hugetlb=2 << 30), process(1, name="other")])
+    text = " ".join(printed(of, metrics=("rss",), **view).split())
+
+    assert text.count("RSS does not include hugetlb pages: main 2.0 GiB") == 1
+    assert "hugetlb" not in printed(session(), metrics=("rss",), **view)
+
+
 def test_processes_that_mattered() -> None:
     """Those that held or worked most are listed in the order of their starts; the rest is not."""
     of = run_of(

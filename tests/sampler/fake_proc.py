@@ -56,12 +56,14 @@ class FakeProc:
         faults: Four = (1, 2, 3, 4),
         io: Four = (0, 0, 0, 0),
         code: int = 4,
+        huge: int = 0,
     ) -> None:
         """Write a process, by default with a command of its own; ``threads`` holds the children of each thread.
 
         ``faults`` are minor and major ones, each followed by those of reaped children; ``io`` is what was read and
         written by system calls, then by storage: the order of the kernel's files. ``mark`` is the high-water mark in
         pages, by default ``pages``. ``code`` is where the code of its program begins: 0 for none, 1 if it is hidden.
+        ``huge`` are KiB in hugetlb pages.
         """
         name = name or f"name{pid}"
         threads = threads or {pid: []}
@@ -78,7 +80,8 @@ class FakeProc:
         (folder / "comm").write_text(f"{name}\n")
         (folder / "cmdline").write_text("" if state == "Z" else f"{name}\0--option\0")
         kib, of_mark = (size * PAGE // KIB for size in (pages, pages if mark is None else mark))
-        (folder / "status").write_text(status.format(name=name, state=state, groups="", kib=kib, mark=of_mark))
+        text = status.format(name=name, state=state, groups="", kib=kib, mark=of_mark)
+        (folder / "status").write_text(f"{text}HugetlbPages:\t  {huge} kB\n")
         self.fork()
 
     def add_zombie(self, pid: int, *, ticks: Four = (0, 0, 0, 0), io: Four = (0, 0, 0, 0)) -> None:

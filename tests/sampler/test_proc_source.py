@@ -17,6 +17,17 @@ COLUMNS = ("rss", "cpu_user", "read_bytes", "processes")
 ENDED = {"code": 0, "signal": None}
 
 
+def test_hugetlb_pages(proc: FakeProc) -> None:
+    """The most that a process had in hugetlb pages is recorded, also where its RSS stays the same."""
+    source, told = proc.source("rss")
+    for at_s, (huge, faults) in enumerate([(0, 1), (6 << 10, 4), (2 << 10, 9)]):
+        proc.add(1, huge=huge, faults=(faults, 0, 0, 0))
+        source.sample(float(at_s))
+    source.close(9.0)
+
+    assert facts(told)[0]["hugetlb"] == 6 << 20
+
+
 class TestRow:
     def test_order_of_the_columns(self, proc: FakeProc) -> None:
         """Values come in the order of the plan's columns, whichever files they are from."""

@@ -13,6 +13,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -463,10 +464,10 @@ def test_unknown_version(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", ["not_elf", "empty", "cut_off", "sections", "odd_table", "no_symbols", "absent", "fifo"]
+    "damage", ["not_elf", "empty", "cut_off", "sections", "odd_table", "no_symbols", "link", "device"]
 )
 def test_damaged_file(tmp_path: pathlib.Path, damage: str) -> None:
-    """A file that is called like a Python and has no symbols is said to have none; nothing waits for a FIFO."""
+    """A file that is called like a Python and has no symbols is said to have none; a link or device is not read."""
     path = tmp_path / "python3.11"
     source = pathlib.Path(shutil.which("true") or "/bin/true")
     data = bytearray(source.read_bytes())
@@ -479,9 +480,55 @@ def test_damaged_file(tmp_path: pathlib.Path, damage: str) -> None:
         for section in range(at, len(data) - 63, 64):
             if struct.unpack_from("<I", data, section + 4)[0] == 11:  # the dynamic symbols
                 struct.pack_into("<Q", data, section + 32, 25)
-    if damage == "fifo":
-        os.mkfifo(path)
-    elif damage != "absent":
+    if damage in {"link", "device"}:
+        path.symlink_to(sys.executable if damage == "link" else "/dev/zero")
+    else:
         path.write_bytes({"not_elf": b"#!/bin/sh\n", "empty": b""}.get(damage, bytes(data)))
     with pytest.raises(UnknownPythonError, match="no symbol _PyRuntime"):
         python_memory("/proc/self", mapping(path))
+
+
+def test_fifo(tmp_path: pathlib.Path) -> None:
+    """A FIFO is not opened, so nobody who waits for its reader goes on."""
+    os.mkfifo(tmp_path / "python3.11")
+    opened = []
+    writer = threading.Thread(target=lambda: opened.append((tmp_path / "python3.11").open("wb")), daemon=True)
+    writer.start()
+    stat = pathlib.Path(f"/proc/self/task/{writer.native_id}/stat")
+    until(lambda: b") S " in stat.read_bytes(), "the writer to wait")
+    with pytest.raises(UnknownPythonError, match="no symbol _PyRuntime"):
+        python_memory("/proc/self", mapping(tmp_path / "python3.11"))
+    writer.join(0.05)
+    assert not opened
+    with (tmp_path / "python3.11").open("rb"):
+        writer.join()
+    opened[0].close()
+
+
+def elf(**symbols: int) -> bytes:
+    """Return an ELF file with these dynamic symbols at these addresses."""
+    names = b"\0" + b"".join(name.encode() + b"\0" for name in symbols)
+    entries = [(names.index(b"\0" + name.encode() + b"\0") + 1, 0, 0, 1, at, 8) for name, at in symbols.items()]
+    table = b"".join(finding._SYMBOL.pack(*entry) for entry in entries)
+    at = finding._HEADER.size
+    of_names = finding._SECTION.pack(0, 3, 0, 0, at, len(names), 0, 0, 1, 0)
+    of_symbols = finding._SECTION.pack(0, 11, 0, 0, at + len(names), len(table), 0, 0, 8, 24)
+    sections_at = at + len(names) + len(table)
+    header = finding._HEADER.pack(finding._MAGIC + bytes(10), 2, 62, 1, 0, 0, sections_at, 0, 64, 0, 0, 64, 2, 0)
+    return header + names + table + of_names + of_symbols
+
+
+@pytest.mark.parametrize("symbol", ["_PyRuntime", "Py_Version", "PyCode_Type"])
+@pytest.mark.parametrize("address", [(1 << 64) - 16, 1 << 63, (1 << 63) - 1, 16])
+def test_symbols_at_odd_addresses(tmp_path: pathlib.Path, symbol: str, address: int) -> None:
+    """A file whose symbols are at addresses that no memory has loses its stacks, and no error gets out."""
+    here = ctypes.create_string_buffer(2_048)
+    symbols = {**dict.fromkeys(("_PyRuntime", "Py_Version", "PyCode_Type"), ctypes.addressof(here)), symbol: address}
+    (tmp_path / "python3.11").write_bytes(elf(**symbols))
+    memory = None
+    with contextlib.suppress(UnknownPythonError, OSError):
+        memory = python_memory(f"/proc/{os.getpid()}", mapping(tmp_path / "python3.11"))
+    if memory is not None:
+        with pytest.raises(UnreadableError):
+            memory.stacks()
+        memory.close()

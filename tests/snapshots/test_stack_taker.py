@@ -398,6 +398,24 @@ def test_refused(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("failing", ["python_memory", "Timeline.read"])
+def test_unexpected_failure(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+    """Whatever goes wrong with the memory of one process, only that process is lost."""
+
+    def fail(*_: object) -> None:
+        raise OverflowError("odd")
+
+    monkeypatch.setattr(f"nncftools.snapshots.stack_taker.{failing}", fail)
+    watch = Watch(tmp_path, os.getpid())
+    watch.look()
+    watch.grow(watch.watched, 10)
+    watch.look()
+    watch.stacks.close()
+
+    assert watch.lines("problem") == [{"process": os.getpid(), "text": "OverflowError('odd')"}]
+
+
+@pytest.mark.process
 def test_ended_process(tmp_path: pathlib.Path) -> None:
     """A process that has ended has no stacks and no problems."""
     with subprocess.Popen(["sleep", "1000"]) as ended:

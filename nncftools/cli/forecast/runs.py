@@ -5,6 +5,7 @@ Their result is shown as text, Markdown and picture.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -101,9 +102,6 @@ def run(request: ForecastOptions, command: Command, model: slices.Model, result:
             screen.message(note, "note: ")
         scratch = request.scratch or pathlib.Path(tempfile.gettempdir())
         with series.runner() as runner, destination.writing("--scratch", scratch):  # the command may remove it
-            with Folder(scratch) as place:
-                if place.is_shared:
-                    raise OSError("all users may rename what is in it: it is not sticky (chmod +t)")
             Runs(request, command, model, result, results, scratch.absolute(), runner).go()
         result.finish(request.limit)
         results.write(result)
@@ -160,19 +158,20 @@ class Runs:
             peak = analysis.estimate(counts, [part.peak for part in used], layers).high
             took_s = analysis.estimate(counts, [part.duration_s for part in used], layers).value
         room, free = needs.available("/proc", os.getpid()).least, shutil.disk_usage(self.scratch).free
+        disk = written + self.model.disk_size(layers)
         if room is not None and peak > room:
             return f"it takes up to {brief_size(peak)} of memory, {brief_size(room)} is available"
-        if size + written > free:
-            return f"it takes up to {brief_size(size + written)} of disk, {brief_size(free)} is free (--scratch)"
+        if disk > free:
+            return f"it takes up to {brief_size(disk)} of disk, {brief_size(free)} is free (--scratch)"
         is_late = took_s > left_s or left_s <= 0
         return f"it takes about {about_text(took_s)}, {about_text(left_s)} of --time is left" if is_late else ""
 
     def _try(self, layers: int) -> Slice:
         """Make a slice, run the command with it, and remove both."""
         runner, path = self.runner, self.results.folder / f"slice-{layers}"
-        with tempfile.TemporaryDirectory("", "nncf-tools-forecast-", self.scratch, ignore_cleanup_errors=True) as made:
-            folder = pathlib.Path(made, f"{path.name}-of-{self.model.layers}-{made[-8:]}")
-            output = pathlib.Path(made, f"output-{layers}")
+        with scratch_folder(self.scratch) as made:
+            folder = made / f"{path.name}-of-{self.model.layers}-{made.name[-8:]}"
+            output = made / f"output-{layers}"
             runner.check()
             with runner.starter.interruptible():
                 slices.write(self.model, layers, folder)
@@ -183,6 +182,31 @@ class Runs:
                 failed = series.why(recorded, log) if recorded.status else ""
             kept = size_of(output) or 0
             return measured(layers, recorded.session, failed, kept)
+
+
+@contextlib.contextmanager
+def scratch_folder(scratch: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Make a folder for a slice and its output, and remove it; a line says where it is if it stays.
+
+    Raises OSError where another user could exchange the folder.
+    """
+    with Folder(scratch) as place:
+        if place.is_shared:
+            raise OSError("all users may rename what is in it, or in a folder above it: not sticky (chmod +t)")
+        made = scratch / pathlib.Path(tempfile.mkdtemp("", "nncf-tools-forecast-", place.descriptor_path)).name
+    try:
+        held = Folder(made)
+    except OSError:
+        made.rmdir()
+        raise
+    with held:
+        try:
+            yield made
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+            left = held.descriptor_path.resolve()  # the command may have moved it
+            if left.exists():
+                screen.message(f"a slice stays in {str(left)!r}; remove it")
 
 
 def measured(layers: int, session: Session | None, failed: str, kept: int) -> Slice:

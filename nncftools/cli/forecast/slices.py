@@ -31,12 +31,19 @@ from nncftools.files import replacing, write_file
 from nncftools.units import printable
 
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_NO_COPY = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".py", ".index.json")
+_NEEDED = re.compile(
+    r"(?!config\.json$|.*\.index\.json$).+\.(json|txt|model|jinja|tiktoken|spm|bpe|codes|vocab|tokenizer)"
+)
+"""Other configs, templates and files of tokenizers (``VOCAB_FILES_NAMES`` of transformers)."""
 _COUNTS = "num_hidden_layers", "n_layer"
 _IN_TURNS = {"gemma2": 2, "gemma3_text": 6}
 """After how many layers kinds of attention repeat, whose weights are alike, where the config may leave that out."""
 _OTHER_MODELS = ("text_config", "vision_config", "audio_config", "encoder", "decoder")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks)\.(\d+)\.")
+_NAMES_CODE = re.compile(r"/|--.*\.|\.py\b")
+"""A repository, a path, a class of a repository, or a file of code."""
+_LOADS_NOTHING = {"_name_or_path", "name_or_path", "id2label", "label2id"}
+"""Keys of a config whose values are only shown."""
 _SCRIPT_OF_PYTHON = re.compile(rb"#!\s*(?:\S*/env\s+)?((?:\S*/)?python[^/\s]*)")
 _PIECE = 16 << 20
 
@@ -72,6 +79,14 @@ class Model:
     def size(self, layers: int) -> int:
         """Return how many bytes the weights of a slice have."""
         return sum(one.size for one in self.kept(layers).values())
+
+    def files(self) -> list[pathlib.Path]:
+        """Return the files that loading needs beside config and weights."""
+        return [file for file in self.folder.iterdir() if _NEEDED.fullmatch(file.name) and file.is_file()]
+
+    def disk_size(self, layers: int) -> int:
+        """Return how many bytes a slice takes on a disk. Raises OSError."""
+        return self.size(layers) + sum(file.stat().st_size for file in self.files())
 
     def config_of(self, layers: int) -> dict[str, Any]:
         """Return the config of a slice: its number of layers, and lists with an entry per layer cut to it."""
@@ -114,12 +129,26 @@ def read(folder: pathlib.Path, words: Sequence[str] | None = None) -> Model:
 
 def _python(config: Mapping[str, Any], words: Sequence[str]) -> str:
     """Return the Python of a command, which can make a model of this config. Raises NncfToolsError."""
-    if "auto_map" in config:
-        raise NncfToolsError(f"option --from-config: {CONFIG} has auto_map: the folder's own code is not run")
+    _refuse_code(config)
     python = interpreter(words)
     if python is None or shutil.which(python) is None:
         raise NncfToolsError(f"option --from-config: which Python runs {words[0]!r} is not known; name it first")
     return python
+
+
+def _refuse_code(config: Mapping[str, Any]) -> None:
+    """Raise NncfToolsError for a config with a value, however deep, by which transformers would load other code."""
+    pending: list[tuple[str, object]] = list(config.items())
+    while pending:
+        key, value = pending.pop()
+        if key in _LOADS_NOTHING:
+            continue
+        if key in {"auto_map", "custom_pipelines"} or (isinstance(value, str) and _NAMES_CODE.search(value)):
+            raise NncfToolsError(f"option --from-config: {CONFIG} names code or a repository in {key!r}; it is not run")
+        if isinstance(value, list):
+            pending += [(key, one) for one in value]
+        elif isinstance(value, dict):
+            pending += [(inner or key, one) for inner, one in value.items()]
 
 
 def _random_tensors(folder: pathlib.Path, config: dict[str, Any], python: str) -> dict[str, Tensor]:
@@ -180,9 +209,8 @@ def _refused(folder: pathlib.Path, why: str) -> NncfToolsError:
 def write(model: Model, layers: int, target: pathlib.Path) -> None:
     """Write a slice to a new folder: config, files of the tokenizer, and weights. Raises OSError, NncfToolsError."""
     target.mkdir()
-    for file in model.folder.iterdir():
-        if file.name != CONFIG and not file.name.endswith(_NO_COPY) and file.is_file():
-            shutil.copy(file, target / file.name)
+    for file in model.files():
+        shutil.copy(file, target / file.name)
     write_file(target / CONFIG, msgspec.json.encode(model.config_of(layers)))
     if model.python is None:
         _copy(model.kept(layers), target / _WEIGHTS)

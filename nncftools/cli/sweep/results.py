@@ -5,9 +5,7 @@ Beside its results a sweep keeps a folder for each configuration, with its row, 
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import os
 import pathlib
 import re
@@ -27,7 +25,7 @@ from nncftools.compression.filling import GIB
 from nncftools.compression.reading import BIT_WIDTHS, BITS_PER_WEIGHT, DESCRIBING, INT4, INT8, PLOT_NAME, SIZE, STDERR
 from nncftools.errors import NncfToolsError
 from nncftools.files import write_file
-from nncftools.markdown import text
+from nncftools.markdown import draw_csv, text
 
 COMPRESSION, INFERENCE_PEAK = reading.TIME.column, reading.INFERENCE_PEAK.column
 PEAK, PEAK_HIGH, PEAK_OWNER = reading.PEAK.column, reading.PEAK.high_column, reading.PEAK_OWNER
@@ -85,11 +83,7 @@ def table(model: str, setup: str, rows: Sequence[SweepRow]) -> str:
     """Return the CSV file of the results. An empty cell is unknown; a row that failed has no size and no quality."""
     quality = dict.fromkeys(column for row in rows for column in row.figures)
     columns = [setup, *DESCRIBING, *(part for column in quality for part in (column, column + STDERR))]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*columns, *measured_columns(rows)], extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({setup: model, **_cells(row)} for row in rows)
-    return text.getvalue()
+    return draw_csv([*columns, *measured_columns(rows)], ({setup: model, **_cells(row)} for row in rows))
 
 
 def measured_columns(rows: Sequence[SweepRow]) -> list[str]:

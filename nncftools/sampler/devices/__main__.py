@@ -6,6 +6,7 @@ import _thread
 import gc
 import os
 import select
+import signal
 import sys
 import time
 
@@ -44,6 +45,13 @@ def follow(source: Nvml | Drm, run: WatchedRun, sleep: Callable[[float], None] =
         sleep(wait_s)
 
 
+def _end() -> None:
+    """End this process, and what a driver has forked in it."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(0)
+
+
 def main(sampler: int, pid: int, children: int, *, is_detached: bool) -> None:
     """Read until the sampler is gone.
 
@@ -76,14 +84,14 @@ def main(sampler: int, pid: int, children: int, *, is_detached: bool) -> None:
             run.write("ended", [source.what, f"{type(error).__name__}: {error}"])
         left.remove(source)
         if not left:
-            os._exit(0)
+            _end()
 
     for source in (*left,):
         _thread.start_new_thread(read, (source,))
     poller = select.poll()
     poller.register(output, 0)  # POLLERR: the other end is closed (poll(2))
     poller.poll()
-    os._exit(0)
+    _end()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from nncftools.cli.fit import runs
 from nncftools.cli.fit.search import Fit
 from nncftools.cli.options import SeriesRequest
 from nncftools.cli.series import Results
+from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import MemoryUnit
 from tests.render.fit.searches import FOUND, FREE, search, trial
 
@@ -83,6 +84,31 @@ def test_files(tmp_path: pathlib.Path) -> None:
 
     assert {path.name for path in tmp_path.iterdir()} == {"fit.md", "fit.png", "free"}
     assert [path.name for path in (tmp_path / "free").iterdir()] == ["fit.md"]
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_refused_start(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, *, is_used: bool) -> None:
+    """Where the first run is refused, as by a full disk, no dated folder is left; what a run wrote stays."""
+    monkeypatch.chdir(tmp_path)
+    of_fit = Results(SeriesRequest(words=["work"]), "fit", "search", "run")
+    with pytest.raises(UsageError), of_fit.locked():  # noqa: PT012 — it is within
+        (of_fit.folder / "run-1.log").touch()
+        if is_used:
+            (of_fit.folder / "run-1.json").write_text("{}")
+        raise UsageError("No space left on device")
+
+    assert {path.name for path in tmp_path.rglob("run-1.*")} == ({"run-1.log", "run-1.json"} if is_used else set())
+    assert (tmp_path / "memory_logs").exists() is is_used
+
+
+def test_picture_without_memory(tmp_path: pathlib.Path) -> None:
+    """Where matplotlib cannot be loaded because memory is missing, the error says no more than that."""
+
+    def draw(_: pathlib.Path) -> None:
+        raise ImportError("PLEASE READ THIS\n\nOriginal error was: x.so: failed to map segment from shared object")
+
+    with pytest.raises(NncfToolsError, match=r"fit.png is not: not enough memory; if `ulimit -v` limits the address"):
+        results(tmp_path).finish(FOUND, runs.shown(FOUND, GIB)._replace(draw=draw))
 
 
 FAILED = trial(5.2, ended="out of memory")

@@ -26,6 +26,7 @@ from nncftools.units import MemoryUnit
 from tests import made_up, waiting
 from tests.cli.forecast import models
 from tests.conftest import BURNERS, Run, command_line
+from tests.trust.another_user import OTHER, as_another
 
 EXPORTS = [sys.executable, str(BURNERS / "exports.py")]
 MIB = 1 << 20
@@ -80,13 +81,37 @@ class TestOptions:
         assert "it has 3 layers: too few for three slices; `nncf-tools profile` measures it whole" in done.stderr
         assert not (tmp_path / "memory_logs").exists()
 
-    def test_code_of_the_folder(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """A config that needs code of its folder is refused: none of it runs."""
-        models.write(tmp_path / "model", 8, auto_map={"AutoModel": "mine.Mine"})
+    @pytest.mark.parametrize(
+        ("config", "key"),
+        [
+            ({"auto_map": {"AutoModel": "mine.Mine"}}, "auto_map"),
+            ({"attn_implementation": "evil/kernel"}, "attn_implementation"),
+            ({"attn_implementation": {"": "paged|evil/kernel@v1:f"}}, "attn_implementation"),
+            ({"experts_implementation": "evil/kernel"}, "experts_implementation"),
+            ({"quantization_config": {"parts": [{"processor": "https://evil"}]}}, "processor"),
+            ({"quantization_config": {"auto_map": None}}, "auto_map"),
+            ({"custom": "evil--mine.Mine"}, "custom"),
+            ({"custom": "mine.py"}, "custom"),
+            ({"custom_pipelines": {"mine": {"impl": "mine.Mine"}}}, "custom_pipelines"),
+        ],
+    )
+    def test_code_of_others(self, in_process: Run, tmp_path: pathlib.Path, config: dict[str, Any], key: str) -> None:
+        """A config that names code or a repository is refused, however deep it does: none of it runs."""
+        models.write(tmp_path / "model", 8, **config)
         done = in_process("forecast", "--from-config", "--", sys.executable, "model", "{output}")
 
         assert done.returncode == NncfToolsError.exit_code
-        assert "config.json has auto_map: the folder's own code is not run" in done.stderr
+        assert f"option --from-config: config.json names code or a repository in {key!r}" in done.stderr
+        assert done.stderr.count("\n") == 1
+
+    def test_names_that_load_nothing(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+        """The name of the model itself, and names of classes, may have any characters: nothing is loaded by them."""
+        models.write(
+            tmp_path / "model", 8, _name_or_path="o/m", id2label={"0": "n/a"}, chunkwise_kernel="chunk--native"
+        )
+        done = in_process("forecast", "--from-config", "--no-output", "--", "true", "model")
+
+        assert "which Python runs 'true' is not known" in done.stderr
 
 
 class TestPlan:
@@ -389,6 +414,56 @@ class TestForecast:
         assert done.stderr.endswith("option --scratch: cannot write 'scratch': No such file or directory\n")
         assert len(written(tmp_path / "out")["slices"]) == 1
 
+    @as_another
+    @pytest.mark.parametrize("scratch", [".", "../ours"])
+    def test_scratch_below_another_user(self, nncf_tools: Run, tmp_path: pathlib.Path, scratch: str) -> None:
+        """Nothing is made in a folder of ours below another user's, who may exchange it, however it is named."""
+        models.write(tmp_path / "model", 8)
+        ours = tmp_path / "theirs/ours"
+        ours.mkdir(parents=True)
+        os.chown(ours.parent, OTHER, OTHER)
+        before = ours.stat().st_mtime_ns
+        words = ["-o", tmp_path / "out", "--", "touch", tmp_path / "model", "{output}"]
+        done = nncf_tools("forecast", "--scratch", scratch, *words, cwd=ours)
+
+        assert done.returncode == NncfToolsError.exit_code
+        assert "the folder 'theirs' belongs to another user (nobody)" in done.stderr
+        assert ours.stat().st_mtime_ns == before
+
+    @as_another
+    @pytest.mark.parametrize(
+        ("gives", "message"),
+        [
+            (f"chown {OTHER} above", "the folder 'above' belongs to another user (nobody)"),
+            ("chmod 777 above", "all users may rename what is in it, or in a folder above it: not sticky (chmod +t)"),
+        ],
+    )
+    def test_scratch_between_slices(self, nncf_tools: Run, tmp_path: pathlib.Path, gives: str, message: str) -> None:
+        """Where another user may exchange the scratch folder by then, there is no further slice."""
+        models.write(tmp_path / "model", 8)
+        scratch = tmp_path / "above/scratch"
+        scratch.mkdir(parents=True)
+        words = ["--scratch", "above/scratch", "-o", "out", "--"]
+        done = nncf_tools("forecast", *words, "sh", "-c", f"sleep 0.2; {gives}", "{output}", "model")
+
+        assert done.returncode == NncfToolsError.exit_code
+        assert done.stderr.endswith(f"option --scratch: cannot write 'above/scratch': {message}\n")
+        assert len(written(tmp_path / "out")["slices"]) == 1
+        assert list(scratch.iterdir()) == []
+
+    @pytest.mark.parametrize("links", ["", '; ln -s "$PWD/${0##*scratch/}" scratch'])
+    def test_slice_that_is_moved(self, nncf_tools: Run, tmp_path: pathlib.Path, links: str) -> None:
+        """Where a slice is that the command moved, a line says."""
+        models.write(tmp_path / "model", 8)
+        (tmp_path / "scratch").mkdir()
+        moves = f'sleep 0.2; mv "${{0%/*}}" .{links}'
+        words = ["--scratch", "scratch", "-o", "out", "--", "sh", "-c", moves, "{output}", "model"]
+        done = nncf_tools("forecast", *words)
+        stays = sorted(tmp_path.glob("nncf-tools-forecast-*"))
+
+        assert len(stays) == 3, done.stderr
+        assert all(f"a slice stays in {str(folder)!r}; remove it\n" in done.stderr for folder in stays)
+
     @pytest.mark.long
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
     def test_output_that_stays(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
@@ -396,10 +471,13 @@ class TestForecast:
         models.write(tmp_path / "model", 8)
         mounts = 'mkdir "$0" "$0/m" && mount -t tmpfs none "$0/m"; sleep 0.2'
         done = nncf_tools("forecast", "--scratch", ".", "-o", "out", "--", "sh", "-c", mounts, "{output}", "model")
+        stays = sorted(tmp_path.glob("nncf-tools-forecast-*"))
         for left in tmp_path.glob("nncf-tools-forecast-*/*/m"):
             subprocess.run(["umount", left], check=True)
 
         assert done.returncode == 0, done.stderr
+        assert len(stays) == 3
+        assert all(f"a slice stays in {str(folder)!r}; remove it\n" in done.stderr for folder in stays)
         assert "Traceback" not in done.stderr
         assert written(tmp_path / "out")["forecast"] is not None
 
@@ -417,7 +495,7 @@ class TestForecast:
 
     def test_fails(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A command that fails with two slices ends the forecast, with its last line."""
-        (models.write(tmp_path / "model", 8) / "fails").touch()
+        (models.write(tmp_path / "model", 8) / "fails.json").touch()
         done = nncf_tools("forecast", "-o", "out", "--", *EXPORTS, "model", "{output}")
 
         assert done.returncode == NncfToolsError.exit_code
@@ -454,7 +532,7 @@ class TestForecast:
     @pytest.mark.long
     def test_interrupted(self, tmp_path: pathlib.Path) -> None:
         """Ctrl-C gives what is known so far, how to go on, and leaves no slice behind."""
-        (models.write(tmp_path / "model", 8) / "hangs").touch()
+        (models.write(tmp_path / "model", 8) / "hangs.json").touch()
         (tmp_path / "scratch").mkdir()
         words = ["forecast", "--scratch", "scratch", "-o", "out", "--", *EXPORTS, "model", "{output}"]
         with subprocess.Popen(

@@ -45,13 +45,29 @@ def test_real_weights(tmp_path: pathlib.Path, shards: int) -> None:
     ]
 
 
-def test_no_code_is_copied(tmp_path: pathlib.Path) -> None:
-    """Code in the model's folder is not in a slice."""
+def test_only_needed_files_are_copied(tmp_path: pathlib.Path) -> None:
+    """A slice has the files of tokenizers, templates and other configs; no code, data, documents or folders."""
     folder = models.write(tmp_path / "model", 4)
-    (folder / "modeling_mine.py").write_text("raise SystemExit")
-    slices.write(slices.read(folder), 2, tmp_path / "slice")
+    needed = ["tokenizer.model", "merges.txt", "generation_config.json", "chat_template.jinja", "source.spm"]
+    others = ["modeling_mine.py", "data.parquet", "README.md", "weights.bin", "pytorch_model.bin.index.json", "core"]
+    for name in [*needed, *others]:
+        (folder / name).touch()
+    (folder / "folder.json").mkdir()
+    model = slices.read(folder)
+    slices.write(model, 2, tmp_path / "slice")
 
-    assert not list((tmp_path / "slice").glob("*.py"))
+    copied = {path.name for path in (tmp_path / "slice").iterdir()}
+    assert copied == {*needed, "config.json", "model.safetensors", "tokenizer.json"}
+
+
+def test_files_beside_weights_count(tmp_path: pathlib.Path) -> None:
+    """What is copied beside the weights counts as disk, a sparse file with its whole size."""
+    folder = models.write(tmp_path / "model", 4)
+    before = slices.read(folder).disk_size(2)
+    with (folder / "vocab.json").open("wb") as file:
+        file.truncate(20 << 30)
+
+    assert slices.read(folder).disk_size(2) == before + (20 << 30)
 
 
 @pytest.mark.parametrize(

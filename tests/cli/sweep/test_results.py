@@ -4,14 +4,19 @@ import csv
 import io
 import pathlib
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from nncftools.cli.sweep import grid, runs
 from nncftools.cli.sweep.grid import Layers
 from nncftools.cli.sweep.results import State, SweepFolder, SweepRow, differing, stamp, table, widths_text
 from nncftools.cli.sweep.runs import expected, time_left_s
+from nncftools.compression import reading
+from nncftools.compression.checking import FAILED
 from nncftools.compression.outputs import Request, make
 from nncftools.errors import NncfToolsError, UsageError
+from nncftools.markdown import MARK
 
 GRID = grid.weight_grid("quick", Layers(frozenset(), None))[0]
 PERPLEXITY = "held-out text, word perplexity"
@@ -165,3 +170,42 @@ def test_figure_that_cannot_be_compared_is_no_part_of_the_error(tmp_path: pathli
     ]
     assert [result.error for result in outcome.comparisons[0].results] == pytest.approx([0, 0.05])
     assert (tmp_path / "results.png").exists()
+
+
+HOSTILE = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "'=1", "'", "-", '=a,"b"\n', " =1 "]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_text_that_spreadsheets_would_run(tmp_path: pathlib.Path, text: str) -> None:
+    """No text is a formula to a spreadsheet, numbers are as they were, and our own reader takes off what was added."""
+    path = tmp_path / "results.csv"
+    path.write_text(table(text, "model", [row_of("fp32", owner=text, figures={"score": (-0.5, 1e-05)})]), newline="")
+    with path.open(newline="") as file:
+        (shown,) = csv.DictReader(file)
+    (record,) = reading.read(path).records
+
+    assert shown["model"] == text if text.startswith(" ") else f"'{text}"
+    assert (shown["score"], shown["score stderr"]) == ("-0.5", "1e-05")
+    assert (record.cells["model"], record.cells[reading.PEAK_OWNER]) == (text, text)
+
+
+@hypothesis.given(
+    texts=st.lists(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")) | st.sampled_from(HOSTILE)
+    )
+)
+def test_written_and_read_again(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
+    """Each text is the same after a table was written and read."""
+    path = tmp_path_factory.mktemp("written") / "results.csv"
+    path.write_text(table("M", "model", [row_of("fp32", failed=text) for text in texts]), newline="")
+
+    assert [record.cells[FAILED] for record in reading.read(path).records] == texts
+
+
+def test_file_of_others_is_read_as_it_is(tmp_path: pathlib.Path) -> None:
+    """Nothing is taken off where nothing was added: in a file of somebody else, or of before."""
+    path = tmp_path / "results.csv"
+    path.write_text("model,mode\n'=1,fp32\n")
+
+    assert reading.read(path).records[0].cells["model"] == "'=1"
+    assert MARK not in table("M", "model", [row_of("fp32")])

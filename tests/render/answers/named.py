@@ -269,7 +269,7 @@ def _of_comparison(text: str) -> Said:
 def _of_comparison_tables(text: str) -> Said:
     operation = ""
     for line in re.sub(r"[|*]", " ", text).splitlines():
-        heading = re.fullmatch(rf" *({_OPERATION})(?: +Base.*)?", line)
+        heading = re.fullmatch(rf" *({_OPERATION}) *", line)
         row = re.match(rf" *(Peak (?:{_MEMORY})|Duration|CPU time), (MiB|s) +({_N}) +({_N}) ", line)
         moment = re.match(rf"RSS peak of base at ({_SPAN})", line)
         if heading:

@@ -11,6 +11,7 @@
  *   print TEXT                         each reading prints this, without the end of a line
  *   growing                            each list is too short at first, and longer than it said the next time
  *   old VERSIONS                       2: there is no _v3; 1: there is no _v2 either
+ *   fork                               the first call forks a child that stays for 200 s
  *   exit                               the process ends at the next reading, as by a crash
  */
 #include <signal.h>
@@ -29,7 +30,7 @@ static struct { int status, busy, migs; unsigned long long total, used; } gpus[1
 static struct { char device[16], kind; unsigned int pid; long long used; } processes[256];
 static int count, count_status, listed, init, init_ms, list, list_ms, growing, hungry, version, entry, calls;
 static unsigned int many;
-static int handle_status, handle_of;
+static int handle_status, handle_of, forked;
 static char list_kind;
 
 static void script(void) {
@@ -47,6 +48,7 @@ static void script(void) {
         if (!strncmp(line, "hungry", 6)) hungry = 1;
         sscanf(line, "old %d", &version);
         if (!strncmp(line, "growing", 7)) growing = 1;
+        if (!strncmp(line, "fork", 4) && !forked++ && !fork()) sleep(200), _exit(0);
         if (!strncmp(line, "exit", 4)) raise(SIGKILL);
         if (sscanf(line, "gpu %d %llu %llu %d %d", &gpus[count].status, &gpus[count].total, &gpus[count].used,
                    &gpus[count].busy, &gpus[count].migs) == 5) count++;

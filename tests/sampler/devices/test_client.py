@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -70,6 +73,48 @@ class TestRelay:
         relay.take(1.0)
 
         assert (before, lines) == ([], [("warning", "x")])
+
+    def test_no_line_end(self, pipe: tuple[int, int]) -> None:
+        """Of a driver that writes without an end of a line, little is kept; what comes after that end is read."""
+        relay, lines = relayed(pipe[0])
+        os.set_blocking(pipe[1], False)
+        largest = 0
+        for _ in range(100):
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    os.write(pipe[1], b"x" * 4_096)
+            relay.take(1.0)
+            largest = max(largest, len(relay._rest))
+        os.write(pipe[1], b"\n")
+        say(pipe[1], warning="text")
+        relay.take(1.0)
+
+        assert largest <= 2 << 20
+        assert lines == [("warning", "text")]
+
+    def test_endless_output(self, pipe: tuple[int, int]) -> None:
+        """A driver that writes faster than it is read does not hold the sampler."""
+        relay, _ = relayed(pipe[0])
+        done: list[int] = []
+
+        def write() -> None:
+            while not done:
+                os.write(pipe[1], b"x" * 65_536)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        begun_s = time.monotonic()
+        taking = threading.Timer(5.0, done.append, (1,))
+        taking.start()
+        for _ in range(5):
+            relay.take(1.0)
+        taking.cancel()
+        lasted_s = time.monotonic() - begun_s
+        done.append(1)
+        while writer.is_alive():
+            relay.take(1.0)
+
+        assert lasted_s < 4
 
     def test_nothing_held(self, pipe: tuple[int, int]) -> None:
         """A reading without a value is no line of the journal, but a sign that the drivers answer."""

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,7 +18,8 @@ from nncftools.analysis.session import Session
 from nncftools.sampler.devices.__main__ import follow
 from nncftools.sampler.devices.nvml import FOR_TESTS
 from nncftools.units import seconds_text
-from tests.conftest import BURNERS, Run
+from tests.conftest import BURNERS, Run, command_line
+from tests.waiting import until
 
 GIB = 1 << 30
 HELD = "device_memory@nvidia0"
@@ -284,20 +286,60 @@ def test_program_that_records_itself(tmp_path: pathlib.Path) -> None:
     assert result.stdout == "['', 1, 7000]\n"
 
 
-@pytest.mark.usefixtures("stand_in")
-def test_end_of_the_helper(nncf_tools: Run) -> None:
-    """When the recording has ended, no helper is left, also of a command line that makes several recordings."""
-    nncf_tools("monitor", "--no-plot", "-o", "run.json", "--repeat", "2", sys.executable, "-S", "-c", "pass")
-    left = []
+def helpers() -> list[int]:
+    """Return the PIDs of helpers of this test, and of what they have forked."""
+    found = []
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             words, environment = (folder / "cmdline").read_bytes(), (folder / "environ").read_bytes()
         except OSError:
             continue
         if b"devices/__main__.py" in words and os.fsencode(os.environ["NVML_SCRIPT"]) in environment:
-            left.append(words)
+            found.append(int(folder.name))
+    return found
 
-    assert left == []
+
+def test_end_of_the_helper(stand_in: pathlib.Path, nncf_tools: Run) -> None:
+    """When the recording has ended, no helper is left, also of a command line that makes several recordings."""
+    assert stand_in.exists()
+    nncf_tools("monitor", "--no-plot", "-o", "run.json", "--repeat", "2", sys.executable, "-S", "-c", "pass")
+
+    assert helpers() == []
+
+
+OTHER_ENDS = [(STAND_IN, True), (f"{STAND_IN}exit\n", False), ("", False), ("", True)]
+"""What the driver has, and whether the command line is killed."""
+WAITS = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.01)"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("devices", "is_killed"),
+    [(STAND_IN, False), *(pytest.param(*case, marks=pytest.mark.long) for case in OTHER_ENDS)],
+)
+def test_driver_that_forks(stand_in: pathlib.Path, tmp_path: pathlib.Path, devices: str, *, is_killed: bool) -> None:
+    """A child that a driver forks ends with the recording, also where the helper crashes or has nothing to read."""
+    stand_in.write_text(f"fork\n{devices}")
+    words = command_line("monitor", "-q", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", WAITS)
+    with subprocess.Popen(words) as process:
+        until(lambda: helpers() if devices == STAND_IN else process.poll() is None, "the helper")
+        time.sleep(0.5)
+        if is_killed:
+            process.kill()
+        (tmp_path / "go").touch()
+
+    until(lambda: not helpers(), "the helper and its child to end")
+
+
+@pytest.mark.long
+@pytest.mark.process
+def test_driver_that_forks_in_a_program_that_records_itself(stand_in: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """The same holds for the helper of a program that records itself."""
+    stand_in.write_text(f"fork\n{STAND_IN}")
+    (tmp_path / "program.py").write_text(RECORDS_ITSELF)
+    subprocess.run([sys.executable, "program.py"], capture_output=True, check=True)
+
+    until(lambda: not helpers(), "the helper and its child to end")
 
 
 @pytest.mark.usefixtures("stand_in")
