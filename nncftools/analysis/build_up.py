@@ -13,12 +13,23 @@ from dataclasses import replace
 from itertools import chain, compress
 from typing import NamedTuple
 
-from nncftools.analysis.code_places import reported_frames
+from nncftools.analysis.code_places import (
+    OWN,
+    PYTHON,
+    Stack,
+    brief_label,
+    calling_place,
+    innermost_frame,
+    module_of,
+    package_of,
+    reported_frames,
+)
 from nncftools.analysis.operation import Operation
-from nncftools.analysis.rise_owners import RiseOwners, Stack, rss_at, shared_at
+from nncftools.analysis.rise_owners import RiseOwners, rss_at, shared_at
 from nncftools.analysis.rss_levels import FILE, HEAP, Fall, Rise, levels_at
 from nncftools.analysis.session import Session
-from nncftools.session.model import Process, SessionData, Snapshots, WatchedProcess
+from nncftools.session.model import Frame, Process, SessionData, Snapshots, WatchedProcess
+from nncftools.units import printable, shortened
 
 SEEN, PROGRAM, NOT_SEEN, SHARED = "seen", "program", "not_seen", "shared"
 _STARTING_S, _OF_PYTHON = 0.5, 12 << 20
@@ -390,3 +401,34 @@ def _whole_bytes(sums: Mapping[Part, float], file_sums: Mapping[Part, float], si
         largest = parts[0].size + size - sum(part.size for part in parts)
         parts[0] = parts[0]._replace(size=largest, file_size=min(largest, parts[0].file_size))
     return [part for part in parts if part.size > 0]
+
+
+_PROGRAM_NAME = 40
+
+
+def running_text(top: Part) -> str:
+    """Return where the program stood: ``torch/jit/_trace.py:455 _check_trace, called by openvino/…/ts_decoder.py:9``.
+
+    The caller is the frame that called the library; in the program itself the frame above. Empty without frames.
+    """
+    if top.kind == PROGRAM:
+        name = shortened(printable(top.program), _PROGRAM_NAME) or "a program without Python"
+        return ", ".join(filter(None, (name, _starter(top.stack))))
+    stack = [frame for _, frame in reported_frames(top.stack)]
+    if (frame := innermost_frame(stack)) is None:
+        return ""
+    caller = calling_place(stack[: stack.index(frame) + 1])
+    text = brief_label(frame)
+    return text if caller is None else f"{text}, called by {brief_label(stack[caller], has_function=False)}"
+
+
+def _starter(stack: Sequence[Frame]) -> str:
+    """Return who started a program, and for which call into another library."""
+    if (frame := innermost_frame(stack)) is None:
+        return ""
+    entry = next((of for of in stack if package_of(of.file) not in {OWN, PYTHON}), frame)
+    package, text = package_of(entry.file), f"started by {brief_label(frame)}"
+    if package == package_of(frame.file):
+        return text
+    function = f"{package}/…/{shortened(printable(entry.function), _PROGRAM_NAME)}"
+    return f"{text}, for {brief_label(entry) if module_of(entry) else function}"

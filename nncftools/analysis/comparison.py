@@ -18,8 +18,20 @@ from pathlib import PurePath
 from msgspec.structs import replace
 
 from nncftools.analysis import build_up, figures
-from nncftools.analysis.figures import CPU_TIME, DURATION, MODEL_SIZE, PEAK, Difference, Figure, Value, Values
-from nncftools.analysis.grown_stacks import GrownStack, Sizes, grown, places
+from nncftools.analysis.figures import (
+    CPU_TIME,
+    DURATION,
+    MODEL_SIZE,
+    PEAK,
+    Difference,
+    Figure,
+    GrownStack,
+    Sizes,
+    Value,
+    Values,
+    grown,
+    places,
+)
 from nncftools.analysis.operation import Operation
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import combined, cpu_s

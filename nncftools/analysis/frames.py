@@ -1,32 +1,44 @@
-"""The build-up of a peak as a tree of frames: the few places that hold most, and their names.
+"""Who holds the memory of a build-up: its tree of frames, the places in it that hold most, and a few rows for people.
 
-Every output that shows code is a view of this tree. A frame is a function at a line: two lines of one function are two
+Every output that shows code is a view of the tree. A frame is a function at a line: two lines of one function are two
 places. What programs without Python hold, and what has no stack, stands beside the outermost frames.
+
+The rows sum to the whole. A row is the deepest frame of the user's own code; a program without own code has the frames
+of its libraries. All imports are one row, and so are the pages that forked copies share. The last row is everything
+else.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import TypeVar
+from pathlib import PurePath
+from typing import NamedTuple, TypeVar
 
-from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Freed, Part
+from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Freed, Part, of_peak, running_text
 from nncftools.analysis.code_places import (
     OWN,
     PYTHON,
-    SEPARATOR,
+    Stack,
     brief_label,
     deepest_own,
+    imported_package,
     is_of_user,
+    last_line,
     module_of,
     own_places,
     package_of,
+    place_labels,
     reported_frames,
+    shared_depth,
+    source_of,
 )
-from nncftools.analysis.rise_owners import Stack, shared_depth
-from nncftools.session.model import Frame
+from nncftools.analysis.rss_levels import file_held, is_weights
+from nncftools.analysis.session import Session
+from nncftools.session.model import Frame, SessionData, Snapshots
 from nncftools.units import printable, shortened
 
 _SMALL = 0.05
@@ -35,7 +47,6 @@ _HALF = 0.5
 """A place is divided into its parts if these hold half of it; then they say more than the place does."""
 _LEAST_DOUBT = 16 << 20
 """Of a place that later functions may hold less of, none of them is named."""
-_PROGRAM_NAME = 40
 
 _Item = TypeVar("_Item")
 
@@ -317,81 +328,216 @@ def _is_entry(node: Node, root: Node) -> bool:
     return package == PYTHON or (package == OWN and node.frame.function in {"<module>", "main"})
 
 
-def place_labels(stacks: Sequence[Sequence[Frame]], *, is_short: bool = False) -> list[str]:
-    """Return a name for the innermost frame of each stack: ``torch/jit/_trace.py:455 trace``.
-
-    With ``is_short``, ``_trace.py:455 trace`` or ``Model.forward``. Places with the same name get the whole one, then
-    the first frame in which the stacks differ.
-    """
-    labels = [_place_label(stack, is_short=is_short) for stack in stacks]
-    for same in _equal(labels):
-        for index in same:
-            labels[index] = _place_label(stacks[index])
-    for same in _equal(labels):
-        depth = shared_depth(*([frame.code for frame in stacks[index]] for index in same))
-        for index in same:
-            if depth < len(stacks[index]) - 1:
-                labels[index] = f"{brief_label(stacks[index][depth])}{SEPARATOR}{labels[index]}"
-    return labels
+CODE, IMPORTS, SHARED_PAGES, REST = "code", "imports", "shared_pages", "rest"
+_MOST = 4
+_SMALL_REST = 0.01
+"""A rest that is a smaller part of the memory has no row of its own."""
+_LONGEST_FILE, _LONGEST_NAME = 40, 60
+_LABELS = {IMPORTS: "Python and imports", SHARED_PAGES: "shared pages, counted again", REST: "everything else"}
+_LINES = "other lines"
+_WITH_REST = "Python, imports and everything else"
+_IMPORT = re.compile(r"(?:import|from)\s+(\w+)")
 
 
-def _equal(labels: Sequence[str]) -> list[list[int]]:
-    return [same for same in _grouped(range(len(labels)), labels.__getitem__) if len(same) > 1]
+class Holder(NamedTuple):
+    """A row: its name and its bytes."""
+
+    label: str
+    """The name that every output shows."""
+    size: int
+    certain: int
+    """The part of ``size`` that certainly belongs to this row."""
+    kind: str = CODE
+    source: str = ""
+    """The text of the line, if it is known."""
+    parts: Sequence[tuple[str, int]] = ()
+    """Names and bytes of the largest parts of a row that is not code."""
+    stack: Stack = ()
+    """The frames of its largest part, the outermost first."""
+    program: str = ""
+    """The name of a program without Python."""
+    or_later: str = ""
+    """The function that ran later and may hold most of this memory instead; empty for none."""
+
+    @property
+    def is_code(self) -> bool:
+        """Whether it is a place in the code, or a program."""
+        return self.kind == CODE
 
 
-def _place_label(stack: Sequence[Frame], *, is_short: bool = False) -> str:
-    """Return a frame; one of the standard library or of ``torch.nn`` with the nearest caller that is of neither."""
-    callers = [frame for frame in stack[:-1] if not _is_tool(frame)] if _is_tool(stack[-1]) else []
-    return SEPARATOR.join(brief_label(frame, is_short=is_short) for frame in (*callers[-1:], stack[-1]))
+def peak_holders(session: Session, most: int = _MOST) -> list[Holder]:
+    """Return who held the RSS peak, as ``holders`` does; empty without stacks."""
+    return (
+        [] if (build_up := of_peak(session)) is None else _with_rest(*session.once(_rows_of_peak), most, build_up.size)
+    )
 
 
-def _is_tool(frame: Frame) -> bool:
-    return package_of(frame.file) == PYTHON or "/torch/nn/" in frame.file
+def _rows_of_peak(session: Session) -> tuple[list[Holder], Counter[str]]:
+    build_up = of_peak(session)
+    assert build_up is not None
+    return _every(build_up, session)
 
 
-def best_frame(stack: Sequence[Frame]) -> Frame | None:
-    """Return the deepest frame of the user's own code; without own code, as ``innermost_frame`` does."""
-    return deepest_own(stack) or innermost_frame(stack)
+def holders(build_up: BuildUp, session: SessionData, most: int = _MOST) -> list[Holder]:
+    """Return at most ``most`` rows, the largest first, and one for everything else; they sum to the build-up."""
+    return _with_rest(*_every(build_up, session), most, build_up.size)
 
 
-def innermost_frame(stack: Sequence[Frame]) -> Frame | None:
-    """Return the innermost frame that is not of the standard library, if there is one; None for an empty stack."""
-    shown = [frame for _, frame in reported_frames(stack)]
-    known = (frame for frame in reversed(shown) if package_of(frame.file) != PYTHON)
-    return next(known, shown[-1] if shown else None)
+def _every(build_up: BuildUp, session: SessionData) -> tuple[list[Holder], Counter[str]]:
+    """Return all rows, the largest first, and by name what else there is."""
+    snapshots = session.snapshots or Snapshots()
+    imports = Counter[str]()
+    others = Counter[str]()
+    code: list[Part] = []
+    shared = 0
+    for part in build_up.parts:
+        package = _imported(part, snapshots)
+        if package:
+            imports[package] += part.size
+        elif part.kind == NOT_SEEN:
+            others["not seen"] += part.size
+        elif part.kind == SHARED:
+            shared += part.size
+        else:
+            code.append(_of_user(part))
+    rows = list(_rows(build_up, _placed(code), session))
+    if imports:
+        size = imports.total()
+        rows.append(Holder(_LABELS[IMPORTS], size, size, IMPORTS, parts=imports.most_common()))
+    if shared:
+        rows.append(Holder(_LABELS[SHARED_PAGES], shared, 0, SHARED_PAGES))
+    rows.sort(key=lambda row: -row.size)
+    return rows, others
 
 
-def running_text(top: Part) -> str:
-    """Return where the program stood: ``torch/jit/_trace.py:455 _check_trace, called by openvino/…/ts_decoder.py:9``.
-
-    The caller is the frame that called the library; in the program itself the frame above. Empty without frames.
-    """
-    if top.kind == PROGRAM:
-        name = shortened(printable(top.program), _PROGRAM_NAME) or "a program without Python"
-        return ", ".join(filter(None, (name, _starter(top.stack))))
-    stack = [frame for _, frame in reported_frames(top.stack)]
-    if (frame := innermost_frame(stack)) is None:
+def _imported(part: Part, snapshots: Snapshots) -> str:
+    """Return the package that a part of the memory was imported with; empty if it was not imported."""
+    if part.is_start:
+        return PYTHON
+    if part.kind != SEEN:
         return ""
-    caller = calling_place(stack[: stack.index(frame) + 1])
-    text = brief_label(frame)
-    return text if caller is None else f"{text}, called by {brief_label(stack[caller], has_function=False)}"
+    if package := imported_package(part.stack):
+        return package
+    own = deepest_own(part.stack)
+    statements = [] if own is None else source_of(snapshots, own).split(";")
+    matches = [_IMPORT.match(statement.strip()) for statement in statements]
+    last = matches[-1] if matches and all(matches) else None
+    return "" if last is None else last[1]
 
 
-def calling_place(stack: Sequence[Frame]) -> int | None:
-    """Return the index of the frame that called the library of the innermost frame; None if there is none."""
-    package = package_of(stack[-1].file)
-    skipped = {package, PYTHON} - {OWN}
-    above = range(len(stack) - 2, -1, -1)
-    return next((index for index in above if package_of(stack[index].file) not in skipped), None)
+def _of_user(part: Part) -> Part:
+    """Return a part whose stack has only the frames of the user's code, if there are any.
+
+    Of a function that calls itself, it has the innermost frame.
+    """
+    places: list[int] = []
+    for place in own_places(part.stack):
+        frame = part.stack[place]
+        if places and part.stack[places[-1]].code == frame.code:
+            places.pop()
+        places.append(place)
+    if not places or part.kind != SEEN:
+        return part
+    certain = sum(place < part.certain for place in places)
+    still = sum(place < part.still for place in places)
+    return part._replace(stack=tuple(part.stack[place] for place in places), certain=certain, still=still)
 
 
-def _starter(stack: Sequence[Frame]) -> str:
-    """Return who started a program, and for which call into another library."""
-    if (frame := innermost_frame(stack)) is None:
-        return ""
-    entry = next((of for of in stack if package_of(of.file) not in {OWN, PYTHON}), frame)
-    package, text = package_of(entry.file), f"started by {brief_label(frame)}"
-    if package == package_of(frame.file):
-        return text
-    function = f"{package}/…/{shortened(printable(entry.function), _PROGRAM_NAME)}"
-    return f"{text}, for {brief_label(entry) if module_of(entry) else function}"
+def _placed(code: Sequence[Part]) -> list[Part]:
+    """Return parts of which those without a certain line have the line of their function that took more than they did.
+
+    Where no line did, all lines of this function have none: they are one row.
+    """
+    known: dict[tuple[Stack, tuple[str, str]], Counter[Frame]] = {}
+    unknown = Counter[Stack]()
+    for part in code:
+        if not part.stack:
+            continue
+        frame = part.stack[-1]
+        if frame.line and not last_line(frame):
+            known.setdefault((part.stack[:-1], frame.code), Counter())[frame] += part.size
+        else:
+            unknown[part.stack] += part.size
+    moved: dict[Stack, Stack] = {}
+    for stack, size in unknown.items():
+        above, frame = stack[:-1], stack[-1]
+        lines = known.get((above, frame.code), Counter[Frame]())
+        possible = [line for line in lines if not frame.line or frame.line <= line.line <= last_line(frame)]
+        best = max(possible, key=lines.__getitem__, default=frame)
+        if lines[best] >= size:
+            moved[stack] = (*above, best)
+        elif not frame.line:
+            moved |= {(*above, line): stack for line in possible}
+    return [part._replace(stack=moved.get(part.stack, part.stack)) for part in code]
+
+
+def _rows(build_up: BuildUp, code: Sequence[Part], session: SessionData) -> Iterator[Holder]:
+    snapshots = session.snapshots or Snapshots()
+    stacks = _stacks(build_up)
+    sums: dict[str, Holder] = {}
+    for node in held_by(tree_of(build_up._replace(parts=code))):
+        label, source, stack = node.label, "", tuple(node.stack)
+        if node.frame is not None and (below := stacks.get(node.frame)):
+            stack = max(below, key=below.__getitem__)
+            source = source_of(snapshots, node.frame)
+            label += "" if source else _library(below, node.size)
+        if node.file_size >= node.size * _HALF:
+            file = file_held(session, build_up.at_s, build_up.size, node.file_size)
+            label = f"{_file_text(file)}, read in {label}" if file else label
+        row = Holder(label, node.size, node.certain, CODE, source, (), stack, node.program, node.or_later)
+        if label in sums:
+            row = row._replace(size=row.size + sums[label].size, certain=row.certain + sums[label].certain)
+        sums[label] = row
+    yield from sums.values()
+
+
+def _file_text(file: str) -> str:
+    """Return the name of a mapped file, and that its pages are not lost memory."""
+    kind = "weights; Linux can free them" if is_weights(file) else "a mapped file; Linux can free it"
+    return f"{shortened(printable(PurePath(file).name), _LONGEST_FILE)} ({kind})"
+
+
+def _stacks(build_up: BuildUp) -> Mapping[Frame, Counter[Stack]]:
+    """Return the whole stacks with their bytes, by the deepest frame of the user's code."""
+    stacks: dict[Frame, Counter[Stack]] = {}
+    for part in build_up.parts:
+        own = deepest_own(part.stack)
+        if own is not None:
+            stacks.setdefault(own, Counter())[part.stack] += part.size
+    return stacks
+
+
+def _library(stacks: Mapping[Stack, int], size: int) -> str:
+    """Return the function of a library that took most of a row: `` (numpy ones)``; empty if none did."""
+    names = Counter[str]()
+    for stack, part in stacks.items():
+        last = stack[-1]
+        if not is_of_user(last):
+            package = package_of(last.file)
+            function = last.function.rpartition(".")[2]
+            name = function if package in {PYTHON, OWN} else f"{package} {function}"
+            names[shortened(printable(name), _LONGEST_NAME)] += part
+    (name, most), *_ = names.most_common(1) or [("", 0)]
+    return f" ({name})" if name and most >= size * _HALF else ""
+
+
+def _with_rest(every: Sequence[Holder], named: Counter[str], most: int, whole: int) -> list[Holder]:
+    """Return the first rows, of which one is the largest code, and one row for everything else."""
+    rows, others = list(every), Counter(named)
+    beside = whole - sum(row.size for row in rows)
+    others[_LINES] += beside - others.total()
+    imports = next((place for place, row in enumerate(rows) if row.kind == IMPORTS), None)
+    if imports is not None and beside < whole * _SMALL_REST:  # too little for a row
+        label = _WITH_REST if beside else rows[imports].label
+        rows[imports] = rows[imports]._replace(label=label, size=rows[imports].size + beside)
+        others.clear()
+    code = [row for row in rows if row.is_code][:1]
+    shown = rows[:most] if not code or code[0] in rows[:most] else [*rows[: most - 1], *code]
+    for row in rows:
+        if row not in shown:
+            others[_LINES if row.is_code else row.label] += row.size
+    rest = whole - sum(row.size for row in shown)
+    if rest > 0:
+        parts = [(name, size) for name, size in others.most_common() if size > 0]
+        shown.append(Holder(_LABELS[REST], rest, 0, REST, parts=parts if len(parts) > 1 else ()))
+    return shown

@@ -7,17 +7,14 @@ from one to the other: they are certain. Below them stands the likeliest stack.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from itertools import pairwise, takewhile
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from math import inf
 from typing import NamedTuple
 
-from nncftools.analysis.code_places import is_importing
+from nncftools.analysis.code_places import Stack, is_importing, shared_depth
 from nncftools.analysis.rss_levels import Rise
 from nncftools.session.model import MOST_FRAMES, Frame, Snapshots, StackWindow, WatchedProcess
-
-Stack = tuple[Frame, ...]
-"""The outermost frame first."""
 
 _NEAR_S = 1.0
 """A stack that was seen earlier before a rise, or later after it, does not explain the rise."""
@@ -339,11 +336,6 @@ def _common(before: Stack, after: Stack, depth: int) -> Stack:
         return *common, Frame(*code, 0)
     first, last = sorted((first, last))
     return *common, Frame(*code, first) if first == last else FrameRange(*code, first, last)
-
-
-def shared_depth(*stacks: Sequence[Hashable]) -> int:
-    """Return how many outer frames stacks share; without lines, they are given by the codes of their frames."""
-    return sum(1 for _ in takewhile(lambda codes: len(set(codes)) == 1, zip(*stacks, strict=False)))
 
 
 def rss_at(watched: WatchedProcess, time_s: float) -> float:
