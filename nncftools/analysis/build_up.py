@@ -6,6 +6,7 @@ that was freed again before the peak does not count. What programs without Pytho
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,10 +20,13 @@ from nncftools.analysis.code_places import (
     Stack,
     brief_label,
     calling_place,
+    deepest_own,
+    imported_package,
     innermost_frame,
     module_of,
     package_of,
     reported_frames,
+    source_of,
 )
 from nncftools.analysis.operation import Operation
 from nncftools.analysis.rise_owners import RiseOwners, rss_at, shared_at
@@ -432,3 +436,21 @@ def _starter(stack: Sequence[Frame]) -> str:
         return text
     function = f"{package}/…/{shortened(printable(entry.function), _PROGRAM_NAME)}"
     return f"{text}, for {brief_label(entry) if module_of(entry) else function}"
+
+
+_IMPORT = re.compile(r"(?:import|from)\s+(\w+)")
+
+
+def imported_with(part: Part, snapshots: Snapshots) -> str:
+    """Return the package that a part of the memory was imported with; empty if it was not imported."""
+    if part.is_start:
+        return PYTHON
+    if part.kind != SEEN:
+        return ""
+    if package := imported_package(part.stack):
+        return package
+    own = deepest_own(part.stack)
+    statements = [] if own is None else source_of(snapshots, own).split(";")
+    matches = [_IMPORT.match(statement.strip()) for statement in statements]
+    last = matches[-1] if matches and all(matches) else None
+    return "" if last is None else last[1]

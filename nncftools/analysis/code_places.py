@@ -243,6 +243,12 @@ def _is_tool(frame: Frame) -> bool:
     return package_of(frame.file) == PYTHON or "/torch/nn/" in frame.file
 
 
+def library_text(function: str, file: str) -> str:
+    """Return a function of a library with its package: ``numpy ones``; of the standard library, its name."""
+    name, package = function.rpartition(".")[2], package_of(file)
+    return name if package in {OWN, PYTHON} else f"{package} {name}"
+
+
 def best_frame(stack: Sequence[Frame]) -> Frame | None:
     """Return the deepest frame of the user's own code; without own code, as ``innermost_frame`` does."""
     return deepest_own(stack) or innermost_frame(stack)

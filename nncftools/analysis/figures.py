@@ -16,8 +16,17 @@ from typing import NamedTuple
 
 from nncftools import metrics
 from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Part
-from nncftools.analysis.code_places import OWN, PYTHON, imported_package, is_own, package_of, place_labels, short_file
-from nncftools.analysis.frames import WITHOUT_STACK, Node, tree_of
+from nncftools.analysis.code_places import (
+    OWN,
+    PYTHON,
+    imported_package,
+    is_own,
+    library_text,
+    package_of,
+    place_labels,
+    short_file,
+)
+from nncftools.analysis.frames import IMPORTS, LABELS, SHARED_PAGES, WITHOUT_STACK, Node, tree_of
 from nncftools.session.model import Frame
 
 DURATION = "duration"
@@ -231,10 +240,9 @@ has all its callers."""
 _EXPRESSION = ".<locals>.<"
 """What follows is a lambda or a comprehension: it is part of the function around it."""
 _SITE, _STANDARD = "/site-packages/", "/lib/python3/"
-_IMPORTS = "Python and imports"
 _PLAIN = {
     WITHOUT_STACK[NOT_SEEN]: "code that no stack shows",
-    WITHOUT_STACK[SHARED]: "shared pages, counted again",
+    WITHOUT_STACK[SHARED]: LABELS[SHARED_PAGES],
 }
 _SMALLEST = 0.005
 """A place that holds less, as a share of the peak, is not compared."""
@@ -308,7 +316,7 @@ def places(build_up: BuildUp) -> dict[CodePath, HeldSize]:
 def _from_own_code(part: Part) -> Part:
     """Return a part whose stack begins at its deepest frame of own code; imports are like a program."""
     if part.is_start or (part.kind == SEEN and imported_package(part.stack)):
-        return Part(part.size, PROGRAM, part.process, program=_IMPORTS)
+        return Part(part.size, PROGRAM, part.process, program=LABELS[IMPORTS])
     own = next((place for place in range(len(part.stack) - 1, -1, -1) if is_own(part.stack[place].file)), 0)
     return part._replace(stack=part.stack[own:], certain=max(0, part.certain - own))
 
@@ -345,13 +353,8 @@ def _labelled(places: Sequence[tuple[CodePath, GrownStack]]) -> Iterator[GrownSt
     frames = [[Frame(*code, 0) for code in stack] for stack in stacks]
     labels = dict(zip(stacks, place_labels(frames, is_short=True), strict=True))
     for owner, (path, of) in zip(owners, places, strict=True):
-        called = "" if path == owner else f" ({_library_function(*path[-1])})"
+        called = "" if path == owner else f" ({library_text(*path[-1])})"
         yield of._replace(label=f"{labels[owner]}{called}", owner=labels[owner])
-
-
-def _library_function(function: str, file: str) -> str:
-    name, package = function.rpartition(".")[2], package_of(file)
-    return name if package == PYTHON else f"{package} {name}"
 
 
 def _medians(runs: Sequence[Sizes], paths: Sequence[CodePath]) -> list[HeldSize]:

@@ -10,24 +10,33 @@ else.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from pathlib import PurePath
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Freed, Part, of_peak, running_text
+from nncftools.analysis.build_up import (
+    NOT_SEEN,
+    PROGRAM,
+    SEEN,
+    SHARED,
+    BuildUp,
+    Freed,
+    Part,
+    imported_with,
+    of_peak,
+    running_text,
+)
 from nncftools.analysis.code_places import (
     OWN,
     PYTHON,
     Stack,
     brief_label,
     deepest_own,
-    imported_package,
     is_of_user,
     last_line,
+    library_text,
     module_of,
     own_places,
     package_of,
@@ -36,7 +45,7 @@ from nncftools.analysis.code_places import (
     shared_depth,
     source_of,
 )
-from nncftools.analysis.rss_levels import file_held, is_weights
+from nncftools.analysis.rss_levels import file_held, mapped_file_text
 from nncftools.analysis.session import Session
 from nncftools.session.model import Frame, SessionData, Snapshots
 from nncftools.units import printable, shortened
@@ -47,8 +56,6 @@ _HALF = 0.5
 """A place is divided into its parts if these hold half of it; then they say more than the place does."""
 _LEAST_DOUBT = 16 << 20
 """Of a place that later functions may hold less of, none of them is named."""
-
-_Item = TypeVar("_Item")
 
 Memory = tuple[int | None, str]
 """The ``id`` of a process, and a kind of its memory."""
@@ -178,7 +185,9 @@ def _take_doubts(root: Node, memory: Memory, freed: Sequence[Freed], *, by_line:
 
     A place is only in doubt for what a fall was larger than its own memory that is said to be gone.
     """
-    places = [root, *_below(root)]
+    places = [root]
+    for place in places:
+        places += place.children.values()
     for epoch, fall in enumerate(freed):
         every = Counter[Stack]()
         gone = defaultdict[int, Counter[Stack]](Counter)
@@ -221,14 +230,6 @@ def _doubt(node: Node, memory: Memory, epoch: int, most: int) -> bool:
     return left < most
 
 
-def _below(root: Node) -> Iterator[Node]:
-    waiting = list(root.children.values())
-    while waiting:
-        node = waiting.pop()
-        yield node
-        waiting += node.children.values()
-
-
 def held_by(root: Node, most: int = 20) -> list[Node]:
     """Return the ``most`` places and programs that hold most, the largest first; no two have the same label."""
     large = _holders(root)[:most]
@@ -263,23 +264,25 @@ def _holders(root: Node) -> list[Node]:
             large.append(node)
     of_programs = sum(node.size for node in root.children.values() if node.kind == PROGRAM)
     programs_first = of_programs >= root.size * _HALF
-    return sorted(_lines_as_one(large), key=lambda node: (programs_first and node.kind != PROGRAM, -node.size))
+    return sorted(
+        _joined(large, _function_or_line), key=lambda node: (programs_first and node.kind != PROGRAM, -node.size)
+    )
 
 
-def _lines_as_one(places: Iterable[Node]) -> Iterator[Node]:
-    def function_or_line(node: Node) -> Hashable:
-        frame, only_calls = node.frame, node.own < node.size * _HALF
-        is_function = frame is not None and (module_of(frame) or (only_calls and frame.function != "<module>"))
-        return (id(node.parent), frame.code) if frame is not None and is_function else id(node)
+def _function_or_line(node: Node) -> Hashable:
+    frame = node.frame
+    if frame is None:
+        return id(node)
+    only_calls = node.own < node.size * _HALF and frame.function != "<module>"
+    return (id(node.parent), frame.code) if only_calls or module_of(frame) else id(node)
 
-    return map(_function, _grouped(places, function_or_line))
 
-
-def _grouped(items: Iterable[_Item], key: Callable[[_Item], Hashable]) -> list[list[_Item]]:
-    groups: dict[Hashable, list[_Item]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return list(groups.values())
+def _joined(places: Iterable[Node], key: Callable[[Node], Hashable]) -> Iterator[Node]:
+    """Yield places, of which those with the same key are one."""
+    groups = defaultdict[Hashable, list[Node]](list)
+    for place in places:
+        groups[key(place)].append(place)
+    return map(_function, groups.values())
 
 
 def _function(lines: Sequence[Node]) -> Node:
@@ -317,7 +320,7 @@ def _parts(node: Node, least: float) -> Iterator[Node]:
         is_script = child.frame.function == "<module>" and is_of_user(child.frame)
         return id(child) if is_script else child.frame.code
 
-    return (of for of in map(_function, _grouped(below, large_or_function)) if of.size >= least)
+    return (of for of in _joined(below, large_or_function) if of.size >= least)
 
 
 def _is_entry(node: Node, root: Node) -> bool:
@@ -332,11 +335,10 @@ CODE, IMPORTS, SHARED_PAGES, REST = "code", "imports", "shared_pages", "rest"
 _MOST = 4
 _SMALL_REST = 0.01
 """A rest that is a smaller part of the memory has no row of its own."""
-_LONGEST_FILE, _LONGEST_NAME = 40, 60
-_LABELS = {IMPORTS: "Python and imports", SHARED_PAGES: "shared pages, counted again", REST: "everything else"}
+_LONGEST_NAME = 60
+LABELS = {IMPORTS: "Python and imports", SHARED_PAGES: "shared pages, counted again", REST: "everything else"}
 _LINES = "other lines"
 _WITH_REST = "Python, imports and everything else"
-_IMPORT = re.compile(r"(?:import|from)\s+(\w+)")
 
 
 class Holder(NamedTuple):
@@ -367,62 +369,45 @@ class Holder(NamedTuple):
 
 def peak_holders(session: Session, most: int = _MOST) -> list[Holder]:
     """Return who held the RSS peak, as ``holders`` does; empty without stacks."""
-    return (
-        [] if (build_up := of_peak(session)) is None else _with_rest(*session.once(_rows_of_peak), most, build_up.size)
-    )
+    rows = session.once(_rows_of_peak)
+    return [] if rows is None else _with_rest(*rows, most)
 
 
-def _rows_of_peak(session: Session) -> tuple[list[Holder], Counter[str]]:
+def _rows_of_peak(session: Session) -> tuple[list[Holder], Counter[str], int] | None:
     build_up = of_peak(session)
-    assert build_up is not None
-    return _every(build_up, session)
+    return None if build_up is None else _every(build_up, session)
 
 
 def holders(build_up: BuildUp, session: SessionData, most: int = _MOST) -> list[Holder]:
     """Return at most ``most`` rows, the largest first, and one for everything else; they sum to the build-up."""
-    return _with_rest(*_every(build_up, session), most, build_up.size)
+    return _with_rest(*_every(build_up, session), most)
 
 
-def _every(build_up: BuildUp, session: SessionData) -> tuple[list[Holder], Counter[str]]:
-    """Return all rows, the largest first, and by name what else there is."""
+def _every(build_up: BuildUp, session: SessionData) -> tuple[list[Holder], Counter[str], int]:
+    """Return all rows, the largest first; by name what else there is; and the bytes of all together."""
     snapshots = session.snapshots or Snapshots()
     imports = Counter[str]()
     others = Counter[str]()
     code: list[Part] = []
     shared = 0
     for part in build_up.parts:
-        package = _imported(part, snapshots)
+        package = imported_with(part, snapshots)
         if package:
             imports[package] += part.size
         elif part.kind == NOT_SEEN:
-            others["not seen"] += part.size
+            others[WITHOUT_STACK[NOT_SEEN]] += part.size
         elif part.kind == SHARED:
             shared += part.size
         else:
             code.append(_of_user(part))
-    rows = list(_rows(build_up, _placed(code), session))
+    rows = _rows(build_up, _placed(code), session)
     if imports:
         size = imports.total()
-        rows.append(Holder(_LABELS[IMPORTS], size, size, IMPORTS, parts=imports.most_common()))
+        rows.append(Holder(LABELS[IMPORTS], size, size, IMPORTS, parts=imports.most_common()))
     if shared:
-        rows.append(Holder(_LABELS[SHARED_PAGES], shared, 0, SHARED_PAGES))
+        rows.append(Holder(LABELS[SHARED_PAGES], shared, 0, SHARED_PAGES))
     rows.sort(key=lambda row: -row.size)
-    return rows, others
-
-
-def _imported(part: Part, snapshots: Snapshots) -> str:
-    """Return the package that a part of the memory was imported with; empty if it was not imported."""
-    if part.is_start:
-        return PYTHON
-    if part.kind != SEEN:
-        return ""
-    if package := imported_package(part.stack):
-        return package
-    own = deepest_own(part.stack)
-    statements = [] if own is None else source_of(snapshots, own).split(";")
-    matches = [_IMPORT.match(statement.strip()) for statement in statements]
-    last = matches[-1] if matches and all(matches) else None
-    return "" if last is None else last[1]
+    return rows, others, build_up.size
 
 
 def _of_user(part: Part) -> Part:
@@ -448,20 +433,18 @@ def _placed(code: Sequence[Part]) -> list[Part]:
 
     Where no line did, all lines of this function have none: they are one row.
     """
-    known: dict[tuple[Stack, tuple[str, str]], Counter[Frame]] = {}
+    known = defaultdict[tuple[Stack, tuple[str, str]], Counter[Frame]](Counter)
     unknown = Counter[Stack]()
     for part in code:
-        if not part.stack:
-            continue
-        frame = part.stack[-1]
-        if frame.line and not last_line(frame):
-            known.setdefault((part.stack[:-1], frame.code), Counter())[frame] += part.size
-        else:
-            unknown[part.stack] += part.size
+        for frame in part.stack[-1:]:
+            if frame.line and not last_line(frame):
+                known[part.stack[:-1], frame.code][frame] += part.size
+            else:
+                unknown[part.stack] += part.size
     moved: dict[Stack, Stack] = {}
     for stack, size in unknown.items():
         above, frame = stack[:-1], stack[-1]
-        lines = known.get((above, frame.code), Counter[Frame]())
+        lines = known[above, frame.code]
         possible = [line for line in lines if not frame.line or frame.line <= line.line <= last_line(frame)]
         best = max(possible, key=lines.__getitem__, default=frame)
         if lines[best] >= size:
@@ -471,40 +454,27 @@ def _placed(code: Sequence[Part]) -> list[Part]:
     return [part._replace(stack=moved.get(part.stack, part.stack)) for part in code]
 
 
-def _rows(build_up: BuildUp, code: Sequence[Part], session: SessionData) -> Iterator[Holder]:
+def _rows(build_up: BuildUp, code: Sequence[Part], session: SessionData) -> list[Holder]:
     snapshots = session.snapshots or Snapshots()
-    stacks = _stacks(build_up)
+    stacks = defaultdict[Frame | None, Counter[Stack]](Counter)
+    for part in build_up.parts:
+        stacks[deepest_own(part.stack)][part.stack] += part.size
     sums: dict[str, Holder] = {}
     for node in held_by(tree_of(build_up._replace(parts=code))):
         label, source, stack = node.label, "", tuple(node.stack)
-        if node.frame is not None and (below := stacks.get(node.frame)):
+        if node.frame is not None and node.frame in stacks:
+            below = stacks[node.frame]
             stack = max(below, key=below.__getitem__)
             source = source_of(snapshots, node.frame)
             label += "" if source else _library(below, node.size)
         if node.file_size >= node.size * _HALF:
             file = file_held(session, build_up.at_s, build_up.size, node.file_size)
-            label = f"{_file_text(file)}, read in {label}" if file else label
+            label = f"{mapped_file_text(file)}, read in {label}" if file else label
         row = Holder(label, node.size, node.certain, CODE, source, (), stack, node.program, node.or_later)
         if label in sums:
             row = row._replace(size=row.size + sums[label].size, certain=row.certain + sums[label].certain)
         sums[label] = row
-    yield from sums.values()
-
-
-def _file_text(file: str) -> str:
-    """Return the name of a mapped file, and that its pages are not lost memory."""
-    kind = "weights; Linux can free them" if is_weights(file) else "a mapped file; Linux can free it"
-    return f"{shortened(printable(PurePath(file).name), _LONGEST_FILE)} ({kind})"
-
-
-def _stacks(build_up: BuildUp) -> Mapping[Frame, Counter[Stack]]:
-    """Return the whole stacks with their bytes, by the deepest frame of the user's code."""
-    stacks: dict[Frame, Counter[Stack]] = {}
-    for part in build_up.parts:
-        own = deepest_own(part.stack)
-        if own is not None:
-            stacks.setdefault(own, Counter())[part.stack] += part.size
-    return stacks
+    return list(sums.values())
 
 
 def _library(stacks: Mapping[Stack, int], size: int) -> str:
@@ -513,15 +483,12 @@ def _library(stacks: Mapping[Stack, int], size: int) -> str:
     for stack, part in stacks.items():
         last = stack[-1]
         if not is_of_user(last):
-            package = package_of(last.file)
-            function = last.function.rpartition(".")[2]
-            name = function if package in {PYTHON, OWN} else f"{package} {function}"
-            names[shortened(printable(name), _LONGEST_NAME)] += part
+            names[shortened(printable(library_text(*last.code)), _LONGEST_NAME)] += part
     (name, most), *_ = names.most_common(1) or [("", 0)]
     return f" ({name})" if name and most >= size * _HALF else ""
 
 
-def _with_rest(every: Sequence[Holder], named: Counter[str], most: int, whole: int) -> list[Holder]:
+def _with_rest(every: Sequence[Holder], named: Counter[str], whole: int, most: int) -> list[Holder]:
     """Return the first rows, of which one is the largest code, and one row for everything else."""
     rows, others = list(every), Counter(named)
     beside = whole - sum(row.size for row in rows)
@@ -539,5 +506,5 @@ def _with_rest(every: Sequence[Holder], named: Counter[str], most: int, whole: i
     rest = whole - sum(row.size for row in shown)
     if rest > 0:
         parts = [(name, size) for name, size in others.most_common() if size > 0]
-        shown.append(Holder(_LABELS[REST], rest, 0, REST, parts=parts if len(parts) > 1 else ()))
+        shown.append(Holder(LABELS[REST], rest, 0, REST, parts=parts if len(parts) > 1 else ()))
     return shown

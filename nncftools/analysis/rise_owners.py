@@ -15,6 +15,7 @@ from typing import NamedTuple
 from nncftools.analysis.code_places import Stack, is_importing, shared_depth
 from nncftools.analysis.rss_levels import Rise
 from nncftools.session.model import MOST_FRAMES, Frame, Snapshots, StackWindow, WatchedProcess
+from nncftools.snapshot_rules import is_waiting
 
 _NEAR_S = 1.0
 """A stack that was seen earlier before a rise, or later after it, does not explain the rise."""
@@ -35,17 +36,6 @@ _SMALL = 0.05
 """A thread took nothing if all its page faults together touched a smaller part of a rise."""
 _ONE_STEP = 1.01
 """What rose between two readings of RSS stays whole; times are rounded."""
-_WAITING = (
-    "threading.py",
-    "/thread.py",
-    "queue.py",
-    "selectors.py",
-    "socket.py",
-    "subprocess.py",
-    "connection.py",
-    "popen_fork.py",
-)
-"""A thread whose innermost frame is in one of these files of the standard library waits, and takes no memory there."""
 _STARTING = ("/subprocess.py", "/os.py", "/popen_spawn_posix.py")
 """Files of the standard library that start another program, or wait for it."""
 
@@ -275,7 +265,7 @@ class RiseOwners:
 
     def _waits(self, stack: int) -> bool:
         innermost = "".join(self._snapshots.frames[number].file for number in self._snapshots.stacks[stack][-1:])
-        return innermost.endswith(_WAITING) and "site-packages" not in innermost
+        return is_waiting(innermost)
 
     def going_on(self, stack: Stack, from_s: float, to_s: float) -> tuple[int, int]:
         """Return how many outer functions of a stack went on between two moments, and how many of these stood still.

@@ -8,10 +8,11 @@ taken to be gone. Then all rises of such memory before the fall are in doubt.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from math import inf
+from pathlib import PurePath
 from typing import NamedTuple
 
 from msgspec.structs import astuple
@@ -23,6 +24,8 @@ from nncftools.session.model import (
     SessionData,
     WatchedProcess,
 )
+from nncftools.snapshot_rules import subtract_ranges
+from nncftools.units import printable, shortened
 
 _PAGE = 4096
 _LEAST_FALL = 4 << 20
@@ -117,7 +120,7 @@ class _Block:
     def remove(self, went: Sequence[Span]) -> list[Rise]:
         """Remove addresses; return the part of the rises that they had."""
         before = self.pages
-        self.spans = _without(self.spans, went)
+        self.spans = subtract_ranges(self.spans, went)
         if self.pages == before:
             return []
         share = 1 - self.pages / before
@@ -287,30 +290,13 @@ def _spans(pages: Sequence[int]) -> list[Span]:
     return [(first, first + count) for first, count in zip(pages[::2], pages[1::2], strict=False)]
 
 
-def _without(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
-    """Return what of some sorted ranges is in none of the others."""
-    return [part for span in spans for part in _parts_outside(span, others)]
-
-
-def _parts_outside(span: Span, others: Sequence[Span]) -> Iterator[Span]:
-    at, end = span
-    number = max(0, bisect_right(others, (at, at)) - 1)
-    while number < len(others) and others[number][0] < end:
-        begin, behind = others[number]
-        if begin > at:
-            yield at, begin
-        at = max(at, behind)
-        number += 1
-    if at < end:
-        yield at, end
-
-
 _FAR_S = 10.0
 """Mappings that were read this long before or after the peak are as unlike it as those of twice its size."""
 _SAME_SIZE, _SAME_TIME_S = 0.02, 0.2
 """Mappings that are nearer than both are those of the moment: reading them takes up to 0.1 s."""
 _OTHER_SIZE = 0.25
 _MOST_OF_FILE = 0.5
+_LONGEST_FILE = 40
 _WEIGHTS = ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".onnx_data", ".onnx.data"
 """The endings of files with the weights of a model."""
 
@@ -375,6 +361,7 @@ def file_held(session: SessionData, at_s: float, size: int, file_size: int) -> s
     return "" if nearest is None else nearest.file
 
 
-def is_weights(path: str) -> bool:
-    """Return whether the name of a file ends like those of the weights of models."""
-    return path.lower().endswith(_WEIGHTS)
+def mapped_file_text(file: str) -> str:
+    """Return the name of a mapped file, and that its pages are not lost memory."""
+    kind = "weights; Linux can free them" if file.lower().endswith(_WEIGHTS) else "a mapped file; Linux can free it"
+    return f"{shortened(printable(PurePath(file).name), _LONGEST_FILE)} ({kind})"
