@@ -319,10 +319,8 @@ class _Builder:
         for memory, falls in change.falls.items():
             freed = []
             for fall in falls:
-                parts: list[tuple[Part, float]] = []
-                for rise in fall.removed:
-                    parts += [(part, size) for part, size, _ in self._shares(watched, rise, 0.0)]
-                freed.append(Freed(fall.size, parts))
+                shares = [self._shares(watched, rise, 0.0) for rise in fall.removed]
+                freed.append(Freed(fall.size, [(part, size) for part, size, _ in chain(*shares)]))
             yield (watched.process, memory), freed
 
     def _begun_s(self, watched: WatchedProcess) -> float | None:

@@ -342,19 +342,16 @@ def grown(base: Sequence[Sizes], new: Sequence[Sizes], most: int) -> list[GrownS
     paths = list(dict.fromkeys(path for run in (*base, *new) for path in run))
     sides = zip(paths, _medians(base, paths), _medians(new, paths), strict=True)
     divided = _divided({path: _change(path, *sizes) for path, *sizes in sides})
-    largest = sorted(divided, key=lambda place: -abs(place[1].change))[:most]
-    return list(_labelled(largest))
-
-
-def _labelled(places: Sequence[tuple[CodePath, GrownStack]]) -> Iterator[GrownStack]:
-    """Yield the places with their names."""
+    places = sorted(divided, key=lambda place: -abs(place[1].change))[:most]
     owners = [path[:1] if is_own(path[0][1]) else path for path, _ in places]
     stacks = list(dict.fromkeys(owners))
     frames = [[Frame(*code, 0) for code in stack] for stack in stacks]
     labels = dict(zip(stacks, place_labels(frames, is_short=True), strict=True))
+    labelled = []
     for owner, (path, of) in zip(owners, places, strict=True):
         called = "" if path == owner else f" ({library_text(*path[-1])})"
-        yield of._replace(label=f"{labels[owner]}{called}", owner=labels[owner])
+        labelled.append(of._replace(label=f"{labels[owner]}{called}", owner=labels[owner]))
+    return labelled
 
 
 def _medians(runs: Sequence[Sizes], paths: Sequence[CodePath]) -> list[HeldSize]:

@@ -132,12 +132,6 @@ class Node:
         several = self.kind == PROGRAM and len(self.processes) > 1
         return f"{len(self.processes):,} × {self.label}" if several else self.label
 
-    def child(self, key: Hashable, frame: Frame | None) -> Node:
-        """Return a part of this node, which is added if it is new."""
-        if key not in self.children:
-            self.children[key] = Node(frame, self)
-        return self.children[key]
-
 
 def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
     """Return the root of the tree; frames that only pass calls on are left out.
@@ -149,12 +143,12 @@ def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
         certain = part.still if by_line else part.certain
         node = root
         for depth, frame, key in _path(part, by_line=by_line):
-            node = node.child(key, frame)
+            if key not in node.children:
+                node.children[key] = Node(frame, node)
+            node = node.children[key]
             node.size += part.size
-            node.file_size += part.file_size
             is_certain = depth < certain or (frame is None and part.is_certain)
             _add(node, part, is_certain=is_certain)
-        root.file_size += part.file_size
         _add(root, part, is_certain=part.is_certain)
         if part.kind != SEEN:
             node.kind, node.program, node.label = part.kind, part.program, str(key)
@@ -167,6 +161,7 @@ def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
 
 
 def _add(node: Node, part: Part, *, is_certain: bool) -> None:
+    node.file_size += part.file_size
     node.certain += part.size if is_certain else 0
     node.levels[not is_certain, (part.process, part.memory), part.epoch] += part.size
 
@@ -194,11 +189,12 @@ def _take_doubts(root: Node, memory: Memory, freed: Sequence[Freed], *, by_line:
         for part, size in fall.parts:
             functions = _functions(part.stack)
             every[functions] += round(size)
-            node: Node | None = root
+            node = root
             for _, _, key in _path(part, by_line=by_line):
-                node = node.children.get(key) if node is not None else None
-                if node is not None:
-                    gone[id(node)][functions] += round(size)
+                if key not in node.children:
+                    break
+                node = node.children[key]
+                gone[id(node)][functions] += round(size)
         places = [node for node in places if node.certain or node.size >= _LEAST_DOUBT]
         for node in places:
             inside = gone[id(node)]
@@ -252,8 +248,8 @@ def _holders(root: Node) -> list[Node]:
         node = waiting.pop()
         parts = list(_parts(node, min(least, node.size * _HALF)))
         is_own = node.frame is not None and is_of_user(node.frame)
-        is_less_certain = not is_own and sum(part.certain for part in parts) < node.certain * _HALF
-        if sum(part.size for part in parts) >= node.size * _HALF and (not is_less_certain or _is_entry(node, root)):
+        is_certain = is_own or sum(part.certain for part in parts) >= node.certain * _HALF
+        if sum(part.size for part in parts) >= node.size * _HALF and (is_certain or _is_entry(node, root)):
             waiting += parts
             if node.own >= least:
                 own_files = max(0, node.file_size - sum(part.file_size for part in parts))
@@ -287,12 +283,14 @@ def _joined(places: Iterable[Node], key: Callable[[Node], Hashable]) -> Iterator
 
 def _function(lines: Sequence[Node]) -> Node:
     """Return lines of a function as one place."""
-    first, size, certain = lines[0], sum(line.size for line in lines), sum(line.certain for line in lines)
+    first = lines[0]
     if len(lines) == 1 or first.frame is None:
         return first
-    file_size = sum(line.file_size for line in lines)
-    function = Node(Frame(*first.frame.code, 0), first.parent, size=size, certain=certain, file_size=file_size)
+    function = Node(Frame(*first.frame.code, 0), first.parent)
     for line in lines:
+        function.size += line.size
+        function.certain += line.certain
+        function.file_size += line.file_size
         function.doubt += line.doubt
         function.later += line.later
     return function
@@ -315,10 +313,10 @@ def _parts(node: Node, least: float) -> Iterator[Node]:
                 below.append(child)
 
     def large_or_function(child: Node) -> Hashable:
-        if child.size >= least or child.frame is None:
+        frame = child.frame
+        if frame is None or child.size >= least or (frame.function == "<module>" and is_of_user(frame)):
             return id(child)
-        is_script = child.frame.function == "<module>" and is_of_user(child.frame)
-        return id(child) if is_script else child.frame.code
+        return frame.code
 
     return (of for of in _joined(below, large_or_function) if of.size >= least)
 
@@ -498,8 +496,10 @@ def _with_rest(every: Sequence[Holder], named: Counter[str], whole: int, most: i
         label = _WITH_REST if beside else rows[imports].label
         rows[imports] = rows[imports]._replace(label=label, size=rows[imports].size + beside)
         others.clear()
+    shown = rows[:most]
     code = [row for row in rows if row.is_code][:1]
-    shown = rows[:most] if not code or code[0] in rows[:most] else [*rows[: most - 1], *code]
+    if code and code[0] not in shown:
+        shown[-1:] = code
     for row in rows:
         if row not in shown:
             others[_LINES if row.is_code else row.label] += row.size

@@ -13,14 +13,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from nncftools.analysis.operation import Bracket, Operation
+from nncftools.analysis.operation import RSS, Bracket, Operation
 from nncftools.metrics import is_memory
 from nncftools.session.model import END_UNKNOWN, Mark, Peak, Process, ProcessTable, Rise, SessionData
 from nncftools.session.samples import Samples, drift, first_at_least, noise
 
 SAMPLED = "sampled"
 HIGH_WATER_MARK = "high_water_mark"
-RSS = "rss"
 ReadUntil = Mapping[float, float]
 """When samples were read that took long, by their times."""
 
@@ -451,7 +450,7 @@ def _is_beside(operation: Operation, holder: Operation, moment: PeakPlace) -> bo
 
 
 def _bracket(operation: Operation) -> Bracket | None:
-    return operation.of("rss").peak
+    return operation.of(RSS).peak
 
 
 def _at_their_peak(processes: Sequence[Process], peak: Peak, moment: PeakPlace) -> Mapping[int | None, int]:
