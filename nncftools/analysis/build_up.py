@@ -29,8 +29,8 @@ from nncftools.analysis.code_places import (
     source_of,
 )
 from nncftools.analysis.operation import Operation
-from nncftools.analysis.rise_owners import RiseOwners, rss_at, shared_at
-from nncftools.analysis.rss_levels import FILE, HEAP, Fall, Rise, levels_at
+from nncftools.analysis.rise_owners import RiseOwners
+from nncftools.analysis.rss_levels import FILE, HEAP, Fall, Rise, levels_at, rss_at, shared_at
 from nncftools.analysis.session import Session
 from nncftools.session.model import Frame, Process, SessionData, Snapshots, WatchedProcess
 from nncftools.units import printable, shortened

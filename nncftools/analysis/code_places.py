@@ -41,6 +41,12 @@ _WRAPPERS = {"wrapper", "wrapped"}
 _LOCALS, _MODULE = ".<locals>", "<module>"
 
 
+class FrameRange(Frame, frozen=True, array_like=True):
+    """A frame that stood somewhere between two lines."""
+
+    last_line: int = 0
+
+
 def package_of(file: str) -> str:
     """Return the package that a file belongs to: ``torch``, ``python`` for the standard library, empty for others."""
     if inside := _SITE.match(file):
@@ -164,8 +170,7 @@ def line_text(frame: Frame) -> str:
 
 def last_line(frame: Frame) -> int:
     """Return the last line of a frame that stood somewhere in a range of lines; 0 for one line."""
-    last: int = getattr(frame, "last_line", 0)
-    return last
+    return frame.last_line if isinstance(frame, FrameRange) else 0
 
 
 def module_of(frame: Frame) -> str:

@@ -112,11 +112,13 @@ UNKNOWN = Figures()
 class _FigureOf:
     """An attribute of an operation that is one figure of one column."""
 
-    def __init__(self, column: str, figure: Callable[[Figures], float | None]) -> None:
-        self._column, self._figure = column, figure
+    def __init__(self, column: str, figure: str) -> None:
+        self._column = column
+        self._figure = figure
 
     def __get__(self, operation: Operation, _: type[Operation]) -> float | None:
-        return self._figure(operation.of(self._column))
+        figure: float | None = getattr(operation.of(self._column), self._figure)
+        return figure
 
 
 class Operation(Mark, eq=False, kw_only=True):
@@ -162,23 +164,23 @@ class Operation(Mark, eq=False, kw_only=True):
         """Return the figures of a column; all are unknown if it was not recorded."""
         return self.figures.get(column, UNKNOWN)
 
-    rss_start = _FigureOf(RSS, lambda rss: rss.start)
+    rss_start = _FigureOf(RSS, "start")
     """RSS as it was read at the mark of the start, or else in the last sample up to it."""
-    rss_end = _FigureOf(RSS, lambda rss: rss.end)
+    rss_end = _FigureOf(RSS, "end")
     """The same at the end."""
-    rss_peak = _FigureOf(RSS, lambda rss: rss.peak_low)
+    rss_peak = _FigureOf(RSS, "peak_low")
     """RSS reached at least this during the operation; None when there was no sample."""
-    delta = _FigureOf(RSS, lambda rss: rss.delta)
+    delta = _FigureOf(RSS, "delta")
     """By how much RSS grew, in bytes."""
-    cpu_s = _FigureOf(CPU, lambda cpu: cpu.spent)
+    cpu_s = _FigureOf(CPU, "spent")
     """CPU seconds of all processes during the operation."""
-    read_bytes = _FigureOf("read_bytes", lambda counter: counter.spent)
+    read_bytes = _FigureOf("read_bytes", "spent")
     """Bytes that storage delivered."""
-    write_bytes = _FigureOf("write_bytes", lambda counter: counter.spent)
+    write_bytes = _FigureOf("write_bytes", "spent")
     """Bytes sent to storage."""
-    read_chars = _FigureOf("read_chars", lambda counter: counter.spent)
+    read_chars = _FigureOf("read_chars", "spent")
     """Bytes read by system calls, page cache and pipes included."""
-    write_chars = _FigureOf("write_chars", lambda counter: counter.spent)
+    write_chars = _FigureOf("write_chars", "spent")
     """Bytes written by system calls, page cache and pipes included."""
 
     @property

@@ -104,9 +104,7 @@ def bracketed(peak: Peak, reached: Iterable[PeakCandidate], high: int | None) ->
     by_marks = list(reached)
     if by_marks:
         sampled = PeakCandidate(peak.low or 0, peak.low or 0, peak.rose_from_s, peak.rose_to_s)
-        every = [sampled, *by_marks]
-        low, likely = max(candidate.level for candidate in every), max(candidate.likely for candidate in every)
-        first = earliest(every, likely)
+        low, likely, first = highest([sampled, *by_marks])
         if low > sampled.level:
             peak = replace(peak, low=low, low_from=HIGH_WATER_MARK)
         peak = replace(
@@ -119,13 +117,19 @@ def bracketed(peak: Peak, reached: Iterable[PeakCandidate], high: int | None) ->
     return replace(peak, high=None if high is None else max(high, peak.low or 0))
 
 
-def earliest(reached: Iterable[PeakCandidate], level: float) -> PeakCandidate:
-    """Return what probably came within ``noise`` of a level first; what has a known moment comes first."""
-    enough = level - noise(level)
-    return min(
+def highest(reached: Sequence[PeakCandidate]) -> tuple[int, int, PeakCandidate]:
+    """Return the highest level that is certain, the highest that is likely, and what probably came near that first.
+
+    Near is within ``noise``. What has a known moment comes first.
+    """
+    low = max(candidate.level for candidate in reached)
+    likely = max(candidate.likely for candidate in reached)
+    enough = likely - noise(likely)
+    first = min(
         (candidate for candidate in reached if candidate.likely >= enough),
         key=lambda candidate: (candidate.to_s is None, candidate.to_s, -(candidate.from_s or 0.0)),
     )
+    return low, likely, first
 
 
 def rise_candidate(rise: Rise, process: int) -> PeakCandidate:

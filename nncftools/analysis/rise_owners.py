@@ -12,8 +12,8 @@ from itertools import pairwise
 from math import inf
 from typing import NamedTuple
 
-from nncftools.analysis.code_places import Stack, is_importing, shared_depth
-from nncftools.analysis.rss_levels import Rise
+from nncftools.analysis.code_places import FrameRange, Stack, is_importing, shared_depth
+from nncftools.analysis.rss_levels import Rise, rss_at
 from nncftools.session.model import MOST_FRAMES, Frame, Snapshots, StackWindow, WatchedProcess
 from nncftools.snapshot_rules import is_waiting
 
@@ -38,12 +38,6 @@ _ONE_STEP = 1.01
 """What rose between two readings of RSS stays whole; times are rounded."""
 _STARTING = ("/subprocess.py", "/os.py", "/popen_spawn_posix.py")
 """Files of the standard library that start another program, or wait for it."""
-
-
-class FrameRange(Frame, frozen=True, array_like=True):
-    """A frame that stood somewhere between two lines."""
-
-    last_line: int = 0
 
 
 class Reading(NamedTuple):
@@ -326,23 +320,3 @@ def _common(before: Stack, after: Stack, depth: int) -> Stack:
         return *common, Frame(*code, 0)
     first, last = sorted((first, last))
     return *common, Frame(*code, first) if first == last else FrameRange(*code, first, last)
-
-
-def rss_at(watched: WatchedProcess, time_s: float) -> float:
-    """Return the RSS of a process at a moment; 0 before and after its life, as its last point is 0 when it ends."""
-    return _value_at(watched.time_s, watched.rss, time_s)
-
-
-def shared_at(watched: WatchedProcess, time_s: float) -> float:
-    """Return the part of its RSS at a moment that is pages of files; 0 in earlier recordings."""
-    return _value_at(watched.time_s, watched.shared, time_s) if watched.shared else 0.0
-
-
-def _value_at(times: Sequence[float], values: Sequence[int], time_s: float) -> float:
-    first, last = bisect_left(times, time_s), bisect_right(times, time_s)
-    if first < last:
-        return max(values[first:last])
-    if not 0 < first < len(times):  # the helper ended before it, or the process was not there yet
-        return float(values[-1]) if first else 0.0
-    before_s, after_s = times[first - 1], times[first]
-    return values[first - 1] + (values[first] - values[first - 1]) * (time_s - before_s) / (after_s - before_s)

@@ -7,7 +7,7 @@ taken to be gone. Then all rises of such memory before the fall are in doubt.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
@@ -288,6 +288,26 @@ def levels_at(watched: WatchedProcess, at_s: float) -> Levels:
 
 def _spans(pages: Sequence[int]) -> list[Span]:
     return [(first, first + count) for first, count in zip(pages[::2], pages[1::2], strict=False)]
+
+
+def rss_at(watched: WatchedProcess, time_s: float) -> float:
+    """Return the RSS of a process at a moment; 0 before and after its life, as its last point is 0 when it ends."""
+    return _value_at(watched.time_s, watched.rss, time_s)
+
+
+def shared_at(watched: WatchedProcess, time_s: float) -> float:
+    """Return the part of its RSS at a moment that is pages of files; 0 in earlier recordings."""
+    return _value_at(watched.time_s, watched.shared, time_s) if watched.shared else 0.0
+
+
+def _value_at(times: Sequence[float], values: Sequence[int], time_s: float) -> float:
+    first, last = bisect_left(times, time_s), bisect_right(times, time_s)
+    if first < last:
+        return max(values[first:last])
+    if not 0 < first < len(times):  # the helper ended before it, or the process was not there yet
+        return float(values[-1]) if first else 0.0
+    before_s, after_s = times[first - 1], times[first]
+    return values[first - 1] + (values[first] - values[first - 1]) * (time_s - before_s) / (after_s - before_s)
 
 
 _FAR_S = 10.0

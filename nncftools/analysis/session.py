@@ -23,8 +23,8 @@ from nncftools.analysis.peaks import (
     MostHeld,
     PeakCandidate,
     PeakPlace,
-    earliest,
     held_at_most,
+    highest,
     is_mark_explained,
     peaks,
     place_of,
@@ -240,8 +240,7 @@ class _FiguresOf:
         start, start_is_estimate = self._level(mark.own_start, mark.start_s)
         end, end_is_estimate = self._level(mark.own_end, end_s)
         reached = list(self._reached(mark, end_s, process))
-        first, after = bisect_left(self._read_s, mark.start_s), bisect_right(self._read_s, end_s)
-        reached += self._read[first:after]
+        reached += self._read[bisect_left(self._read_s, mark.start_s) : bisect_right(self._read_s, end_s)]
         if sampled.peak is not None:
             low = int(sampled.peak.low)
             reached.append(PeakCandidate(low, low, sampled.peak.from_s, sampled.peak.to_s))
@@ -253,12 +252,10 @@ class _FiguresOf:
         figures = Figures(start, end, start_is_estimate=start_is_estimate, end_is_estimate=end_is_estimate)
         if not reached:
             return figures
-        low = max(reading.level for reading in reached)
-        likely = max(reading.likely for reading in reached)
-        rise = earliest(reached, likely)
+        low, likely, first = highest(reached)
         high = self._at_most(mark, end_s, process)
         most = None if high is None else max(high, low)
-        return figures._replace(peak=Bracket(low, most, rise.from_s or 0.0, rise.to_s or 0.0, likely))
+        return figures._replace(peak=Bracket(low, most, first.from_s or 0.0, first.to_s or 0.0, likely))
 
     def _level(self, own: OwnMemory | None, at_s: float) -> tuple[float | None, bool]:
         """Return the memory of the tree at a mark, and whether it is an estimate: without a reading, from samples."""
