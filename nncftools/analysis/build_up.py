@@ -48,6 +48,10 @@ _INNERMOST = 2
 """What is certain but for so many of the innermost frames counts as certain."""
 
 
+Memory = tuple[int | None, str]
+"""The ``id`` of a process, and a kind of its memory."""
+
+
 class Part(NamedTuple):
     """A part of the memory at a peak, in bytes, and whose it is."""
 
@@ -95,7 +99,7 @@ class BuildUp(NamedTuple):
     at_s: float
     size: int
     parts: Sequence[Part]
-    freed: Mapping[tuple[int | None, str], Sequence[Freed]] = {}
+    freed: Mapping[Memory, Sequence[Freed]] = {}
     """By the ``id`` of a process and the kind of memory: what it gave back, where nobody can say which that was."""
     top: Part | None = None
     """Where the program stood: the stack of the last rise before the moment, and all bytes of that stack."""
@@ -314,7 +318,7 @@ class _Builder:
                 part = part._replace(certain=certain, still=still)
             yield part, share.size, share.size * file_share
 
-    def _freed(self, change: _ProcessRise) -> Iterator[tuple[tuple[int | None, str], list[Freed]]]:
+    def _freed(self, change: _ProcessRise) -> Iterator[tuple[Memory, list[Freed]]]:
         watched = change.watched
         for memory, falls in change.falls.items():
             freed = []

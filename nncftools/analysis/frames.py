@@ -23,6 +23,7 @@ from nncftools.analysis.build_up import (
     SHARED,
     BuildUp,
     Freed,
+    Memory,
     Part,
     imported_with,
     of_peak,
@@ -57,8 +58,6 @@ _HALF = 0.5
 _LEAST_DOUBT = 16 << 20
 """Of a place that later functions may hold less of, none of them is named."""
 
-Memory = tuple[int | None, str]
-"""The ``id`` of a process, and a kind of its memory."""
 WITHOUT_STACK = {NOT_SEEN: "not seen", SHARED: "shared with the parent"}
 """What has no stack, in words."""
 

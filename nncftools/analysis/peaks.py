@@ -9,8 +9,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from math import inf, isnan
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nncftools.analysis.operation import RSS, Bracket, Operation
@@ -93,10 +94,15 @@ def _when_counted(peak: Peak, samples: Samples) -> Peak:
     return peak if isnan(age_s) else moved(peak, -age_s)
 
 
-def moved(peak: Peak, by_s: float) -> Peak:
-    """Return a peak with its moments ``by_s`` seconds later."""
-    moments = {name: getattr(peak, name) for name in ("at_s", "rose_from_s", "rose_to_s")}
-    return replace(peak, **{name: None if at_s is None else at_s + by_s for name, at_s in moments.items()})
+_Struct = TypeVar("_Struct", bound=Struct)
+_MOMENTS = "at_s", "rose_from_s", "rose_to_s"
+"""The moments of a peak."""
+
+
+def moved(record: _Struct, by_s: float, names: Sequence[str] = _MOMENTS) -> _Struct:
+    """Return a peak, or another record with other ``names``, with its moments ``by_s`` seconds later."""
+    moments = {name: getattr(record, name) for name in names}
+    return replace(record, **{name: None if at_s is None else at_s + by_s for name, at_s in moments.items()})
 
 
 def bracketed(peak: Peak, reached: Iterable[PeakCandidate], high: int | None) -> Peak:
@@ -193,14 +199,18 @@ def mark_of_tree(process: Process, floor: int) -> int:
     return limit if started_by_us and limit > floor else 0
 
 
+HeldSpan = tuple[float | None, float | None, int | None]
+"""When a size began and ended to be held, and the size in bytes; None for unknown, and for an end that never came."""
+
+
 class MostHeld:
-    """The largest sum of sizes that were held at the same time, each given as its begin, its end and its size.
+    """The largest sum of sizes that were held at the same time.
 
     What ends at the moment at which another begins overlaps with it. An end of None is never. Every sum is None if a
     begin or a size is.
     """
 
-    def __init__(self, sizes: Iterable[tuple[float | None, float | None, int | None]]) -> None:
+    def __init__(self, sizes: Iterable[HeldSpan]) -> None:
         changes: list[tuple[float, int]] = []
         self._is_known = True
         for begin, end, size in sizes:
@@ -221,7 +231,7 @@ class MostHeld:
         return max(self._sums[first : last + 1])
 
 
-def held_at_most(processes: Sequence[Process]) -> Iterator[tuple[float | None, float | None, int | None]]:
+def held_at_most(processes: Sequence[Process]) -> Iterator[HeldSpan]:
     """Yield begin and end of each process, and the most that it can have held."""
     table = ProcessTable(processes)
     for process in processes:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from nncftools import intake, metrics
 from nncftools.analysis.operation import CPU, RSS, Bracket, Column, Figures, LazyMapping, Operation, figures_of
 from nncftools.analysis.peaks import (
+    HeldSpan,
     MostHeld,
     PeakCandidate,
     PeakPlace,
@@ -140,7 +141,7 @@ _FASTEST = 2 << 30
 """Bytes per second: a process seldom takes memory faster."""
 
 
-def _marks(session: SessionData) -> Iterator[tuple[float | None, float | None, int | None]]:
+def _marks(session: SessionData) -> Iterator[HeldSpan]:
     """Yield begin and end of each process, and its high-water mark.
 
     To that of a process that ended, add the memory that it can have taken after its last sample.
