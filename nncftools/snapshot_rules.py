@@ -7,9 +7,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    Range = tuple[int, int]
-    """The first address or page of a range, and the one behind the last."""
-
+Range = tuple[int, int]
+"""The first address or page of a range, and the next address or page after it."""
 _WAITING = (
     "threading.py",
     "/thread.py",

@@ -15,6 +15,8 @@ from pathlib import PurePath
 from nncftools.session.model import Frame, Snapshots
 from nncftools.units import printable, shortened
 
+Stack = tuple[Frame, ...]
+"""The outermost frame first."""
 OWN, PYTHON = "", "python"
 """The packages of the program's own files, and of the standard library."""
 SEPARATOR = " › "
@@ -202,10 +204,6 @@ def _passes_on(frame: Frame, *, is_innermost: bool) -> bool:
     if name in _WRAPPERS and not is_innermost:
         return package_of(frame.file) not in {OWN, PYTHON}
     return name in _CALLING and frame.file.endswith(_CALLING_FILES)
-
-
-Stack = tuple[Frame, ...]
-"""The outermost frame first."""
 
 
 def shared_depth(*stacks: Sequence[Hashable]) -> int:

@@ -19,6 +19,9 @@ from nncftools.metrics import is_memory
 from nncftools.session.model import END_UNKNOWN, Mark, Peak, Process, ProcessTable, Rise, SessionData
 from nncftools.session.samples import Samples, drift, first_at_least, noise
 
+_Struct = TypeVar("_Struct", bound=Struct)
+_MOMENTS = "at_s", "rose_from_s", "rose_to_s"
+"""The moments of a peak."""
 SAMPLED = "sampled"
 HIGH_WATER_MARK = "high_water_mark"
 ReadUntil = Mapping[float, float]
@@ -92,11 +95,6 @@ def _when_counted(peak: Peak, samples: Samples) -> Peak:
         return peak
     age_s = samples["pss_age"][bisect_left(samples.time_s, peak.at_s)]
     return peak if isnan(age_s) else moved(peak, -age_s)
-
-
-_Struct = TypeVar("_Struct", bound=Struct)
-_MOMENTS = "at_s", "rose_from_s", "rose_to_s"
-"""The moments of a peak."""
 
 
 def moved(record: _Struct, by_s: float, names: Sequence[str] = _MOMENTS) -> _Struct:

@@ -24,7 +24,7 @@ from nncftools.session.model import (
     SessionData,
     WatchedProcess,
 )
-from nncftools.snapshot_rules import subtract_ranges
+from nncftools.snapshot_rules import Range, subtract_ranges
 from nncftools.units import printable, shortened
 
 _PAGE = 4096
@@ -34,9 +34,6 @@ _LEAST_ROOM = 8 << 20
 """A block that has so much room may be filled now."""
 FILE, HEAP, BLOCK = "file", "heap", "block"
 """Kinds of memory: pages of files and shared memory, blocks with addresses of their own, and all else."""
-
-Span = tuple[int, int]
-"""The first page of a range of addresses, and the one behind the last."""
 
 
 @dataclass(eq=False)
@@ -96,7 +93,7 @@ class Levels(NamedTuple):
 class _Block:
     """Addresses that came at one reading, and the rises that filled them."""
 
-    spans: list[Span]
+    spans: list[Range]
     rises: list[Rise] = field(default_factory=list)
     rivals: list[_Block] = field(default_factory=list)
     """Blocks that were filled at the same time: nobody can say which rise filled which of these."""
@@ -117,7 +114,7 @@ class _Block:
                 self.rivals.append(block)
                 block.rivals.append(self)
 
-    def remove(self, went: Sequence[Span]) -> list[Rise]:
+    def remove(self, went: Sequence[Range]) -> list[Rise]:
         """Remove addresses; return the part of the rises that they had."""
         before = self.pages
         self.spans = subtract_ranges(self.spans, went)
@@ -286,7 +283,7 @@ def levels_at(watched: WatchedProcess, at_s: float) -> Levels:
     return process.levels()
 
 
-def _spans(pages: Sequence[int]) -> list[Span]:
+def _spans(pages: Sequence[int]) -> list[Range]:
     return [(first, first + count) for first, count in zip(pages[::2], pages[1::2], strict=False)]
 
 
