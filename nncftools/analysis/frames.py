@@ -481,8 +481,10 @@ def _library(stacks: Mapping[Stack, int], size: int) -> str:
         last = stack[-1]
         if not is_of_user(last):
             names[shortened(printable(library_text(*last.code)), _LONGEST_NAME)] += part
-    (name, most), *_ = names.most_common(1) or [("", 0)]
-    return f" ({name})" if name and most >= size * _HALF else ""
+    for name, most in names.most_common(1):
+        if name and most >= size * _HALF:
+            return f" ({name})"
+    return ""
 
 
 def _with_rest(every: Sequence[Holder], named: Counter[str], whole: int, most: int) -> list[Holder]:

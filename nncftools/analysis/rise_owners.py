@@ -240,12 +240,13 @@ class RiseOwners:
 
     def _certain(self, thread: int, readings: range) -> tuple[int, int]:
         """Return how many frames took what came between readings, and how many of these stood still all the time."""
-        first, *others = self._threads[thread][readings.start : readings.stop]
-        if not others:
+        every = self._threads[thread][readings.start : readings.stop]
+        later = every[1:]
+        if not later:
             return 0, 0
-        depths = [self._single(first.stack), *(self._single(reading.stack) for reading in others)]
-        certain = min(*depths, *(reading.same for reading in others))
-        return certain, min(certain, *(reading.still for reading in others))
+        depths = [self._single(reading.stack) for reading in every]
+        certain = min(*depths, *(reading.same for reading in later))
+        return certain, min(certain, *(reading.still for reading in later))
 
     def _single(self, stack: int | None) -> int:
         """Return how many outer frames are in a call that can be told from the next one, and do not wait."""
