@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from nncftools.analysis.rise_owners import shared_depth
+from nncftools.analysis.code_places import shared_depth
 from nncftools.session.model import (
     Frame,
     MappingGroup,

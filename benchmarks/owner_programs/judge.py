@@ -15,7 +15,7 @@ from benchmarks.owner_programs.certainty import Size, Sizes, place_of, sizes_of
 from benchmarks.owner_programs.generator import MIB
 from benchmarks.owner_programs.recording import Place, Truth, record, session_of, truth_of
 from nncftools.analysis.build_up import BuildUp, of_peak
-from nncftools.analysis.holders import holders
+from nncftools.analysis.frames import holders
 from nncftools.analysis.session import Session
 
 LEAST_EXCESS = 8 * MIB

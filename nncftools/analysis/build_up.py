@@ -6,6 +6,7 @@ that was freed again before the peak does not count. What programs without Pytho
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,12 +14,26 @@ from dataclasses import replace
 from itertools import chain, compress
 from typing import NamedTuple
 
-from nncftools.analysis.code_places import reported_frames
+from nncftools.analysis.code_places import (
+    OWN,
+    PYTHON,
+    Stack,
+    brief_label,
+    calling_place,
+    deepest_own,
+    imported_package,
+    innermost_frame,
+    module_of,
+    package_of,
+    reported_frames,
+    source_of,
+)
 from nncftools.analysis.operation import Operation
-from nncftools.analysis.rise_owners import RiseOwners, Stack, rss_at, shared_at
-from nncftools.analysis.rss_levels import FILE, HEAP, Fall, Rise, levels_at
+from nncftools.analysis.rise_owners import RiseOwners
+from nncftools.analysis.rss_levels import FILE, HEAP, Fall, Rise, levels_at, rss_at, shared_at
 from nncftools.analysis.session import Session
-from nncftools.session.model import Process, SessionData, Snapshots, WatchedProcess
+from nncftools.session.model import Frame, Process, SessionData, Snapshots, WatchedProcess
+from nncftools.units import printable, shortened
 
 SEEN, PROGRAM, NOT_SEEN, SHARED = "seen", "program", "not_seen", "shared"
 _STARTING_S, _OF_PYTHON = 0.5, 12 << 20
@@ -31,6 +46,10 @@ moment that shows memory, it may have none already."""
 
 _INNERMOST = 2
 """What is certain but for so many of the innermost frames counts as certain."""
+
+
+Memory = tuple[int | None, str]
+"""The ``id`` of a process, and a kind of its memory."""
 
 
 class Part(NamedTuple):
@@ -80,7 +99,7 @@ class BuildUp(NamedTuple):
     at_s: float
     size: int
     parts: Sequence[Part]
-    freed: Mapping[tuple[int | None, str], Sequence[Freed]] = {}
+    freed: Mapping[Memory, Sequence[Freed]] = {}
     """By the ``id`` of a process and the kind of memory: what it gave back, where nobody can say which that was."""
     top: Part | None = None
     """Where the program stood: the stack of the last rise before the moment, and all bytes of that stack."""
@@ -299,15 +318,13 @@ class _Builder:
                 part = part._replace(certain=certain, still=still)
             yield part, share.size, share.size * file_share
 
-    def _freed(self, change: _ProcessRise) -> Iterator[tuple[tuple[int | None, str], list[Freed]]]:
+    def _freed(self, change: _ProcessRise) -> Iterator[tuple[Memory, list[Freed]]]:
         watched = change.watched
         for memory, falls in change.falls.items():
             freed = []
             for fall in falls:
-                parts: list[tuple[Part, float]] = []
-                for rise in fall.removed:
-                    parts += [(part, size) for part, size, _ in self._shares(watched, rise, 0.0)]
-                freed.append(Freed(fall.size, parts))
+                shares = [self._shares(watched, rise, 0.0) for rise in fall.removed]
+                freed.append(Freed(fall.size, [(part, size) for part, size, _ in chain(*shares)]))
             yield (watched.process, memory), freed
 
     def _begun_s(self, watched: WatchedProcess) -> float | None:
@@ -390,3 +407,52 @@ def _whole_bytes(sums: Mapping[Part, float], file_sums: Mapping[Part, float], si
         largest = parts[0].size + size - sum(part.size for part in parts)
         parts[0] = parts[0]._replace(size=largest, file_size=min(largest, parts[0].file_size))
     return [part for part in parts if part.size > 0]
+
+
+_PROGRAM_NAME = 40
+
+
+def running_text(top: Part) -> str:
+    """Return where the program stood: ``torch/jit/_trace.py:455 _check_trace, called by openvino/…/ts_decoder.py:9``.
+
+    The caller is the frame that called the library; in the program itself the frame above. Empty without frames.
+    """
+    if top.kind == PROGRAM:
+        name = shortened(printable(top.program), _PROGRAM_NAME) or "a program without Python"
+        return ", ".join(filter(None, (name, _starter(top.stack))))
+    stack = [frame for _, frame in reported_frames(top.stack)]
+    if (frame := innermost_frame(stack)) is None:
+        return ""
+    caller = calling_place(stack[: stack.index(frame) + 1])
+    text = brief_label(frame)
+    return text if caller is None else f"{text}, called by {brief_label(stack[caller], has_function=False)}"
+
+
+def _starter(stack: Sequence[Frame]) -> str:
+    """Return who started a program, and for which call into another library."""
+    if (frame := innermost_frame(stack)) is None:
+        return ""
+    entry = next((of for of in stack if package_of(of.file) not in {OWN, PYTHON}), frame)
+    package, text = package_of(entry.file), f"started by {brief_label(frame)}"
+    if package == package_of(frame.file):
+        return text
+    function = f"{package}/…/{shortened(printable(entry.function), _PROGRAM_NAME)}"
+    return f"{text}, for {brief_label(entry) if module_of(entry) else function}"
+
+
+_IMPORT = re.compile(r"(?:import|from)\s+(\w+)")
+
+
+def imported_with(part: Part, snapshots: Snapshots) -> str:
+    """Return the package that a part of the memory was imported with; empty if it was not imported."""
+    if part.is_start:
+        return PYTHON
+    if part.kind != SEEN:
+        return ""
+    if package := imported_package(part.stack):
+        return package
+    own = deepest_own(part.stack)
+    statements = [] if own is None else source_of(snapshots, own).split(";")
+    matches = [_IMPORT.match(statement.strip()) for statement in statements]
+    last = matches[-1] if matches and all(matches) else None
+    return "" if last is None else last[1]

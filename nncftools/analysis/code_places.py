@@ -1,4 +1,4 @@
-"""Places in code as people read them: the package of a file, a short path, a label for a frame.
+"""Places in code as people read them: the package of a file, a short path, a name for a frame.
 
 Also which function of the script itself was at work while memory rose.
 """
@@ -6,13 +6,17 @@ Also which function of the script itself was at work while memory rose.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import PurePath
 
 from nncftools.session.model import Frame, Snapshots
 from nncftools.units import printable, shortened
 
+Stack = tuple[Frame, ...]
+"""The outermost frame first."""
 OWN, PYTHON = "", "python"
 """The packages of the program's own files, and of the standard library."""
 SEPARATOR = " › "
@@ -37,6 +41,12 @@ _IMPORTING = ("find_spec", "exec_module", "create_module", "<module>")
 _WRAPPERS = {"wrapper", "wrapped"}
 """What decorators of libraries put before a function."""
 _LOCALS, _MODULE = ".<locals>", "<module>"
+
+
+class FrameRange(Frame, frozen=True, array_like=True):
+    """A frame that stood somewhere between two lines."""
+
+    last_line: int = 0
 
 
 def package_of(file: str) -> str:
@@ -162,8 +172,7 @@ def line_text(frame: Frame) -> str:
 
 def last_line(frame: Frame) -> int:
     """Return the last line of a frame that stood somewhere in a range of lines; 0 for one line."""
-    last: int = getattr(frame, "last_line", 0)
-    return last
+    return frame.last_line if isinstance(frame, FrameRange) else 0
 
 
 def module_of(frame: Frame) -> str:
@@ -195,3 +204,69 @@ def _passes_on(frame: Frame, *, is_innermost: bool) -> bool:
     if name in _WRAPPERS and not is_innermost:
         return package_of(frame.file) not in {OWN, PYTHON}
     return name in _CALLING and frame.file.endswith(_CALLING_FILES)
+
+
+def shared_depth(*stacks: Sequence[Hashable]) -> int:
+    """Return how many outer frames stacks share; without lines, they are given by the codes of their frames."""
+    return sum(1 for _ in takewhile(lambda codes: len(set(codes)) == 1, zip(*stacks, strict=False)))
+
+
+def place_labels(stacks: Sequence[Sequence[Frame]], *, is_short: bool = False) -> list[str]:
+    """Return a name for the innermost frame of each stack: ``torch/jit/_trace.py:455 trace``.
+
+    With ``is_short``, ``_trace.py:455 trace`` or ``Model.forward``. Places with the same name get the whole one, then
+    the first frame in which the stacks differ.
+    """
+    labels = [_place_label(stack, is_short=is_short) for stack in stacks]
+    for same in _equal(labels):
+        for index in same:
+            labels[index] = _place_label(stacks[index])
+    for same in _equal(labels):
+        depth = shared_depth(*([frame.code for frame in stacks[index]] for index in same))
+        for index in same:
+            if depth < len(stacks[index]) - 1:
+                labels[index] = f"{brief_label(stacks[index][depth])}{SEPARATOR}{labels[index]}"
+    return labels
+
+
+def _equal(labels: Sequence[str]) -> list[list[int]]:
+    places = defaultdict[str, list[int]](list)
+    for place, label in enumerate(labels):
+        places[label].append(place)
+    return [same for same in places.values() if len(same) > 1]
+
+
+def _place_label(stack: Sequence[Frame], *, is_short: bool = False) -> str:
+    """Return a frame; one of the standard library or of ``torch.nn`` with the nearest caller that is of neither."""
+    callers = [frame for frame in stack[:-1] if not _is_tool(frame)] if _is_tool(stack[-1]) else []
+    return SEPARATOR.join(brief_label(frame, is_short=is_short) for frame in (*callers[-1:], stack[-1]))
+
+
+def _is_tool(frame: Frame) -> bool:
+    return package_of(frame.file) == PYTHON or "/torch/nn/" in frame.file
+
+
+def library_text(function: str, file: str) -> str:
+    """Return a function of a library with its package: ``numpy ones``; of the standard library, its name."""
+    name, package = function.rpartition(".")[2], package_of(file)
+    return name if package in {OWN, PYTHON} else f"{package} {name}"
+
+
+def best_frame(stack: Sequence[Frame]) -> Frame | None:
+    """Return the deepest frame of the user's own code; without own code, as ``innermost_frame`` does."""
+    return deepest_own(stack) or innermost_frame(stack)
+
+
+def innermost_frame(stack: Sequence[Frame]) -> Frame | None:
+    """Return the innermost frame that is not of the standard library, if there is one; None for an empty stack."""
+    shown = [frame for _, frame in reported_frames(stack)]
+    known = (frame for frame in reversed(shown) if package_of(frame.file) != PYTHON)
+    return next(known, shown[-1] if shown else None)
+
+
+def calling_place(stack: Sequence[Frame]) -> int | None:
+    """Return the index of the frame that called the library of the innermost frame; None if there is none."""
+    package = package_of(stack[-1].file)
+    skipped = {package, PYTHON} - {OWN}
+    above = range(len(stack) - 2, -1, -1)
+    return next((index for index in above if package_of(stack[index].file) not in skipped), None)

@@ -18,8 +18,20 @@ from pathlib import PurePath
 from msgspec.structs import replace
 
 from nncftools.analysis import build_up, figures
-from nncftools.analysis.figures import CPU_TIME, DURATION, MODEL_SIZE, PEAK, Difference, Figure, Value, Values
-from nncftools.analysis.grown_stacks import GrownStack, Sizes, grown, places
+from nncftools.analysis.figures import (
+    CPU_TIME,
+    DURATION,
+    MODEL_SIZE,
+    PEAK,
+    Difference,
+    Figure,
+    GrownStack,
+    Sizes,
+    Value,
+    Values,
+    grown,
+    places,
+)
 from nncftools.analysis.operation import Operation
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import combined, cpu_s
@@ -231,8 +243,11 @@ def figures_of_run(session: Session, title: str, depth: int = 1, *, peak: str = 
 
 def _figures(session: Session) -> Values:
     known = {} if session.from_zero else session.peaks
-    brackets = {PEAK + name: (peak.low, peak.high) for name, peak in known.items() if is_memory(name)}
-    peaks = {name: Value(low, high) for name, (low, high) in brackets.items() if low is not None}
+    peaks = {
+        PEAK + name: Value(peak.low, peak.high)
+        for name, peak in known.items()
+        if is_memory(name) and peak.low is not None
+    }
     run = {DURATION: session.duration_s, CPU_TIME: cpu_s(session), MODEL_SIZE: _model_size(session)}
     known_figures = {**peaks, **_known(session.totals | run)}
     return {name: known_figures[name] for name in figures.in_order(known_figures) if figures.figure_of(name)}
@@ -248,8 +263,11 @@ def _model_size(session: Session) -> float | None:
 
 def _of_operation(operation: Operation) -> Values:
     gauges, counters = _compared_columns(tuple(operation.figures))
-    brackets = {PEAK + column: operation.of(column).peak for column in gauges}
-    peaks = {name: Value(of.low, of.high) for name, of in brackets.items() if of is not None}
+    peaks = {
+        PEAK + column: Value(peak.low, peak.high)
+        for column in gauges
+        if (peak := operation.of(column).peak) is not None
+    }
     spent = {column: operation.of(column).spent for column in counters}
     duration_s = operation.known_duration_s and operation.in_calls_s
     return {**peaks, **_known({DURATION: duration_s, CPU_TIME: operation.cpu_s, **spent})}

@@ -1,32 +1,54 @@
-"""The build-up of a peak as a tree of frames: the few places that hold most, and their names.
+"""Who holds the memory of a build-up: its tree of frames, the places in it that hold most, and a few rows for people.
 
-Every output that shows code is a view of this tree. A frame is a function at a line: two lines of one function are two
+Every output that shows code is a view of the tree. A frame is a function at a line: two lines of one function are two
 places. What programs without Python hold, and what has no stack, stands beside the outermost frames.
+
+The rows sum to the whole. A row is the deepest frame of the user's own code; a program without own code has the frames
+of its libraries. All imports are one row, and so are the pages that forked copies share. The last row is everything
+else.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import TypeVar
+from typing import NamedTuple
 
-from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Freed, Part
+from nncftools.analysis.build_up import (
+    NOT_SEEN,
+    PROGRAM,
+    SEEN,
+    SHARED,
+    BuildUp,
+    Freed,
+    Memory,
+    Part,
+    imported_with,
+    of_peak,
+    running_text,
+)
 from nncftools.analysis.code_places import (
     OWN,
     PYTHON,
-    SEPARATOR,
+    Stack,
     brief_label,
     deepest_own,
     is_of_user,
+    last_line,
+    library_text,
     module_of,
     own_places,
     package_of,
+    place_labels,
     reported_frames,
+    shared_depth,
+    source_of,
 )
-from nncftools.analysis.rise_owners import Stack, shared_depth
-from nncftools.session.model import Frame
+from nncftools.analysis.rss_levels import file_held, mapped_file_text
+from nncftools.analysis.session import Session
+from nncftools.session.model import Frame, SessionData, Snapshots
 from nncftools.units import printable, shortened
 
 _SMALL = 0.05
@@ -35,12 +57,7 @@ _HALF = 0.5
 """A place is divided into its parts if these hold half of it; then they say more than the place does."""
 _LEAST_DOUBT = 16 << 20
 """Of a place that later functions may hold less of, none of them is named."""
-_PROGRAM_NAME = 40
 
-_Item = TypeVar("_Item")
-
-Memory = tuple[int | None, str]
-"""The ``id`` of a process, and a kind of its memory."""
 WITHOUT_STACK = {NOT_SEEN: "not seen", SHARED: "shared with the parent"}
 """What has no stack, in words."""
 
@@ -114,12 +131,6 @@ class Node:
         several = self.kind == PROGRAM and len(self.processes) > 1
         return f"{len(self.processes):,} × {self.label}" if several else self.label
 
-    def child(self, key: Hashable, frame: Frame | None) -> Node:
-        """Return a part of this node, which is added if it is new."""
-        if key not in self.children:
-            self.children[key] = Node(frame, self)
-        return self.children[key]
-
 
 def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
     """Return the root of the tree; frames that only pass calls on are left out.
@@ -131,12 +142,12 @@ def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
         certain = part.still if by_line else part.certain
         node = root
         for depth, frame, key in _path(part, by_line=by_line):
-            node = node.child(key, frame)
+            if key not in node.children:
+                node.children[key] = Node(frame, node)
+            node = node.children[key]
             node.size += part.size
-            node.file_size += part.file_size
             is_certain = depth < certain or (frame is None and part.is_certain)
             _add(node, part, is_certain=is_certain)
-        root.file_size += part.file_size
         _add(root, part, is_certain=part.is_certain)
         if part.kind != SEEN:
             node.kind, node.program, node.label = part.kind, part.program, str(key)
@@ -149,6 +160,7 @@ def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
 
 
 def _add(node: Node, part: Part, *, is_certain: bool) -> None:
+    node.file_size += part.file_size
     node.certain += part.size if is_certain else 0
     node.levels[not is_certain, (part.process, part.memory), part.epoch] += part.size
 
@@ -167,18 +179,21 @@ def _take_doubts(root: Node, memory: Memory, freed: Sequence[Freed], *, by_line:
 
     A place is only in doubt for what a fall was larger than its own memory that is said to be gone.
     """
-    places = [root, *_below(root)]
+    places = [root]
+    for place in places:
+        places += place.children.values()
     for epoch, fall in enumerate(freed):
         every = Counter[Stack]()
         gone = defaultdict[int, Counter[Stack]](Counter)
         for part, size in fall.parts:
             functions = _functions(part.stack)
             every[functions] += round(size)
-            node: Node | None = root
+            node = root
             for _, _, key in _path(part, by_line=by_line):
-                node = node.children.get(key) if node is not None else None
-                if node is not None:
-                    gone[id(node)][functions] += round(size)
+                if key not in node.children:
+                    break
+                node = node.children[key]
+                gone[id(node)][functions] += round(size)
         places = [node for node in places if node.certain or node.size >= _LEAST_DOUBT]
         for node in places:
             inside = gone[id(node)]
@@ -210,14 +225,6 @@ def _doubt(node: Node, memory: Memory, epoch: int, most: int) -> bool:
     return left < most
 
 
-def _below(root: Node) -> Iterator[Node]:
-    waiting = list(root.children.values())
-    while waiting:
-        node = waiting.pop()
-        yield node
-        waiting += node.children.values()
-
-
 def held_by(root: Node, most: int = 20) -> list[Node]:
     """Return the ``most`` places and programs that hold most, the largest first; no two have the same label."""
     large = _holders(root)[:most]
@@ -240,8 +247,8 @@ def _holders(root: Node) -> list[Node]:
         node = waiting.pop()
         parts = list(_parts(node, min(least, node.size * _HALF)))
         is_own = node.frame is not None and is_of_user(node.frame)
-        is_less_certain = not is_own and sum(part.certain for part in parts) < node.certain * _HALF
-        if sum(part.size for part in parts) >= node.size * _HALF and (not is_less_certain or _is_entry(node, root)):
+        is_certain = is_own or sum(part.certain for part in parts) >= node.certain * _HALF
+        if sum(part.size for part in parts) >= node.size * _HALF and (is_certain or _is_entry(node, root)):
             waiting += parts
             if node.own >= least:
                 own_files = max(0, node.file_size - sum(part.file_size for part in parts))
@@ -252,33 +259,37 @@ def _holders(root: Node) -> list[Node]:
             large.append(node)
     of_programs = sum(node.size for node in root.children.values() if node.kind == PROGRAM)
     programs_first = of_programs >= root.size * _HALF
-    return sorted(_lines_as_one(large), key=lambda node: (programs_first and node.kind != PROGRAM, -node.size))
+    return sorted(
+        _joined(large, _function_or_line), key=lambda node: (programs_first and node.kind != PROGRAM, -node.size)
+    )
 
 
-def _lines_as_one(places: Iterable[Node]) -> Iterator[Node]:
-    def function_or_line(node: Node) -> Hashable:
-        frame, only_calls = node.frame, node.own < node.size * _HALF
-        is_function = frame is not None and (module_of(frame) or (only_calls and frame.function != "<module>"))
-        return (id(node.parent), frame.code) if frame is not None and is_function else id(node)
+def _function_or_line(node: Node) -> Hashable:
+    frame = node.frame
+    if frame is None:
+        return id(node)
+    only_calls = node.own < node.size * _HALF and frame.function != "<module>"
+    return (id(node.parent), frame.code) if only_calls or module_of(frame) else id(node)
 
-    return map(_function, _grouped(places, function_or_line))
 
-
-def _grouped(items: Iterable[_Item], key: Callable[[_Item], Hashable]) -> list[list[_Item]]:
-    groups: dict[Hashable, list[_Item]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return list(groups.values())
+def _joined(places: Iterable[Node], key: Callable[[Node], Hashable]) -> Iterator[Node]:
+    """Yield places, of which those with the same key are one."""
+    groups = defaultdict[Hashable, list[Node]](list)
+    for place in places:
+        groups[key(place)].append(place)
+    return map(_function, groups.values())
 
 
 def _function(lines: Sequence[Node]) -> Node:
     """Return lines of a function as one place."""
-    first, size, certain = lines[0], sum(line.size for line in lines), sum(line.certain for line in lines)
+    first = lines[0]
     if len(lines) == 1 or first.frame is None:
         return first
-    file_size = sum(line.file_size for line in lines)
-    function = Node(Frame(*first.frame.code, 0), first.parent, size=size, certain=certain, file_size=file_size)
+    function = Node(Frame(*first.frame.code, 0), first.parent)
     for line in lines:
+        function.size += line.size
+        function.certain += line.certain
+        function.file_size += line.file_size
         function.doubt += line.doubt
         function.later += line.later
     return function
@@ -301,12 +312,12 @@ def _parts(node: Node, least: float) -> Iterator[Node]:
                 below.append(child)
 
     def large_or_function(child: Node) -> Hashable:
-        if child.size >= least or child.frame is None:
+        frame = child.frame
+        if frame is None or child.size >= least or (frame.function == "<module>" and is_of_user(frame)):
             return id(child)
-        is_script = child.frame.function == "<module>" and is_of_user(child.frame)
-        return id(child) if is_script else child.frame.code
+        return frame.code
 
-    return (of for of in map(_function, _grouped(below, large_or_function)) if of.size >= least)
+    return (of for of in _joined(below, large_or_function) if of.size >= least)
 
 
 def _is_entry(node: Node, root: Node) -> bool:
@@ -317,81 +328,184 @@ def _is_entry(node: Node, root: Node) -> bool:
     return package == PYTHON or (package == OWN and node.frame.function in {"<module>", "main"})
 
 
-def place_labels(stacks: Sequence[Sequence[Frame]], *, is_short: bool = False) -> list[str]:
-    """Return a name for the innermost frame of each stack: ``torch/jit/_trace.py:455 trace``.
+CODE, IMPORTS, SHARED_PAGES, REST = "code", "imports", "shared_pages", "rest"
+_MOST = 4
+_SMALL_REST = 0.01
+"""A rest that is a smaller part of the memory has no row of its own."""
+_LONGEST_NAME = 60
+LABELS = {IMPORTS: "Python and imports", SHARED_PAGES: "shared pages, counted again", REST: "everything else"}
+_LINES = "other lines"
+_WITH_REST = "Python, imports and everything else"
 
-    With ``is_short``, ``_trace.py:455 trace`` or ``Model.forward``. Places with the same name get the whole one, then
-    the first frame in which the stacks differ.
+
+class Holder(NamedTuple):
+    """A row: its name and its bytes."""
+
+    label: str
+    """The name that every output shows."""
+    size: int
+    certain: int
+    """The part of ``size`` that certainly belongs to this row."""
+    kind: str = CODE
+    source: str = ""
+    """The text of the line, if it is known."""
+    parts: Sequence[tuple[str, int]] = ()
+    """Names and bytes of the largest parts of a row that is not code."""
+    stack: Stack = ()
+    """The frames of its largest part, the outermost first."""
+    program: str = ""
+    """The name of a program without Python."""
+    or_later: str = ""
+    """The function that ran later and may hold most of this memory instead; empty for none."""
+
+    @property
+    def is_code(self) -> bool:
+        """Whether it is a place in the code, or a program."""
+        return self.kind == CODE
+
+
+def peak_holders(session: Session, most: int = _MOST) -> list[Holder]:
+    """Return who held the RSS peak, as ``holders`` does; empty without stacks."""
+    rows = session.once(_rows_of_peak)
+    return [] if rows is None else _with_rest(*rows, most)
+
+
+def _rows_of_peak(session: Session) -> tuple[list[Holder], Counter[str], int] | None:
+    build_up = of_peak(session)
+    return None if build_up is None else _every(build_up, session)
+
+
+def holders(build_up: BuildUp, session: SessionData, most: int = _MOST) -> list[Holder]:
+    """Return at most ``most`` rows, the largest first, and one for everything else; they sum to the build-up."""
+    return _with_rest(*_every(build_up, session), most)
+
+
+def _every(build_up: BuildUp, session: SessionData) -> tuple[list[Holder], Counter[str], int]:
+    """Return all rows, the largest first; by name what else there is; and the bytes of all together."""
+    snapshots = session.snapshots or Snapshots()
+    imports = Counter[str]()
+    others = Counter[str]()
+    code: list[Part] = []
+    shared = 0
+    for part in build_up.parts:
+        package = imported_with(part, snapshots)
+        if package:
+            imports[package] += part.size
+        elif part.kind == NOT_SEEN:
+            others[WITHOUT_STACK[NOT_SEEN]] += part.size
+        elif part.kind == SHARED:
+            shared += part.size
+        else:
+            code.append(_of_user(part))
+    rows = _rows(build_up, _placed(code), session)
+    if imports:
+        size = imports.total()
+        rows.append(Holder(LABELS[IMPORTS], size, size, IMPORTS, parts=imports.most_common()))
+    if shared:
+        rows.append(Holder(LABELS[SHARED_PAGES], shared, 0, SHARED_PAGES))
+    rows.sort(key=lambda row: -row.size)
+    return rows, others, build_up.size
+
+
+def _of_user(part: Part) -> Part:
+    """Return a part whose stack has only the frames of the user's code, if there are any.
+
+    Of a function that calls itself, it has the innermost frame.
     """
-    labels = [_place_label(stack, is_short=is_short) for stack in stacks]
-    for same in _equal(labels):
-        for index in same:
-            labels[index] = _place_label(stacks[index])
-    for same in _equal(labels):
-        depth = shared_depth(*([frame.code for frame in stacks[index]] for index in same))
-        for index in same:
-            if depth < len(stacks[index]) - 1:
-                labels[index] = f"{brief_label(stacks[index][depth])}{SEPARATOR}{labels[index]}"
-    return labels
+    places: list[int] = []
+    for place in own_places(part.stack):
+        frame = part.stack[place]
+        if places and part.stack[places[-1]].code == frame.code:
+            places.pop()
+        places.append(place)
+    if not places or part.kind != SEEN:
+        return part
+    certain = sum(place < part.certain for place in places)
+    still = sum(place < part.still for place in places)
+    return part._replace(stack=tuple(part.stack[place] for place in places), certain=certain, still=still)
 
 
-def _equal(labels: Sequence[str]) -> list[list[int]]:
-    return [same for same in _grouped(range(len(labels)), labels.__getitem__) if len(same) > 1]
+def _placed(code: Sequence[Part]) -> list[Part]:
+    """Return parts of which those without a certain line have the line of their function that took more than they did.
 
-
-def _place_label(stack: Sequence[Frame], *, is_short: bool = False) -> str:
-    """Return a frame; one of the standard library or of ``torch.nn`` with the nearest caller that is of neither."""
-    callers = [frame for frame in stack[:-1] if not _is_tool(frame)] if _is_tool(stack[-1]) else []
-    return SEPARATOR.join(brief_label(frame, is_short=is_short) for frame in (*callers[-1:], stack[-1]))
-
-
-def _is_tool(frame: Frame) -> bool:
-    return package_of(frame.file) == PYTHON or "/torch/nn/" in frame.file
-
-
-def best_frame(stack: Sequence[Frame]) -> Frame | None:
-    """Return the deepest frame of the user's own code; without own code, as ``innermost_frame`` does."""
-    return deepest_own(stack) or innermost_frame(stack)
-
-
-def innermost_frame(stack: Sequence[Frame]) -> Frame | None:
-    """Return the innermost frame that is not of the standard library, if there is one; None for an empty stack."""
-    shown = [frame for _, frame in reported_frames(stack)]
-    known = (frame for frame in reversed(shown) if package_of(frame.file) != PYTHON)
-    return next(known, shown[-1] if shown else None)
-
-
-def running_text(top: Part) -> str:
-    """Return where the program stood: ``torch/jit/_trace.py:455 _check_trace, called by openvino/…/ts_decoder.py:9``.
-
-    The caller is the frame that called the library; in the program itself the frame above. Empty without frames.
+    Where no line did, all lines of this function have none: they are one row.
     """
-    if top.kind == PROGRAM:
-        name = shortened(printable(top.program), _PROGRAM_NAME) or "a program without Python"
-        return ", ".join(filter(None, (name, _starter(top.stack))))
-    stack = [frame for _, frame in reported_frames(top.stack)]
-    if (frame := innermost_frame(stack)) is None:
-        return ""
-    caller = calling_place(stack[: stack.index(frame) + 1])
-    text = brief_label(frame)
-    return text if caller is None else f"{text}, called by {brief_label(stack[caller], has_function=False)}"
+    known = defaultdict[tuple[Stack, tuple[str, str]], Counter[Frame]](Counter)
+    unknown = Counter[Stack]()
+    for part in code:
+        for frame in part.stack[-1:]:
+            if frame.line and not last_line(frame):
+                known[part.stack[:-1], frame.code][frame] += part.size
+            else:
+                unknown[part.stack] += part.size
+    moved: dict[Stack, Stack] = {}
+    for stack, size in unknown.items():
+        above, frame = stack[:-1], stack[-1]
+        lines = known[above, frame.code]
+        possible = [line for line in lines if not frame.line or frame.line <= line.line <= last_line(frame)]
+        best = max(possible, key=lines.__getitem__, default=frame)
+        if lines[best] >= size:
+            moved[stack] = (*above, best)
+        elif not frame.line:
+            moved |= {(*above, line): stack for line in possible}
+    return [part._replace(stack=moved.get(part.stack, part.stack)) for part in code]
 
 
-def calling_place(stack: Sequence[Frame]) -> int | None:
-    """Return the index of the frame that called the library of the innermost frame; None if there is none."""
-    package = package_of(stack[-1].file)
-    skipped = {package, PYTHON} - {OWN}
-    above = range(len(stack) - 2, -1, -1)
-    return next((index for index in above if package_of(stack[index].file) not in skipped), None)
+def _rows(build_up: BuildUp, code: Sequence[Part], session: SessionData) -> list[Holder]:
+    snapshots = session.snapshots or Snapshots()
+    stacks = defaultdict[Frame | None, Counter[Stack]](Counter)
+    for part in build_up.parts:
+        stacks[deepest_own(part.stack)][part.stack] += part.size
+    sums: dict[str, Holder] = {}
+    for node in held_by(tree_of(build_up._replace(parts=code))):
+        label, source, stack = node.label, "", tuple(node.stack)
+        if node.frame is not None and node.frame in stacks:
+            below = stacks[node.frame]
+            stack = max(below, key=below.__getitem__)
+            source = source_of(snapshots, node.frame)
+            label += "" if source else _library(below, node.size)
+        if node.file_size >= node.size * _HALF:
+            file = file_held(session, build_up.at_s, build_up.size, node.file_size)
+            label = f"{mapped_file_text(file)}, read in {label}" if file else label
+        row = Holder(label, node.size, node.certain, CODE, source, (), stack, node.program, node.or_later)
+        if label in sums:
+            row = row._replace(size=row.size + sums[label].size, certain=row.certain + sums[label].certain)
+        sums[label] = row
+    return list(sums.values())
 
 
-def _starter(stack: Sequence[Frame]) -> str:
-    """Return who started a program, and for which call into another library."""
-    if (frame := innermost_frame(stack)) is None:
-        return ""
-    entry = next((of for of in stack if package_of(of.file) not in {OWN, PYTHON}), frame)
-    package, text = package_of(entry.file), f"started by {brief_label(frame)}"
-    if package == package_of(frame.file):
-        return text
-    function = f"{package}/…/{shortened(printable(entry.function), _PROGRAM_NAME)}"
-    return f"{text}, for {brief_label(entry) if module_of(entry) else function}"
+def _library(stacks: Mapping[Stack, int], size: int) -> str:
+    """Return the function of a library that took most of a row: `` (numpy ones)``; empty if none did."""
+    names = Counter[str]()
+    for stack, part in stacks.items():
+        last = stack[-1]
+        if not is_of_user(last):
+            names[shortened(printable(library_text(*last.code)), _LONGEST_NAME)] += part
+    for name, most in names.most_common(1):
+        if name and most >= size * _HALF:
+            return f" ({name})"
+    return ""
+
+
+def _with_rest(every: Sequence[Holder], named: Counter[str], whole: int, most: int) -> list[Holder]:
+    """Return the first rows, of which one is the largest code, and one row for everything else."""
+    rows, others = list(every), Counter(named)
+    beside = whole - sum(row.size for row in rows)
+    others[_LINES] += beside - others.total()
+    imports = next((place for place, row in enumerate(rows) if row.kind == IMPORTS), None)
+    if imports is not None and beside < whole * _SMALL_REST:  # too little for a row
+        label = _WITH_REST if beside else rows[imports].label
+        rows[imports] = rows[imports]._replace(label=label, size=rows[imports].size + beside)
+        others.clear()
+    shown = rows[:most]
+    code = [row for row in rows if row.is_code][:1]
+    if code and code[0] not in shown:
+        shown[-1:] = code
+    for row in rows:
+        if row not in shown:
+            others[_LINES if row.is_code else row.label] += row.size
+    rest = whole - sum(row.size for row in shown)
+    if rest > 0:
+        parts = [(name, size) for name, size in others.most_common() if size > 0]
+        shown.append(Holder(LABELS[REST], rest, 0, REST, parts=parts if len(parts) > 1 else ()))
+    return shown

@@ -112,11 +112,13 @@ UNKNOWN = Figures()
 class _FigureOf:
     """An attribute of an operation that is one figure of one column."""
 
-    def __init__(self, column: str, figure: Callable[[Figures], float | None]) -> None:
-        self._column, self._figure = column, figure
+    def __init__(self, column: str, figure: str) -> None:
+        self._column = column
+        self._figure = figure
 
     def __get__(self, operation: Operation, _: type[Operation]) -> float | None:
-        return self._figure(operation.of(self._column))
+        figure: float | None = getattr(operation.of(self._column), self._figure)
+        return figure
 
 
 class Operation(Mark, eq=False, kw_only=True):
@@ -162,23 +164,23 @@ class Operation(Mark, eq=False, kw_only=True):
         """Return the figures of a column; all are unknown if it was not recorded."""
         return self.figures.get(column, UNKNOWN)
 
-    rss_start = _FigureOf(RSS, lambda rss: rss.start)
+    rss_start = _FigureOf(RSS, "start")
     """RSS as it was read at the mark of the start, or else in the last sample up to it."""
-    rss_end = _FigureOf(RSS, lambda rss: rss.end)
+    rss_end = _FigureOf(RSS, "end")
     """The same at the end."""
-    rss_peak = _FigureOf(RSS, lambda rss: rss.peak_low)
+    rss_peak = _FigureOf(RSS, "peak_low")
     """RSS reached at least this during the operation; None when there was no sample."""
-    delta = _FigureOf(RSS, lambda rss: rss.delta)
+    delta = _FigureOf(RSS, "delta")
     """By how much RSS grew, in bytes."""
-    cpu_s = _FigureOf(CPU, lambda cpu: cpu.spent)
+    cpu_s = _FigureOf(CPU, "spent")
     """CPU seconds of all processes during the operation."""
-    read_bytes = _FigureOf("read_bytes", lambda counter: counter.spent)
+    read_bytes = _FigureOf("read_bytes", "spent")
     """Bytes that storage delivered."""
-    write_bytes = _FigureOf("write_bytes", lambda counter: counter.spent)
+    write_bytes = _FigureOf("write_bytes", "spent")
     """Bytes sent to storage."""
-    read_chars = _FigureOf("read_chars", lambda counter: counter.spent)
+    read_chars = _FigureOf("read_chars", "spent")
     """Bytes read by system calls, page cache and pipes included."""
-    write_chars = _FigureOf("write_chars", lambda counter: counter.spent)
+    write_chars = _FigureOf("write_chars", "spent")
     """Bytes written by system calls, page cache and pipes included."""
 
     @property
@@ -257,7 +259,7 @@ class Column:
             times, values = [time for time, _ in known], [value for _, value in known]
         self.times = times
         """In seconds since the start."""
-        self.values = values
+        self.readings = values
 
     def held(self, start_s: float, end_s: float, *, until_triggered: bool = True) -> Figures:
         """Return the figures of a gauge between two moments; by default a sample triggered by the end counts."""
@@ -266,8 +268,8 @@ class Column:
         first = bisect_left(self.times, start_s)
         after = self._after(end_s) if until_triggered else bisect_right(self.times, end_s)
         is_late = after > first and self._read_s.get(self.times[after - 1], end_s) > end_s  # it shows what came after
-        values = self.values[first : after - is_late]
-        start, end = self.values[max(0, self._after(start_s) - 1)], self.values[max(0, after - 1)]
+        values = self.readings[first : after - is_late]
+        start, end = self.readings[max(0, self._after(start_s) - 1)], self.readings[max(0, after - 1)]
         if not values:
             return Figures(start, end)
         highest = max(values)
@@ -282,8 +284,8 @@ class Column:
         if not self.times:
             return None, False
         after = bisect_right(self.times, at_s)
-        values = self.values[max(0, after - 1) : after + 1]
-        value = self.values[max(0, self._after(at_s) - 1)]
+        values = self.readings[max(0, after - 1) : after + 1]
+        value = self.readings[max(0, self._after(at_s) - 1)]
         return value, max(values) - min(values) > noise(value)
 
     def counted(self, start_s: float, end_s: float) -> Figures:
@@ -293,7 +295,7 @@ class Column:
     def highest_rate(self, start_s: float, end_s: float) -> float | None:
         """Return the highest rate per second of a counter between two moments, over 0.2 s."""
         rates = [
-            (self.values[after] - self.values[before]) / (self.times[after] - self.times[before])
+            (self.readings[after] - self.readings[before]) / (self.times[after] - self.times[before])
             for before, after in pairwise(spaced(self.times, RATE_WINDOW_S, start_s, end_s))
         ]
         return max([*rates, (self._at(end_s) - self._at(start_s)) / (end_s - start_s)]) if rates else None
@@ -318,7 +320,7 @@ class Column:
 
     def _at(self, at_s: float) -> float:
         """Return a counter's value: that of a sample triggered by this moment, else interpolated between two."""
-        times, values = self.times, self.values
+        times, values = self.times, self.readings
         after = bisect_left(times, at_s)
         if after in {0, len(times)}:
             return values[min(after, len(times) - 1)]
@@ -385,7 +387,7 @@ def figures_of(name: str, mark: Mark, end_s: float, column: Column, unknown: Col
         return of_allocator or UNKNOWN
     held = column.held(mark.start_s, end_s, until_triggered=False)
     starts = bisect_right(column.times, mark.start_s)
-    held = held._replace(start=column.values[starts - 1] if starts else None)
+    held = held._replace(start=column.readings[starts - 1] if starts else None)
     if held.peak is None and starts:
         before_s, last_s = column.times[max(0, starts - 2)], column.times[starts - 1]
         if device in unknown or end_s - last_s > _LATE * max(_USUAL_S, last_s - before_s):

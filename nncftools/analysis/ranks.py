@@ -20,7 +20,7 @@ from nncftools import metrics
 from nncftools.analysis.peaks import MostHeld, PeakCandidate, bracketed, moved, sampled_peak
 from nncftools.analysis.series import GAP, SELDOM, decimated_with_gaps
 from nncftools.analysis.session import Session
-from nncftools.analysis.summary import cpu_s, failed_in_order, largest_rank, of_recording
+from nncftools.analysis.summary import cpu_s, end_of, failed_in_order, largest_rank, of_recording, total
 from nncftools.backports import moment_of
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_counter, is_memory
@@ -309,7 +309,7 @@ def _peak(name: str, samples: Samples, runs: Sequence[RankRun]) -> Peak:
     of_runs = [run.peaks[name] for run in runs if name in run.peaks]
     reached = [PeakCandidate(of.low or 0, of.low or 0, of.rose_from_s, of.rose_to_s) for of in of_runs]
     most = [run.peaks[name].high if name in run.peaks and run.finished is not False else None for run in runs]
-    sums = MostHeld((run.start_s, run.start_s + run.duration_s, size) for run, size in zip(runs, most, strict=True))
+    sums = MostHeld((run.start_s, end_of(run), size) for run, size in zip(runs, most, strict=True))
     return bracketed(peak, reached, sums.most())
 
 
@@ -339,8 +339,7 @@ def _totals(parts: Parts) -> dict[str, int | float | None]:
             known = [[value for of in machine if (value := of.get(name)) is not None] for machine in machines]
             sums[name] = sum(map(max, filter(None, known))) if any(known) else None
         elif all(name in totals for totals in every):
-            values = [value for totals in every if (value := totals[name]) is not None]
-            sums[name] = sum(values) if len(values) == len(every) else None
+            sums[name] = total([totals[name] for totals in every])
     return sums
 
 
@@ -349,13 +348,11 @@ def _processes(parts: Parts) -> Iterator[Process]:
     for at_s, session in parts:
         base, following = following, following + 1 + max((process.id for process in session.processes), default=0)
         for process in session.processes:
-            moments = {name: getattr(process, name) for name in ("start_s", "end_s", "counted_s", "peak_s")}
             yield replace(
-                process,
+                moved(process, at_s, ("start_s", "end_s", "counted_s", "peak_s")),
                 id=base + process.id,
                 parent=None if process.parent is None else base + process.parent,
-                **{name: None if moment is None else moment + at_s for name, moment in moments.items()},
-                rises=[replace(rise, from_s=rise.from_s + at_s, to_s=rise.to_s + at_s) for rise in process.rises],
+                rises=[moved(rise, at_s, ("from_s", "to_s")) for rise in process.rises],
                 series=None,
             )
 

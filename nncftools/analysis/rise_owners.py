@@ -7,17 +7,15 @@ from one to the other: they are certain. Below them stands the likeliest stack.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from itertools import pairwise, takewhile
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from math import inf
 from typing import NamedTuple
 
-from nncftools.analysis.code_places import is_importing
-from nncftools.analysis.rss_levels import Rise
+from nncftools.analysis.code_places import FrameRange, Stack, is_importing, shared_depth
+from nncftools.analysis.rss_levels import Rise, rss_at
 from nncftools.session.model import MOST_FRAMES, Frame, Snapshots, StackWindow, WatchedProcess
-
-Stack = tuple[Frame, ...]
-"""The outermost frame first."""
+from nncftools.snapshot_rules import is_waiting
 
 _NEAR_S = 1.0
 """A stack that was seen earlier before a rise, or later after it, does not explain the rise."""
@@ -38,25 +36,8 @@ _SMALL = 0.05
 """A thread took nothing if all its page faults together touched a smaller part of a rise."""
 _ONE_STEP = 1.01
 """What rose between two readings of RSS stays whole; times are rounded."""
-_WAITING = (
-    "threading.py",
-    "/thread.py",
-    "queue.py",
-    "selectors.py",
-    "socket.py",
-    "subprocess.py",
-    "connection.py",
-    "popen_fork.py",
-)
-"""A thread whose innermost frame is in one of these files of the standard library waits, and takes no memory there."""
 _STARTING = ("/subprocess.py", "/os.py", "/popen_spawn_posix.py")
 """Files of the standard library that start another program, or wait for it."""
-
-
-class FrameRange(Frame, frozen=True, array_like=True):
-    """A frame that stood somewhere between two lines."""
-
-    last_line: int = 0
 
 
 class Reading(NamedTuple):
@@ -259,12 +240,13 @@ class RiseOwners:
 
     def _certain(self, thread: int, readings: range) -> tuple[int, int]:
         """Return how many frames took what came between readings, and how many of these stood still all the time."""
-        first, *others = self._threads[thread][readings.start : readings.stop]
-        if not others:
+        every = self._threads[thread][readings.start : readings.stop]
+        later = every[1:]
+        if not later:
             return 0, 0
-        depths = [self._single(first.stack), *(self._single(reading.stack) for reading in others)]
-        certain = min(*depths, *(reading.same for reading in others))
-        return certain, min(certain, *(reading.still for reading in others))
+        depths = [self._single(reading.stack) for reading in every]
+        certain = min(*depths, *(reading.same for reading in later))
+        return certain, min(certain, *(reading.still for reading in later))
 
     def _single(self, stack: int | None) -> int:
         """Return how many outer frames are in a call that can be told from the next one, and do not wait."""
@@ -278,7 +260,7 @@ class RiseOwners:
 
     def _waits(self, stack: int) -> bool:
         innermost = "".join(self._snapshots.frames[number].file for number in self._snapshots.stacks[stack][-1:])
-        return innermost.endswith(_WAITING) and "site-packages" not in innermost
+        return is_waiting(innermost)
 
     def going_on(self, stack: Stack, from_s: float, to_s: float) -> tuple[int, int]:
         """Return how many outer functions of a stack went on between two moments, and how many of these stood still.
@@ -339,28 +321,3 @@ def _common(before: Stack, after: Stack, depth: int) -> Stack:
         return *common, Frame(*code, 0)
     first, last = sorted((first, last))
     return *common, Frame(*code, first) if first == last else FrameRange(*code, first, last)
-
-
-def shared_depth(*stacks: Sequence[Hashable]) -> int:
-    """Return how many outer frames stacks share; without lines, they are given by the codes of their frames."""
-    return sum(1 for _ in takewhile(lambda codes: len(set(codes)) == 1, zip(*stacks, strict=False)))
-
-
-def rss_at(watched: WatchedProcess, time_s: float) -> float:
-    """Return the RSS of a process at a moment; 0 before and after its life, as its last point is 0 when it ends."""
-    return _value_at(watched.time_s, watched.rss, time_s)
-
-
-def shared_at(watched: WatchedProcess, time_s: float) -> float:
-    """Return the part of its RSS at a moment that is pages of files; 0 in earlier recordings."""
-    return _value_at(watched.time_s, watched.shared, time_s) if watched.shared else 0.0
-
-
-def _value_at(times: Sequence[float], values: Sequence[int], time_s: float) -> float:
-    first, last = bisect_left(times, time_s), bisect_right(times, time_s)
-    if first < last:
-        return max(values[first:last])
-    if not 0 < first < len(times):  # the helper ended before it, or the process was not there yet
-        return float(values[-1]) if first else 0.0
-    before_s, after_s = times[first - 1], times[first]
-    return values[first - 1] + (values[first] - values[first - 1]) * (time_s - before_s) / (after_s - before_s)

@@ -1,4 +1,4 @@
-"""What is left at a moment of the rises of a process's memory.
+"""The memory at a moment: what is left of the rises of each process, and the kinds of memory that were mapped.
 
 A fall of RSS ends earlier rises. A large block of memory has addresses of its own: the addresses that went tell which
 rises ended. Pages of files rise and fall apart from all other memory. Where nothing tells, the rises that came last are
@@ -7,14 +7,25 @@ taken to be gone. Then all rises of such memory before the fall are in doubt.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from math import inf
+from pathlib import PurePath
 from typing import NamedTuple
 
-from nncftools.session.model import RangeChange, WatchedProcess
+from msgspec.structs import astuple
+
+from nncftools.session.model import (
+    MappingGroup,
+    MappingsMoment,
+    RangeChange,
+    SessionData,
+    WatchedProcess,
+)
+from nncftools.snapshot_rules import Range, subtract_ranges
+from nncftools.units import printable, shortened
 
 _PAGE = 4096
 _LEAST_FALL = 4 << 20
@@ -23,9 +34,6 @@ _LEAST_ROOM = 8 << 20
 """A block that has so much room may be filled now."""
 FILE, HEAP, BLOCK = "file", "heap", "block"
 """Kinds of memory: pages of files and shared memory, blocks with addresses of their own, and all else."""
-
-Span = tuple[int, int]
-"""The first page of a range of addresses, and the one behind the last."""
 
 
 @dataclass(eq=False)
@@ -85,7 +93,7 @@ class Levels(NamedTuple):
 class _Block:
     """Addresses that came at one reading, and the rises that filled them."""
 
-    spans: list[Span]
+    spans: list[Range]
     rises: list[Rise] = field(default_factory=list)
     rivals: list[_Block] = field(default_factory=list)
     """Blocks that were filled at the same time: nobody can say which rise filled which of these."""
@@ -106,10 +114,10 @@ class _Block:
                 self.rivals.append(block)
                 block.rivals.append(self)
 
-    def remove(self, went: Sequence[Span]) -> list[Rise]:
+    def remove(self, went: Sequence[Range]) -> list[Rise]:
         """Remove addresses; return the part of the rises that they had."""
         before = self.pages
-        self.spans = _without(self.spans, went)
+        self.spans = subtract_ranges(self.spans, went)
         if self.pages == before:
             return []
         share = 1 - self.pages / before
@@ -275,23 +283,102 @@ def levels_at(watched: WatchedProcess, at_s: float) -> Levels:
     return process.levels()
 
 
-def _spans(pages: Sequence[int]) -> list[Span]:
+def _spans(pages: Sequence[int]) -> list[Range]:
     return [(first, first + count) for first, count in zip(pages[::2], pages[1::2], strict=False)]
 
 
-def _without(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
-    """Return what of some sorted ranges is in none of the others."""
-    return [part for span in spans for part in _parts_outside(span, others)]
+def rss_at(watched: WatchedProcess, time_s: float) -> float:
+    """Return the RSS of a process at a moment; 0 before and after its life, as its last point is 0 when it ends."""
+    return _value_at(watched.time_s, watched.rss, time_s)
 
 
-def _parts_outside(span: Span, others: Sequence[Span]) -> Iterator[Span]:
-    at, end = span
-    number = max(0, bisect_right(others, (at, at)) - 1)
-    while number < len(others) and others[number][0] < end:
-        begin, behind = others[number]
-        if begin > at:
-            yield at, begin
-        at = max(at, behind)
-        number += 1
-    if at < end:
-        yield at, end
+def shared_at(watched: WatchedProcess, time_s: float) -> float:
+    """Return the part of its RSS at a moment that is pages of files; 0 in earlier recordings."""
+    return _value_at(watched.time_s, watched.shared, time_s) if watched.shared else 0.0
+
+
+def _value_at(times: Sequence[float], values: Sequence[int], time_s: float) -> float:
+    first, last = bisect_left(times, time_s), bisect_right(times, time_s)
+    if first < last:
+        return max(values[first:last])
+    if not 0 < first < len(times):  # the helper ended before it, or the process was not there yet
+        return float(values[-1]) if first else 0.0
+    before_s, after_s = times[first - 1], times[first]
+    return values[first - 1] + (values[first] - values[first - 1]) * (time_s - before_s) / (after_s - before_s)
+
+
+_FAR_S = 10.0
+"""Mappings that were read this long before or after the peak are as unlike it as those of twice its size."""
+_SAME_SIZE, _SAME_TIME_S = 0.02, 0.2
+"""Mappings that are nearer than both are those of the moment: reading them takes up to 0.1 s."""
+_OTHER_SIZE = 0.25
+_MOST_OF_FILE = 0.5
+_LONGEST_FILE = 40
+_WEIGHTS = ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".onnx_data", ".onnx.data"
+"""The endings of files with the weights of a model."""
+
+
+class Kinds(NamedTuple):
+    """The resident memory of the largest processes at one moment, in bytes."""
+
+    at_s: float
+    total: int
+    """The RSS of all processes."""
+    groups: Sequence[MappingGroup]
+    """Each kind, and each large file, once for all processes; the largest first."""
+    is_of_moment: bool
+    """Whether it is so near to the moment asked for that it stands for it."""
+    is_other_memory: bool
+    """Whether there was so much more or less memory that it says nothing about that moment."""
+
+    @property
+    def not_read(self) -> int:
+        """The bytes of processes whose mappings were not read."""
+        return max(0, self.total - sum(group.rss for group in self.groups))
+
+
+def kinds_near(session: SessionData, at_s: float, size: int) -> Kinds | None:
+    """Return what memory was near a moment at which RSS was ``size`` bytes; None when no mappings were read."""
+    moments = session.snapshots.mappings if session.snapshots is not None else []
+    if not moments or size <= 0:
+        return None
+
+    def distance(moment: MappingsMoment) -> float:
+        far_s = abs(moment.time_s - at_s)
+        return abs(moment.total - size) / size + (far_s / _FAR_S if far_s > _SAME_TIME_S else 0.0)
+
+    best = min(moments, key=distance)
+    off, far_s = abs(best.total - size), abs(best.time_s - at_s)
+    is_of_moment = off <= size * _SAME_SIZE and far_s <= _SAME_TIME_S
+    return kinds_at(best)._replace(is_of_moment=is_of_moment, is_other_memory=off > size * _OTHER_SIZE)
+
+
+def kinds_at(moment: MappingsMoment) -> Kinds:
+    """Return what memory was at a moment at which mappings were read."""
+    sums: dict[tuple[str, str], list[int]] = {}
+    for kind, file, *sizes in (astuple(group) for process in moment.processes for group in process.groups):
+        sums[kind, file] = [sum(both) for both in zip(sums.get((kind, file), [0] * len(sizes)), sizes, strict=True)]
+    groups = sorted((MappingGroup(*key, *sizes) for key, sizes in sums.items()), key=lambda group: -group.rss)
+    total = max(moment.total, sum(group.rss for group in groups))  # it may grow between the helper's poll and this
+    return Kinds(moment.time_s, total, groups, is_of_moment=True, is_other_memory=False)
+
+
+def file_held(session: SessionData, at_s: float, size: int, file_size: int) -> str:
+    """Return the path of the mapped file that most of ``file_size`` bytes of files are pages of.
+
+    They are a part of ``size`` bytes of RSS at a moment. Of the files, and of all libraries together, that hold at
+    least half of the bytes, the one nearest in size counts. Empty if that is no single file, or if no mappings were
+    read near the moment.
+    """
+    kinds = kinds_near(session, at_s, size)
+    if kinds is None or kinds.is_other_memory or file_size <= 0:
+        return ""
+    large = [group for group in kinds.groups if group.pages_of_file >= file_size * _MOST_OF_FILE]
+    nearest = min(large, key=lambda group: abs(group.pages_of_file - file_size), default=None)
+    return "" if nearest is None else nearest.file
+
+
+def mapped_file_text(file: str) -> str:
+    """Return the name of a mapped file, and that its pages are not lost memory."""
+    kind = "weights; Linux can free them" if file.lower().endswith(_WEIGHTS) else "a mapped file; Linux can free it"
+    return f"{shortened(printable(PurePath(file).name), _LONGEST_FILE)} ({kind})"

@@ -120,8 +120,13 @@ def is_of_python(session: Session) -> bool:
 def cpu_s(session: Session) -> float | None:
     """Return the CPU seconds of the whole tree, user and system."""
     spent = [session.totals[name] for name in cpu_counters(session.totals)]
-    known = [seconds for seconds in spent if seconds is not None]
-    return sum(known) if known and len(known) == len(spent) else None
+    return total(spent) if spent else None
+
+
+def total(values: Sequence[float | None]) -> float | None:
+    """Return the sum of values; None if one of them is unknown."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def cores_average(session: Session) -> float | None:
@@ -256,12 +261,11 @@ def _highest(values: Iterable[float | None]) -> float | None:
 
 def _total(every: Sequence[Figures], last: Figures, *, is_sum: bool) -> Figures:
     """Return the figures of a column for several operations together."""
-    spent = [figures.spent for figures in every if figures.spent is not None]
     return Figures(
         start=every[0].start,
         end=last.end,
         peak=max((figures.peak for figures in every if figures.peak is not None), key=lambda of: of.low, default=None),
-        spent=sum(spent) if is_sum and len(spent) == len(every) else None,
+        spent=total([figures.spent for figures in every]) if is_sum else None,
     )
 
 

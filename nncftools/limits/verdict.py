@@ -137,10 +137,10 @@ def last_state(session: Session, before_s: float) -> LastState:
 
 
 def _running(session: Session, at_s: float) -> str:
-    from nncftools.analysis import build_up, frames  # a run without stacks does without them
+    from nncftools.analysis import build_up  # a run without stacks does without them
 
     rise = build_up.at(session, at_s)
-    return "" if rise is None or rise.top is None else frames.running_text(rise.top)
+    return "" if rise is None or rise.top is None else build_up.running_text(rise.top)
 
 
 def _operations(session: Session, at_s: float) -> Sequence[str]:

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from nncftools.analysis.frames import best_frame
+from nncftools.analysis.code_places import best_frame
 from nncftools.analysis.peaks import mark_of_tree
 from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError

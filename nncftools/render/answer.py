@@ -13,7 +13,7 @@ from nncftools.render.view import SEPARATOR, View, label
 from nncftools.units import MemoryUnit, brief_seconds, printable, shortened
 
 if TYPE_CHECKING:
-    from nncftools.analysis.holders import Holder
+    from nncftools.analysis.frames import Holder
 
 _SOURCE, _NAME, _PART = 60, 60, 30
 """Characters."""
@@ -108,7 +108,7 @@ def largest_holder(session: Session, unit: MemoryUnit) -> str:
 def _holders(session: Session, most: int) -> list[Holder]:
     if session.snapshots is None:
         return []
-    from nncftools.analysis.holders import peak_holders  # a run without stacks does without it
+    from nncftools.analysis.frames import peak_holders  # a run without stacks does without it
 
     return peak_holders(session, most)
 

@@ -15,13 +15,13 @@ from rich.segment import Segment, Segments
 from rich.table import Table as Grid
 from rich.text import Text
 
-from nncftools.analysis import build_up, holders
+from nncftools.analysis import build_up
 from nncftools.analysis.build_up import NOT_SEEN, BuildUp
-from nncftools.analysis.code_places import SEPARATOR, brief_label
+from nncftools.analysis.code_places import SEPARATOR, brief_label, calling_place
 from nncftools.analysis.comparison import unique_names
-from nncftools.analysis.frames import WITHOUT_STACK, Node, calling_place, tree_of
+from nncftools.analysis.frames import WITHOUT_STACK, Node, tree_of
 from nncftools.analysis.gates import selected
-from nncftools.analysis.holders import Kinds
+from nncftools.analysis.rss_levels import Kinds, kinds_near
 from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.markdown import code, text
@@ -158,7 +158,7 @@ def build_up_report(
     if rise is None:
         raise NncfToolsError(f"{title}: no stacks: {missing(session)}")
     is_growth = between_s is not None  # what mappings say is of one moment
-    kinds = None if is_growth else holders.near(session, rise.at_s, rise.size)
+    kinds = None if is_growth else kinds_near(session, rise.at_s, rise.size)
     return BuildUpReport(
         f"{title}: RSS {unit.label(rise.size)}",
         shortened(command_text(session), _TITLE),

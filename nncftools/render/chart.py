@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nncftools import metrics
-from nncftools.analysis.reduction import keep_extremes
-from nncftools.analysis.series import Floats, rates_of, run_s
+from nncftools.analysis.series import Floats, keep_extremes, rates_of, run_s
 from nncftools.analysis.session import Session
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.listing import PATTERNS, NumberedOperation, counters_of, in_lanes
@@ -22,7 +21,7 @@ from nncftools.render.view import BREAK, View, label, plotly_text
 from nncftools.units import printable, seconds_text, shortened, time_unit
 
 if TYPE_CHECKING:
-    from nncftools.analysis.holders import Kinds
+    from nncftools.analysis.rss_levels import Kinds
 
 Figure = dict[str, Any]
 """A trace, a layout, or both."""
@@ -65,9 +64,9 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
     """
     if view.from_zero or session.snapshots is None or not session.snapshots.mappings:
         return []
-    from nncftools.analysis import holders  # a run without mappings does without it
+    from nncftools.analysis.rss_levels import kinds_at  # a run without mappings does without it
 
-    moments = sorted(map(holders.at, session.snapshots.mappings), key=lambda moment: moment.at_s)
+    moments = sorted(map(kinds_at, session.snapshots.mappings), key=lambda moment: moment.at_s)
     files = _large_files(moments)
     sizes = [_sizes(moment, files) for moment in moments]
     least = _SMALLEST * max(moment.total for moment in moments)

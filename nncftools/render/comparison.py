@@ -11,9 +11,8 @@ from statistics import median
 
 from nncftools.analysis import figures as compared_figures
 from nncftools.analysis.comparison import ComparedOperation, Comparison, Run, longest_in_all
-from nncftools.analysis.figures import CPU_TIME, DURATION, Difference, Figure, Values
+from nncftools.analysis.figures import CPU_TIME, DURATION, Difference, Figure, GrownStack, Values
 from nncftools.analysis.gates import Verdict
-from nncftools.analysis.grown_stacks import GrownStack
 from nncftools.analysis.summary import unit_for
 from nncftools.metrics import DEVICE_MEMORY
 from nncftools.render.table import Cell, Column, Row, Table, signed

@@ -16,8 +16,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 
 from nncftools import metrics
 from nncftools.analysis.operation import RSS, Figures, Operation
-from nncftools.analysis.operations import unmarked
-from nncftools.analysis.session import Session
+from nncftools.analysis.session import Session, unmarked
 from nncftools.analysis.summary import hidden_time
 from nncftools.metrics import DEVICE_MEMORY
 from nncftools.render.listing import (

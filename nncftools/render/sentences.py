@@ -13,7 +13,7 @@ from math import inf
 
 from nncftools.analysis.code_places import SEPARATOR
 from nncftools.analysis.operation import Operation
-from nncftools.analysis.peak_place import PeakPlace, place_of
+from nncftools.analysis.peaks import PeakPlace, place_of
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import (
     forked_copies,

@@ -23,10 +23,11 @@ from nncftools.analysis.build_up import (
     at_end,
     build_ups,
     of_peak,
+    running_text,
 )
 from nncftools.analysis.code_places import package_of, short_file, what_runs
-from nncftools.analysis.frames import WITHOUT_STACK, Node, running_text, tree_of
-from nncftools.analysis.holders import Kinds, holders
+from nncftools.analysis.frames import WITHOUT_STACK, Node, holders, tree_of
+from nncftools.analysis.rss_levels import Kinds
 from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.render import listing

@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 
-from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, of_peak
+from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, of_peak, running_text
 from nncftools.analysis.code_places import brief_label, is_of_user, last_line
 from nncftools.analysis.comparison import Comparison
 from nncftools.analysis.figures import Difference, Side, smallest_p
-from nncftools.analysis.frames import WITHOUT_STACK, Node, running_text, tree_of
+from nncftools.analysis.frames import WITHOUT_STACK, Holder, Node, peak_holders, tree_of
 from nncftools.analysis.gates import Verdict
-from nncftools.analysis.holders import Holder, near, peak_holders
 from nncftools.analysis.operation import Operation
+from nncftools.analysis.rss_levels import kinds_near
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import cores_average, cpu_s, largest_process, level, short_lived, taken
 from nncftools.limits.judges import verdict
@@ -125,7 +125,7 @@ def _build_up(session: Session) -> dict[str, Any] | None:
     """Return which code and which kinds of memory the peak consists of; None when the session has no stacks of it."""
     if (rise := of_peak(session)) is None:
         return None
-    memory, root = near(session, rise.at_s, rise.size), tree_of(rise)
+    memory, root = kinds_near(session, rise.at_s, rise.size), tree_of(rise)
     groups: list[tuple[object, ...]] = []
     if memory is not None:
         groups = [(of.kind, of.file, of.rss, of.clean, of.anonymous) for of in memory.groups]

@@ -9,17 +9,17 @@ from __future__ import annotations
 import contextlib
 import time
 
+from nncftools.snapshot_rules import subtract_ranges
+
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from nncftools.journal.writing import Writer
+    from nncftools.snapshot_rules import Range
     from nncftools.snapshots.budget import Budget
     from nncftools.snapshots.tree_watch import Watched
-
-    Range = tuple[int, int]
-    """The first address, and the one behind the last."""
 
 _LEAST, _RISE, _FALL = 8 << 20, 0.04, 0.02
 """A change that is smaller, in bytes or as a part of RSS, is not worth a reading."""
@@ -78,25 +78,6 @@ def _remove_from(ranges: list[Range], begin: int, behind: int) -> int:
     return behind - max(first, begin)
 
 
-def without(ranges: Iterable[Range], others: Sequence[Range]) -> list[Range]:
-    """Return what of some ranges is in none of the others; both are sorted."""
-    left: list[Range] = []
-    number = 0
-    for begin, end in ranges:
-        at = begin
-        while number < len(others) and others[number][1] <= at:
-            number += 1
-        place = number
-        while at < end and place < len(others) and others[place][0] < end:
-            if others[place][0] > at:
-                left.append((at, others[place][0]))
-            at = max(at, others[place][1])
-            place += 1
-        if at < end:
-            left.append((at, end))
-    return left
-
-
 class RangeWatch:
     """Writes which addresses came and went, for each process whose memory changed by much."""
 
@@ -122,7 +103,10 @@ class RangeWatch:
                 self._left -= 1
                 self._known[watched] = rss, now
                 facts = {"process": watched.process.number, "t_ns": time.monotonic_ns(), "heap": heap}
-                changes = {"came": _in_pages(without(now, ranges)), "went": _in_pages(without(ranges, now))}
+                changes = {
+                    "came": _in_pages(subtract_ranges(now, ranges)),
+                    "went": _in_pages(subtract_ranges(ranges, now)),
+                }
                 self._writer.line("ranges", {**facts, **changes})
 
     def forget(self, living: Iterable[Watched]) -> None:

@@ -11,6 +11,7 @@ from itertools import compress, count
 from operator import ne
 
 from nncftools.journal.writing import MOST_OF_TABLES
+from nncftools.snapshot_rules import is_waiting
 from nncftools.snapshots.finding import python_memory
 from nncftools.snapshots.python_memory import Code, EndedError, UnknownPythonError, UnreadableError
 
@@ -158,10 +159,6 @@ _NEAREST_NS, _FARTHEST_NS, _PART_OF_REST = 15 * _MS, 700 * _MS, 10
 """While nothing rises, stacks are read again after this part of the time since the last rise, within these bounds."""
 
 
-_WAITING = ("threading.py", "queue.py", "selectors.py", "connection.py")
-"""A thread whose innermost frame is in one of these files waits."""
-
-
 class Timeline:
     """The stacks of one process since its last line in the log, which knows it by ``number``."""
 
@@ -221,7 +218,7 @@ class Timeline:
                 self._interned.loop(frames[same - 1])
             if self._numbers.get(thread) != number or equal < len(frames):
                 self._numbers[thread] = number
-                self._works[thread] = not frames[-1][0].file.endswith(_WAITING)
+                self._works[thread] = not is_waiting(frames[-1][0].file)
                 most = len(frames) if len(frames) <= _MOST_FRAMES else _OUTER_FRAMES
                 change = t_ns, number, min(same, most), min(equal, most)
                 self._threads.setdefault(thread, []).append(change)

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Freed, Part
-from nncftools.analysis.frames import Node, best_frame, held_by, place_labels, running_text, tree_of
+from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Freed, Part, running_text
+from nncftools.analysis.code_places import best_frame, place_labels
+from nncftools.analysis.frames import Node, held_by, tree_of
 from nncftools.analysis.rss_levels import BLOCK, HEAP
 from nncftools.render.build_up import branches
 from nncftools.session.model import Frame

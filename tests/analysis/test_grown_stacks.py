@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Part
-from nncftools.analysis.grown_stacks import CodePath, GrownStack, HeldSize, grown, places
+from nncftools.analysis.figures import CodePath, GrownStack, HeldSize, grown, places
 from tests.made_up import MIB
 from tests.made_up_stacks import stack
 

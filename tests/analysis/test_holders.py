@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from nncftools.analysis.build_up import NOT_SEEN, SEEN, SHARED, BuildUp, Part
-from nncftools.analysis.holders import CODE, IMPORTS, REST, SHARED_PAGES, Holder, holders
+from nncftools.analysis.frames import CODE, IMPORTS, REST, SHARED_PAGES, Holder, holders
 from nncftools.session.model import MappingsMoment, ProcessMappings, Snapshots
 from tests.made_up import MIB, session
 from tests.made_up_stacks import group, stack

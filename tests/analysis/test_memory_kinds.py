@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.analysis.holders import at, file_held, is_weights, near
+from nncftools.analysis.rss_levels import file_held, kinds_at, kinds_near, mapped_file_text
 from nncftools.session.model import MappingsMoment, ProcessMappings, Snapshots
 from tests.made_up import MIB, session
 from tests.made_up_stacks import group
@@ -22,7 +22,7 @@ def read(*moments: tuple[float, float]) -> Snapshots:
 
 def test_nearest_in_size_and_time() -> None:
     """The mappings are those of a moment with nearly as much memory, even if another moment was nearer in time."""
-    found = near(session(snapshots=read((1.0, 300), (1.9, 50), (9.0, 305))), 2.0, 300 * MIB)
+    found = kinds_near(session(snapshots=read((1.0, 300), (1.9, 50), (9.0, 305))), 2.0, 300 * MIB)
 
     assert found is not None
     assert (found.at_s, found.is_of_moment) == (1.0, False)
@@ -30,7 +30,7 @@ def test_nearest_in_size_and_time() -> None:
 
 def test_within_a_fifth_of_a_second() -> None:
     """Mappings that were read within 0.2 s of a moment are those of it."""
-    found = near(session(snapshots=read((1.0, 300), (2.15, 299), (1.9, 280))), 2.0, 300 * MIB)
+    found = kinds_near(session(snapshots=read((1.0, 300), (2.15, 299), (1.9, 280))), 2.0, 300 * MIB)
 
     assert found is not None
     assert (found.at_s, found.is_of_moment) == (2.15, True)
@@ -38,8 +38,8 @@ def test_within_a_fifth_of_a_second() -> None:
 
 def test_far() -> None:
     """Mappings of another size or another time do not stand for the moment."""
-    smaller = near(session(snapshots=read((2.0, 200))), 2.0, 300 * MIB)
-    earlier = near(session(snapshots=read((1.7, 300))), 2.0, 300 * MIB)
+    smaller = kinds_near(session(snapshots=read((2.0, 200))), 2.0, 300 * MIB)
+    earlier = kinds_near(session(snapshots=read((1.7, 300))), 2.0, 300 * MIB)
 
     assert [of is not None and of.is_of_moment for of in (smaller, earlier)] == [False, False]
 
@@ -48,7 +48,7 @@ def test_processes_are_summed() -> None:
     """A kind, or a file, of several processes counts once; what was not read is known."""
     parts = [ProcessMappings(number, [group("file", 100, "/w.bin", clean=60, copied=40)]) for number in (0, 1)]
     snapshots = Snapshots(mappings=[MappingsMoment(time_s=1.0, total=250 * MIB, processes=parts)])
-    found = near(session(snapshots=snapshots), 1.0, 250 * MIB)
+    found = kinds_near(session(snapshots=snapshots), 1.0, 250 * MIB)
 
     assert found is not None
     assert [(of.rss // MIB, of.clean // MIB, of.anonymous // MIB) for of in found.groups] == [(200, 120, 80)]
@@ -59,7 +59,7 @@ def test_growth_while_mappings_are_read() -> None:
     """Where mappings hold more than the processes did just before, the whole is what was read: shares sum to 100."""
     parts = [ProcessMappings(0, [group("shared", 100)])]
 
-    assert at(MappingsMoment(time_s=1.0, total=90 * MIB, processes=parts)).total == 100 * MIB
+    assert kinds_at(MappingsMoment(time_s=1.0, total=90 * MIB, processes=parts)).total == 100 * MIB
 
 
 GROUPS = [
@@ -108,17 +108,17 @@ def test_file_that_is_held(file_mib: int, path: str) -> None:
 )
 def test_weights(path: str, expected: bool) -> None:  # noqa: FBT001 — a column of the table
     """Files of weights are known by their ending."""
-    assert is_weights(path) is expected
+    assert mapped_file_text(path).endswith("(weights; Linux can free them)") is expected
 
 
 def test_nothing_read() -> None:
     """Without mappings, or without snapshots, nothing is known."""
-    assert near(session(snapshots=Snapshots()), 1.0, MIB) is None
-    assert near(session(), 1.0, MIB) is None
+    assert kinds_near(session(snapshots=Snapshots()), 1.0, MIB) is None
+    assert kinds_near(session(), 1.0, MIB) is None
 
 
 def test_of_one_moment() -> None:
     """What memory was at a moment at which mappings were read stands for that moment."""
     moment = read((2.0, 200)).mappings[0]
 
-    assert (at(moment).total, at(moment).is_of_moment) == (200 * MIB, True)
+    assert (kinds_at(moment).total, kinds_at(moment).is_of_moment) == (200 * MIB, True)

@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from nncftools.analysis.operations import unmarked
 from nncftools.analysis.peaks import narrow, peaks
-from nncftools.analysis.session import Session
+from nncftools.analysis.session import Session, unmarked
 from nncftools.marks.collecting import take_log
 from nncftools.redaction import Redaction
 from nncftools.render.sentences import where_text

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from nncftools.analysis import build_up, holders
+from nncftools.analysis import build_up, frames
 from nncftools.analysis.session import Session
 from nncftools.render import markdown, page, summary_json, text
 from nncftools.render.view import View
@@ -80,7 +80,7 @@ def test_nothing_hides() -> None:
 def test_build_up_of_the_peak_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The code that took the peak, and who held it, are found once for all outputs of a session."""
     calls: list[str] = []
-    for module, name in ((build_up, "_of_peak"), (holders, "_of_peak")):
+    for module, name in ((build_up, "_of_peak"), (frames, "_rows_of_peak")):
         original = getattr(module, name)
 
         def counted(of: Session, original: Callable[[Session], object] = original) -> object:
@@ -93,4 +93,4 @@ def test_build_up_of_the_peak_is_made_once(monkeypatch: pytest.MonkeyPatch) -> N
     for report in (text.report, markdown.report, page.report, summary_json.report):
         report(of, view)
 
-    assert sorted(calls) == ["nncftools.analysis.build_up", "nncftools.analysis.holders"]
+    assert sorted(calls) == ["nncftools.analysis.build_up", "nncftools.analysis.frames"]

@@ -19,7 +19,7 @@ from benchmarks.truth.random_programs.judging import (
 from benchmarks.truth.random_programs.truth import Headline, Operation, Truth
 from nncftools.analysis.operation import Bracket, Figures
 from nncftools.analysis.operation import Operation as Said
-from nncftools.analysis.peak_place import PeakPlace
+from nncftools.analysis.peaks import PeakPlace
 from nncftools.session.model import Peak, Start
 from tests.made_up import MIB
 

@@ -14,7 +14,7 @@ from benchmarks.owner_programs.certainty import give_ranges, place_of
 from benchmarks.owner_programs.generator import FEATURES, generate
 from benchmarks.owner_programs.judge import LEAST_EXCESS, judge, took_memory
 from benchmarks.owner_programs.recording import Place, truth_of
-from nncftools.analysis.rise_owners import FrameRange
+from nncftools.analysis.code_places import FrameRange
 from nncftools.session.model import Frame
 from tests.made_up import MIB
 

@@ -14,7 +14,7 @@ import pytest
 
 from nncftools.analysis.build_up import BuildUp, of_peak
 from nncftools.analysis.frames import tree_of
-from nncftools.analysis.holders import file_held
+from nncftools.analysis.rss_levels import file_held
 from nncftools.analysis.session import Session
 from tests.conftest import BURNERS, Run, command_line
 from tests.waiting import until

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nncftools.analysis.rise_owners import shared_depth
+from nncftools.analysis.code_places import shared_depth
 from nncftools.analysis.session import Session
 from nncftools.session.model import (
     Frame,

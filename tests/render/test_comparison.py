@@ -11,8 +11,8 @@ from msgspec.structs import replace as replace_fields
 from rich.console import Console
 
 from nncftools.analysis.comparison import Comparison, Run, compared, measured
+from nncftools.analysis.figures import GrownStack
 from nncftools.analysis.gates import judged, parsed
-from nncftools.analysis.grown_stacks import GrownStack
 from nncftools.render import comparison, comparison_outputs, summary_json
 from nncftools.render.sentences import when_text
 from nncftools.session.model import END_UNKNOWN, Exit, Host, Mark, Snapshots

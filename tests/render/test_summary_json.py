@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nncftools.analysis.build_up import SEEN, BuildUp, Part, of_peak
-from nncftools.analysis.rise_owners import FrameRange
+from nncftools.analysis.code_places import FrameRange
 from nncftools.analysis.session import Session
 from nncftools.render.summary_json import peak_tree, report
 from nncftools.render.view import View

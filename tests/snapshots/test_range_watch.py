@@ -15,7 +15,7 @@ from nncftools.analysis.build_up import of_peak
 from nncftools.render.build_up import as_markdown, build_up_report
 from nncftools.render.summary_json import peak_tree, report
 from nncftools.render.view import View
-from nncftools.snapshots.range_watch import anonymous_ranges, without
+from nncftools.snapshots.range_watch import anonymous_ranges
 from nncftools.units import MemoryUnit
 from tests.conftest import HANGING_S, command_line
 
@@ -47,22 +47,6 @@ def test_anonymous_ranges() -> None:
         (0x7F0003F00000, 0x7F0004000000),
     ]
     assert heap == 0x200000 + 0x300000  # the heap, and an arena that another block lies below
-
-
-@pytest.mark.parametrize(
-    ("ranges", "others", "expected"),
-    [
-        ([(0, 10)], [], [(0, 10)]),
-        ([(0, 10)], [(0, 10)], []),
-        ([(0, 10)], [(2, 4), (6, 20)], [(0, 2), (4, 6)]),
-        ([(0, 4), (6, 9)], [(3, 7)], [(0, 3), (7, 9)]),
-        ([(5, 6)], [(0, 1), (8, 9)], [(5, 6)]),
-        ([], [(0, 1)], []),
-    ],
-)
-def test_without(ranges: list[tuple[int, int]], others: list[tuple[int, int]], expected: list[tuple[int, int]]) -> None:
-    """What is left of ranges without others."""
-    assert without(ranges, others) == expected
 
 
 PROGRAM = """import time

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nncftools import Session
     from nncftools.analysis.operation import Bracket, Figures
     from nncftools.analysis.operation import Operation as Said
-    from nncftools.analysis.peak_place import PeakPlace
+    from nncftools.analysis.peaks import PeakPlace
 
 _MIB = 2**20
 _CLOSE, _CLOSE_BYTES = 0.02, 3 * _MIB

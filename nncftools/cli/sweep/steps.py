@@ -290,7 +290,7 @@ def _recorded(  # noqa: PLR0913 — what a step is recorded with
 
 def owner(session: Session | None) -> str:
     """Return the operation that holds the RSS peak, or the place in the code; empty for unknown."""
-    from nncftools.analysis import build_up, code_places, frames
+    from nncftools.analysis import build_up, code_places
     from nncftools.render.sentences import where_text
 
     if session is None:
@@ -299,5 +299,5 @@ def owner(session: Session | None) -> str:
     if where:
         return where
     rise = build_up.of_peak(session)
-    frame = None if rise is None or rise.top is None else frames.best_frame(rise.top.stack)
+    frame = None if rise is None or rise.top is None else code_places.best_frame(rise.top.stack)
     return "" if frame is None else code_places.brief_label(frame)

@@ -19,11 +19,11 @@ import nncftools.analysis
 import nncftools.limits
 from nncftools import metrics
 from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, at_end, of_peak
-from nncftools.analysis.frames import tree_of
-from nncftools.analysis.holders import holders, near
+from nncftools.analysis.frames import holders, tree_of
 from nncftools.analysis.operation import RATE_WINDOW_S
-from nncftools.analysis.operations import unmarked
+from nncftools.analysis.rss_levels import kinds_near
 from nncftools.analysis.series import highest_rate
+from nncftools.analysis.session import unmarked
 from nncftools.analysis.summary import level
 from nncftools.errors import NncfToolsError
 from nncftools.render.listing import timeline
@@ -126,7 +126,7 @@ def _figures(session: Session) -> Iterator[float]:
         for most in _ROWS:
             for row in holders(built_up, session, most):
                 yield from (row.size, row.certain, *(size for _, size in row.parts))
-        yield from numbers(near(session, built_up.at_s, built_up.size))
+        yield from numbers(kinds_near(session, built_up.at_s, built_up.size))
         yield from (built_up.sum_of(part.kind) for part in built_up.parts)
         yield tree_of(built_up).certain
     held_at_the_end = at_end(session)
