@@ -12,7 +12,7 @@ from nncftools.live import figures
 from nncftools.live.figures import Machine, ViewSettings, status_line
 from nncftools.live.layout import Drawing
 from nncftools.live.run import LiveOperations, Run
-from nncftools.marks.entries import Entry
+from nncftools.reading_marks.entries import Entry
 from nncftools.render import terminal_plot
 from tests.live.made_up import MIB, run
 from tests.made_up_stacks import frame as frame_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nncftools.live.run import History, LiveOperations, RecordedOperations
-from nncftools.marks.entries import Entry
+from nncftools.reading_marks.entries import Entry
 from nncftools.session.model import Mark
 from tests.made_up import session
 

@@ -26,7 +26,7 @@ from nncftools import intake
 from nncftools.errors import NncfToolsError
 from nncftools.intake import UTF_8_MARK, Count, Pid, Seconds, Size, Whole
 from nncftools.marks.line import OUTPUT
-from nncftools.marks.readings import Reading
+from nncftools.reading_marks.readings import Reading
 from nncftools.session.model import OwnMemory, Start
 
 AUTO = "auto"

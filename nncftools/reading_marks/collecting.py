@@ -24,10 +24,10 @@ from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.files import write_file
 from nncftools.intake import LIMITS
-from nncftools.marks.entries import BEGIN, EXEC, LOST, Entry, Row, rows
 from nncftools.marks.line import OUTPUT
-from nncftools.marks.readings import TreeReader
-from nncftools.marks.resolving import LimitedMarks, resolve
+from nncftools.reading_marks.entries import BEGIN, EXEC, LOST, Entry, Row, rows
+from nncftools.reading_marks.readings import TreeReader
+from nncftools.reading_marks.resolving import LimitedMarks, resolve
 from nncftools.redaction import Redaction
 from nncftools.session.model import UNFINISHED, Failure, Mark, SavedModel, Start
 from nncftools.session.nesting import in_order, renumbered, with_ends

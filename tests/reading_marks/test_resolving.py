@@ -11,10 +11,10 @@ import pytest
 
 from nncftools.analysis.session import Session
 from nncftools.intake import Limits
-from nncftools.marks import collecting, resolving
-from nncftools.marks.collecting import take_log
-from nncftools.marks.entries import Entry
-from nncftools.marks.resolving import LimitedMarks, resolve
+from nncftools.reading_marks import collecting, resolving
+from nncftools.reading_marks.collecting import take_log
+from nncftools.reading_marks.entries import Entry
+from nncftools.reading_marks.resolving import LimitedMarks, resolve
 from nncftools.redaction import Redaction
 from nncftools.session.model import Mark
 from nncftools.session.nesting import with_ends

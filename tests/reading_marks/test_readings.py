@@ -8,7 +8,7 @@ import pytest
 
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import rss_error
-from nncftools.marks.readings import Reading, TreeReader
+from nncftools.reading_marks.readings import Reading, TreeReader
 from nncftools.session.model import HeldLines, Host, OwnMemory, Process
 from nncftools.session.recording import session_from
 from tests.conftest import HANGING_S

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from nncftools.analysis.session import Session
 from nncftools.intake import LIMITS
-from nncftools.marks.entries import AUTO, BEGIN, END, EXEC, LOST, Entry, Nesting, Open
+from nncftools.reading_marks.entries import AUTO, BEGIN, END, EXEC, LOST, Entry, Nesting, Open
 from nncftools.session.model import END_UNKNOWN, UNFINISHED, Mark, ProcessTable
 from nncftools.session.nesting import kind_of, latest_end_s, parents, with_ends
 
