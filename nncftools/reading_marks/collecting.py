@@ -26,8 +26,7 @@ from nncftools.files import write_file
 from nncftools.intake import LIMITS
 from nncftools.marks.line import OUTPUT
 from nncftools.reading_marks.entries import BEGIN, EXEC, LOST, Entry, Row, rows
-from nncftools.reading_marks.readings import TreeReader
-from nncftools.reading_marks.resolving import LimitedMarks, resolve
+from nncftools.reading_marks.resolving import resolve
 from nncftools.redaction import Redaction
 from nncftools.session.model import UNFINISHED, Failure, Mark, SavedModel, Start
 from nncftools.session.nesting import in_order, renumbered, with_ends
@@ -66,7 +65,7 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
 
 def _take_marks(session: Session, entries: Iterable[Entry], notes: LogNotes, *, is_cut: bool = False) -> None:
     """Add the operations of a log, and what was read at their marks."""
-    marks = _resolved(entries, session, notes, is_cut=is_cut or notes.is_gone)
+    marks = resolve(entries, session, notes.begun_s, is_cut=is_cut or notes.is_gone)
     session.marks = _within(marks, session)
     notes.outside = len(marks) - len(session.marks)
     narrow(session)
@@ -170,31 +169,6 @@ class LogNotes:
         return None if device.isalpha() else device
 
 
-def _resolved(
-    entries: Iterable[Entry],
-    session: Session,
-    notes: LogNotes | None = None,
-    *,
-    is_cut: bool = False,
-) -> list[Mark]:
-    """Return the operations of a log or sidecar; a warning says when some are counted together.
-
-    ``notes`` are those of the log; None for a sidecar.
-    """
-    together = LimitedMarks()
-    listed = together.listed(entries)
-    if notes is not None:
-        listed = _held(listed, session, notes)
-    marks = resolve(listed, session, is_cut=is_cut)
-    if together.counted:
-        session.warnings.append(
-            f"{together.counted:,} operations are counted together with others of their name: at most "
-            f"{LIMITS.marks_of_operation:,} are listed of one process inside one operation, and "
-            f"{LIMITS.marks_of_process:,} of one process"
-        )
-    return marks
-
-
 def _shown(entry: Entry, redaction: Redaction) -> Entry:
     """Return an entry whose arguments and path have no secrets; arguments are shortened after that, never before."""
     if entry.arguments is None and entry.saved is None:
@@ -238,17 +212,6 @@ def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int
     _warn_of_missing(session, notes)
 
 
-def _held(entries: Iterable[Entry], session: Session, notes: LogNotes) -> Iterator[Entry]:
-    """Yield entries with what the tree held when they were written, then an entry for each exec."""
-    reader = TreeReader(session)
-    for entry in entries:
-        if entry.end_s is None and entry.start_s is not None and entry.event not in {LOST, EXEC}:
-            entry.own = reader.at(entry.start_s, entry.pid, entry)
-        yield entry
-    for pid, at_s in reader.execs(notes.begun_s):
-        yield Entry(event=EXEC, pid=pid, start_s=at_s, error=UNFINISHED)
-
-
 def _without_others(entries: Iterable[Entry], profiler: tuple[int, int]) -> Iterator[Entry]:
     """Yield what a profiler of a process marked, and what none did."""
     around: dict[tuple[int | None, int | None], int | None] = {}
@@ -278,7 +241,8 @@ def read_sidecar(path: Path, session: Session) -> list[Mark]:
 
     Raises NncfToolsError, which names the file, the row and what was expected.
     """
-    marks = _resolved(_entries_of(path, session.start), session)
+    rows_in_order = sorted(_entries_of(path, session.start), key=lambda entry: entry.start_s or 0.0)
+    marks = resolve(rows_in_order, session)
     for mark in marks:
         if not 0 <= mark.start_s <= session.duration_s:
             raise NncfToolsError(

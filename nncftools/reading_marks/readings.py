@@ -7,8 +7,8 @@ kernel's own RSS of a process may be off (``rss_error``).
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
 from math import isnan
 
 import msgspec
@@ -80,18 +80,12 @@ class TreeReader:
         tree, change = self._with_others(others, at_s, known)
         return msgspec.structs.replace(own, tree=tree, is_estimate=change is None or change > noise(tree))
 
-    def execs(self, begun_s: Mapping[int | None, Sequence[float]]) -> Iterator[tuple[int, float]]:
-        """Yield the PID of each process that began to run another program, and when.
-
-        The sampler saw between which moments that was. If a program wrote its first line then (``begun_s``, by PID),
-        all lines before are of the program before.
-        """
-        for line in self._execs:
+    def execs(self) -> Iterator[tuple[int, float, float]]:
+        """Yield the PID of each process that began to run another program, and between which moments that was."""
+        for line in sorted(self._execs, key=lambda line: line["to_s"]):
             process = self._table.by_id.get(line["id"])
             if process is not None and process.pid is not None:
-                times = begun_s.get(process.pid, ())
-                first = times[bisect_right(times, line["from_s"]) : bisect_right(times, line["to_s"])]
-                yield process.pid, min(first, default=line["to_s"])
+                yield process.pid, line["from_s"], line["to_s"]
 
     def _allocated(self, readings: Sequence[tuple[str, str, int, int]]) -> dict[str, tuple[int, int]]:
         """Return what torch's allocator had given out of each device, and the most so far."""

@@ -1,14 +1,16 @@
-"""Turns marks as they were logged into operations with a depth and an end.
+"""Turns the lines of a marks log or sidecar into operations with a depth and an end.
 
-``LimitedMarks`` comes first: it counts operations together where a log holds more than a report can list.
+The lines are nested once. Where a log holds more operations than a report can list, the others are counted together
+with those of their name.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count, islice
+from itertools import chain, count, islice
 from math import inf
 
 from msgspec.structs import replace
@@ -16,10 +18,29 @@ from msgspec.structs import replace
 from nncftools.analysis.session import Session
 from nncftools.intake import LIMITS
 from nncftools.reading_marks.entries import AUTO, BEGIN, END, EXEC, LOST, Entry, Nesting, Open
-from nncftools.session.model import END_UNKNOWN, UNFINISHED, Mark, ProcessTable
+from nncftools.reading_marks.readings import TreeReader
+from nncftools.session.model import END_UNKNOWN, UNFINISHED, Mark, OwnMemory, ProcessTable
 from nncftools.session.nesting import kind_of, latest_end_s, parents, with_ends
 
-_ENDS = (END, EXEC)
+FURTHER = "further operations"
+"""The name of all operations whose names are beyond the first hundred."""
+_MOST_NAMES = 100
+_DEEPEST = 200
+"""Levels of operations; a deeper one is part of the last one."""
+_WAITING = 1_000
+"""Lines that wait until earlier ones can no longer follow: several processes write to one log."""
+_OF_ONE_CALL = dict.fromkeys(("op", "arguments", "saved", "saved_size", "error", "own_start", "own_end"))
+"""The fields of a mark that operations of one name do not share."""
+
+
+@dataclass(eq=False, slots=True)
+class _Scope:
+    """A process or an operation, by what is directly inside it."""
+
+    listed: int = 0
+    """How many operations are listed."""
+    together: dict[str, Mark] = field(default_factory=dict)
+    """By name: a mark for all operations that are counted together."""
 
 
 @dataclass(eq=False, slots=True)
@@ -28,7 +49,13 @@ class _Frame:
 
     opened: Open[_Frame]
     enclosing: _Frame | None
-    mark: Mark
+    scope: _Scope
+    """What it is directly inside of."""
+    is_listed: bool
+    """Whether it has a mark of its own."""
+    mark: Mark = field(init=False)
+    inside: _Scope = field(init=False)
+    is_counted: bool = False
     may_have_ended: bool = False
     """Whether its end may be among lines that are missing."""
 
@@ -40,6 +67,10 @@ class _Frame:
     def bound(self) -> _Frame | None:
         """The operation of its profiler, or the call, that it is inside of."""
         return None if self.opened.bound is None else self.opened.bound.what
+
+    @property
+    def depth(self) -> int:
+        return 0 if self.enclosing is None else self.enclosing.mark.depth + 1
 
 
 def _mark_of(entry: Entry, depth: int) -> Mark:
@@ -60,30 +91,66 @@ def _seconds(nanoseconds: int | None, seconds: float | None) -> float | None:
     return seconds if nanoseconds is None else nanoseconds / 1e9
 
 
-def resolve(entries: Iterable[Entry], session: Session, *, is_cut: bool = False) -> list[Mark]:
+def resolve(
+    entries: Iterable[Entry],
+    session: Session,
+    begun_s: Mapping[int | None, Sequence[float]] | None = None,
+    *,
+    is_cut: bool = False,
+) -> list[Mark]:
     """Return the operations sorted by start; ``entries`` have their times in seconds from the start.
 
-    - Which operation is around another one of its process, and which moments end, is the rule of ``nesting``.
+    - Which operation is around another one of its process, and which moments end, is the rule of ``Nesting``.
     - Operations of a child process are nested in what its parent was doing; automatic marks on another thread, in what
       the main thread was doing; everything, in what was marked from outside the programs.
     - An operation that never ended is unfinished. If its end may be missing, because lines of its process are or the
       log ``is_cut``, its end is unknown, and nothing that begins after the missing lines is inside of it.
+    - Operations beyond the limits are counted together with others of their name, and a warning says so.
+
+    ``begun_s`` has by process when programs in it wrote their first lines, up to the line that was read last; None for
+    a sidecar.
     """
-    return _NestedMarks(session, is_cut=is_cut).marks(entries)
+    nested = _NestedMarks(session, begun_s, is_cut=is_cut)
+    marks = nested.marks(entries)
+    if nested.counted:
+        session.warnings.append(
+            f"{nested.counted:,} operations are counted together with others of their name: at most "
+            f"{LIMITS.marks_of_operation:,} are listed of one process inside one operation, and "
+            f"{LIMITS.marks_of_process:,} of one process"
+        )
+    return marks
 
 
 class _NestedMarks:
-    def __init__(self, session: Session, *, is_cut: bool) -> None:
+    def __init__(
+        self, session: Session, begun_s: Mapping[int | None, Sequence[float]] | None = None, *, is_cut: bool = False
+    ) -> None:
         self._session = session
+        self._begun_s = {} if begun_s is None else begun_s
+        self._reader = None if begun_s is None else TreeReader(session)
+        self._execs = deque(() if self._reader is None else self._reader.execs())
         self._is_cut = is_cut
         self._finished = session.finished is not False
         self._table = ProcessTable(session.processes)
         self._nesting: Nesting[_Frame] = Nesting()
         self._frames: list[_Frame] = []
+        self.counted = 0
+        """How many operations are not listed."""
+        self._listed = 0
+        self._of_process: dict[int | None, int] = {}
+        """How many operations of each process are listed."""
+        self._processes: dict[int | None, _Scope] = {}
+        self._elsewhere = _Scope()
+        """Holds what is counted together when the whole log is too long."""
 
     def marks(self, entries: Iterable[Entry]) -> list[Mark]:
-        for entry in sorted(_as_events(entries), key=_order):
+        for entry in _in_order(entries):
+            self._end_programs(entry.start_s or 0.0)
             self._add(entry)
+        self._end_programs(inf)
+        for operation in self._nesting.every():
+            self._count(operation.what, None)
+        self._frames.sort(key=lambda frame: frame.mark.start_s)
         for frame in self._frames:
             self._finish(frame)
         for frame in reversed(self._frames):  # inner ones first
@@ -123,43 +190,138 @@ class _NestedMarks:
             if entry.source != AUTO:
                 following[key] = start_s
 
+    def _end_programs(self, until_s: float) -> None:
+        """End what programs left open whose processes ran other programs by then, by what the sampler saw.
+
+        The first line of a program ends it, too.
+        """
+        while self._execs and self._execs[0][2] <= until_s:
+            pid, from_s, to_s = self._execs.popleft()
+            begun_s = self._begun_s.get(pid, ())
+            if bisect_right(begun_s, from_s) == bisect_right(begun_s, to_s):
+                self._add(Entry(event=EXEC, pid=pid, start_s=to_s, error=UNFINISHED))
+
     def _add(self, entry: Entry) -> None:
         if entry.event == LOST:
             for operation in self._nesting.lose(entry.pid):
                 operation.what.may_have_ended = True
-            return
-        if entry.event == EXEC:
+                self._count(operation.what, entry.start_s)
+        elif entry.event == EXEC:
             for operation in self._nesting.end_process(entry.pid):
-                if (entry.start_s or 0.0) <= latest_end_s(operation.what.mark, self._table, inf):
-                    _end(operation, entry)
-            return
-        if entry.event == END:
+                frame = operation.what
+                if not frame.is_listed or (entry.start_s or 0.0) <= latest_end_s(frame.mark, self._table, inf):
+                    self._end(operation, entry)
+        elif entry.event == END:
             for operation in self._nesting.end(entry):
-                _end(operation, entry)
-            return
-        opened, ended = self._nesting.begin(entry)
-        if opened.entry is not entry:
-            return
-        if ended is not None:
-            _end(ended, entry)
-        outer = opened.outer or self._outside_of_process(entry)
-        enclosing = None if outer is None else outer.what
-        frame = _Frame(opened, enclosing, _mark_of(entry, 0 if enclosing is None else enclosing.mark.depth + 1))
-        self._frames.append(frame)
-        if entry.may_go_on:
-            self._nesting.open(opened, frame)
+                self._end(operation, entry)
+        else:
+            opened, ended = self._nesting.begin(entry)
+            if ended is not None:
+                self._end(ended, entry)
+            if opened.entry is entry:
+                self._begin(opened)
 
-    def _outside_of_process(self, entry: Entry) -> Open[_Frame] | None:
-        """Return what is around all of a thread: in its process's main thread, in an ancestor, or from outside."""
-        if entry.pid is None:
-            return None
-        main = None
-        if entry.source == AUTO and entry.tid != entry.pid:
-            main = self._nesting.innermost(entry.pid, entry.pid)
+    def _begin(self, opened: Open[_Frame]) -> None:
+        entry = opened.entry
+        if opened.outer is not None and not opened.outer.what.is_listed:  # part of an operation that is only counted
+            return
+        scope = self._scope(opened)
+        is_listed = self._has_room(scope, opened)
+        has_mark = is_listed or entry.name not in scope.together
+        frame = _Frame(opened, self._enclosing(opened) if has_mark else None, scope, is_listed)
+        if is_listed:
+            scope.listed += 1
+            self._listed += 1
+            self._of_process[entry.pid] = self._of_process.get(entry.pid, 0) + 1
+            frame.inside = _Scope()
+            frame.mark = _mark_of(entry, frame.depth)
+            frame.mark.own_start = frame.mark.own_start or self._own(entry)
+            self._frames.append(frame)
+        if entry.may_go_on and (is_listed or self._nesting.open_count < LIMITS.marks_of_recording):
+            replaced = self._nesting.open(opened, frame)
+            if replaced is not None:
+                self._count(replaced.what, entry.start_s)
+        else:
+            self._count(frame, entry.end_s)
+
+    def _scope(self, opened: Open[_Frame]) -> _Scope:
+        """Return what an operation is directly inside of: another one, or its process."""
+        if opened.outer is not None:
+            return opened.outer.what.inside
+        pid = opened.entry.pid
+        if pid not in self._processes and len(self._processes) >= LIMITS.marks_of_recording:
+            return self._elsewhere
+        return self._processes.setdefault(pid, _Scope())
+
+    def _has_room(self, scope: _Scope, opened: Open[_Frame]) -> bool:
+        return (
+            scope.listed < LIMITS.marks_of_operation
+            and self._of_process.get(opened.entry.pid, 0) < LIMITS.marks_of_process
+            and self._listed < LIMITS.marks_of_recording
+            and sum(1 for _ in opened.outwards) <= _DEEPEST
+        )
+
+    def _enclosing(self, opened: Open[_Frame]) -> _Frame | None:
+        """Return what is around: in its thread, its process's main thread or an ancestor, or marked from outside."""
+        entry = opened.entry
+        if opened.outer is not None or entry.pid is None:
+            return None if opened.outer is None else opened.outer.what
+        is_beside = entry.source == AUTO and entry.tid != entry.pid
+        main = self._nesting.innermost(entry.pid, entry.pid) if is_beside else None
         process = self._table.at(entry.pid, entry.start_s or 0.0)
         ancestors = () if process is None else islice(self._table.upwards(process), 1, 201)
         pids = (*(ancestor.pid for ancestor in ancestors), None)
-        return main or next(filter(None, map(self._nesting.innermost, pids)), None)
+        for innermost in chain([main], map(self._nesting.innermost, pids)):
+            for operation in () if innermost is None else innermost.outwards:
+                if operation.what.is_listed:
+                    return operation.what
+        return None
+
+    def _own(self, entry: Entry) -> OwnMemory | None:
+        """Return what was read at a line of the log, and what the tree held then."""
+        if entry.own is None and self._reader is not None and entry.end_s is None and entry.event != EXEC:
+            entry.own = self._reader.at(entry.start_s or 0.0, entry.pid, entry)
+        return entry.own
+
+    def _end(self, ended: Open[_Frame], by: Entry) -> None:
+        """End an operation by its own end, or a moment by the line that ends it."""
+        if not ended.what.is_listed:
+            self._count(ended.what, by.start_s)
+            return
+        mark = ended.what.mark
+        mark.end_s = by.start_s
+        mark.own_end = self._own(by)
+        if not ended.is_moment:
+            mark.own_end = by.own_end or mark.own_end
+            mark.error = by.error
+            mark.saved = by.saved or mark.saved
+
+    def _count(self, frame: _Frame, end_s: float | None) -> None:
+        """Count an operation that is not listed together with others of its name."""
+        if frame.is_listed or frame.is_counted:
+            return
+        frame.is_counted = True
+        entry = frame.entry
+        self.counted += entry.count
+        scope = frame.scope if self._listed < LIMITS.marks_of_recording else self._elsewhere
+        is_known = entry.name in scope.together or len(scope.together) < _MOST_NAMES
+        name = entry.name if is_known else FURTHER
+        start_s = entry.start_s or 0.0
+        end_s = max(start_s, end_s or start_s)
+        mark = scope.together.get(name)
+        if mark is None:
+            mark = replace(_mark_of(entry, frame.depth), **_OF_ONE_CALL, name=name, end_s=start_s, count=0)
+            mark.kind = mark.kind if is_known else None
+            mark.total_s = mark.longest_s = 0.0
+            frame.mark = scope.together[name] = mark
+            self._frames.append(frame)
+        length_s = end_s - start_s
+        total_s = _seconds(entry.total_ns, entry.total_s)
+        longest_s = _seconds(entry.longest_ns, entry.longest_s)
+        mark.count += entry.count
+        mark.total_s = (mark.total_s or 0.0) + (length_s if total_s is None else total_s)
+        mark.longest_s = max(mark.longest_s or 0.0, length_s if longest_s is None else longest_s)
+        mark.end_s = max(mark.end_s or 0.0, end_s)
 
     def _finish(self, frame: _Frame) -> None:
         """End what has no end with the one around it on its thread; mark it unfinished unless it is a moment.
@@ -180,14 +342,16 @@ class _NestedMarks:
             frame.mark.error = UNFINISHED
 
 
-def _end(ended: Open[_Frame], by: Entry) -> None:
-    """End an operation by its own end, or a moment by the line that ends it."""
-    mark = ended.what.mark
-    mark.end_s, mark.own_end = by.start_s, by.own
-    if not ended.is_moment:
-        mark.own_end = by.own_end or by.own
-        mark.error = by.error
-        mark.saved = by.saved or mark.saved
+def _in_order(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield entries by time; lines of several processes are nearly in this order."""
+    waiting: list[Entry] = []
+    for entry in _as_events(entries):
+        waiting.append(entry)
+        if len(waiting) == 2 * _WAITING:
+            waiting.sort(key=_order)
+            yield from waiting[:_WAITING]
+            del waiting[:_WAITING]
+    yield from sorted(waiting, key=_order)
 
 
 def _as_events(entries: Iterable[Entry]) -> Iterator[Entry]:
@@ -196,15 +360,16 @@ def _as_events(entries: Iterable[Entry]) -> Iterator[Entry]:
         if entry.event is None and entry.end_s is not None and entry.may_go_on:
             op = -1 - number
             yield replace(entry, event=BEGIN, op=op)
-            yield replace(entry, event=END, op=op, start_s=entry.end_s, end_s=None)
+            yield replace(entry, event=END, op=op, start_s=entry.end_s)
         else:
             yield entry
 
 
 def _order(entry: Entry) -> tuple[float, bool, float]:
-    """Sort by time; at equal times ends come first, then the longest."""
+    """Sort by time; at equal times what ends comes first, then the longest. A line stays after the one that it ends."""
     assert entry.start_s is not None
-    return entry.start_s, entry.event not in _ENDS, -(entry.end_s or 0.0)
+    is_end = entry.event == EXEC or (entry.event == END and entry.end_s is not None)
+    return entry.start_s, not is_end, -(entry.end_s or 0.0)
 
 
 def _merged_steps(frames: Sequence[_Frame]) -> Iterator[_Frame]:
@@ -246,141 +411,3 @@ def _merged(steps: Sequence[_Frame]) -> _Frame:
     for frame in steps:
         frame.mark = mark  # for what is inside of it
     return first
-
-
-FURTHER = "further operations"
-"""The name of all operations whose names are beyond the first hundred."""
-_MOST_NAMES = 100
-_DEEPEST = 200
-"""Levels of operations; a deeper one is part of the last one."""
-
-
-_NOT_SHARED = dict.fromkeys(
-    (
-        *("event", "op", "arguments", "saved", "saved_size", "rt_info", "error", "own_start", "own_end", "own", "rss"),
-        *("high_water_mark", "descendants", "total_ns", "longest_ns", "total_s", "longest_s"),
-    )
-)
-"""The fields that operations of one name do not share."""
-
-
-@dataclass(eq=False, slots=True)
-class _Inside:
-    """What is directly inside of an operation, or of a process."""
-
-    is_listed: bool = True
-    listed: int = 0
-    """How many operations directly inside it are listed."""
-    together: dict[str, Entry] = field(default_factory=dict)
-    """By name: one line for all that are counted together."""
-
-
-class LimitedMarks:
-    """Lists operations up to the limits, and counts the others together with those of their name."""
-
-    def __init__(self) -> None:
-        """Start without operations."""
-        self.counted = 0
-        """How many operations are not listed."""
-        self._listed = 0
-        self._of_process: dict[int | None, int] = {}
-        self._nesting: Nesting[_Inside] = Nesting()
-        self._processes: dict[int | None, _Inside] = {}
-        self._elsewhere = _Inside()
-        """Holds what is counted together when the whole log is too long."""
-
-    def listed(self, entries: Iterable[Entry]) -> Iterator[Entry]:
-        """Yield operations in the order of the log: begins, ends, moments; then those counted together."""
-        for entry in entries:
-            if entry.event in {LOST, EXEC}:
-                leave = self._nesting.lose if entry.event == LOST else self._nesting.end_process
-                is_needed = False
-                for operation in sorted(leave(entry.pid), key=lambda opened: -opened.number):  # inner ones first
-                    is_needed |= operation.what.is_listed
-                    yield from self._ended(operation, entry)
-                    operation.what.is_listed = True  # it is counted; its end may still come
-                if is_needed:  # a log may hold millions of lines that end nothing
-                    yield entry
-            elif entry.event == END:
-                yield from self._end(entry)
-            else:
-                yield from self._begin(entry)
-        still_open = list(self._nesting.every())
-        for operation in still_open:
-            if not operation.what.is_listed:
-                self._count(self._around(operation.outer, operation.entry), operation.entry, None)
-        for inside in (*(operation.what for operation in still_open), *self._processes.values(), self._elsewhere):
-            yield from inside.together.values()
-
-    def _begin(self, entry: Entry) -> Iterator[Entry]:
-        opened, ended = self._nesting.begin(entry)
-        if opened.entry is not entry:
-            return
-        if ended is not None:
-            yield from self._ended(ended, entry)
-        around = self._around(opened.outer, entry)
-        is_listed = self._has_room(around, opened)
-        if is_listed:
-            around.listed += 1
-            self._listed += 1
-            self._of_process[entry.pid] = self._of_process.get(entry.pid, 0) + 1
-            yield entry
-        if not around.is_listed:  # part of an operation that is not listed
-            return
-        goes_on = entry.event is not None or (entry.end_s is None and entry.may_go_on)
-        if goes_on and (is_listed or self._nesting.open_count < LIMITS.marks_of_recording):
-            replaced = self._nesting.open(opened, _Inside(is_listed))
-            if replaced is not None:
-                yield from self._ended(replaced, entry)
-        elif not is_listed:
-            self._count(around, entry, entry.start_s if entry.end_s is None else entry.end_s)
-
-    def _around(self, outer: Open[_Inside] | None, entry: Entry) -> _Inside:
-        if outer is not None:
-            return outer.what
-        of_process = self._processes.get(entry.pid)
-        if of_process is None:
-            if len(self._processes) >= LIMITS.marks_of_recording:
-                return self._elsewhere
-            of_process = self._processes[entry.pid] = _Inside()
-        return of_process
-
-    def _has_room(self, around: _Inside, opened: Open[_Inside]) -> bool:
-        return (
-            around.is_listed
-            and around.listed < LIMITS.marks_of_operation
-            and self._of_process.get(opened.entry.pid, 0) < LIMITS.marks_of_process
-            and self._listed < LIMITS.marks_of_recording
-            and sum(1 for _ in opened.outwards) <= _DEEPEST
-        )
-
-    def _end(self, entry: Entry) -> Iterator[Entry]:
-        ended = self._nesting.end(entry)
-        for operation in ended:
-            yield from self._ended(operation, entry)
-        if any(operation.what.is_listed for operation in ended):
-            yield entry
-
-    def _ended(self, ended: Open[_Inside], by: Entry) -> Iterator[Entry]:
-        if ended.what.is_listed:
-            yield from ended.what.together.values()
-            ended.what.together.clear()
-        else:
-            self._count(self._around(ended.outer, ended.entry), ended.entry, by.start_s)
-
-    def _count(self, around: _Inside, entry: Entry, end_s: float | None) -> None:
-        self.counted += entry.count
-        into = around if self._listed < LIMITS.marks_of_recording else self._elsewhere
-        name = entry.name if entry.name in into.together or len(into.together) < _MOST_NAMES else FURTHER
-        start_s = entry.start_s or 0.0
-        end_s = max(start_s, end_s or start_s)
-        length_s = end_s - start_s
-        before = into.together.get(name)
-        if before is None:
-            kind = entry.kind if name == entry.name else None
-            before = into.together[name] = replace(entry, **_NOT_SHARED, name=name, kind=kind, end_s=start_s, count=0)
-        before.count += entry.count
-        total_s, longest_s = _seconds(entry.total_ns, entry.total_s), _seconds(entry.longest_ns, entry.longest_s)
-        before.total_s = (before.total_s or 0.0) + (length_s if total_s is None else total_s)
-        before.longest_s = max(before.longest_s or 0.0, length_s if longest_s is None else longest_s)
-        before.end_s = max(before.end_s or 0.0, end_s)
