@@ -14,7 +14,7 @@ import sys
 from _thread import _local
 from time import monotonic_ns
 
-from . import causes, context, line
+from . import context, line
 from .line import quoted
 
 TYPE_CHECKING = False
@@ -305,7 +305,7 @@ class Recorder:
                 self._flush(frame, thread.where)
             line.append(self._path, line.end(frame.op, end, error, facts() if facts else "", thread.where))
             if raised is not None:
-                causes.report(self._path, raised)
+                line.report(self._path, raised)
         elif frame.start:
             self._add(outer, call, (frame.start, end, error), thread.where)
 

@@ -26,7 +26,6 @@ from nncftools import intake
 from nncftools.errors import NncfToolsError
 from nncftools.intake import UTF_8_MARK, Count, Pid, Seconds, Size, Whole
 from nncftools.marks.line import OUTPUT
-from nncftools.reading_marks.readings import Reading
 from nncftools.session.model import OwnMemory, Start
 
 AUTO = "auto"
@@ -39,7 +38,7 @@ LOST = "lost"
 """Of a line that says how many lines of its process are missing since then."""
 
 
-class Entry(Reading, kw_only=True):
+class Entry(msgspec.Struct, kw_only=True):
     """One row: a moment, a whole operation, or the begin or end of one; docs/marks.md defines the keys."""
 
     name: str = ""
@@ -68,6 +67,15 @@ class Entry(Reading, kw_only=True):
     longest_ns: Whole | None = None
     total_s: Seconds | None = None
     longest_s: Seconds | None = None
+    rss: Whole | None = None
+    """What its process read at this line, in bytes; None for unknown."""
+    high_water_mark: Size | None = None
+    descendants: list[tuple[Whole, Whole]] | None = None
+    """PID and RSS of each; None when there were too many."""
+    listed: bool = False
+    """Whether ``descendants`` contains all children of the children."""
+    devices: list[tuple[str, str, Whole, Whole]] | None = None
+    """Of each GPU torch's name, its UUID, what torch's allocator had given out, and the most so far."""
     own: OwnMemory | None = None
     """What was read at this line, and what the tree held: not a key of a file."""
     own_start: OwnMemory | None = None
@@ -122,7 +130,11 @@ class Entry(Reading, kw_only=True):
         if not -intake.LATEST_S <= start_s <= last_s <= intake.LATEST_S:
             expected = "a start and an end that is not before it, in seconds up to 10^10,"
             raise ValueError(f"{expected} expected, found {start_s:g} and {last_s:g}")
-        self.start_s, self.end_s = start_s, end_s
+        self.start_s = start_s
+        self.end_s = end_s
+        if self.total_ns is not None and self.longest_ns is not None:
+            self.total_s = self.total_ns / 1e9
+            self.longest_s = self.longest_ns / 1e9
         return self
 
 

@@ -13,7 +13,7 @@ from math import isnan
 
 import msgspec
 
-from nncftools.intake import Size, Whole
+from nncftools.reading_marks.entries import Entry
 from nncftools.session.model import OwnMemory, Process, ProcessTable, SessionData
 from nncftools.session.samples import noise
 
@@ -21,19 +21,6 @@ _EARLY_S = 0.01
 """The start of a process is rounded to ticks of 10 ms (proc(5)): it began at most this much earlier."""
 _MOST = 64
 """Other processes that are looked at."""
-
-
-class Reading(msgspec.Struct, kw_only=True):
-    """What a process read when it marked an operation: bytes; None for unknown."""
-
-    rss: Whole | None = None
-    high_water_mark: Size | None = None
-    descendants: list[tuple[Whole, Whole]] | None = None
-    """PID and RSS of each; None when there were too many."""
-    listed: bool = False
-    """Whether ``descendants`` contains all children of the children."""
-    devices: list[tuple[str, str, Whole, Whole]] | None = None
-    """Of each GPU torch's name, its UUID, what torch's allocator had given out, and the most so far."""
 
 
 class TreeReader:
@@ -57,7 +44,7 @@ class TreeReader:
         self._samples = session.samples
         self._devices = session.devices
 
-    def at(self, at_s: float, pid: int | None, reading: Reading) -> OwnMemory | None:
+    def at(self, at_s: float, pid: int | None, reading: Entry) -> OwnMemory | None:
         """Return the reading of a process at a mark with the memory of the whole tree; None for unknown."""
         own = OwnMemory(
             rss=reading.rss,
@@ -93,9 +80,7 @@ class TreeReader:
 
         return {named(name, uuid, self._devices): (held, most) for name, uuid, held, most in readings}
 
-    def _others(
-        self, at_s: float, process: Process | None, covered: Collection[int], reading: Reading
-    ) -> list[Process]:
+    def _others(self, at_s: float, process: Process | None, covered: Collection[int], reading: Entry) -> list[Process]:
         """Return the processes that lived at a mark, and that its reading does not contain."""
         others = []
         for other in self._alive.at(at_s):

@@ -80,15 +80,9 @@ def _mark_of(entry: Entry, depth: int) -> Mark:
         "source": entry.source or "",
         "kind": entry.kind or kind_of(entry.name),
         "arguments": ", ".join(entry.arguments) or None if isinstance(entry.arguments, list) else entry.arguments,
-        "total_s": _seconds(entry.total_ns, entry.total_s),
-        "longest_s": _seconds(entry.longest_ns, entry.longest_s),
         "own_start": entry.own_start or entry.own,
     }
     return Mark(**{name: getattr(entry, name) for name in Mark.__struct_fields__} | changed)
-
-
-def _seconds(nanoseconds: int | None, seconds: float | None) -> float | None:
-    return seconds if nanoseconds is None else nanoseconds / 1e9
 
 
 def resolve(
@@ -316,11 +310,9 @@ class _NestedMarks:
             frame.mark = scope.together[name] = mark
             self._frames.append(frame)
         length_s = end_s - start_s
-        total_s = _seconds(entry.total_ns, entry.total_s)
-        longest_s = _seconds(entry.longest_ns, entry.longest_s)
         mark.count += entry.count
-        mark.total_s = (mark.total_s or 0.0) + (length_s if total_s is None else total_s)
-        mark.longest_s = max(mark.longest_s or 0.0, length_s if longest_s is None else longest_s)
+        mark.total_s = (mark.total_s or 0.0) + (length_s if entry.total_s is None else entry.total_s)
+        mark.longest_s = max(mark.longest_s or 0.0, length_s if entry.longest_s is None else entry.longest_s)
         mark.end_s = max(mark.end_s or 0.0, end_s)
 
     def _finish(self, frame: _Frame) -> None:

@@ -258,7 +258,7 @@ def test_an_end_without_begin_is_nothing() -> None:
 
 def test_aggregated_calls() -> None:
     """A line of aggregated calls is one operation with their number, total time and longest time."""
-    entry = moment("Generation", 1, end_s=4.0, count=500, total_ns=2_000_000_000, longest_ns=1_000_000, source="auto")
+    entry = moment("Generation", 1, end_s=4.0, count=500, total_s=2.0, longest_s=0.001, source="auto")
     mark, after = resolve([entry, *both("Export", 1, 2, 3, source="auto")], run())
 
     assert (mark.count, mark.total_s, mark.longest_s, mark.end_s) == (500, 2.0, 0.001, 4.0)
