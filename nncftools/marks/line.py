@@ -418,11 +418,11 @@ def cause_of(error: BaseException) -> tuple[str | None, BaseException]:
 
 
 def _own_cause(error: BaseException) -> str | None:
+    if isinstance(error, MemoryError):
+        return MEMORY
     import errno
 
     numbers = {errno.ENOMEM: MEMORY, errno.ENOSPC: DISK, errno.EDQUOT: DISK}
-    if isinstance(error, MemoryError):
-        return MEMORY
     if isinstance(error, OSError) and error.errno in numbers:
         return numbers[error.errno]
     if type(error).__module__ == "builtins" and not isinstance(error, _OF_LIBRARIES):

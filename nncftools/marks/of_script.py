@@ -8,7 +8,6 @@ script until it has defined the functions.
 from __future__ import annotations
 
 import sys
-from _thread import _local
 
 from . import context
 from .call_log import Call, Frame, is_deep
@@ -71,13 +70,6 @@ def _defines(code: CodeType, names: Sequence[str]) -> bool:
     return any(not others or _defines(part, others) for part in inner)
 
 
-class _Open(_local):
-    """The open calls of a thread, by the ``id()`` of Python's frames."""
-
-    def __init__(self) -> None:
-        self.calls: dict[int, tuple[Call, Frame]] = {}
-
-
 class _Later:
     """A coroutine or generator that goes on."""
 
@@ -100,10 +92,11 @@ class ScriptTracer:
         self._calls_of_later = {name: Call(text + context.MEMBER, {}) for name, text in members.items()}
         self._recorder = recorder
         self._warn = warn
-        self._open = _Open()
+        self._open: dict[int, tuple[Call, Frame]] = {}
+        """Open calls, by the ``id()`` of Python's frames."""
         self._codes: set[CodeType] = set()
         self._later: dict[int, _Later] = {}
-        """By the ``id()`` of their frames."""
+        """The same of coroutines and generators."""
 
     def start(self) -> None:
         """Begin to record; where that is impossible, warn."""
@@ -152,7 +145,7 @@ class ScriptTracer:
         elif not is_deep():
             frame = Frame()
             thread.open.add(call)
-            self._open.calls[id(frame_of_code)] = call, frame
+            self._open[id(frame_of_code)] = call, frame
             self._recorder.enter(frame, call, (), {})
         return None
 
@@ -163,12 +156,12 @@ class ScriptTracer:
 
     def _returned(self, _code: CodeType, _offset: int, _value: object) -> None:
         key = id(sys._getframe(1))  # noqa: SLF001 — the same
-        if key in self._open.calls or key in self._later:  # no further frame where the stack may be at its end
+        if key in self._open or key in self._later:  # no further frame where the stack may be at its end
             self._leave(key, None)
 
     def _unwound(self, code: CodeType, _offset: int, error: BaseException) -> None:
         key = id(sys._getframe(1))  # noqa: SLF001 — the same
-        if code in self._codes and (key in self._open.calls or key in self._later):
+        if code in self._codes and (key in self._open or key in self._later):
             self._leave(key, error)
 
     def _leave(self, key: int, error: BaseException | None) -> None:
@@ -177,6 +170,6 @@ class ScriptTracer:
             if later.begun is not None:
                 later.begun.end(None if isinstance(error, GeneratorExit) else error)
             return
-        call, frame = self._open.calls.pop(key)
+        call, frame = self._open.pop(key)
         self._recorder.thread.close(call)
         self._recorder.leave(frame, call, error)

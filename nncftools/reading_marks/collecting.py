@@ -50,7 +50,6 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
     is_full = path is not None and (room := os.fstatvfs(log.fileno())).f_bavail == 0 < room.f_blocks
     _take_marks(session, notes.operations(rows(log, name, session.start), redaction), notes, is_cut=is_full)
     session.warnings += notes.warnings
-    _warn_of_missing(session, notes)
     if is_full:
         session.warnings.append("the file system of the marks log is full: marks may be missing")
     if notes.is_gone:
@@ -68,18 +67,15 @@ def _take_marks(session: Session, entries: Iterable[Entry], notes: LogNotes, *, 
     marks = resolve(entries, session, notes.begun_s, is_cut=is_cut or notes.is_gone)
     session.marks = _within(marks, session)
     notes.outside = len(marks) - len(session.marks)
+    if notes.missing > 0:
+        count = "1 mark is" if notes.missing == 1 else f"{notes.missing:,} marks are"
+        session.warnings.append(f"{count} missing: for a time, the marks log could not be written (a full disk?)")
     narrow(session)
     read = (own for mark in session.marks for own in (mark.own_start, mark.own_end))
     if any(own is not None and own.devices for own in read):
         from nncftools.session.devices import take_allocated
 
         take_allocated(session)
-
-
-def _warn_of_missing(session: Session, notes: LogNotes) -> None:
-    if notes.missing > 0:
-        count = "1 mark is" if notes.missing == 1 else f"{notes.missing:,} marks are"
-        session.warnings.append(f"{count} missing: for a time, the marks log could not be written (a full disk?)")
 
 
 def _is_gone(log: BinaryIO, path: Path) -> bool:
@@ -132,8 +128,16 @@ class LogNotes:
                 yield Entry(event=EXEC, pid=entry.pid, start_s=entry.start_s, error=UNFINISHED)
             if entry.warning is not None and len(self.warnings) < LIMITS.warnings:
                 self.warnings[entry.warning] = None
-            if entry.failure is not None and len(self.failures) < _MOST:
-                self._take_failure(entry)
+            if entry.failure is not None and entry.pid is not None and len(self.failures) < _MOST:
+                failure = Failure(
+                    pid=entry.pid,
+                    at_s=entry.start_s or 0.0,
+                    error=entry.failure,
+                    cause=entry.cause,
+                    device=self._device_of(entry),
+                    fatal=entry.fatal,
+                )
+                self.failures.append(failure)
             if entry.rt_info and entry.saved and len(self.models) < _MOST:
                 facts = dict(_facts_of(entry.rt_info))
                 if facts and entry.start_s is not None:
@@ -145,18 +149,6 @@ class LogNotes:
                 self.wrong -= entry.cut  # these lines came again
                 if entry.lost:
                     yield replace(entry, event=LOST)
-
-    def _take_failure(self, entry: Entry) -> None:
-        if entry.failure is not None and entry.pid is not None and entry.t_ns is not None:
-            failure = Failure(
-                pid=entry.pid,
-                at_s=entry.start_s or 0.0,
-                error=entry.failure,
-                cause=entry.cause,
-                device=self._device_of(entry),
-                fatal=entry.fatal,
-            )
-            self.failures.append(failure)
 
     def _device_of(self, entry: Entry) -> str | None:
         """Return the device of a failure as torch calls it; None if torch names none of several."""
@@ -209,7 +201,6 @@ def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int
     own = (entry for entry in entries if entry.pid in members and (entry.start_s or 0) >= 0)
     mine = _without_others(own, (pid, profiler)) if profiler else own
     _take_marks(session, mine, notes)
-    _warn_of_missing(session, notes)
 
 
 def _without_others(entries: Iterable[Entry], profiler: tuple[int, int]) -> Iterator[Entry]:

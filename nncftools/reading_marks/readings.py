@@ -8,6 +8,7 @@ kernel's own RSS of a process may be off (``rss_error``).
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from math import isnan
 
@@ -24,7 +25,7 @@ _MOST = 64
 
 
 class TreeReader:
-    """Adds up the memory of a session's process tree at marks, which should come roughly in the order of time."""
+    """Adds up the memory of a session's process tree at marks, which come in the order of time, but for few."""
 
     def __init__(self, session: SessionData) -> None:
         """Take the lines of the session's journal; without them, other processes are unknown."""
@@ -40,7 +41,11 @@ class TreeReader:
                 change = max(sizes) - min(sizes)
                 self._sizes.setdefault(number, []).append((line["to_s"], sizes[0], change))
         self._table = ProcessTable(session.processes)
-        self._alive = _Alive(session.processes)
+        begins = [((process.start_s or 0.0) - _EARLY_S, True, process) for process in session.processes]
+        ends = [(process.end_s, False, process) for process in session.processes if process.end_s is not None]
+        self._changes = deque(sorted([*begins, *ends], key=lambda change: (change[0], not change[1])))
+        """Begins and ends of processes after the latest mark, by time."""
+        self._alive: dict[int, Process] = {}
         self._samples = session.samples
         self._devices = session.devices
 
@@ -82,8 +87,14 @@ class TreeReader:
 
     def _others(self, at_s: float, process: Process | None, covered: Collection[int], reading: Entry) -> list[Process]:
         """Return the processes that lived at a mark, and that its reading does not contain."""
+        while self._changes and self._changes[0][0] < at_s:
+            _, begins, changed = self._changes.popleft()
+            if begins:
+                self._alive[changed.id] = changed
+            else:
+                self._alive.pop(changed.id, None)
         others = []
-        for other in self._alive.at(at_s):
+        for other in self._alive.values():
             if other is process or other.id in covered:
                 continue
             above = self._table.by_id.get(other.parent)
@@ -120,27 +131,3 @@ class TreeReader:
             return 0
         sampled = self._samples["rss"][min(bisect_left(times, at_s), len(times) - 1)]
         return 0 if isnan(sampled) else int(sampled)
-
-
-class _Alive:
-    """The processes that may live at a moment; cheap for moments near the last one."""
-
-    def __init__(self, processes: Sequence[Process]) -> None:
-        begins = [((process.start_s or 0.0) - _EARLY_S, True, process) for process in processes]
-        ends = [(process.end_s, False, process) for process in processes if process.end_s is not None]
-        self._changes = sorted([*begins, *ends], key=lambda change: (change[0], not change[1]))
-        self._times = [change[0] for change in self._changes]
-        self._place = 0
-        self._alive: dict[int, Process] = {}
-
-    def at(self, at_s: float) -> Iterator[Process]:
-        number = bisect_left(self._times, at_s)
-        is_later = number > self._place
-        passed = self._changes[self._place : number] if is_later else self._changes[number : self._place][::-1]
-        for _, begins, process in passed:
-            if begins == is_later:
-                self._alive[process.id] = process
-            else:
-                self._alive.pop(process.id, None)
-        self._place = number
-        yield from self._alive.values()
