@@ -642,7 +642,7 @@ def test_what_is_open_has_a_limit(different: str, *, is_moment: bool) -> None:
     assert sum(mark.count for mark in marks) == 1000
     assert nested._nesting.open_count <= 2 * FEW.marks_of_recording
     assert len(nested._nesting._threads) <= 2 * FEW.marks_of_recording
-    assert len(nested._nesting._processes) <= 2 * FEW.marks_of_recording
+    assert len(nested._nesting._moments) <= 2 * FEW.marks_of_recording
     assert len(nested._processes) <= FEW.marks_of_recording
     assert len(nested._frames) <= 2 * FEW.marks_of_recording
 
@@ -683,7 +683,7 @@ def test_nothing_is_kept_of_what_has_ended() -> None:
 
     assert len(nested.marks(rows)) == 100
     assert nested._nesting.open_count == 0
-    assert (nested._nesting._threads, nested._nesting._processes) == ({}, {})
+    assert (nested._nesting._threads, nested._nesting._moments) == ({}, {})
 
 
 def test_a_million_levels_are_a_few() -> None:
