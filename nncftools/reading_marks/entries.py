@@ -252,6 +252,11 @@ class Open(Generic[_What]):
     """How many were opened before it."""
     moments: dict[tuple[Number, Number], Open[_What]] = field(default_factory=dict, init=False)
     """By thread and profiler: those that end with it."""
+    key: tuple[Number, Number] = field(init=False)
+    beside: dict[tuple[Number, Number], Open[_What]] = field(init=False)
+    """All of its kind, by their keys, while they are open."""
+    on_thread: dict[int, Open[_What]] = field(init=False)
+    """All of its kind that its thread began, by their numbers."""
 
     @property
     def is_moment(self) -> bool:
@@ -276,11 +281,6 @@ class _Thread(Generic[_What]):
     others: dict[int, Open[_What]] = field(default_factory=dict)
     """Operations that belong to a context."""
     moments: dict[int, Open[_What]] = field(default_factory=dict)
-
-    def kind(self, of: Open[_What]) -> dict[int, Open[_What]]:
-        if of.is_moment:
-            return self.moments
-        return self.stacked if of.entry.is_of_thread else self.others
 
     def every(self) -> Iterator[Open[_What]]:
         return chain(self.stacked.values(), self.others.values(), self.moments.values())
@@ -332,17 +332,24 @@ class Nesting(Generic[_What]):
         entry = opened.entry
         opened.what = what
         opened.number = next(self._count)
-        beside, key = self._beside(opened)
-        before = beside.get(key)
+        if opened.is_moment:
+            opened.key = entry.tid, entry.profiler
+            opened.beside = self._moments.setdefault(entry.pid, {}) if opened.bound is None else opened.bound.moments
+        else:
+            opened.key = entry.pid, entry.op
+            opened.beside = self._numbered
+        before = opened.beside.get(opened.key)
         if before is not None:  # of a process that ended without ending it, and whose PID is another one's now
             self._close(before)
-        beside[key] = opened
+        opened.beside[opened.key] = opened
         self.open_count += 1
         threads = self._threads.setdefault(entry.pid, {})
         thread = threads.get(entry.tid)
         if thread is None:
             thread = threads[entry.tid] = _Thread()
-        thread.kind(opened)[opened.number] = opened
+        others = thread.stacked if entry.is_of_thread else thread.others
+        opened.on_thread = thread.moments if opened.is_moment else others
+        opened.on_thread[opened.number] = opened
         return before
 
     def end(self, entry: Entry) -> list[Open[_What]]:
@@ -418,23 +425,14 @@ class Nesting(Generic[_What]):
                 return moment
         return None
 
-    def _beside(self, opened: Open[_What]) -> tuple[dict[tuple[Number, Number], Open[_What]], tuple[Number, Number]]:
-        """Return where an operation or a moment is kept while it is open, and its key there."""
-        entry = opened.entry
-        if not opened.is_moment:
-            return self._numbered, (entry.pid, entry.op)
-        moments = self._moments.setdefault(entry.pid, {}) if opened.bound is None else opened.bound.moments
-        return moments, (entry.tid, entry.profiler)
-
     def _close(self, operation: Open[_What]) -> None:
         entry = operation.entry
-        beside, key = self._beside(operation)
-        self.open_count -= beside.pop(key, None) is not None
+        self.open_count -= operation.beside.pop(operation.key, None) is not None
+        operation.on_thread.pop(operation.number, None)
         threads = self._threads.get(entry.pid, {})
         thread = threads.get(entry.tid)
         if thread is None:
             return
-        thread.kind(operation).pop(operation.number, None)
         if not (thread.stacked or thread.others or thread.moments):
             del threads[entry.tid]
         if not threads:

@@ -335,26 +335,22 @@ class _NestedMarks:
 
 
 def _in_order(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Yield entries by time; lines of several processes are nearly in this order."""
+    """Yield entries by time; lines of several processes are nearly in this order.
+
+    An entry that has both ends, and may enclose others, becomes a begin and an end.
+    """
     waiting: list[Entry] = []
-    for entry in _as_events(entries):
-        waiting.append(entry)
-        if len(waiting) == 2 * _WAITING:
+    for number, entry in enumerate(entries):
+        if entry.event is None and entry.end_s is not None and entry.may_go_on:
+            begin = replace(entry, event=BEGIN, op=-1 - number)
+            waiting += [begin, replace(begin, event=END, start_s=entry.end_s)]
+        else:
+            waiting.append(entry)
+        if len(waiting) >= 2 * _WAITING:
             waiting.sort(key=_order)
             yield from waiting[:_WAITING]
             del waiting[:_WAITING]
     yield from sorted(waiting, key=_order)
-
-
-def _as_events(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Yield entries that have both ends, and may enclose others, as a begin and an end."""
-    for number, entry in enumerate(entries):
-        if entry.event is None and entry.end_s is not None and entry.may_go_on:
-            op = -1 - number
-            yield replace(entry, event=BEGIN, op=op)
-            yield replace(entry, event=END, op=op, start_s=entry.end_s)
-        else:
-            yield entry
 
 
 def _order(entry: Entry) -> tuple[float, bool, float]:
