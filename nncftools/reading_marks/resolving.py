@@ -27,7 +27,7 @@ FURTHER = "further operations"
 _MOST_NAMES = 100
 _DEEPEST = 200
 """Levels of operations; a deeper one is part of the last one."""
-_WAITING = 1_000
+_WAITING = 500
 """Lines that wait until earlier ones can no longer follow: several processes write to one log."""
 _OF_ONE_CALL = dict.fromkeys(("op", "arguments", "saved", "saved_size", "error", "own_start", "own_end"))
 """The fields of a mark that operations of one name do not share."""
