@@ -381,21 +381,23 @@ def _merged(steps: Sequence[_Frame]) -> _Frame:
     if len(steps) == 1:
         return first
     mark = first.mark
+    last = steps[-1].mark
     counts: dict[str | None, int] = defaultdict(int)
-    lengths = []
+    ends = [frame.mark.end_s for frame in steps]
+    total_s = longest_s = 0.0
     for step in (frame.mark for frame in steps):
         counts[step.call] += step.count
         length_s = (step.end_s or step.start_s) - step.start_s
-        lengths.append((step.total_s or length_s, step.longest_s or length_s))
+        total_s += step.total_s or length_s
+        longest_s = max(longest_s, step.longest_s or length_s)
     mark.count = max(counts.values())
     mark.call = ", ".join(sorted(filter(None, counts))) or None
     mark.arguments = mark.saved = mark.saved_size = None
-    mark.total_s = sum(total for total, _ in lengths)
-    mark.longest_s = max(longest for _, longest in lengths)
-    ends = [frame.mark.end_s for frame in steps]
+    mark.total_s = total_s
+    mark.longest_s = longest_s
     mark.end_s = None if None in ends else max(end for end in ends if end is not None)
-    mark.error = steps[-1].mark.error
-    mark.own_end = steps[-1].mark.own_end
+    mark.error = last.error
+    mark.own_end = last.own_end
     for frame in steps:
         frame.mark = mark  # for what is inside of it
     return first
