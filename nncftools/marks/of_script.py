@@ -92,11 +92,9 @@ class ScriptTracer:
         self._calls_of_later = {name: Call(text + context.MEMBER, {}) for name, text in members.items()}
         self._recorder = recorder
         self._warn = warn
-        self._open: dict[int, tuple[Call, Frame]] = {}
-        """Open calls, by the ``id()`` of Python's frames."""
+        self._open: dict[int, tuple[Call, Frame] | _Later] = {}
+        """Open calls, coroutines and generators, by the ``id()`` of Python's frames."""
         self._codes: set[CodeType] = set()
-        self._later: dict[int, _Later] = {}
-        """The same of coroutines and generators."""
 
     def start(self) -> None:
         """Begin to record; where that is impossible, warn."""
@@ -135,7 +133,7 @@ class ScriptTracer:
         if runs_later:
             outside = context.variable.get()
             begun = self._recorder.begin(self._calls_of_later[name], (), {})
-            self._later[id(frame_of_code)] = _Later(begun, outside)
+            self._open[id(frame_of_code)] = _Later(begun, outside)
             return None
         thread, call = self._recorder.thread, self._calls[name]
         if call in thread.open:
@@ -150,26 +148,25 @@ class ScriptTracer:
         return None
 
     def _turned(self, code: CodeType, _offset: int, _value: object = None) -> None:
-        later = self._later.get(id(sys._getframe(1))) if code in self._codes else None  # noqa: SLF001 — the same
-        if later is not None:
+        later = self._open.get(id(sys._getframe(1))) if code in self._codes else None  # noqa: SLF001 — the same
+        if isinstance(later, _Later):
             later.turn()
 
     def _returned(self, _code: CodeType, _offset: int, _value: object) -> None:
         key = id(sys._getframe(1))  # noqa: SLF001 — the same
-        if key in self._open or key in self._later:  # no further frame where the stack may be at its end
+        if key in self._open:  # no further frame where the stack may be at its end
             self._leave(key, None)
 
     def _unwound(self, code: CodeType, _offset: int, error: BaseException) -> None:
         key = id(sys._getframe(1))  # noqa: SLF001 — the same
-        if code in self._codes and (key in self._open or key in self._later):
+        if code in self._codes and key in self._open:
             self._leave(key, error)
 
     def _leave(self, key: int, error: BaseException | None) -> None:
-        later = self._later.pop(key, None)
-        if later is not None:
-            if later.begun is not None:
-                later.begun.end(None if isinstance(error, GeneratorExit) else error)
-            return
-        call, frame = self._open.pop(key)
-        self._recorder.thread.close(call)
-        self._recorder.leave(frame, call, error)
+        opened = self._open.pop(key)
+        if not isinstance(opened, _Later):
+            call, frame = opened
+            self._recorder.thread.close(call)
+            self._recorder.leave(frame, call, error)
+        elif opened.begun is not None:
+            opened.begun.end(None if isinstance(error, GeneratorExit) else error)
