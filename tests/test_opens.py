@@ -98,7 +98,7 @@ BARE = {
     "it opens no file": {
         "cli.screen webbrowser.open",
         "live.run self._nesting.open",
-        "marks.resolving self._nesting.open",
+        "reading_marks.resolving self._nesting.open",
         "render.terminal_plot low.copy",
     },
 }

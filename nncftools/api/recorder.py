@@ -166,7 +166,7 @@ class Recorder:
 
     def _read(self) -> Session:
         from nncftools.api.session import Session
-        from nncftools.marks.collecting import take_own
+        from nncftools.reading_marks.collecting import take_own
 
         session = Session.load(self.journal)
         with (

@@ -169,7 +169,7 @@ def _show(session: Session, run: RecordingJob, view: View, *, is_saved: bool, qu
 
 def _write_beside(session: Session, target: Destination, view: View) -> None:
     if target.sidecar is not None and session.marks:
-        from nncftools.marks.collecting import write_sidecar
+        from nncftools.reading_marks.collecting import write_sidecar
 
         write_sidecar(session.marks, target.sidecar)
     for log in target.logs:

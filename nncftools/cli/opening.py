@@ -139,7 +139,7 @@ def _verdicts(ranks: Mapping[str, Session], job: Session) -> Iterator[str]:
 
 
 def _take_beside(session: Session, sidecar: pathlib.Path, file: pathlib.Path) -> None:
-    from nncftools.marks import collecting
+    from nncftools.reading_marks import collecting
 
     if sidecar.name.endswith(MARKS_ENDING) and file.name.endswith(destination.JOURNAL_ENDING):
         with reading.reader(file) as journal:
@@ -152,6 +152,6 @@ def _take_beside(session: Session, sidecar: pathlib.Path, file: pathlib.Path) ->
 
 def _add_enclosing(session: Session, sidecars: Sequence[pathlib.Path]) -> None:
     for sidecar in sidecars:
-        from nncftools.marks import collecting
+        from nncftools.reading_marks import collecting
 
         collecting.add_enclosing(session, collecting.read_sidecar(sidecar, session))

@@ -151,7 +151,7 @@ def _record_command(run: RecordingJob, header: Header, files: RecordingFiles, vi
             import gzip  # noqa: F401 — used by a session whose name ends in .gz
 
             from nncftools.limits import verdict  # noqa: F401
-            from nncftools.marks import collecting  # noqa: F401
+            from nncftools.reading_marks import collecting  # noqa: F401
         outcome = sampler.wait()
         if helper is not None:
             helper.close()
@@ -222,7 +222,7 @@ def _session(run: RecordingJob, header: Header, files: RecordingFiles, outcome: 
 
 
 def _take_marks(session: Session, log: BinaryIO, run: RecordingJob) -> None:
-    from nncftools.marks.collecting import take_log, take_sizes
+    from nncftools.reading_marks.collecting import take_log, take_sizes
     from nncftools.render.sentences import no_marks_reason
 
     path = run.target.marks

@@ -19,7 +19,7 @@ from nncftools.cli import destination, opening, options, screen
 from nncftools.cli.parameters import OTHER, READ, WRITE, File, argument, option
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.journal.reading import is_recording
-from nncftools.marks.collecting import size_of
+from nncftools.reading_marks.collecting import size_of
 from nncftools.session.model import Exit
 from nncftools.units import UNKNOWN, printable, seconds_from, seconds_text, shortened, size_text
 

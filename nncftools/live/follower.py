@@ -25,8 +25,8 @@ from nncftools.errors import SessionFileError
 from nncftools.journal import reading
 from nncftools.journal.reading import Lines
 from nncftools.live.run import LiveOperations, LiveProcess, Run, SampledPeak
-from nncftools.marks.entries import rows as entries_of
 from nncftools.metrics import DEVICE_MEMORY, name_of
+from nncftools.reading_marks.entries import rows as entries_of
 from nncftools.redaction import Redaction
 from nncftools.render.terminal_plot import Span
 from nncftools.render.view import command_text

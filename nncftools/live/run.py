@@ -1,7 +1,7 @@
 """The state of a run up to now, in the same memory after a minute and after a day.
 
-Operations are the outermost ones and those that are open: ``marks.resolving`` computes them exactly when the run has
-ended. Figures over time are kept in buckets that double their width.
+Operations are the outermost ones and those that are open: ``reading_marks.resolving`` computes them exactly when the
+run has ended. Figures over time are kept in buckets that double their width.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from nncftools.analysis.series import decimated_with_gaps
 from nncftools.limits.needs import MACHINE, Effective, smallest
-from nncftools.marks.entries import AUTO, END, Entry, Nesting, Open
 from nncftools.metrics import cpu_counters, is_memory
+from nncftools.reading_marks.entries import AUTO, END, Entry, Nesting, Open
 from nncftools.render.terminal_plot import Span
 from nncftools.session.model import Exit, Frame, Host, MemoryLimit
 from nncftools.session.samples import noise

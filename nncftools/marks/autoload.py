@@ -191,9 +191,7 @@ class Loader:
 
 def _report_end(path: bytes) -> None:
     """Report which exception ended the program, and what it holds before Python clears its modules."""
-    from . import causes
-
-    causes.report_at_exit(path)
+    line.report_at_exit(path)
     if line.has_grown():
         line.append(path, line.describe_python(monotonic_ns(), ',"ended":true' + line.own_memory()))
 

@@ -14,7 +14,7 @@ import sys
 from _thread import _local
 from time import monotonic_ns
 
-from . import causes, context, line
+from . import context, line
 from .line import quoted
 
 TYPE_CHECKING = False
@@ -217,7 +217,10 @@ class Later:
         """Record its end; ``error`` ended it, if anything did."""
         if self._opened is not None:
             self._opened.close()
-        self._recorder.end(self._frame, self._call, error)
+        thread = self._recorder.thread
+        around = thread.frame
+        self._recorder.leave(self._frame, self._call, error)
+        thread.frame = around  # the thread goes on with other things
 
 
 class Thread(_local):
@@ -305,7 +308,7 @@ class Recorder:
                 self._flush(frame, thread.where)
             line.append(self._path, line.end(frame.op, end, error, facts() if facts else "", thread.where))
             if raised is not None:
-                causes.report(self._path, raised)
+                line.report(self._path, raised)
         elif frame.start:
             self._add(outer, call, (frame.start, end, error), thread.where)
 
@@ -314,14 +317,8 @@ class Recorder:
         frame = Frame()
         around = self.thread.frame
         self.enter(frame, call, args, kwargs)
-        self.thread.frame = around  # the thread goes on with other things
-        return Later(self, frame, call) if frame.op or frame.start else None
-
-    def end(self, frame: Frame, call: Call, raised: BaseException | None) -> None:
-        """Record the end of a coroutine or generator; ``raised`` ended it."""
-        around = self.thread.frame
-        self.leave(frame, call, raised)
         self.thread.frame = around
+        return Later(self, frame, call) if frame.op or frame.start else None
 
     def _add(self, outer: Frame, call: Call, span: tuple[int, int, str | None], where: str) -> None:
         if outer.aggregates is None:

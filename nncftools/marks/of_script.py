@@ -8,7 +8,6 @@ script until it has defined the functions.
 from __future__ import annotations
 
 import sys
-from _thread import _local
 
 from . import context
 from .call_log import Call, Frame, is_deep
@@ -71,13 +70,6 @@ def _defines(code: CodeType, names: Sequence[str]) -> bool:
     return any(not others or _defines(part, others) for part in inner)
 
 
-class _Open(_local):
-    """The open calls of a thread, by the ``id()`` of Python's frames."""
-
-    def __init__(self) -> None:
-        self.calls: dict[int, tuple[Call, Frame]] = {}
-
-
 class _Later:
     """A coroutine or generator that goes on."""
 
@@ -100,10 +92,9 @@ class ScriptTracer:
         self._calls_of_later = {name: Call(text + context.MEMBER, {}) for name, text in members.items()}
         self._recorder = recorder
         self._warn = warn
-        self._open = _Open()
+        self._open: dict[int, tuple[Call, Frame] | _Later] = {}
+        """Open calls, coroutines and generators, by the ``id()`` of Python's frames."""
         self._codes: set[CodeType] = set()
-        self._later: dict[int, _Later] = {}
-        """By the ``id()`` of their frames."""
 
     def start(self) -> None:
         """Begin to record; where that is impossible, warn."""
@@ -142,7 +133,7 @@ class ScriptTracer:
         if runs_later:
             outside = context.variable.get()
             begun = self._recorder.begin(self._calls_of_later[name], (), {})
-            self._later[id(frame_of_code)] = _Later(begun, outside)
+            self._open[id(frame_of_code)] = _Later(begun, outside)
             return None
         thread, call = self._recorder.thread, self._calls[name]
         if call in thread.open:
@@ -152,31 +143,30 @@ class ScriptTracer:
         elif not is_deep():
             frame = Frame()
             thread.open.add(call)
-            self._open.calls[id(frame_of_code)] = call, frame
+            self._open[id(frame_of_code)] = call, frame
             self._recorder.enter(frame, call, (), {})
         return None
 
     def _turned(self, code: CodeType, _offset: int, _value: object = None) -> None:
-        later = self._later.get(id(sys._getframe(1))) if code in self._codes else None  # noqa: SLF001 — the same
-        if later is not None:
+        later = self._open.get(id(sys._getframe(1))) if code in self._codes else None  # noqa: SLF001 — the same
+        if isinstance(later, _Later):
             later.turn()
 
     def _returned(self, _code: CodeType, _offset: int, _value: object) -> None:
         key = id(sys._getframe(1))  # noqa: SLF001 — the same
-        if key in self._open.calls or key in self._later:  # no further frame where the stack may be at its end
+        if key in self._open:  # no further frame where the stack may be at its end
             self._leave(key, None)
 
     def _unwound(self, code: CodeType, _offset: int, error: BaseException) -> None:
         key = id(sys._getframe(1))  # noqa: SLF001 — the same
-        if code in self._codes and (key in self._open.calls or key in self._later):
+        if code in self._codes and key in self._open:
             self._leave(key, error)
 
     def _leave(self, key: int, error: BaseException | None) -> None:
-        later = self._later.pop(key, None)
-        if later is not None:
-            if later.begun is not None:
-                later.begun.end(None if isinstance(error, GeneratorExit) else error)
-            return
-        call, frame = self._open.calls.pop(key)
-        self._recorder.thread.close(call)
-        self._recorder.leave(frame, call, error)
+        opened = self._open.pop(key)
+        if not isinstance(opened, _Later):
+            call, frame = opened
+            self._recorder.thread.close(call)
+            self._recorder.leave(frame, call, error)
+        elif opened.begun is not None:
+            opened.begun.end(None if isinstance(error, GeneratorExit) else error)

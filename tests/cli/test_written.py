@@ -16,7 +16,7 @@ from nncftools.compression.outputs import write
 from nncftools.drawing import figure, save
 from nncftools.errors import NncfToolsError
 from nncftools.files import open_output, write_file
-from nncftools.marks.collecting import write_sidecar
+from nncftools.reading_marks.collecting import write_sidecar
 from nncftools.render.samples import write_rows
 from nncftools.units import MemoryUnit
 from tests import made_up

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from nncftools.analysis.session import Session
 from nncftools.marks import line
-from nncftools.marks.collecting import write_sidecar
+from nncftools.reading_marks.collecting import write_sidecar
 from nncftools.session.model import Mark, OwnMemory, Process, Rank, Rise, SavedModel, Series, Start
 from tests.compression.made_up import with_figures
 from tests.importers.logs import INFO, INFO_KIB, LOGS, USAGE, USAGE_KIB

@@ -21,8 +21,8 @@ from nncftools.live.figures import ViewSettings
 from nncftools.live.follower import Follower, Replay
 from nncftools.live.layout import Drawing
 from nncftools.marks import calls
-from nncftools.marks.collecting import write_sidecar
 from nncftools.metrics import memory_of
+from nncftools.reading_marks.collecting import write_sidecar
 from nncftools.render import benchmarks, build_up, comparison_outputs, overlay, panels, plot, summary_json
 from nncftools.render.view import FORMATS, View, format_named
 from nncftools.units import MemoryUnit

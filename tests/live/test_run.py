@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nncftools.live.run import History, LiveOperations
-from nncftools.marks.entries import Entry
+from nncftools.reading_marks.entries import Entry
 
 
 def history(seconds: int, buckets: int = 64) -> History:

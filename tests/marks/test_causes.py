@@ -7,7 +7,7 @@ import pathlib
 
 import pytest
 
-from nncftools.marks.causes import DEVICE, DISK, MEMORY, cause_of, report
+from nncftools.marks.line import DEVICE, DISK, MEMORY, cause_of, report
 
 
 class TestOwn:

@@ -25,7 +25,7 @@ from nncftools.cli.series import Results, Runner, Shown
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Folder
 from nncftools.limits import needs
-from nncftools.marks.collecting import size_of
+from nncftools.reading_marks.collecting import size_of
 from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell
 from nncftools.units import MemoryUnit, about_text, brief_size, seconds_text, shortened, size_text
 

@@ -26,7 +26,6 @@ from nncftools import intake
 from nncftools.errors import NncfToolsError
 from nncftools.intake import UTF_8_MARK, Count, Pid, Seconds, Size, Whole
 from nncftools.marks.line import OUTPUT
-from nncftools.marks.readings import Reading
 from nncftools.session.model import OwnMemory, Start
 
 AUTO = "auto"
@@ -39,7 +38,7 @@ LOST = "lost"
 """Of a line that says how many lines of its process are missing since then."""
 
 
-class Entry(Reading, kw_only=True):
+class Entry(msgspec.Struct, kw_only=True):
     """One row: a moment, a whole operation, or the begin or end of one; docs/marks.md defines the keys."""
 
     name: str = ""
@@ -68,6 +67,15 @@ class Entry(Reading, kw_only=True):
     longest_ns: Whole | None = None
     total_s: Seconds | None = None
     longest_s: Seconds | None = None
+    rss: Whole | None = None
+    """What its process read at this line, in bytes; None for unknown."""
+    high_water_mark: Size | None = None
+    descendants: list[tuple[Whole, Whole]] | None = None
+    """PID and RSS of each; None when there were too many."""
+    listed: bool = False
+    """Whether ``descendants`` contains all children of the children."""
+    devices: list[tuple[str, str, Whole, Whole]] | None = None
+    """Of each GPU torch's name, its UUID, what torch's allocator had given out, and the most so far."""
     own: OwnMemory | None = None
     """What was read at this line, and what the tree held: not a key of a file."""
     own_start: OwnMemory | None = None
@@ -122,7 +130,11 @@ class Entry(Reading, kw_only=True):
         if not -intake.LATEST_S <= start_s <= last_s <= intake.LATEST_S:
             expected = "a start and an end that is not before it, in seconds up to 10^10,"
             raise ValueError(f"{expected} expected, found {start_s:g} and {last_s:g}")
-        self.start_s, self.end_s = start_s, end_s
+        self.start_s = start_s
+        self.end_s = end_s
+        if self.total_ns is not None and self.longest_ns is not None:
+            self.total_s = self.total_ns / 1e9
+            self.longest_s = self.longest_ns / 1e9
         return self
 
 
@@ -225,31 +237,26 @@ _What = TypeVar("_What")
 
 
 @dataclass(eq=False, slots=True)
-class Level(Generic[_What]):
-    """What ends the moments that are directly inside of it: a process, or an operation."""
-
-    moments: dict[tuple[Number, Number], Open[_What]] = field(default_factory=dict, init=False)
-    """By thread and profiler."""
-
-
-@dataclass(eq=False, slots=True)
-class Open(Level[_What]):
+class Open(Generic[_What]):
     """An operation, or moment, that may go on."""
 
     entry: Entry
     outer: Open[_What] | None
     """What it is inside of, in its process."""
-    level: Level[_What]
-    """An operation of its own profiler, or of any if it has none; a call that the hook marked; or the process."""
+    bound: Open[_What] | None
+    """The operation that ends it if it is a moment: of its own profiler, of any if it has none, or a call that the hook
+    marked. None for the process."""
     what: _What = field(init=False)
     """What the user of ``Nesting`` keeps of it."""
     number: int = field(default=0, init=False)
     """How many were opened before it."""
-
-    @property
-    def bound(self) -> Open[_What] | None:
-        """The operation that ends it, if it is an open moment."""
-        return self.level if isinstance(self.level, Open) else None
+    moments: dict[tuple[Number, Number], Open[_What]] = field(default_factory=dict, init=False)
+    """By thread and profiler: those that end with it."""
+    key: tuple[Number, Number] = field(init=False)
+    beside: dict[tuple[Number, Number], Open[_What]] = field(init=False)
+    """All of its kind, by their keys, while they are open."""
+    on_thread: dict[int, Open[_What]] = field(init=False)
+    """All of its kind that its thread began, by their numbers."""
 
     @property
     def is_moment(self) -> bool:
@@ -275,11 +282,6 @@ class _Thread(Generic[_What]):
     """Operations that belong to a context."""
     moments: dict[int, Open[_What]] = field(default_factory=dict)
 
-    def kind(self, of: Open[_What]) -> dict[int, Open[_What]]:
-        if of.is_moment:
-            return self.moments
-        return self.stacked if of.entry.is_of_thread else self.others
-
     def every(self) -> Iterator[Open[_What]]:
         return chain(self.stacked.values(), self.others.values(), self.moments.values())
 
@@ -299,7 +301,8 @@ class Nesting(Generic[_What]):
         """How many operations and moments are open."""
         self._numbered: dict[tuple[Number, Number], Open[_What]] = {}
         """Operations by process and ``op``."""
-        self._processes: dict[Number, Level[_What]] = {}
+        self._moments: dict[Number, dict[tuple[Number, Number], Open[_What]]] = {}
+        """By process: moments that end with it."""
         self._threads: dict[Number, dict[Number, _Thread[_What]]] = {}
         self._profilers: dict[tuple[Number, Number], int] = {}
         """By process and profiler: how many others of any process marked something before."""
@@ -311,35 +314,42 @@ class Nesting(Generic[_What]):
         Return the open moment itself if the entry repeats it.
         """
         operation = self._operation_around(entry)
-        level = self._level(operation, entry)
+        bound = self._bound(operation, entry)
         ended = None
         if entry.source != AUTO:
             if len(self._profilers) < _MOST_PROFILERS:
                 self._profilers.setdefault((entry.pid, entry.profiler), len(self._profilers))
-            ended = level.moments.get((entry.tid, entry.profiler))
+            moments = self._moments.get(entry.pid, {}) if bound is None else bound.moments
+            ended = moments.get((entry.tid, entry.profiler))
             if ended is not None and entry.source == OUTPUT == ended.entry.source and entry.name == ended.entry.name:
                 return ended, None
             if ended is not None:
                 self._close(ended)
-        return Open(entry, self._moment_in(operation, entry) or operation, level), ended
+        return Open(entry, self._moment_in(operation, entry) or operation, bound), ended
 
     def open(self, opened: Open[_What], what: _What) -> Open[_What] | None:
         """Add an operation or moment that goes on; return an earlier one of its number, which is open no longer."""
-        entry, level = opened.entry, opened.level
-        opened.what, opened.number = what, next(self._count)
-        beside, key = self._beside(opened)
-        before = beside.get(key)
+        entry = opened.entry
+        opened.what = what
+        opened.number = next(self._count)
+        if opened.is_moment:
+            opened.key = entry.tid, entry.profiler
+            opened.beside = self._moments.setdefault(entry.pid, {}) if opened.bound is None else opened.bound.moments
+        else:
+            opened.key = entry.pid, entry.op
+            opened.beside = self._numbered
+        before = opened.beside.get(opened.key)
         if before is not None:  # of a process that ended without ending it, and whose PID is another one's now
             self._close(before)
-        beside[key] = opened
+        opened.beside[opened.key] = opened
         self.open_count += 1
-        if opened.bound is None:
-            self._processes[entry.pid] = level
         threads = self._threads.setdefault(entry.pid, {})
         thread = threads.get(entry.tid)
         if thread is None:
             thread = threads[entry.tid] = _Thread()
-        thread.kind(opened)[opened.number] = opened
+        others = thread.stacked if entry.is_of_thread else thread.others
+        opened.on_thread = thread.moments if opened.is_moment else others
+        opened.on_thread[opened.number] = opened
         return before
 
     def end(self, entry: Entry) -> list[Open[_What]]:
@@ -359,13 +369,13 @@ class Nesting(Generic[_What]):
         ended = list(self._of_process(pid))
         for operation in ended:
             self._close(operation)
-        self._processes.pop(pid, None)
+        self._moments.pop(pid, None)
         return ended
 
     def lose(self, pid: Number) -> list[Open[_What]]:
         """Return what is open in a process some of whose ends may be lost: nothing that begins is inside of it."""
         may_have_ended = list(self._of_process(pid))
-        self._processes.pop(pid, None)
+        self._moments.pop(pid, None)
         self._threads.pop(pid, None)
         return may_have_ended
 
@@ -392,50 +402,42 @@ class Nesting(Generic[_What]):
             other = self._numbered.get((entry.pid, entry.within)) if entry.within else None
         return _latest(stacked, other)
 
-    def _level(self, operation: Open[_What] | None, entry: Entry) -> Level[_What]:
+    def _bound(self, operation: Open[_What] | None, entry: Entry) -> Open[_What] | None:
         for outer in operation.outwards if operation is not None else ():
             is_own = entry.profiler is None or outer.entry.source == AUTO or outer.entry.profiler == entry.profiler
             if is_own and not outer.is_moment:
                 return outer
-        return self._processes.get(entry.pid) or Level()
+        return None
 
     def _moment_in(self, operation: Open[_What] | None, entry: Entry) -> Open[_What] | None:
         """Return the open moment that is directly inside of an operation, and around a new line."""
         thread = self._threads.get(entry.pid, {}).get(entry.tid)
         if thread is None or not thread.moments:
             return None
-        levels = {self._processes.get(entry.pid), *(operation.outwards if operation is not None else ())}
+        bounds = {None, *(operation.outwards if operation is not None else ())}
         order = self._profilers.get((entry.pid, entry.profiler), _MOST_PROFILERS)
         for moment in reversed(thread.moments.values()):
             if operation is not None and moment.number < operation.number:
                 break
             is_before = self._profilers.get((moment.entry.pid, moment.entry.profiler), _MOST_PROFILERS) < order
             # Profilers that began to mark later are inside of others.
-            if moment.level in levels and (is_before or entry.source == AUTO):
+            if moment.bound in bounds and (is_before or entry.source == AUTO):
                 return moment
         return None
 
-    def _beside(self, opened: Open[_What]) -> tuple[dict[tuple[Number, Number], Open[_What]], tuple[Number, Number]]:
-        """Return where an operation or a moment is kept while it is open, and its key there."""
-        entry = opened.entry
-        if opened.is_moment:
-            return opened.level.moments, (entry.tid, entry.profiler)
-        return self._numbered, (entry.pid, entry.op)
-
     def _close(self, operation: Open[_What]) -> None:
         entry = operation.entry
-        beside, key = self._beside(operation)
-        self.open_count -= beside.pop(key, None) is not None
+        self.open_count -= operation.beside.pop(operation.key, None) is not None
+        operation.on_thread.pop(operation.number, None)
         threads = self._threads.get(entry.pid, {})
         thread = threads.get(entry.tid)
         if thread is None:
             return
-        thread.kind(operation).pop(operation.number, None)
         if not (thread.stacked or thread.others or thread.moments):
             del threads[entry.tid]
         if not threads:
             del self._threads[entry.pid]
-            self._processes.pop(entry.pid, None)
+            self._moments.pop(entry.pid, None)
 
 
 def _last(of: dict[int, Open[_What]]) -> Open[_What] | None:

@@ -24,10 +24,9 @@ from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.files import write_file
 from nncftools.intake import LIMITS
-from nncftools.marks.entries import BEGIN, EXEC, LOST, Entry, Row, rows
 from nncftools.marks.line import OUTPUT
-from nncftools.marks.readings import TreeReader
-from nncftools.marks.resolving import LimitedMarks, resolve
+from nncftools.reading_marks.entries import BEGIN, EXEC, LOST, Entry, Row, rows
+from nncftools.reading_marks.resolving import resolve
 from nncftools.redaction import Redaction
 from nncftools.session.model import UNFINISHED, Failure, Mark, SavedModel, Start
 from nncftools.session.nesting import in_order, renumbered, with_ends
@@ -51,7 +50,6 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
     is_full = path is not None and (room := os.fstatvfs(log.fileno())).f_bavail == 0 < room.f_blocks
     _take_marks(session, notes.operations(rows(log, name, session.start), redaction), notes, is_cut=is_full)
     session.warnings += notes.warnings
-    _warn_of_missing(session, notes)
     if is_full:
         session.warnings.append("the file system of the marks log is full: marks may be missing")
     if notes.is_gone:
@@ -66,21 +64,18 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
 
 def _take_marks(session: Session, entries: Iterable[Entry], notes: LogNotes, *, is_cut: bool = False) -> None:
     """Add the operations of a log, and what was read at their marks."""
-    marks = _resolved(entries, session, notes, is_cut=is_cut or notes.is_gone)
+    marks = resolve(entries, session, notes.begun_s, is_cut=is_cut or notes.is_gone)
     session.marks = _within(marks, session)
     notes.outside = len(marks) - len(session.marks)
+    if notes.missing > 0:
+        count = "1 mark is" if notes.missing == 1 else f"{notes.missing:,} marks are"
+        session.warnings.append(f"{count} missing: for a time, the marks log could not be written (a full disk?)")
     narrow(session)
     read = (own for mark in session.marks for own in (mark.own_start, mark.own_end))
     if any(own is not None and own.devices for own in read):
         from nncftools.session.devices import take_allocated
 
         take_allocated(session)
-
-
-def _warn_of_missing(session: Session, notes: LogNotes) -> None:
-    if notes.missing > 0:
-        count = "1 mark is" if notes.missing == 1 else f"{notes.missing:,} marks are"
-        session.warnings.append(f"{count} missing: for a time, the marks log could not be written (a full disk?)")
 
 
 def _is_gone(log: BinaryIO, path: Path) -> bool:
@@ -133,8 +128,16 @@ class LogNotes:
                 yield Entry(event=EXEC, pid=entry.pid, start_s=entry.start_s, error=UNFINISHED)
             if entry.warning is not None and len(self.warnings) < LIMITS.warnings:
                 self.warnings[entry.warning] = None
-            if entry.failure is not None and len(self.failures) < _MOST:
-                self._take_failure(entry)
+            if entry.failure is not None and entry.pid is not None and len(self.failures) < _MOST:
+                failure = Failure(
+                    pid=entry.pid,
+                    at_s=entry.start_s or 0.0,
+                    error=entry.failure,
+                    cause=entry.cause,
+                    device=self._device_of(entry),
+                    fatal=entry.fatal,
+                )
+                self.failures.append(failure)
             if entry.rt_info and entry.saved and len(self.models) < _MOST:
                 facts = dict(_facts_of(entry.rt_info))
                 if facts and entry.start_s is not None:
@@ -147,18 +150,6 @@ class LogNotes:
                 if entry.lost:
                     yield replace(entry, event=LOST)
 
-    def _take_failure(self, entry: Entry) -> None:
-        if entry.failure is not None and entry.pid is not None and entry.t_ns is not None:
-            failure = Failure(
-                pid=entry.pid,
-                at_s=entry.start_s or 0.0,
-                error=entry.failure,
-                cause=entry.cause,
-                device=self._device_of(entry),
-                fatal=entry.fatal,
-            )
-            self.failures.append(failure)
-
     def _device_of(self, entry: Entry) -> str | None:
         """Return the device of a failure as torch calls it; None if torch names none of several."""
         if entry.device is None:
@@ -168,31 +159,6 @@ class LogNotes:
         uuids = {name: uuid for name, uuid, *_ in entry.devices or ()}
         device = named(entry.device, uuids.get(entry.device, ""), self._devices)
         return None if device.isalpha() else device
-
-
-def _resolved(
-    entries: Iterable[Entry],
-    session: Session,
-    notes: LogNotes | None = None,
-    *,
-    is_cut: bool = False,
-) -> list[Mark]:
-    """Return the operations of a log or sidecar; a warning says when some are counted together.
-
-    ``notes`` are those of the log; None for a sidecar.
-    """
-    together = LimitedMarks()
-    listed = together.listed(entries)
-    if notes is not None:
-        listed = _held(listed, session, notes)
-    marks = resolve(listed, session, is_cut=is_cut)
-    if together.counted:
-        session.warnings.append(
-            f"{together.counted:,} operations are counted together with others of their name: at most "
-            f"{LIMITS.marks_of_operation:,} are listed of one process inside one operation, and "
-            f"{LIMITS.marks_of_process:,} of one process"
-        )
-    return marks
 
 
 def _shown(entry: Entry, redaction: Redaction) -> Entry:
@@ -235,18 +201,6 @@ def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int
     own = (entry for entry in entries if entry.pid in members and (entry.start_s or 0) >= 0)
     mine = _without_others(own, (pid, profiler)) if profiler else own
     _take_marks(session, mine, notes)
-    _warn_of_missing(session, notes)
-
-
-def _held(entries: Iterable[Entry], session: Session, notes: LogNotes) -> Iterator[Entry]:
-    """Yield entries with what the tree held when they were written, then an entry for each exec."""
-    reader = TreeReader(session)
-    for entry in entries:
-        if entry.end_s is None and entry.start_s is not None and entry.event not in {LOST, EXEC}:
-            entry.own = reader.at(entry.start_s, entry.pid, entry)
-        yield entry
-    for pid, at_s in reader.execs(notes.begun_s):
-        yield Entry(event=EXEC, pid=pid, start_s=at_s, error=UNFINISHED)
 
 
 def _without_others(entries: Iterable[Entry], profiler: tuple[int, int]) -> Iterator[Entry]:
@@ -278,7 +232,8 @@ def read_sidecar(path: Path, session: Session) -> list[Mark]:
 
     Raises NncfToolsError, which names the file, the row and what was expected.
     """
-    marks = _resolved(_entries_of(path, session.start), session)
+    rows_in_order = sorted(_entries_of(path, session.start), key=lambda entry: entry.start_s or 0.0)
+    marks = resolve(rows_in_order, session)
     for mark in marks:
         if not 0 <= mark.start_s <= session.duration_s:
             raise NncfToolsError(

@@ -15,8 +15,8 @@ from nncftools.analysis.peaks import narrow
 from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.journal.reading import find_sidecar
-from nncftools.marks import entries
-from nncftools.marks.collecting import (
+from nncftools.reading_marks import entries
+from nncftools.reading_marks.collecting import (
     add_enclosing,
     read_sidecar,
     size_of,
@@ -25,7 +25,7 @@ from nncftools.marks.collecting import (
     take_sizes,
     write_sidecar,
 )
-from nncftools.marks.entries import Entry
+from nncftools.reading_marks.entries import Entry
 from nncftools.redaction import Redaction
 from nncftools.render.sentences import no_marks_reason
 from nncftools.session.model import ExecLine, HeldLines, Mark, OwnMemory, Process, Rise, Snapshots, WatchedProcess

@@ -8,14 +8,15 @@ import pytest
 
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import rss_error
-from nncftools.marks.readings import Reading, TreeReader
+from nncftools.reading_marks.entries import Entry
+from nncftools.reading_marks.readings import TreeReader
 from nncftools.session.model import HeldLines, Host, OwnMemory, Process
 from nncftools.session.recording import session_from
 from tests.conftest import HANGING_S
 from tests.made_up import END, MIB, journal, mib, process, session
 
 OWN, CHILD, OTHER = 100, 101, 102
-ALONE = Reading(rss=50 * MIB, descendants=[])
+ALONE = Entry(rss=50 * MIB, descendants=[])
 
 
 def line(from_s: float, to_s: float, *rss: list[int]) -> dict[str, Any]:
@@ -45,7 +46,7 @@ class TestItself:
 
     def test_children(self) -> None:
         """What its descendants held is added, also of a process that no sample shows."""
-        reading = Reading(rss=50 * MIB, descendants=[(CHILD, 30 * MIB), (999, 7 * MIB)], listed=True)
+        reading = Entry(rss=50 * MIB, descendants=[(CHILD, 30 * MIB), (999, 7 * MIB)], listed=True)
         of = reader(processes=[process(), process(1, parent=0)])
 
         assert tree(of.at(0.3, OWN, reading)) == (87, False)
@@ -87,19 +88,19 @@ class TestItself:
         """Where the process could not read its descendants, they count as others do."""
         of = reader(line(0.2, 0.301, [1, 400, 390]), processes=[process(), process(1, parent=0)])
 
-        assert tree(of.at(0.3, OWN, Reading(rss=50 * MIB))) == (450, True)
+        assert tree(of.at(0.3, OWN, Entry(rss=50 * MIB))) == (450, True)
 
     def test_without_children(self) -> None:
         """In a recording of the command alone, neither a child's own memory nor that of descendants counts."""
         of = reader(children=False)
-        reading = Reading(rss=50 * MIB, descendants=[(CHILD, 30 * MIB)])
+        reading = Entry(rss=50 * MIB, descendants=[(CHILD, 30 * MIB)])
 
         assert tree(of.at(0.3, OWN, reading)) == (50, False)
         assert of.at(0.3, CHILD, ALONE) == OwnMemory(rss=50 * MIB)
 
     def test_nothing_read(self) -> None:
         """A mark without a reading, from a process beside others that nothing is known of, says nothing."""
-        assert reader().at(0.3, None, Reading()) is None
+        assert reader().at(0.3, None, Entry()) is None
 
 
 class TestOthers:
@@ -140,7 +141,7 @@ class TestOthers:
         """A mark of a shell is all others: the sample that it triggers."""
         of = reader(line(0.2, 0.301, [0, 50], [2, 30, 20]), processes=[*self.TWO])
 
-        assert tree(of.at(0.3, None, Reading())) == (80, True)
+        assert tree(of.at(0.3, None, Entry())) == (80, True)
 
     def test_too_many_for_a_line(self) -> None:
         """Where a line has no entries, the sum is that of the sample after the mark, and an estimate."""
@@ -179,7 +180,7 @@ def test_damaged_line(entry: list[int]) -> None:
     of = Session.of(session_from(io.BytesIO(journal([0.0, 5], [0.5, 7], held, END)), "run"))
 
     assert tree(TreeReader(of).at(0.55, OWN, ALONE)) == (50, False)
-    TreeReader(of).at(0.55, None, Reading())
+    TreeReader(of).at(0.55, None, Entry())
 
 
 @pytest.mark.long

@@ -7,13 +7,14 @@ kernel's own RSS of a process may be off (``rss_error``).
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
 from math import isnan
 
 import msgspec
 
-from nncftools.intake import Size, Whole
+from nncftools.reading_marks.entries import Entry
 from nncftools.session.model import OwnMemory, Process, ProcessTable, SessionData
 from nncftools.session.samples import noise
 
@@ -23,21 +24,8 @@ _MOST = 64
 """Other processes that are looked at."""
 
 
-class Reading(msgspec.Struct, kw_only=True):
-    """What a process read when it marked an operation: bytes; None for unknown."""
-
-    rss: Whole | None = None
-    high_water_mark: Size | None = None
-    descendants: list[tuple[Whole, Whole]] | None = None
-    """PID and RSS of each; None when there were too many."""
-    listed: bool = False
-    """Whether ``descendants`` contains all children of the children."""
-    devices: list[tuple[str, str, Whole, Whole]] | None = None
-    """Of each GPU torch's name, its UUID, what torch's allocator had given out, and the most so far."""
-
-
 class TreeReader:
-    """Adds up the memory of a session's process tree at marks, which should come roughly in the order of time."""
+    """Adds up the memory of a session's process tree at marks, which come in the order of time, but for few."""
 
     def __init__(self, session: SessionData) -> None:
         """Take the lines of the session's journal; without them, other processes are unknown."""
@@ -53,11 +41,15 @@ class TreeReader:
                 change = max(sizes) - min(sizes)
                 self._sizes.setdefault(number, []).append((line["to_s"], sizes[0], change))
         self._table = ProcessTable(session.processes)
-        self._alive = _Alive(session.processes)
+        begins = [((process.start_s or 0.0) - _EARLY_S, True, process) for process in session.processes]
+        ends = [(process.end_s, False, process) for process in session.processes if process.end_s is not None]
+        self._changes = deque(sorted([*begins, *ends], key=lambda change: (change[0], not change[1])))
+        """Begins and ends of processes after the latest mark, by time."""
+        self._alive: dict[int, Process] = {}
         self._samples = session.samples
         self._devices = session.devices
 
-    def at(self, at_s: float, pid: int | None, reading: Reading) -> OwnMemory | None:
+    def at(self, at_s: float, pid: int | None, reading: Entry) -> OwnMemory | None:
         """Return the reading of a process at a mark with the memory of the whole tree; None for unknown."""
         own = OwnMemory(
             rss=reading.rss,
@@ -80,18 +72,12 @@ class TreeReader:
         tree, change = self._with_others(others, at_s, known)
         return msgspec.structs.replace(own, tree=tree, is_estimate=change is None or change > noise(tree))
 
-    def execs(self, begun_s: Mapping[int | None, Sequence[float]]) -> Iterator[tuple[int, float]]:
-        """Yield the PID of each process that began to run another program, and when.
-
-        The sampler saw between which moments that was. If a program wrote its first line then (``begun_s``, by PID),
-        all lines before are of the program before.
-        """
-        for line in self._execs:
+    def execs(self) -> Iterator[tuple[int, float, float]]:
+        """Yield the PID of each process that began to run another program, and between which moments that was."""
+        for line in sorted(self._execs, key=lambda line: line["to_s"]):
             process = self._table.by_id.get(line["id"])
             if process is not None and process.pid is not None:
-                times = begun_s.get(process.pid, ())
-                first = times[bisect_right(times, line["from_s"]) : bisect_right(times, line["to_s"])]
-                yield process.pid, min(first, default=line["to_s"])
+                yield process.pid, line["from_s"], line["to_s"]
 
     def _allocated(self, readings: Sequence[tuple[str, str, int, int]]) -> dict[str, tuple[int, int]]:
         """Return what torch's allocator had given out of each device, and the most so far."""
@@ -99,12 +85,16 @@ class TreeReader:
 
         return {named(name, uuid, self._devices): (held, most) for name, uuid, held, most in readings}
 
-    def _others(
-        self, at_s: float, process: Process | None, covered: Collection[int], reading: Reading
-    ) -> list[Process]:
+    def _others(self, at_s: float, process: Process | None, covered: Collection[int], reading: Entry) -> list[Process]:
         """Return the processes that lived at a mark, and that its reading does not contain."""
+        while self._changes and self._changes[0][0] < at_s:
+            _, begins, changed = self._changes.popleft()
+            if begins:
+                self._alive[changed.id] = changed
+            else:
+                self._alive.pop(changed.id, None)
         others = []
-        for other in self._alive.at(at_s):
+        for other in self._alive.values():
             if other is process or other.id in covered:
                 continue
             above = self._table.by_id.get(other.parent)
@@ -141,27 +131,3 @@ class TreeReader:
             return 0
         sampled = self._samples["rss"][min(bisect_left(times, at_s), len(times) - 1)]
         return 0 if isnan(sampled) else int(sampled)
-
-
-class _Alive:
-    """The processes that may live at a moment; cheap for moments near the last one."""
-
-    def __init__(self, processes: Sequence[Process]) -> None:
-        begins = [((process.start_s or 0.0) - _EARLY_S, True, process) for process in processes]
-        ends = [(process.end_s, False, process) for process in processes if process.end_s is not None]
-        self._changes = sorted([*begins, *ends], key=lambda change: (change[0], not change[1]))
-        self._times = [change[0] for change in self._changes]
-        self._place = 0
-        self._alive: dict[int, Process] = {}
-
-    def at(self, at_s: float) -> Iterator[Process]:
-        number = bisect_left(self._times, at_s)
-        is_later = number > self._place
-        passed = self._changes[self._place : number] if is_later else self._changes[number : self._place][::-1]
-        for _, begins, process in passed:
-            if begins == is_later:
-                self._alive[process.id] = process
-            else:
-                self._alive.pop(process.id, None)
-        self._place = number
-        yield from self._alive.values()

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from nncftools.errors import NncfToolsError
-from nncftools.marks.entries import rows
+from nncftools.reading_marks.entries import rows
 from nncftools.session.model import Start
 
 START = Start(utc="2026-11-21T07:00:00+00:00", monotonic_ns=5_000_000_000)

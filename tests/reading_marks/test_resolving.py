@@ -4,6 +4,7 @@ import io
 import json
 import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -11,10 +12,10 @@ import pytest
 
 from nncftools.analysis.session import Session
 from nncftools.intake import Limits
-from nncftools.marks import collecting, resolving
-from nncftools.marks.collecting import take_log
-from nncftools.marks.entries import Entry
-from nncftools.marks.resolving import LimitedMarks, resolve
+from nncftools.reading_marks import collecting, resolving
+from nncftools.reading_marks.collecting import take_log
+from nncftools.reading_marks.entries import Entry
+from nncftools.reading_marks.resolving import _NestedMarks, resolve
 from nncftools.redaction import Redaction
 from nncftools.session.model import Mark
 from nncftools.session.nesting import with_ends
@@ -85,40 +86,40 @@ def test_log_that_is_cut() -> None:
     assert [mark.error for mark in marks] == ["end unknown", "end unknown", None]
 
 
-def test_limits_count_what_may_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Operations beyond the limits are counted once, also where ends may be missing before one comes."""
-    monkeypatch.setattr(resolving, "LIMITS", Limits(marks_of_operation=1))
-    together = resolving.LimitedMarks()
-    entries = [begin("a", 1, 1), end(1, 2), begin("b", 3, 3), lost(4), end(3, 5), *both("b", 5, 6, 7)]
-    listed = list(together.listed(entries))
+def counted(entries: list[Entry], limit: int) -> tuple[list[tuple[str, int, float | None]], list[str]]:
+    """Return name, count and end of what is counted together beyond a limit inside each operation, and the warnings."""
+    of = run()
+    with mock.patch.object(resolving, "LIMITS", Limits(marks_of_operation=limit)):
+        marks = resolve(entries, of)
+    return [(mark.name, mark.count, mark.end_s) for mark in marks if mark.total_s is not None], of.warnings
 
-    assert together.counted == 2
-    assert [(entry.name, entry.count) for entry in listed if entry.event is None] == [("b", 2)]
+
+def test_limits_count_what_may_have_ended() -> None:
+    """Operations beyond the limits are counted once, also where ends may be missing before one comes."""
+    entries = [begin("a", 1, 1), end(1, 2), begin("b", 3, 3), lost(4), end(3, 5), *both("b", 5, 6, 7)]
+    together, (warning,) = counted(entries, 1)
+
+    assert together == [("b", 2, 7)]
+    assert warning.startswith("2 operations are counted together")
 
 
 @pytest.mark.parametrize("ends", [[Entry(event="exec", pid=PID, start_s=8)], []], ids=["exec", "number used again"])
-def test_limits_count_what_another_program_left_open(monkeypatch: pytest.MonkeyPatch, ends: list[Entry]) -> None:
+def test_limits_count_what_another_program_left_open(ends: list[Entry]) -> None:
     """What is counted together inside an operation stays when the process runs another program, with equal numbers."""
-    monkeypatch.setattr(resolving, "LIMITS", Limits(marks_of_operation=2))
-    together = resolving.LimitedMarks()
     steps = [entry for op in (2, 3, 4, 5) for entry in both("step", op, op, op + 1)]
     new = [begin("new", 1, 9, tid=PID + len(ends) - 1), *both("step", 2, 9, 10, tid=PID + len(ends) - 1)]
-    listed = list(together.listed([begin("old", 1, 1), *steps, *ends, *new]))
+    entries = [begin("old", 1, 1), *steps, *ends, *new]
 
-    assert together.counted == 2
-    assert [(entry.name, entry.count, entry.end_s) for entry in listed if entry.event is None] == [("step", 2, 6)]
-    assert [entry.name for entry in listed if entry.event == "begin"] == ["old", "step", "step", "new", "step"]
+    assert counted(entries, 2)[0] == [("step", 2, 6)]
+    assert [mark.name for mark in resolve(entries, run())] == ["old", *["step"] * 4, "new", "step"]
 
 
 @pytest.mark.parametrize("last", ["exec", "lost"])
-def test_limits_count_what_is_open_inside_others(monkeypatch: pytest.MonkeyPatch, last: str) -> None:
+def test_limits_count_what_is_open_inside_others(last: str) -> None:
     """An operation beyond the limits that is open at an exec, or where lines are missing, is counted."""
-    monkeypatch.setattr(resolving, "LIMITS", Limits(marks_of_operation=1))
-    together = resolving.LimitedMarks()
     entries = [begin("old", 1, 1), *both("step", 2, 2, 3), begin("step", 3, 3), Entry(event=last, pid=PID, start_s=5)]
-    listed = list(together.listed(entries))
 
-    assert [(entry.name, entry.count, entry.end_s) for entry in listed if entry.event is None] == [("step", 1, 5)]
+    assert counted(entries, 1)[0] == [("step", 1, 5)]
 
 
 def test_moments_end_one_another() -> None:
@@ -257,7 +258,7 @@ def test_an_end_without_begin_is_nothing() -> None:
 
 def test_aggregated_calls() -> None:
     """A line of aggregated calls is one operation with their number, total time and longest time."""
-    entry = moment("Generation", 1, end_s=4.0, count=500, total_ns=2_000_000_000, longest_ns=1_000_000, source="auto")
+    entry = moment("Generation", 1, end_s=4.0, count=500, total_s=2.0, longest_s=0.001, source="auto")
     mark, after = resolve([entry, *both("Export", 1, 2, 3, source="auto")], run())
 
     assert (mark.count, mark.total_s, mark.longest_s, mark.end_s) == (500, 2.0, 0.001, 4.0)
@@ -477,10 +478,7 @@ def output(*names: str, source: str = "output") -> list[Entry]:
 )
 def test_repeated_line_of_output(entries: list[Entry], expected: list[tuple[str, float]]) -> None:
     """A line of output with the name of the operation that is open begins none: a progress bar is one operation."""
-    together = resolving.LimitedMarks()
-    in_order = sorted(entries, key=lambda entry: entry.start_s or 0.0)
-
-    assert [(mark.name, mark.start_s) for mark in resolve(together.listed(in_order), run())] == expected
+    assert [(mark.name, mark.start_s) for mark in resolve(entries, run())] == expected
 
 
 def test_very_many_lines_of_output() -> None:
@@ -637,24 +635,34 @@ def test_what_is_open_has_a_limit(different: str, *, is_moment: bool) -> None:
     every = [{different: number} for number in range(1, 1001)]
     if not is_moment:
         every = [{**fields, "event": "begin", "op": number} for number, fields in enumerate(every)]
+    nested = _NestedMarks(run())
     with mock.patch.object(resolving, "LIMITS", FEW):
-        limited = LimitedMarks()
-        listed = list(limited.listed(moment("step", 1.0, **fields) for fields in every))
+        marks = nested.marks(moment("step", 1.0, **fields) for fields in every)
 
-    assert sum(entry.count for entry in listed) == 1000
-    assert limited._nesting.open_count <= 2 * FEW.marks_of_recording
-    assert len(limited._nesting._threads) <= 2 * FEW.marks_of_recording
-    assert len(limited._nesting._processes) <= 2 * FEW.marks_of_recording
-    assert len(limited._processes) <= FEW.marks_of_recording
+    assert sum(mark.count for mark in marks) == 1000
+    assert nested._nesting.open_count <= 2 * FEW.marks_of_recording
+    assert len(nested._nesting._threads) <= 2 * FEW.marks_of_recording
+    assert len(nested._nesting._moments) <= 2 * FEW.marks_of_recording
+    assert len(nested._processes) <= FEW.marks_of_recording
+    assert len(nested._frames) <= 2 * FEW.marks_of_recording
 
 
-@pytest.mark.parametrize("last", ["exec", "lost"])
-def test_only_ends_of_listed_operations_are_kept(last: str) -> None:
-    """Lines of programs that leave nothing open, and of lost lines, do not take more memory the more there are."""
-    ends = [Entry(event=last, pid=PID, start_s=2.0) for _ in range(100)]
-    listed = LimitedMarks().listed([begin("step", 1, 1.0), *ends])
+def test_lines_wait_for_a_while() -> None:
+    """Of lines that end nothing, however many there are, only so many are kept as may have to wait for earlier ones."""
+    read = 0
+    done = []
+    nested = _NestedMarks(run())
 
-    assert [entry.event for entry in listed] == ["begin", last]
+    def lines() -> Iterator[Entry]:
+        nonlocal read
+        for read in range(5 * resolving._WAITING):
+            yield lost(read)
+
+    with mock.patch.object(nested, "_add", side_effect=lambda _: done.append(read)):
+        nested.marks(lines())
+
+    assert len(done) == 5 * resolving._WAITING
+    assert done[0] < 2 * resolving._WAITING
 
 
 def test_known_programs_have_a_limit() -> None:
@@ -670,12 +678,12 @@ def test_known_programs_have_a_limit() -> None:
 
 def test_nothing_is_kept_of_what_has_ended() -> None:
     """Of processes that have ended all their operations, nothing is kept."""
-    limited = LimitedMarks()
+    nested = _NestedMarks(run())
     rows = (entry for pid in range(1, 101) for entry in both("step", 1, 1.0, 2.0, pid=pid))
 
-    assert len(list(limited.listed(rows))) == 200
-    assert limited._nesting.open_count == 0
-    assert (limited._nesting._threads, limited._nesting._processes) == ({}, {})
+    assert len(nested.marks(rows)) == 100
+    assert nested._nesting.open_count == 0
+    assert (nested._nesting._threads, nested._nesting._moments) == ({}, {})
 
 
 def test_a_million_levels_are_a_few() -> None:
