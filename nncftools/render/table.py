@@ -259,7 +259,7 @@ def column_groups(table: Table) -> list[list[int]]:
     """Return the columns after the first by group; one without a heading belongs to the one before."""
     groups: list[list[int]] = []
     for index, (before, column) in enumerate(pairwise(table.columns), 1):
-        is_same = not column.heading or (column.group and column.group == before.group)
+        is_same = column.group == before.group if column.group else not column.heading
         groups = [*groups[:-1], [*groups[-1], index]] if groups and is_same else [*groups, [index]]
     return groups
 

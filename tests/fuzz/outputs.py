@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nncftools.analysis import comparison, gates, ranks, summary
+from nncftools.analysis import comparison, gates, ranks
 from nncftools.analysis.session import Session
 from nncftools.cli import opening, options, screen
 from nncftools.compression import filling, outputs
@@ -23,7 +23,7 @@ from nncftools.live.layout import Drawing
 from nncftools.marks import calls
 from nncftools.metrics import memory_of
 from nncftools.reading_marks.collecting import write_sidecar
-from nncftools.render import benchmarks, build_up, comparison_outputs, overlay, panels, plot, summary_json
+from nncftools.render import benchmarks, build_up, comparison_outputs, overlay, panels, plot, sentences, summary_json
 from nncftools.render.view import FORMATS, View, format_named
 from nncftools.units import MemoryUnit
 from tests.fuzz import corpus
@@ -135,7 +135,7 @@ OUTPUTS: dict[str, Output] = {
     "sidecar": lambda session, folder: write_sidecar(session.marks, folder / "written.json"),
     "compare": _compare,
     "merge": _merge,
-    "hints": lambda session, _: summary.hints(session, MemoryUnit.MiB),
+    "hints": lambda session, _: sentences.hints(session, MemoryUnit.MiB),
     "live": _live,
     "plot": lambda session, folder: plot.draw(session, _view(session), folder / "plot.svg"),
     "panels": lambda session, folder: panels.draw(session, _view(session), folder / "panels.svg"),
