@@ -51,16 +51,7 @@ class Size(NamedTuple):
     @property
     def is_close(self) -> bool:
         """Return whether both are the same within 10 % or 20 MiB."""
-        return abs(self.said - self.held) <= self._most_apart
-
-    @property
-    def is_between(self) -> bool:
-        """Return whether memray's size is between the certain and all bytes, to 10 % or 20 MiB."""
-        return self.certain - self._most_apart <= self.held <= self.said + self._most_apart
-
-    @property
-    def _most_apart(self) -> float:
-        return max(_CLOSE_BYTES, _CLOSE * self.held)
+        return abs(self.said - self.held) <= max(_CLOSE_BYTES, _CLOSE * self.held)
 
 
 def print_table(model: pathlib.Path, real: pathlib.Path) -> bool:
