@@ -235,7 +235,8 @@ class RowLog:
             raise ValueError(f"{len(self.columns)} values expected, found {len(rows[-1])}")
         columns: Columns = {}
         for name, values in zip(self.columns, zip(*rows, strict=True), strict=True):
-            lowest, largest = (0.0, LATEST_S) if name == TIME else (self.lowest, LARGEST)
+            largest = LARGEST / self.unit if is_memory(name) else LARGEST
+            lowest, largest = (0.0, LATEST_S) if name == TIME else (self.lowest, largest)
             with contextlib.suppress(*_UNREADABLE):
                 columns[name] = _NUMBERS.decode(b"[%b]" % b",".join(values))
             numbers = columns.get(name)

@@ -33,6 +33,14 @@ def test_samples(tmp_path: pathlib.Path) -> None:
     assert found.warnings == []
 
 
+def test_a_size_that_cannot_be(tmp_path: pathlib.Path) -> None:
+    """A line with more MiB than 2^63 bytes is left out; the peak is the largest of the others."""
+    found = imported(tmp_path, MPROF + b"MEM 99999999999999 1424768151.5000\n")
+
+    assert found.peaks["rss"].sampled == mib(300)[0]
+    assert [warning.partition(";")[0] for warning in found.warnings] == ["lines left out: 1"]
+
+
 def test_what_it_does_not_know(tmp_path: pathlib.Path) -> None:
     """Exit, CPU, host, processes and the recorder's cost are unknown."""
     found = imported(tmp_path, MPROF)
