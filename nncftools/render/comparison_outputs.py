@@ -113,6 +113,7 @@ _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <title>Comparison of runs</title>
 <style>
 :root {{ color-scheme: light dark }}

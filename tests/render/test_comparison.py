@@ -547,3 +547,13 @@ class TestJson:
         assert found["smallest_p"] == pytest.approx(2 / 252)
         assert found["figures"]["peak_rss"]["p"] == pytest.approx(2 / 252)
         assert found["figures"]["peak_rss"]["exceeds_spread"] is True
+
+
+def test_page_of_hostile_names() -> None:
+    """Names are text, and the page's policy allows no program and nothing from anywhere else."""
+    hostile = {"marks": [Mark(name=HOSTILE, start_s=0.5)], "command": [HOSTILE]}
+    of = compared([run(1, HOSTILE, **hostile)], [run(2, **hostile)])
+    page = comparison_outputs.as_page(comparison_outputs.as_text(of, MemoryUnit.MiB, has_details=True))
+
+    assert "<script" not in page
+    assert "default-src 'none'; style-src 'unsafe-inline'" in page
