@@ -228,6 +228,7 @@ const text = selector => [...document.querySelectorAll(selector)].map(e => e.tex
   for (let waited = 0; waited < 100 && !chart.textContent; waited++) await pause(100);
   await pause(500);
   found.chart = chart.textContent.slice(0, 100);
+  found.hints = [...document.querySelectorAll(".hint")].filter(e => e.getClientRects().length).length;
   found.drawn = text("#chart .scatterlayer .trace").length;
   found.labels = text("#chart text");
   const shownRows = () => text("#operations tbody tr:not([hidden]) td:nth-child(1):not(:empty)");
@@ -565,7 +566,7 @@ class TestInBrowser:
         found = in_browser(page(run()), tmp_path)
 
         assert (found["console"], found["requests"]) == ([], [])
-        assert found["drawn"] == 7
+        assert (found["drawn"], found["hints"]) == (7, 1)
         assert {"Memory, MiB", "CPU,cores of 4", "I/O, MiB/s", "Export"} <= set(found["labels"])
         assert found["operations"] == ["Export", "trace"]
         assert found["processes"] == [["work", 0], ["child", 1], ["grandchild", 2]]
@@ -649,7 +650,7 @@ class TestInBrowser:
         assert "<iframe" not in dumped.stdout
 
     def test_without_decompression(self, tmp_path: pathlib.Path) -> None:
-        """A browser that cannot unpack the charts says which ones can, and shows the tables."""
+        """A browser that cannot unpack the charts says which ones can, and shows the tables, but not how to zoom."""
         text = page(run())
         blind = "delete window.DecompressionStream;"
         text = text.replace("script-src ", f"script-src {sha256(blind)} ", 1)
@@ -657,6 +658,7 @@ class TestInBrowser:
 
         assert found["console"] == []
         assert found["chart"].startswith("This browser cannot draw the charts: DecompressionStream is not defined.")
+        assert found["hints"] == 0
         assert found["operations"] == ["Export", "trace"]
         assert not found["flame"]
 
