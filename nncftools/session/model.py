@@ -103,7 +103,7 @@ class WatchedProcess(msgspec.Struct, kw_only=True):
     """Its RSS at these moments; in between it changed about evenly."""
     shared: list[Whole] = []
     """The bytes of ``rss`` that were pages of files and of shared memory; empty in earlier recordings."""
-    apart_s: list[Seconds] = []
+    apart_s: list[Duration] = []
     """The longest time between two readings of RSS since the moment before: so exactly is a rise known."""
     faults: list[PageFaults] = []
     ranges: list[RangeChange] = []

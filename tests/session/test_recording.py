@@ -771,6 +771,7 @@ WRONG: dict[str, Snapshots] = {
     "a stack": Snapshots(processes=[watched_with(ThreadStacks(1, [0.0], [0]))]),
     "points": Snapshots(processes=[WatchedProcess(pid=1, time_s=[0.0], rss=[])]),
     "shared": Snapshots(processes=[WatchedProcess(pid=1, time_s=[0.0], rss=[1], apart_s=[0.0], shared=[1, 1])]),
+    "apart": Snapshots(processes=[WatchedProcess(pid=1, time_s=[0.0], rss=[1], apart_s=[-0.5])]),
     "times": Snapshots(processes=[WatchedProcess(pid=1, time_s=[1.0, 0.5], rss=[1, 1])]),
     "changes": Snapshots(processes=[watched_with(ThreadStacks(1, [1.0, 0.5], [None, None]))]),
     "windows": Snapshots(processes=[WatchedProcess(pid=1, windows=[StackWindow(time_s=[1.0, 0.5])])]),
