@@ -116,7 +116,7 @@ def _percent(percent: float | None) -> str:
 
 def _times(percent: float) -> str:
     """Return how many times as large the new figure is, to three digits; of more than 1,000 times, only that."""
-    return f"{1 + percent / 100:.3g}" if round(percent) < 99_900 else ">1,000"  # noqa: PLR2004 — 1,000 times
+    return f"{1 + percent / 100:.3g}" if percent < 99_899.5 else ">1,000"  # noqa: PLR2004 — 1,000 times
 
 
 def _p(difference: Difference) -> str:

@@ -380,6 +380,12 @@ class TestText:
 
         assert row(text(compared([base], [new])), f"Duration, {unit}")[:2] == cells
 
+    def test_more_times_than_a_float_holds(self) -> None:
+        """A time of nearly nothing, as a damaged file has it, does not end the comparison."""
+        lines = text(compared([run(100, duration_s=1e-320)], [run(100, duration_s=1.0)]))
+
+        assert row(lines, "Duration, s")[-1] == ">1,000×"
+
     def test_what_was_not_done_is_left_out(self) -> None:
         """I/O of which there was none on either side is no line; from nothing there is no percentage."""
         lines = text(pair(totals={"read_bytes": 1 << 30, "write_bytes": 0, "cpu_user": 1.0, "cpu_system": 1.0}))
