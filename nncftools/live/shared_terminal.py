@@ -398,7 +398,9 @@ class SharedTerminal(Terminal):
             if self.has_output:
                 self.paint()
             columns, rows = self.size()
-            note = f"nncf-tools: {why}: the live view steps aside"[: columns - 1]
+            note = f"nncf-tools: {why}: the live view steps aside"
+            if len(note) >= columns:
+                note = f"nncf-tools: {why}"[: columns - 1]
             if self._placed is None:
                 self._write("\r\n".join([note, *self._waiting, *self._tail.shown(_UNLIMITED)]))
             else:  # others may have written behind the tail: a line is inserted above
