@@ -399,14 +399,12 @@ class SharedTerminal(Terminal):
                 self.paint()
             columns, rows = self.size()
             note = f"nncf-tools: {why}: the live view steps aside"
-            if len(note) >= columns:
-                note = f"nncf-tools: {why}"[: columns - 1]
             if self._placed is None:
                 self._write("\r\n".join([note, *self._waiting, *self._tail.shown(_UNLIMITED)]))
             else:  # others may have written behind the tail: a line is inserted above
                 first = self._first_row(rows)
                 above = _at(max(1, first - self._tail_rows)) + _INSERT_LINE
-                self._write(f"{_SAVE}{_at(first)}{_ERASE_BELOW}{above}\x1b[0m{note}{_RESTORE}{_DOWN}")
+                self._write(f"{_SAVE}{_at(first)}{_ERASE_BELOW}{above}\x1b[0m{note[: columns - 1]}{_RESTORE}{_DOWN}")
             self.is_aside = True
 
 
