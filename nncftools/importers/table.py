@@ -139,18 +139,19 @@ class Children:
             command = self._commands[pid]
             times = list(table.columns[TIME])
             sizes = [round(value * unit) for value in table.columns["rss"]]
-            process = Process(
-                id=len(processes),
-                pid=pid,
-                name=os.path.basename(next(iter(command), "")),  # noqa: PTH119 — not of this machine
-                command=command,
-                start_s=times[0],
-                end_s=times[-1] if times[-1] < end_s else None,
-                samples=table.taken,
-                peak_rss=max(sizes),
-                series=Series(time_s=times, rss=sizes),
+            processes.append(
+                Process(
+                    id=len(processes),
+                    pid=pid,
+                    name=os.path.basename(next(iter(command), "")),  # noqa: PTH119 — not of this machine
+                    command=command,
+                    start_s=times[0],
+                    end_s=times[-1] if times[-1] < end_s else None,
+                    samples=table.taken,
+                    peak_rss=max(sizes),
+                    series=Series(time_s=times, rss=sizes),
+                )
             )
-            processes.append(process)
         return processes
 
 
@@ -224,8 +225,10 @@ class RowLog:
             else:
                 self._read_other(lines, "")
         if not self.table.taken:
-            why = source.first_left_out or "it holds no sample"
-            raise SessionFileError(f"{source.path}: nothing could be read as a log of {self.recorder}: {why}")
+            raise SessionFileError(
+                f"{source.path}: nothing could be read as a log of {self.recorder}: "
+                f"{source.first_left_out or 'it holds no sample'}"
+            )
         return self._session(self.known())
 
     def parse(self, texts: list[bytes]) -> Columns:
@@ -265,22 +268,22 @@ class RowLog:
         )
         start = Start()
         if self.began is not None:
-            utc = dt.datetime.fromtimestamp(self.began, dt.timezone.utc)
-            start = Start(utc=utc.isoformat(timespec="microseconds"))
+            start = Start(utc=dt.datetime.fromtimestamp(self.began, dt.timezone.utc).isoformat(timespec="microseconds"))
         end_s = inf if known.get("finished") else time_s[-1]  # then all processes have ended
         fields: dict[str, Any] = {"host": Host(), "finished": None, **known}
         fields["duration_s"] = max(known.get("duration_s", 0.0), time_s[-1])
         processes = self.children.processes(source, end_s, self.unit)
-        data = SessionData(
-            name=source.path.name,
-            start=start,
-            sampler=facts,
-            samples=samples,
-            totals=last_counters(samples),
-            warnings=source.warnings(),
-            **fields,
+        session = Session.of(
+            SessionData(
+                name=source.path.name,
+                start=start,
+                sampler=facts,
+                samples=samples,
+                totals=last_counters(samples),
+                warnings=source.warnings(),
+                **fields,
+            )
         )
-        session = Session.of(data)
         session.processes = processes  # their own peaks say nothing of the sum
         return session
 
