@@ -136,7 +136,7 @@ def test_repeated(nncf_tools: Run) -> None:
 AFTER_DURATION = """
 import time
 import nncftools
-for _ in range(8):
+for _ in range(20):
     with nncftools.operation("Short"):
         time.sleep(0.1)
 with nncftools.operation("Late"):
@@ -156,12 +156,12 @@ def test_duration(nncf_tools: Run, command: str) -> None:
     of_peak = session.peaks["rss"]
 
     assert (done.returncode, "Traceback" in done.stderr, session.warnings) == (0, False, [])
-    assert 0.4 <= session.duration_s < 0.8
+    assert 0.4 <= session.duration_s < 2
     assert (of_peak.high or of_peak.low or 0) < 50 * MIB
     assert {mark.name for mark in session.marks} == {"Short"}
     assert session.snapshots is not None
     assert session.snapshots.cpu_s is not None
-    assert all(window.time_s[-1] < 0.8 for process in session.snapshots.processes for window in process.windows)
+    assert all(window.time_s[-1] < 2 for process in session.snapshots.processes for window in process.windows)
 
 
 def test_from_zero(nncf_tools: Run) -> None:
