@@ -26,7 +26,7 @@ MOST_NODES = {
     "importers": 4_021,
     "journal": 1_721,
     "limits": 6_160,
-    "live": 11_564,
+    "live": 11_583,
     "marks": 8_104,
     "reading_marks": 7_038,
     "render": 37_621,

@@ -145,8 +145,8 @@ class LiveView:
                     follower.read()
                 columns, rows = size
                 height = rows - 1 if self.alone else min(max(_SMALLEST, int(rows * _SHARE)), rows - 2)
-                terminal.show(drawing.frame(run, settings, columns, max(1, height)))
-            elif terminal.has_output:
+                terminal.show(drawing.frame(run, settings, columns, max(1, height)), size)
+            elif terminal.has_output and size == terminal.size():
                 terminal.paint()
             alive = [process.pid for process in run.processes.values() if process.pid is not None]
             if not self._is_stopping and self._readers.are_there(reversed(alive)):

@@ -312,11 +312,12 @@ class SharedTerminal(Terminal):
             if len(self._waiting) > _MOST_WAITING:
                 self.paint()
 
-    def show(self, view: Sequence[str]) -> None:
-        """Paint another view, and the output that waits."""
+    def show(self, view: Sequence[str], size: tuple[int, int]) -> None:
+        """Paint another view, and the output that waits; a view for another size would break in lines."""
         with self._lock:
-            self._view = list(view)
-            self.paint()
+            if size == self.size():
+                self._view = list(view)
+                self.paint()
 
     def paint(self) -> None:
         """Paint the output that waits, and the lines of the view that have changed."""

@@ -26,7 +26,7 @@ def test_output_is_not_lost_when_the_user_does_not_wait(monkeypatch: pytest.Monk
     view.terminal.take(b"told\n")
     with pytest.raises(KeyboardInterrupt), view:
         pass
-    view.terminal.show(["a late drawing"])
+    view.terminal.show(["a late drawing"], view.terminal.size())
     written = os.read(outer, 1000)
     os.close(outer)
     os.close(inner)
