@@ -25,9 +25,7 @@ MOST_POINTS = 2000
 """More cannot be told apart on a screen."""
 
 
-def keep_extremes(
-    time: NDArray[np.float64], value: NDArray[np.float64], most: int = MOST_POINTS
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def keep_extremes(time: Floats, value: Floats, most: int = MOST_POINTS) -> Points:
     """Return at most ``most`` points in time order: of each bucket the least and the largest value, and the last point.
 
     Where values are unknown, a bucket also keeps its first NaN, so that a gap stays a gap.

@@ -110,9 +110,8 @@ def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, styl
     unit = style.unit
     top = rounded_up(unit.of(max(largest, limit or 0.0))) * unit.factor
 
-    for (low, high), line in zip(extremes[:1], lines, strict=False):
-        if np.nansum(high - low) / top * up > _MOST_DOTS:
-            extremes[0] = np.stack(column_extremes(line.time_s, line.values, shown.end_s, shown.columns))
+    if extremes and np.nansum(extremes[0][1] - extremes[0][0]) / top * up > _MOST_DOTS:
+        extremes[0] = np.stack(column_extremes(lines[0].time_s, lines[0].values, shown.end_s, shown.columns))
 
     def dots_of(values: Floats | float) -> NDArray[np.int16]:
         """Return heights in dots, -1 for unknown."""
