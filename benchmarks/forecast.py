@@ -20,8 +20,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from benchmarks import machine
-from nncftools.analysis import forecast
 from nncftools.analysis.forecast import Estimate, Result, loaded
+from nncftools.analysis.forecast_lines import measure_points
 from nncftools.analysis.session import Session
 from nncftools.limits.needs import needs
 
@@ -144,7 +144,7 @@ def _row(name: str, kept: pathlib.Path) -> Row | None:
         print(f"missing: {CASES[name].title}", file=sys.stderr)
         return None
     result.slices = [
-        replace(part, points=forecast.points(Session.load(folder / part.session))) for part in result.slices
+        replace(part, points=measure_points(Session.load(folder / part.session))) for part in result.slices
     ]
     result.finish(None)
     whole = Session.load(file)

@@ -192,7 +192,9 @@ def add_prediction_layer(folder: pathlib.Path, layers: int) -> None:
     file = folder / "model.safetensors"
     tensors = load_file(file)
     last = f"model.layers.{layers - 1}."
-    copies = {name.replace(last, f"model.layers.{layers}."): one.clone() for name, one in tensors.items() if last in name}
+    copies = {
+        name.replace(last, f"model.layers.{layers}."): one.clone() for name, one in tensors.items() if last in name
+    }
     save_file({**tensors, **copies}, file, {"format": "pt"})
 
 

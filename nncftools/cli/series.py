@@ -51,6 +51,8 @@ _HELPERS = {
 """One of these is in the command line of each helper of a recording."""
 _ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b(?!:\s*$).*")
 _TAIL = 1 << 16
+AGAIN = "-again"
+"""Ends the name of the files of a run that was made a second time."""
 LONGEST_REASON = 300
 _LEAST_OF_DOCKER = 6
 """MiB: Docker refuses a smaller limit."""
@@ -353,7 +355,7 @@ class Results:
 
     def _remove_earlier(self) -> None:
         """Remove what earlier runs wrote: more of them than the new ones, and a state to go on with."""
-        ours = re.compile(rf"{self._name}\.(json|md|png)|{self._run}-[0-9]+\.(json|log)")
+        ours = re.compile(rf"{self._name}\.(json|md|png)|{self._run}-[0-9]+({AGAIN})?\.(json|log)")
         with destination.writing("--output", self.folder):
             for path in self.folder.iterdir():
                 if ours.fullmatch(path.name):

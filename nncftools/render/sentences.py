@@ -16,6 +16,7 @@ from nncftools.analysis.operation import Operation
 from nncftools.analysis.peaks import PeakPlace, place_of
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import (
+    dropped_files,
     forked_copies,
     is_of_python,
     largest_process,
@@ -259,6 +260,7 @@ def hints(session: Session, unit: MemoryUnit) -> list[str]:
     return [
         *(session.warnings if session.ranks else of_recording(session)),
         *_at_the_limit(session),
+        *_short_of_memory(session),
         *_shared_pages(session, unit),
         *_counted_often(session, unit),
         *_between_samples(session, unit),
@@ -271,7 +273,14 @@ def brief_hints(session: Session) -> list[str]:
     """Return the warnings of the default report: what the recording lacks, and not what its figures allow to doubt."""
     of_run = session.warnings if session.ranks else of_recording(session)
     recorded = [text for text in of_run if not text.startswith((OLD_UNMARKED, *UNMARKED))]
-    return [*recorded, *_at_the_limit(session), *filter(None, [hugetlb_text(session)])]
+    return [*recorded, *_at_the_limit(session), *_short_of_memory(session), *filter(None, [hugetlb_text(session)])]
+
+
+def _short_of_memory(session: Session) -> Iterator[str]:
+    dropped = dropped_files(session)
+    if dropped:
+        effect = "on a larger machine the peak is higher"
+        yield f"the machine was short of memory: {size_text(dropped)} were dropped and read again; {effect}"
 
 
 def hugetlb_text(session: Session) -> str:

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nncftools.analysis.forecast import Estimate, Forecast, Point, Result, Slice, judged
+from nncftools.analysis.forecast import Estimate, Forecast, Result, judged
+from nncftools.analysis.forecast_lines import Point, Slice
 from nncftools.cli import screen
 from nncftools.cli.destination import locked
-from nncftools.cli.forecast import runs, slices
-from nncftools.cli.forecast.arguments import ForecastOptions, find
+from nncftools.cli.forecast import outputs, runs, slices
+from nncftools.cli.forecast.command import ForecastOptions, find
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.limits import needs
 from nncftools.session.model import Floor
@@ -52,6 +53,11 @@ def measured(*counts: int, peak_of: int = 100) -> list[Slice]:
         )
         for count in counts
     ]
+
+
+def of_layers(layers: int, done: Sequence[Slice]) -> Result:
+    """Return a forecast of a model with so many layers after some runs."""
+    return Result(command=[], model="", layers=layers, parameters=0, weights=0, slices=list(done))
 
 
 class TestOptions:
@@ -121,17 +127,17 @@ class TestPlan:
     )
     def test_three_slices(self, layers: int, counts: list[int]) -> None:
         """Three slices, of at most 40 % of the layers if so many can be made."""
-        assert runs.planned(range(1, layers), layers) == counts
+        assert runs.plan_slices(range(1, layers), layers) == counts
 
     def test_period(self) -> None:
         """Only numbers of layers that keep the period."""
-        assert runs.planned([2, 4, 6, 8, 10, 12, 14], 16) == [2, 4, 6]
-        assert runs.planned([6, 12, 18, 24, 30], 36) == [6, 12, 18]
+        assert runs.plan_slices([2, 4, 6, 8, 10, 12, 14], 16) == [2, 4, 6]
+        assert runs.plan_slices([6, 12, 18, 24, 30], 36) == [6, 12, 18]
 
     def test_enough(self) -> None:
         """There is no fourth slice if the others forecast the largest."""
-        assert runs.next_count(range(1, 16), 16, measured(2, 4)) == 6
-        assert runs.next_count(range(1, 16), 16, measured(2, 4, 6)) is None
+        assert runs.next_count(range(1, 16), of_layers(16, measured(2, 4))) == 6
+        assert runs.next_count(range(1, 16), of_layers(16, measured(2, 4, 6))) is None
 
     @pytest.mark.parametrize(
         ("counts", "layers", "done", "fourth"),
@@ -139,24 +145,27 @@ class TestPlan:
             (range(1, 30), 30, (4, 8, 12), 10),
             (range(1, 16), 16, (2, 4, 6), 5),
             (range(1, 12), 12, (1, 3, 4), 2),  # the two largest are neighbours
-            (range(6, 36, 3), 36, (6, 9, 12), None),
-            (range(1, 6), 6, (1, 2, 3), None),
+            (range(6, 36, 3), 36, (6, 9, 12), 12),  # none is between them: the largest runs again
+            (range(1, 6), 6, (1, 2, 3), 3),
         ],
     )
-    def test_fourth(self, counts: Sequence[int], layers: int, done: tuple[int, int, int], fourth: int | None) -> None:
-        """If they do not, there is one more between them, so never above 40 % of the layers."""
+    def test_fourth(self, counts: Sequence[int], layers: int, done: tuple[int, int, int], fourth: int) -> None:
+        """If they are on no line, there is one more between them, never above 40 %; then the largest runs again."""
         bent = [*measured(*done[:2]), *measured(done[2], peak_of=300)]
+        more = [*bent, *measured(fourth, peak_of=300 if fourth == done[2] else 100)]
+        again = [*more, *measured(done[2], peak_of=300)]
 
-        assert runs.planned(counts, layers) == list(done)
-        assert runs.next_count(counts, layers, bent) == fourth
-        assert fourth is None or runs.next_count(counts, layers, [*bent, *measured(fourth)]) is None
+        assert runs.plan_slices(counts, layers) == list(done)
+        assert runs.next_count(counts, of_layers(layers, bent)) == fourth
+        assert runs.next_count(counts, of_layers(layers, more)) == (None if fourth == done[2] else done[2])
+        assert runs.next_count(counts, of_layers(layers, again)) is None
 
     def test_fourth_failed(self) -> None:
         """After a fourth slice that cannot be used, the next nearest one follows."""
         failed = [replace(part, unused="exit status 1") for part in measured(5)]
         bent = [*measured(2, 4), *failed, *measured(6, peak_of=300)]
 
-        assert runs.next_count(range(1, 16), 16, bent) == 3
+        assert runs.next_count(range(1, 16), of_layers(16, bent)) == 3
 
 
 class TestRoom:
@@ -165,7 +174,7 @@ class TestRoom:
         [
             (1 << 20, 1 << 40, 60, "it takes up to 512 MiB of memory, 1 MiB is available"),
             (1 << 40, 1 << 10, 60, "of disk, 1 KiB is free (--scratch)"),
-            (1 << 40, 1 << 40, 0, "0.000 s of --time is left"),
+            (1 << 40, 1 << 40, 0, "no --time is left"),
             (1 << 40, 1 << 40, 1, ""),
         ],
     )
@@ -173,7 +182,7 @@ class TestRoom:
         self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, room: int, free: int, left_s: float, message: str
     ) -> None:
         """A slice that would not fit into memory, disk or time is not started."""
-        model = slices.read(models.write(tmp_path / "model", 8))
+        model = slices.read(models.write(tmp_path / "model", 8), ["true"])
         monkeypatch.setattr(needs, "available", lambda *_: needs.Available(machine=room))
         monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=free))
         command = find(["touch", str(tmp_path / "model"), "{output}"], None, writes=True)
@@ -188,15 +197,14 @@ class TestRoom:
 
 class TestMeasured:
     @pytest.mark.parametrize(
-        ("refaults_mib", "stall_s", "unused"),
-        [(200, 0.9, "memory was short: 200 MiB were read again"), (200, 0.0, ""), (2, 0.9, "")],
+        ("refaults_mib", "stall_s", "dropped_mib"), [(200, 0.9, 200), (200, 0.0, 0), (2, 0.9, 0), (845, 4.9, 845)]
     )
-    def test_memory_pressure(self, refaults_mib: int, stall_s: float, unused: str) -> None:
-        """A run that waited for pages that it had before says nothing about the model; a few such pages do no harm."""
+    def test_memory_pressure(self, refaults_mib: int, stall_s: float, dropped_mib: int) -> None:
+        """A run that waited for pages that it had before is disturbed, however long it took; few pages do no harm."""
         totals = {"refaults": refaults_mib * MIB, "memory_stall": stall_s, "write_chars": 5}
         run = made_up.session(totals=totals, floor=Floor(size=90 * MIB, at_s=0.5, mapped=0))
 
-        assert runs.measured(4, run, "", 1).unused == unused
+        assert runs.measure_slice(4, "slice-4.json", run, "", output=1).refaults == dropped_mib * MIB
 
 
 class TestJudged:
@@ -224,6 +232,9 @@ KNOWN = Forecast(
     before="Compression",
 )
 SET = "Its comfortable amount is 3,748 MiB (3,584 to 3,891): it reads no file twice; the commands below set 3,891 MiB"
+ENOUGH = "about 3.7 GiB (3.5 to 3.8), at least 1.4"
+SLOW = "Fits slowly into 2 GiB: needs at least 1.4 GiB, and about 3.7 GiB (3.5 to 3.8) to read no file twice"
+OPEN = replace(KNOWN, comfortable=replace(KNOWN.comfortable, is_at_least=True))
 GROWING = replace(KNOWN, floor=replace(KNOWN.floor, is_at_least=True))
 
 
@@ -239,34 +250,35 @@ class TestAnswer:
     @pytest.mark.parametrize(
         ("known", "limit", "answer"),
         [
-            (KNOWN, 4, "Fits into 4 GiB: needs about 3.7 GiB"),
-            (KNOWN, 2, "Fits slowly into 2 GiB: needs at least 1.5 GiB, and 3.7 GiB to read no file twice"),
+            (KNOWN, 4, f"Fits into 4 GiB: needs {ENOUGH}"),
+            (KNOWN, 2, SLOW),
             (KNOWN, 1.5, "May not fit into 1.5 GiB: needs from 1.4 GiB to 1.6 GiB"),
             (GROWING, 2, "May not fit into 2 GiB: needs from 1.4 GiB to 3.7 GiB"),
-            (KNOWN, 0.5, "Does not fit into 512 MiB: needs at least 1.5 GiB"),
-            (KNOWN, None, "Needs about 3.7 GiB: peak 3.6 GiB, with all 16 layers"),
-            (GROWING, None, "Needs at least 3.7 GiB: peak 3.6 GiB, with all 16 layers"),
+            (KNOWN, 0.5, "Does not fit into 512 MiB: needs at least 1.4 GiB"),
+            (KNOWN, None, f"Needs {ENOUGH}: peak 3.6 GiB, with all 16 layers"),
+            (OPEN, None, "Needs at least 3.5 GiB: peak 3.6 GiB, with all 16 layers"),
+            (OPEN, 8, "May not fit into 8 GiB: needs 1.4 GiB or more"),
             (None, 4, "Unknown whether it fits into 4 GiB: a forecast needs 3 slices, and 2 can be used"),
             (None, None, "Unknown: a forecast needs 3 slices, and 2 can be used"),
         ],
     )
     def test_first_line(self, known: Forecast | None, limit: float | None, answer: str) -> None:
         """The first line of text and Markdown answers --for, or says what is needed, or that it is not known."""
-        shown = runs.shown(judged_result(known, limit), MemoryUnit.MiB)
+        shown = outputs.make_shown(judged_result(known, limit), MemoryUnit.MiB)
 
         assert screen.plain(shown.text).splitlines()[0] == answer
         assert shown.markdown.splitlines()[0] == f"**{answer}**"
 
     def test_sentences(self) -> None:
         """What follows are sentences: where the peak is, what is too little, and what it writes."""
-        assert list(runs.sentences(judged_result(KNOWN), MemoryUnit.MiB)) == [
+        assert list(outputs.sentences(judged_result(KNOWN), MemoryUnit.MiB)) == [
             "Its peak is 3,686 MiB (3,584 to 3,789), in Saving; with fewer than 6 layers, it is in Compression",
             "Its floor is 1,536 MiB (1,434 to 1,638): with less, it does not work",
             SET,
             "It writes 3,072 MiB (3,072 to 3,072) and takes 22 s to 38 s on this machine",
         ]
         unknown = replace(KNOWN, written=None, disk=Estimate(GIB, GIB, GIB))
-        *_, last = runs.sentences(judged_result(unknown), MemoryUnit.GiB)
+        *_, last = outputs.sentences(judged_result(unknown), MemoryUnit.GiB)
         assert last == "It needs 1.00 GiB of free disk and takes 22 s to 38 s on this machine"
 
 
