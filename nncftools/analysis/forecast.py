@@ -30,6 +30,7 @@ _MATTERS = 1.05
 """A line that is not straight leaves the peak unknown if it may be higher than the others by this factor."""
 _WIDE = 0.05
 _VAGUE = 0.1
+_SMALL_ERROR = 24 << 20
 """With a larger error, a further slice is run; with an even larger error, the peak is not known."""
 _LEAST_SPREAD = 0.03
 _LEAST_SPREAD_OF_FLOOR = 0.07
@@ -146,8 +147,12 @@ def find_doubtful(used: Sequence[Slice], full: int, layer_parameters: int) -> in
     if compared.doubts:
         line = max(compared.doubts, key=lambda line: line.highest_at(full))
         return line.layers[line.sizes.index(max(line.sizes))]
-    is_wide = compared.winner.error_at(full) > compared.winner.at(full) * _WIDE
-    return max(part.layers for part in used) if is_wide else None
+    return max(part.layers for part in used) if _has_error(compared.winner, full, _WIDE) else None
+
+
+def _has_error(winner: Line, full: int, share: float) -> bool:
+    """Return whether the error of a line at the full number of layers is larger than a share of the size."""
+    return winner.error_at(full) > max(winner.at(full) * share, _SMALL_ERROR)
 
 
 class Comparison(NamedTuple):
@@ -177,8 +182,7 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
     winner = max(certain or [of_run], key=lambda line: (line.at(full), line.is_straight))
     others = [line for line in found if line not in certain]
     doubts = [line for line in others if line.highest_at(full) > winner.at(full) * _MATTERS]
-    is_vague = winner.error_at(full) > winner.at(full) * _VAGUE
-    if not doubts and (is_vague or not certain):
+    if not doubts and (not certain or _has_error(winner, full, _VAGUE)):
         doubts = [winner]
     highest = max([line.highest_at(full) for line in others if line not in doubts], default=0.0)
     levels = {line.what: line.at(full) for line in certain if line.operation == winner.operation}

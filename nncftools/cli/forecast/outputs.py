@@ -115,7 +115,7 @@ def sentences(result: Result, unit: MemoryUnit) -> Iterator[str]:
     commands = f"; the commands below set {unit.brief(known.comfortable.high)} {unit}" if _has_limit(known) else ""
     yield f"Its comfortable amount is {_range(known.comfortable, unit)}: it reads no file twice{commands}"
     facts = [f"takes {about_text(known.time.low)} to {about_text(known.time.high)} on this machine"]
-    if known.disk is not None and known.disk.value:
+    if known.disk is not None and known.disk.value >= unit.factor:
         facts.insert(0, f"needs {unit.brief(known.disk.high)} {unit} of free disk")
     if known.written is not None and known.written.value >= unit.factor:
         facts.insert(0, f"writes {_range(known.written, unit)}")

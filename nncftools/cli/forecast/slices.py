@@ -45,7 +45,7 @@ _IN_TURNS = {"gemma2": 2, "gemma3_text": 6}
 _PARTS = re.compile(r"(text|vision|audio|thinker|talker|vit|llm|language|qformer)_config|encoder|decoder|img_processor")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks)\.(\d+)\.")
 _SHARED_LAYERS = re.compile(r"_layer_groups?\.|_layers\.\d+\.")
-_NUMBERS = re.compile(r"(layer|attn|hybrid|mlp_only|moe).*(_ids|_indices|_idxs|_layers)$")
+_NUMBERS = re.compile(r".*(layer|attn|hybrid|mlp_only|moe).*(_ids|_indices|_idxs|_layers)$")
 """Names of lists of layers, by number."""
 _LETTERS = "hybrid_override_pattern"
 """A text with one letter for each layer."""

@@ -269,6 +269,27 @@ class TestAnswer:
         assert screen.plain(shown.text).splitlines()[0] == answer
         assert shown.markdown.splitlines()[0] == f"**{answer}**"
 
+    def test_words(self) -> None:
+        """One layer is one layer, and nothing is said about bytes of a command that writes nothing."""
+        nothing = replace(KNOWN, written=Estimate(0, 0, 0), disk=Estimate(0, 0, 0))
+        text = "\n".join(outputs.sentences(judged_result(nothing), MemoryUnit.MiB))
+
+        assert outputs.count_layers(1) == "1 layer"
+        assert "It takes 22 s to 38 s on this machine" in text
+        assert "writes" not in text
+
+    def test_not_known(self) -> None:
+        """A peak that is not known is said with the sizes that were seen."""
+        sizes = {6: 818, 12: 828, 18: 1212}
+        bent = [
+            replace(part, points=[Point(operation="Compression", place=1, end=sizes[part.layers] * MIB)])
+            for part in measured(6, 12, 18, peak_of=1)
+        ]
+        result = replace(judged_result(None, 4), slices=bent)
+        expected = "Compression held 818, 828, 1,212 MiB (end) with 6, 12, 18 layers, which is not a line"
+
+        assert outputs.answer(result) == f"Unknown whether it fits into 4 GiB: {expected}"
+
     def test_sentences(self) -> None:
         """What follows are sentences: where the peak is, what is too little, and what it writes."""
         assert list(outputs.sentences(judged_result(KNOWN), MemoryUnit.MiB)) == [
@@ -296,7 +317,9 @@ class TestForecast:
         real = json.loads((tmp_path / "truth.json").read_text())
 
         assert (done.returncode, truth.returncode) == (0, 0), done.stderr
-        assert "Replaced in the command: 'my model' by a slice of it, '{output}' by a scratch folder" in done.stderr
+        assert (
+            "Replaced in the command: 'my model' by a slice of the model, '{output}' by a scratch folder" in done.stderr
+        )
         assert known["operation"] == "Export"
         assert known["peak"]["value"] == pytest.approx(real["peaks"]["rss"]["low"], rel=0.05)
         assert known["written"]["value"] == pytest.approx(5 * MIB, rel=0.05)
@@ -513,6 +536,16 @@ class TestForecast:
         assert done.returncode == NncfToolsError.exit_code
         assert "the command does not work with slices: exit status 1: ValueError: this model cannot be" in done.stderr
         assert "Traceback" not in done.stderr
+
+    def test_only_one_slice_works(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A command that works with one slice and fails with two ends the forecast: further slices would fail, too."""
+        models.write(tmp_path / "model", 20)
+        fails = 'sleep 0.2; grep -q "layers.:3" "$0/config.json" || { echo "ValueError: no experts"; exit 1; }'
+        done = nncf_tools("forecast", "--no-output", "-o", "out", "--", "sh", "-c", fails, "model")
+
+        assert done.returncode == NncfToolsError.exit_code
+        assert "the command works with 3 layers only: exit status 1: ValueError: no experts" in done.stderr
+        assert len(written(tmp_path / "out")["slices"]) == 3
 
     def test_two_at_once(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """A second forecast in the same folder is refused before it runs or removes anything."""

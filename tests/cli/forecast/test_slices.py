@@ -92,6 +92,97 @@ def test_turns(tmp_path: pathlib.Path, made: dict[str, Any], counts: list[int]) 
     assert model.counts() == counts
 
 
+@pytest.mark.parametrize(
+    ("config", "keys"),
+    [
+        ({"num_layers": 6}, ["num_layers"]),  # GPT-Neo, XGLM, ChatGLM
+        ({"n_layers": 6}, ["n_layers"]),  # MPT, DistilBERT
+        ({"num_layers": 6, "num_hidden_layers": 6}, ["num_hidden_layers", "num_layers"]),
+        ({"num_layers": 2, "num_hidden_layers": 6}, ["num_hidden_layers"]),
+        ({"layers_block_type": ["mamba", "attention"] * 3}, []),  # Nemotron-H
+        ({"hybrid_override_pattern": "M-*" * 2, "num_hidden_layers": 6}, ["num_hidden_layers"]),
+        ({"attention_types": [[["global", "local"], 3]], "num_layers": 6}, ["num_layers"]),
+        ({"full_attn_idxs": [1, 3, 5], "num_hidden_layers": 6}, ["num_hidden_layers"]),
+    ],
+)
+def test_names_of_the_number(tmp_path: pathlib.Path, config: dict[str, Any], keys: list[str]) -> None:
+    """The number of layers has several names, and all that counts by layers is cut with it."""
+    model = slices.read(models.write(tmp_path / "model", 6, **{"num_hidden_layers": None, **config}), ["true"])
+    least = model.counts()[0]
+    cut = model.config_of(least)
+    by_layer = {
+        "layers_block_type": ["mamba", "attention"][:least],
+        "hybrid_override_pattern": "M-*"[:least],
+        "attention_types": [[["global", "local"], 1]],
+        "full_attn_idxs": [1],
+    }
+
+    assert (model.layers, list(model.keys)) == (6, keys)
+    assert {key: cut[key] for key in keys} == dict.fromkeys(keys, least)
+    assert all(cut[key] == value for key, value in by_layer.items() if key in config)
+
+
+@pytest.mark.process
+def test_other_name_of_the_number(tmp_path: pathlib.Path) -> None:
+    """A name that is in no table is asked of transformers' own class, where the command's Python has it."""
+    models.write(tmp_path / "model", 6, num_hidden_layers=None, depth=6)
+    answer = json.dumps({"is_native": True, "attribute_map": {"num_hidden_layers": "depth"}})
+    (tmp_path / "python3").write_text(f"#!/bin/sh\necho '{answer}'\n")
+    (tmp_path / "python3").chmod(0o755)
+
+    assert slices.read(tmp_path / "model", [str(tmp_path / "python3")]).keys == ["depth"]
+
+
+@pytest.mark.parametrize(("config", "has_note"), [({"num_nextn_predict_layers": 1}, False), ({}, True)])
+def test_prediction_layers(tmp_path: pathlib.Path, config: dict[str, Any], has_note: bool) -> None:  # noqa: FBT001
+    """Layers that predict further tokens follow the layers of each slice, also where the config does not name them."""
+    model = slices.read(models.write(tmp_path / "model", 6, extra=1, **config), ["true"])
+    slices.write(model, 2, tmp_path / "slice")
+    found = tensors_of(tmp_path / "slice/model.safetensors")
+
+    assert (model.layers, bool(model.notes)) == (6, has_note)
+    assert {slices.layer_of(name) for name in found} == {-1, 0, 1, 2}
+    assert found["model.layers.2.attn.q"] == ([8, 8], 13.0)  # the weights of layer 6
+
+
+REFUSED = [
+    ({"tensors": {"encoder.albert_layer_groups.0.albert_layers.0.w": (8, 8)}, "layers": 0}, "share the same weights"),
+    ({"tensors": {"model.embed_tokens_per_layer.weight": (16, 48)}}, "outside the layers, depends on their number"),
+    ({"tensors": {"model.vision.encoder.layers.0.w": (8, 8)}}, "several stacks of layers"),
+    ({"vision_config": {}}, "several models"),
+]
+
+
+@pytest.mark.parametrize(("made", "message"), REFUSED)
+def test_refused_with_the_reason(tmp_path: pathlib.Path, made: dict[str, Any], message: str) -> None:
+    """A model whose slices would fail is refused before the first run, with the reason."""
+    models.write(tmp_path / "model", made.pop("layers", 6), num_hidden_layers=6, **made)
+
+    with pytest.raises(NncfToolsError, match=message):
+        slices.read(tmp_path / "model", ["true"])
+
+
+@pytest.mark.parametrize(("words", "refused"), [(["run", "--trust-remote-code"], True), (["run"], False)])
+def test_code_in_the_folder(tmp_path: pathlib.Path, words: list[str], refused: bool) -> None:  # noqa: FBT001
+    """A command that loads code of the model's folder is refused: slices leave code out."""
+    models.write(tmp_path / "model", 6, auto_map={"AutoModel": "mine.Mine"})
+    if refused:
+        with pytest.raises(NncfToolsError, match="the command uses such code"):
+            slices.read(tmp_path / "model", words)
+    else:
+        assert slices.read(tmp_path / "model", words).layers == 6
+
+
+def test_script_that_trusts_code(tmp_path: pathlib.Path) -> None:
+    """The same of a script that says so."""
+    models.write(tmp_path / "model", 6, auto_map={"AutoModel": "mine.Mine"})
+    script = tmp_path / "run.py"
+    script.write_text("from_pretrained(model, trust_remote_code=True)")
+
+    with pytest.raises(NncfToolsError, match="the command uses such code"):
+        slices.read(tmp_path / "model", ["python", str(script)])
+
+
 @pytest.mark.parametrize("name", ["model.layers.7.w", "transformer.h.7.w", "h.7.w", "bert.encoder.layer.7.w"])
 def test_layer_names(name: str) -> None:
     """Llama, GPT-2, and BERT name their layers differently; experts inside are no layers."""
