@@ -44,8 +44,8 @@ def table(result: Result, unit: MemoryUnit) -> Table:
         rows.append([Cell(layers), *cells, figure_cell(part.duration_s, "s")])
     known = result.forecast
     if known is not None:
-        figures = [known.peak, known.floor, known.comfortable, known.written]
-        values = [None if figure is None else figure.value for figure in figures]
+        written = None if known.written is None else known.written.value
+        values = [known.peak.value, known.floor.value, known.comfortable.value, written]
         cells = [size_cell(value, unit, is_strong=True) for value in values]
         rows.append([Cell(f"{result.layers}, forecast"), *cells, figure_cell(known.time.value, "s")])
     return Table(columns=[Column(name) for name in names], rows=[Row(cells=cells) for cells in rows])
@@ -60,15 +60,13 @@ def answer(result: Result, unit: MemoryUnit = MemoryUnit.MiB) -> str:
         return f"Unknown{whether}: {_explain_unknown(result, unit)}"
     floor = _about(known.floor.low)
     comfortable = known.comfortable
-    enough = f"about {_about_range(comfortable)}, at least {_number(known.floor.low, comfortable.value)}"
-    if comfortable.is_at_least:
-        enough = f"at least {_about(comfortable.low)}"
+    enough = f"at least {_about(comfortable.low)}" if comfortable.is_at_least else f"about {_about_needs(known)}"
     if limit is None or result.fits is None:
         return f"Needs {enough}: peak {_about(known.peak.value)}, with all {result.layers} layers"
     highest = _about(analysis.most_of_floor(known))
     texts = {
         analysis.YES: enough,
-        analysis.SLOWLY: f"at least {floor}, and about {_about_range(comfortable)} to read no file twice",
+        analysis.SLOWLY: f"at least {floor}, and about {_about(comfortable.value)} to read no file twice",
         analysis.UNSURE: f"{floor} or more" if comfortable.is_at_least else f"from {floor} to {highest}",
         analysis.NO: f"at least {floor}",
     }
@@ -91,16 +89,15 @@ def _about(size: float) -> str:
     return size_text(size) if size >= MemoryUnit.GiB.factor else f"{MemoryUnit.MiB.brief(size)} MiB"
 
 
-def _about_range(figure: Estimate) -> str:
-    """Return a figure and the interval: ``3.7 GiB (3.6 to 3.8)``."""
-    return f"{_about(figure.value)} ({_number(figure.low, figure.value)} to {_number(figure.high, figure.value)})"
-
-
-def _number(size: float, other: float) -> str:
-    """Return bytes, without the unit where a size beside it has the same unit."""
-    text = _about(size)
-    number, _, unit = text.rpartition(" ")
-    return number if _about(other).endswith(f" {unit}") else text
+def _about_needs(known: Forecast) -> str:
+    """Return the comfortable amount with the interval, and the floor: ``3.7 GiB (3.6 to 3.8), at least 1.6``."""
+    comfortable = known.comfortable
+    amount = _about(comfortable.value)
+    unit = amount[-4:]
+    low, high, floor = [
+        _about(size).removesuffix(unit) for size in (comfortable.low, comfortable.high, known.floor.low)
+    ]
+    return f"{amount} ({low} to {high}), at least {floor}"
 
 
 def sentences(result: Result, unit: MemoryUnit) -> Iterator[str]:

@@ -11,11 +11,11 @@ from typing import Any
 
 
 def print_names(model_type: str) -> None:
-    """Print whether transformers has a model type, and its other names for values of the config."""
+    """Print the names by which a config of a model type has the number of layers."""
     from transformers import CONFIG_MAPPING
 
-    known = model_type in CONFIG_MAPPING
-    print(json.dumps({"is_native": known, "attribute_map": CONFIG_MAPPING[model_type].attribute_map if known else {}}))
+    names = CONFIG_MAPPING[model_type].attribute_map
+    print(json.dumps([names[name] for name in ("num_hidden_layers", "n_layer", "num_layers") if name in names]))
 
 
 def main(task: str, folder: str) -> None:

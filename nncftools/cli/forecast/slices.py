@@ -35,7 +35,8 @@ _INDEX = "model.safetensors.index.json"
 _NEEDED = re.compile(
     r"(?!config\.json$|.*\.index\.json$).+\.(json|txt|model|jinja|tiktoken|spm|bpe|codes|vocab|tokenizer)"
 )
-"""Other configs, templates and files of tokenizers (``VOCAB_FILES_NAMES`` of transformers)."""
+_NEEDED_WITH_CODE = re.compile(rf"{_NEEDED.pattern}|.+\.py")
+"""Other configs, templates and files of tokenizers (``VOCAB_FILES_NAMES`` of transformers), and code."""
 _COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "num_decoder_layers")
 """Names of the number of layers, in the order in which they count."""
 _EXTRA_LAYERS = ("num_nextn_predict_layers", "num_mtp_layers")
@@ -45,8 +46,6 @@ _IN_TURNS = {"gemma2": 2, "gemma3_text": 6}
 _PARTS = re.compile(r"(text|vision|audio|thinker|talker|vit|llm|language|qformer)_config|encoder|decoder|img_processor")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks)\.(\d+)\.")
 _SHARED_LAYERS = re.compile(r"_layer_groups?\.|_layers\.\d+\.")
-_NUMBERS = re.compile(r".*(layer|attn|hybrid|mlp_only|moe).*(_ids|_indices|_idxs|_layers)$")
-"""Names of lists of layers, by number."""
 _LETTERS = "hybrid_override_pattern"
 """A text with one letter for each layer."""
 _BY_LAYER = ("layers_block_type", "layer_types", "block_types", _LETTERS)
@@ -55,8 +54,6 @@ _NAMES_CODE = re.compile(r"/|--.*\.|\.py\b")
 """A repository, a path, a class of a repository, or a file of code."""
 _LOADS_NOTHING = {"_name_or_path", "name_or_path", "id2label", "label2id"}
 """Keys of a config whose values are only shown."""
-_TRUSTS_CODE = re.compile(rb"trust[_-]remote[_-]code")
-_LARGEST_SCRIPT = 1 << 20
 _SCRIPT_OF_PYTHON = re.compile(rb"#!\s*(?:\S*/env\s+)?((?:\S*/)?python[^/\s]*)")
 _PIECE = 16 << 20
 
@@ -111,7 +108,8 @@ class Model:
 
     def files(self) -> list[pathlib.Path]:
         """Return the files that loading needs beside config and weights."""
-        return [file for file in self.folder.iterdir() if _NEEDED.fullmatch(file.name) and file.is_file()]
+        needed = _NEEDED_WITH_CODE if "auto_map" in self.config else _NEEDED
+        return [file for file in self.folder.iterdir() if needed.fullmatch(file.name) and file.is_file()]
 
     def disk_size(self, layers: int) -> int:
         """Return the size of a slice on a disk, in bytes. Raises OSError."""
@@ -119,8 +117,11 @@ class Model:
 
     def config_of(self, layers: int) -> dict[str, Any]:
         """Return the config of a slice: with fewer layers in the number, and in each value that has all layers."""
-        config = {key: _cut(key, value, self.layers, layers) for key, value in self.config.items()}
-        config.update(dict.fromkeys(self.keys, layers))
+        config = {}
+        for key, value in self.config.items():
+            config[key] = _cut(key, value, self.layers, layers)
+        for key in self.keys:
+            config[key] = layers
         return config
 
 
@@ -134,7 +135,8 @@ def _renumber(name: str, number: int) -> str:
     """Return the name of the same tensor in another layer."""
     found = _LAYER.search(name)
     assert found is not None
-    return f"{name[: found.start(1)]}{number}{name[found.end(1) :]}"
+    begin = found.start(1)
+    return f"{name[:begin]}{number}{name[begin + len(found[1]) :]}"
 
 
 def _per_layer(key: str, value: object, layers: int) -> Sequence[object] | None:
@@ -145,15 +147,7 @@ def _per_layer(key: str, value: object, layers: int) -> Sequence[object] | None:
         return value if len(value) == layers else None
     if not isinstance(value, list) or "token" in key or key == "architectures":
         return None
-    if _is_numbers(key, value, layers):
-        return [number in value for number in range(layers)]
     return value if len(value) == layers > 1 else None
-
-
-def _is_numbers(key: str, value: Sequence[object], layers: int) -> bool:
-    """Return whether a list has the numbers of some layers."""
-    numbers = [number for number in value if isinstance(number, int) and number < layers]
-    return len(numbers) == len(value) and sorted(set(numbers)) == numbers and bool(_NUMBERS.fullmatch(key))
 
 
 def _cut(key: str, value: Any, layers: int, fewer: int) -> Any:  # noqa: ANN401 — any JSON
@@ -163,8 +157,6 @@ def _cut(key: str, value: Any, layers: int, fewer: int) -> Any:  # noqa: ANN401 
         return value
     if key == "attention_types":
         return [[entries[:fewer], 1]]
-    if isinstance(value, list) and _is_numbers(key, value, layers):
-        return [number for number in value if number < fewer]
     return entries[:fewer]
 
 
@@ -178,55 +170,36 @@ def read(folder: pathlib.Path, words: Sequence[str], *, from_config: bool = Fals
     if config.get("is_encoder_decoder") or parts:
         reason = f"it consists of several models ({parts[0]})" if parts else "it is an encoder and a decoder"
         raise _refused(folder, f"{reason}; only models with one stack of layers can be sliced")
-    python = None
-    if from_config:
-        python = _python(config, words)
-        tensors = _random_tensors(folder, config, python)
-    else:
-        _check_code(folder, config, words)
-        tensors = _tensors(folder)
+    python = _find_python(config, words) if from_config else None
+    tensors = _tensors(folder) if python is None else _random_tensors(folder, config, python)
     per_layer = _kinds_of_layers(folder, tensors)
     keys, layers, notes = _count_layers(folder, config, words, len(per_layer))
-    for name, tensor in tensors.items():
-        if layer_of(name) < 0 and "per_layer" in name and any(size % layers == 0 for size in tensor.shape):
+    for name in tensors:
+        if layer_of(name) < 0 and "per_layer" in name:
             raise _refused(folder, f"the shape of the weight {name!r}, outside the layers, depends on their number")
     head, period = _turns(config, per_layer[:layers])
-    return Model(folder, config, layers, tensors, keys=keys, head=head, period=period, python=python, notes=notes)
+    return Model(
+        folder=folder,
+        config=config,
+        layers=layers,
+        tensors=tensors,
+        keys=keys,
+        head=head,
+        period=period,
+        python=python,
+        notes=notes,
+    )
 
 
-def _check_code(folder: pathlib.Path, config: Mapping[str, Any], words: Sequence[str]) -> None:
-    """Raise NncfToolsError if the command needs code of the model's folder, which slices do not have."""
-    if "auto_map" not in config:
-        return
-    code = f"{CONFIG} names code in its folder (auto_map), which slices do not contain"
-    if any(_trusts_code(word) for word in words):
-        raise _refused(folder, f"{code}, and the command uses such code (trust_remote_code)")
-    if not _ask_for_names(config, words).get("is_native", True):
-        kind = config.get("model_type")
-        raise _refused(folder, f"{code}, and transformers has no model type {kind!r} of its own")
-
-
-def _trusts_code(word: str) -> bool:
-    """Return whether a word of a command, or a script that it names, loads code of the model's folder."""
-    if _TRUSTS_CODE.search(os.fsencode(word)):
-        return True
-    with contextlib.suppress(OSError, ValueError, NncfToolsError):
-        file = pathlib.Path(word)
-        if file.suffix in {".py", ".sh"} and file.stat().st_size <= _LARGEST_SCRIPT:
-            return _TRUSTS_CODE.search(intake.whole(file, may_wait=False)) is not None
-    return False
-
-
-def _ask_for_names(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """Return how the transformers of the command's Python name things of this model type; empty if unknown."""
+def _ask_for_names(config: Mapping[str, Any], words: Sequence[str]) -> list[str]:
+    """Return the names of the number of layers by transformers of the command's Python; none if that is unknown."""
     python = interpreter(words)
-    kind = config.get("model_type")
-    if python is None or shutil.which(python) is None or not isinstance(kind, str):
-        return {}
-    with contextlib.suppress(NncfToolsError, ValueError):
-        answer = json.loads(_run(python, "names", kind))
-        return answer if isinstance(answer, dict) else {}
-    return {}
+    if python is None or shutil.which(python) is None:
+        return []
+    with contextlib.suppress(NncfToolsError, msgspec.MsgspecError):
+        names = _run(python, "names", str(config.get("model_type")))
+        return msgspec.json.decode(names, type=list[str])
+    return []
 
 
 def _kinds_of_layers(folder: pathlib.Path, tensors: Mapping[str, Tensor]) -> list[list[object]]:
@@ -241,13 +214,11 @@ def _kinds_of_layers(folder: pathlib.Path, tensors: Mapping[str, Tensor]) -> lis
         if any(_SHARED_LAYERS.search(name) for name in tensors):
             raise _refused(folder, "its layers share the same weights; `nncf-tools profile` measures it whole")
         raise _refused(folder, "its weights have no layers with numbers (layers.0, h.0, …)")
-    names = sorted(stacks, key=lambda name: len(stacks[name]), reverse=True)
-    others = [name for name in names[1:] if not name.startswith("mtp.")]
-    if others:
-        several = f"{names[0].strip('.')} and {others[0].strip('.')}"
-        raise _refused(folder, f"its weights have several stacks of layers ({several})")
+    names = [name for name in stacks if not name.startswith("mtp.")]  # these layers predict further tokens
+    if len(names) > 1:
+        raise _refused(folder, f"its weights have several stacks of layers ({names[0]} and {names[1]})")
     layers = stacks[names[0]]
-    missing = set(range(max(layers) + 1)) - set(layers)
+    missing = set(range(len(layers))) - layers.keys()
     if missing:
         raise _refused(folder, f"the weights of layer {min(missing)} are missing; is the download complete?")
     return [layers[number] for number in sorted(layers)]
@@ -260,34 +231,34 @@ def _count_layers(
 
     ``weights`` is the number of layers that have weights, with those that predict further tokens.
     """
-    extra = sum(config.get(key) or 0 for key in _EXTRA_LAYERS if isinstance(config.get(key), int))
-    keys = _names_of_count(config, _COUNTS)
-    fitting = [key for key in keys if config[key] in {weights, weights - extra}]
-    if not keys and any(_per_layer(key, config.get(key), weights) for key in _BY_LAYER):
+    extra = sum(_numbers_in(config, _EXTRA_LAYERS).values())
+    counts = _numbers_in(config, _COUNTS)
+    if not counts and any(_per_layer(key, config.get(key), weights) for key in _BY_LAYER):
         return [], weights, []
-    if not fitting:
-        names = _ask_for_names(config, words).get("attribute_map") or {}
-        more = [name for key, name in names.items() if key in _COUNTS and isinstance(name, str)]
-        fitting = [key for key in _names_of_count(config, more) if config[key] in {weights, weights - extra}]
-    if fitting:
-        layers = config[fitting[0]]
-        return [key for key in fitting if config[key] == layers], layers, []
-    if not keys:
+    fitting = {weights, weights - extra}
+    if fitting.isdisjoint(counts.values()):
+        counts.update(_numbers_in(config, _ask_for_names(config, words)))
+    if not counts:
         known = " or ".join(_COUNTS)
         raise _refused(folder, f"{CONFIG} does not say how many layers it has ({known} expected)")
-    layers = config[keys[0]]
+    layers = next((count for count in counts.values() if count in fitting), max(counts.values()))
     if layers > weights:
         last = f"{CONFIG} says {layers} layers, and the weights end with layer {weights - 1}"
         raise _refused(folder, f"{last}; is the download complete?")
-    note = f"{CONFIG} says {layers} layers, the weights have {weights}: the last {weights - layers} are in every slice"
-    return [key for key in keys if config[key] == layers], layers, [note]
+    notes = []
+    if layers + extra < weights:
+        more = f"the last {weights - layers} are in every slice"
+        notes = [f"{CONFIG} says {layers} layers, the weights have {weights}: {more}"]
+    return [key for key, count in counts.items() if count == layers], layers, notes
 
 
-def _names_of_count(config: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    return [key for key in names if type(config.get(key)) is int and config[key] > 0]
+def _numbers_in(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, int]:
+    """Return the numbers above 0 in a config by name."""
+    values = {name: config.get(name) for name in names}
+    return {name: value for name, value in values.items() if type(value) is int and value > 0}
 
 
-def _python(config: Mapping[str, Any], words: Sequence[str]) -> str:
+def _find_python(config: Mapping[str, Any], words: Sequence[str]) -> str:
     """Return the Python of a command, which can make a model of this config. Raises NncfToolsError."""
     _refuse_code(config)
     python = interpreter(words)
@@ -317,7 +288,10 @@ def _random_tensors(folder: pathlib.Path, config: dict[str, Any], python: str) -
         seen = json.loads(_run(python, "look", str(folder.absolute())))
     if seen["layer_types"]:
         config["layer_types"] = seen["layer_types"]
-    return {name: Tensor(kind, shape, 0, size, folder) for name, kind, shape, size in seen["tensors"]}
+    tensors = {}
+    for name, kind, shape, size in seen["tensors"]:
+        tensors[name] = Tensor(kind, shape, begin=0, end=size, file=folder)
+    return tensors
 
 
 def _tensors(folder: pathlib.Path) -> dict[str, Tensor]:
@@ -325,7 +299,8 @@ def _tensors(folder: pathlib.Path) -> dict[str, Tensor]:
     if (folder / _INDEX).exists():
         with naming(folder / _INDEX):
             content = intake.whole(folder / _INDEX, most=LARGEST_HEADER, may_wait=False)
-            names = sorted(set(msgspec.json.decode(content, type=_Index).weight_map.values()))
+            index = msgspec.json.decode(content, type=_Index)
+            names = sorted(set(index.weight_map.values()))
     elif not (folder / _WEIGHTS).exists():
         more = "--from-config makes random ones of the right shapes"
         raise _refused(folder, f"it has no weights in safetensors ({_WEIGHTS} or {_INDEX}); {more}")

@@ -233,7 +233,7 @@ KNOWN = Forecast(
 )
 SET = "Its comfortable amount is 3,748 MiB (3,584 to 3,891): it reads no file twice; the commands below set 3,891 MiB"
 ENOUGH = "about 3.7 GiB (3.5 to 3.8), at least 1.4"
-SLOW = "Fits slowly into 2 GiB: needs at least 1.4 GiB, and about 3.7 GiB (3.5 to 3.8) to read no file twice"
+SLOW = "Fits slowly into 2 GiB: needs at least 1.4 GiB, and about 3.7 GiB to read no file twice"
 OPEN = replace(KNOWN, comfortable=replace(KNOWN.comfortable, is_at_least=True))
 GROWING = replace(KNOWN, floor=replace(KNOWN.floor, is_at_least=True))
 
