@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -54,21 +54,12 @@ class Estimate(msgspec.Struct, frozen=True):
     is_at_least: bool = False
     """Whether the figure may be more than ``high``: only ``low`` is certain."""
 
-    def raise_to(self, other: Estimate) -> Estimate:
-        """Return this figure, with no bound below the same bound of another figure."""
+    def bound_by(self, other: Estimate, choose: Callable[[float, float], float]) -> Estimate:
+        """Return this figure, with each bound not below (``max``) or not above (``min``) the other's bound."""
         return Estimate(
-            value=max(self.value, other.value),
-            low=max(self.low, other.low),
-            high=max(self.high, other.high),
-            is_at_least=self.is_at_least,
-        )
-
-    def lower_to(self, other: Estimate) -> Estimate:
-        """Return this figure, with no bound above the same bound of another figure."""
-        return Estimate(
-            value=min(self.value, other.value),
-            low=min(self.low, other.low),
-            high=min(self.high, other.high),
+            value=choose(self.value, other.value),
+            low=choose(self.low, other.low),
+            high=choose(self.high, other.high),
             is_at_least=self.is_at_least,
         )
 
@@ -174,29 +165,39 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
     """Compare the lines of all operations at the full number of layers."""
     found = draw_lines(used)
     of_run = line_of_runs(used, [part.peak for part in used])
-    if not found or of_run.sizes[-1] - max(line.sizes[-1] for line in found) > find_tolerance(of_run.sizes):
-        found.append(of_run)  # no operation explains the peak
+    explained = max((line.sizes[-1] for line in found), default=0.0)
+    is_explained = of_run.sizes[-1] - explained <= find_tolerance(of_run.sizes)
+    has_operations = bool(found)
+    if not is_explained:
+        found.append(of_run)
     straight = [line for line in found if line.is_straight]
-    steepest = most_per_layer(straight, layer_parameters)
-    certain = straight + [line for line in found if line.is_bent and line.is_confirmed and line.slope <= steepest]
+    bent = [line for line in found if line.is_bent and line.is_confirmed]
+    certain = [*straight, *_keep_plausible(bent, straight, layer_parameters)]
     winner = max(certain or [of_run], key=lambda line: (line.at(full), line.is_straight))
-    others = [line for line in found if line not in certain]
-    doubts = [line for line in others if line.highest_at(full) > winner.at(full) * _MATTERS]
+    doubts = []
+    highest = 0.0
+    for line in found:
+        if line not in certain:
+            if line is of_run or line.highest_at(full) > winner.at(full) * _MATTERS:
+                doubts.append(line)
+            else:
+                highest = max(highest, line.highest_at(full))
     if not doubts and (not certain or _has_error(winner, full, _VAGUE)):
         doubts = [winner]
-    highest = max([line.highest_at(full) for line in others if line not in doubts], default=0.0)
     levels = {line.what: line.at(full) for line in certain if line.operation == winner.operation}
     ends_higher = max(levels.values(), default=0.0) > levels.get("peak", math.inf) * _NOTICEABLE
-    return Comparison(certain, winner, doubts, is_at_least=winner.is_bent or ends_higher, highest=highest)
+    is_at_least = winner.is_bent or ends_higher or not has_operations
+    return Comparison(certain, winner, doubts, is_at_least=is_at_least, highest=highest)
 
 
-def most_per_layer(straight: Sequence[Line], layer_parameters: int) -> float:
-    """Return the most bytes that a layer can plausibly cost: one more copy in float32 than straight lines show."""
+def _keep_plausible(bent: Sequence[Line], straight: Sequence[Line], layer_parameters: int) -> list[Line]:
+    """Return the bent lines that a layer can cost: at most one more copy in float32 than straight lines show."""
     copy = layer_parameters * _BYTES_PER_NUMBER
     if not copy:
-        return math.inf
-    steepest = max([line.slope for line in straight], default=0.0)
-    return copy * (math.ceil(steepest / copy) + 1)
+        return list(bent)
+    steepest = max((line.slope for line in straight), default=0.0)
+    copies = math.ceil(steepest / copy) + 1
+    return [line for line in bent if line.slope <= copies * copy]
 
 
 def estimate(known: Line, full: int, least: float = _LEAST_SPREAD) -> Estimate:
@@ -221,11 +222,16 @@ def forecast(slices: Sequence[Slice], full: int, layer_parameters: int = 0) -> F
     if compared.doubts:
         return None
     peak = _peak_of(compared, used, full)
-    floor = _floor_of(used, full, layer_parameters).lower_to(peak)
+    floor = _floor_of(used, full, layer_parameters).bound_by(peak, min)
     files = estimate_slices(used, [part.comfortable - part.floor for part in used], full)
-    comfortable = Estimate(floor.value + files.value, floor.low + files.low, floor.high + files.high, floor.is_at_least)
+    comfortable = Estimate(
+        value=floor.value + files.value,
+        low=floor.low + files.low,
+        high=floor.high + files.high,
+        is_at_least=floor.is_at_least,
+    )
     if all(part.comfortable * _NOTICEABLE >= part.peak for part in used):  # processes share no memory
-        comfortable = replace(comfortable.raise_to(peak), is_at_least=peak.is_at_least)
+        comfortable = replace(comfortable.bound_by(peak, max), is_at_least=peak.is_at_least)
     written = _estimate_known(used, [part.written for part in used], full)
     disk = _estimate_known(used, [part.disk for part in used], full)
     if disk is not None and written is not None:  # other programs write at the same time
@@ -261,22 +267,22 @@ def _peak_of(compared: Comparison, used: Sequence[Slice], full: int) -> Estimate
 
 
 def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estimate:
-    """Return the floor: by the highest line of an operation, with what the whole run held beside it."""
+    """Return the floor: by the highest line of an operation, with the memory that the whole run held beside it."""
     of_run = line_of_runs(used, [part.floor for part in used])
     found = draw_lines(used, (FLOOR,))
     straight = [line for line in found if line.is_straight]
-    steepest = most_per_layer(straight, layer_parameters)
-    certain = straight + [line for line in found if line.is_bent and line.slope <= steepest]
+    bent = [line for line in found if line.is_bent]
+    certain = [*straight, *_keep_plausible(bent, straight, layer_parameters)]
     if not certain:
         return estimate(of_run, full, least=_LEAST_SPREAD_OF_FLOOR)
     winner = max(certain, key=lambda line: line.at(full))
-    beside = min(of_run.sizes[-1] - max(line.sizes[-1] for line in certain), of_run.sizes[-1] * _BESIDE)
-    beside = max(0.0, beside)
-    raised = winner._replace(base=winner.base + beside, sizes=[size + beside for size in winner.sizes])
-    floor = estimate(raised, full, least=_LEAST_SPREAD_OF_FLOOR)
-    others = [line.highest_at(full) for line in found if line not in certain]
-    highest = max(others, default=0.0) + beside
-    return replace(floor, is_at_least=floor.is_at_least or highest > floor.high * _NOTICEABLE)
+    beside = of_run.sizes[-1] - max(line.sizes[-1] for line in certain)
+    beside = max(0.0, min(beside, of_run.sizes[-1] * _BESIDE))
+    sizes = [size + beside for size in winner.sizes]
+    floor = estimate(winner._replace(base=winner.base + beside, sizes=sizes), full, least=_LEAST_SPREAD_OF_FLOOR)
+    highest = max((line.highest_at(full) for line in found if line not in certain), default=0.0)
+    is_open = highest + beside > floor.high * _NOTICEABLE
+    return replace(floor, is_at_least=floor.is_at_least or is_open)
 
 
 def _held_from(compared: Comparison, full: int, least: int) -> tuple[int | None, str]:

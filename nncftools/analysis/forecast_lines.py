@@ -98,17 +98,21 @@ class Line(NamedTuple):
     @property
     def off(self) -> float:
         """Return the largest distance of a point from the line, in bytes."""
-        return max(abs(self.at(count) - size) for count, size in zip(self.layers, self.sizes, strict=True))
+        return max(map(abs, self._misses()))
+
+    def _misses(self) -> list[float]:
+        """Return how many bytes the line is above each point."""
+        return [self.at(count) - size for count, size in zip(self.layers, self.sizes, strict=True)]
 
     def error_at(self, layers: int) -> float:
         """Return twice the standard error of the bytes with so many layers; 0 for a line through two points."""
         spare = len(self.layers) - 2
         if not self.is_straight or not spare:
             return 0.0
-        misses = [self.at(count) - size for count, size in zip(self.layers, self.sizes, strict=True)]
+        deviation = math.hypot(*self._misses()) / math.sqrt(spare)
         distance = statistics.pstdev(self.layers) * math.sqrt(len(self.layers))
-        deviation = math.sqrt(sum(miss * miss for miss in misses) / spare)
-        return 2 * deviation * (layers - statistics.fmean(self.layers)) / distance
+        carried = (layers - statistics.fmean(self.layers)) / distance
+        return 2 * deviation * carried
 
     def highest_at(self, layers: int) -> float:
         """Return the most bytes that the operation may hold with so many layers, by its points."""
@@ -178,20 +182,23 @@ def _find_certain_peak(operation: Operation) -> float | None:
     return peak.low if peak.high - peak.low <= max(peak.low * _UNSURE, _UNSURE_LEAST) else None
 
 
-def fit_line(layers: Sequence[int], sizes: Sequence[Sequence[float]], operation: str = "", what: str = "peak") -> Line:
-    """Return the line through points; ``sizes`` has the sizes of all runs with each number of layers.
+def line_of_runs(slices: Sequence[Slice], sizes: Sequence[float]) -> Line:
+    """Return the line of a figure of slices.
 
     Runs with the same layers count by their mean. Where they differ, the straightest choice counts.
     """
+    runs: dict[int, list[float]] = defaultdict(list)
+    for part, size in sorted(zip(slices, sizes, strict=True), key=lambda pair: pair[0].layers):
+        runs[part.layers].append(size)
     options = []
-    for runs in sizes:
-        is_agreed = max(runs) - min(runs) <= find_tolerance(runs)
-        options.append([statistics.fmean(runs)] if is_agreed else runs)
-    choices = [_line_through(layers, chosen) for chosen in product(*options)]
+    for same in runs.values():
+        is_agreed = max(same) - min(same) <= find_tolerance(same)
+        options.append([statistics.fmean(same)] if is_agreed else same)
+    choices = [_line_through([*runs], chosen) for chosen in product(*options)]
     best = min(choices, key=lambda line: (not line.is_straight, line.off, max(line.sizes)))
-    differences = [max(runs) - size for runs, size in zip(reversed(options), reversed(best.sizes), strict=False)]
-    is_confirmed = len(sizes[-1]) > len(options[-1])
-    return best._replace(operation=operation, what=what, above=max(differences), is_confirmed=is_confirmed)
+    above = max(sizes) - best.highest_at(max(runs)) if len(choices) > 1 else 0.0
+    is_confirmed = len(runs[max(runs)]) > len(options[-1])
+    return best._replace(above=max(0.0, above), is_confirmed=is_confirmed)
 
 
 def find_tolerance(sizes: Sequence[float]) -> float:
@@ -204,36 +211,39 @@ def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
     """Return the line through all points, or else through the last three, or else through the last two."""
     for first in range(max(1, len(layers) - LEAST_SLICES + 1)):
         slope, base = statistics.linear_regression(layers[first:], sizes[first:])
-        straight = Line("", "", layers[first:], sizes[first:], slope=slope, base=base)
+        straight = Line("", "peak", layers[first:], sizes[first:], slope=slope, base=base)
         if straight.off <= find_tolerance(straight.sizes):
             return straight
-    slopes = [(right[1] - left[1]) / (right[0] - left[0]) for left, right in pairwise(zip(layers, sizes, strict=True))]
-    is_bent = slopes[-1] > max(0.0, *slopes[:-1])
-    base = sizes[-1] - slopes[-1] * layers[-1]
-    return Line("", "", layers, sizes, slope=slopes[-1], base=base, is_bent=is_bent, is_off=not is_bent)
-
-
-def _by_layers(slices: Sequence[Slice]) -> dict[int, list[Slice]]:
-    """Return the runs by number of layers, from small to large."""
-    runs: dict[int, list[Slice]] = defaultdict(list)
-    for part in sorted(slices, key=lambda part: part.layers):
-        runs[part.layers].append(part)
-    return runs
+    slopes = []
+    for (left, before), (right, after) in pairwise(zip(layers, sizes, strict=True)):
+        slopes.append((after - before) / (right - left))
+    slope = slopes.pop()
+    is_bent = slope > max(0.0, *slopes)
+    return Line(
+        operation="",
+        what="peak",
+        layers=layers,
+        sizes=sizes,
+        slope=slope,
+        base=sizes[-1] - slope * layers[-1],
+        is_bent=is_bent,
+        is_off=not is_bent,
+    )
 
 
 def draw_lines(slices: Sequence[Slice], levels: Collection[str] = LEVELS) -> list[Line]:
     """Return the lines of starts, peaks and ends, or of other levels, of the operations that all slices have."""
-    runs = _by_layers(slices)
-    counts = [Counter(point.operation for point in part.points) for part in slices]
-    names = {name for count in counts for name in count}
-    varying = {name for name in names if len({count[name] for count in counts}) > 1}
-    sizes = [[_sizes(part, varying) for part in same] for same in runs.values()]
-    keys = [key for key in sizes[0][0] if key[1] in levels]
+    calls = [Counter(point.operation for point in part.points) for part in slices]
+    varying = set()
+    for count in calls:
+        for other in calls:
+            varying.update(name for name in other if other[name] != count[name])
+    runs = [_sizes(part, varying) for part in slices]
     found = []
-    for operation, what in keys:
-        if all((operation, what) in run for same in sizes for run in same):
-            options = [[run[operation, what] for run in same] for same in sizes]
-            found.append(fit_line([*runs], options, operation, what))
+    for operation, what in runs[0]:
+        if what in levels and all((operation, what) in run for run in runs):
+            sizes = [run[operation, what] for run in runs]
+            found.append(line_of_runs(slices, sizes)._replace(operation=operation, what=what))
     return found
 
 
@@ -242,8 +252,9 @@ def _sizes(part: Slice, varying: set[str]) -> Mapping[tuple[str, str], float]:
     sizes: dict[tuple[str, str], list[float | None]] = defaultdict(list)
     for point in part.points:
         for what in (*LEVELS, FLOOR):
-            is_merged = point.operation in varying and what != FLOOR
-            name = point.operation if point.place == 1 or is_merged else f"{point.operation} ({point.place})"
+            name = point.operation
+            if point.place > 1 and (point.operation not in varying or what == FLOOR):
+                name = f"{point.operation} ({point.place})"
             sizes[name, what].append(getattr(point, what))
     known = {}
     for key, some in sizes.items():
@@ -251,11 +262,3 @@ def _sizes(part: Slice, varying: set[str]) -> Mapping[tuple[str, str], float]:
         if len(certain) == len(some):
             known[key] = max(certain)
     return known
-
-
-def line_of_runs(used: Sequence[Slice], sizes: Sequence[float]) -> Line:
-    """Return the line of a figure of whole runs."""
-    options: dict[int, list[float]] = defaultdict(list)
-    for part, size in sorted(zip(used, sizes, strict=True), key=lambda pair: pair[0].layers):
-        options[part.layers].append(size)
-    return fit_line([*options], [*options.values()])
