@@ -165,10 +165,9 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
     """Compare the lines of all operations at the full number of layers."""
     found = draw_lines(used)
     of_run = line_of_runs(used, [part.peak for part in used])
-    explained = max((line.sizes[-1] for line in found), default=0.0)
-    is_explained = of_run.sizes[-1] - explained <= find_tolerance(of_run.sizes)
     has_operations = bool(found)
-    if not is_explained:
+    explained = max((line.sizes[-1] for line in found), default=-math.inf)
+    if of_run.sizes[-1] - explained > find_tolerance(of_run.sizes):
         found.append(of_run)
     straight = [line for line in found if line.is_straight]
     bent = [line for line in found if line.is_bent and line.is_confirmed]
@@ -274,7 +273,7 @@ def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estima
     bent = [line for line in found if line.is_bent]
     certain = [*straight, *_keep_plausible(bent, straight, layer_parameters)]
     if not certain:
-        return estimate(of_run, full, least=_LEAST_SPREAD_OF_FLOOR)
+        return replace(estimate(of_run, full, least=_LEAST_SPREAD_OF_FLOOR), is_at_least=True)
     winner = max(certain, key=lambda line: line.at(full))
     beside = of_run.sizes[-1] - max(line.sizes[-1] for line in certain)
     beside = max(0.0, min(beside, of_run.sizes[-1] * _BESIDE))

@@ -234,7 +234,7 @@ def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
 def draw_lines(slices: Sequence[Slice], levels: Collection[str] = LEVELS) -> list[Line]:
     """Return the lines of starts, peaks and ends, or of other levels, of the operations that all slices have."""
     calls = [Counter(point.operation for point in part.points) for part in slices]
-    varying = set()
+    varying: set[str] = set()
     for count in calls:
         for other in calls:
             varying.update(name for name in other if other[name] != count[name])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nncftools.analysis import forecast as analysis
 from nncftools.analysis.forecast import Estimate, Forecast, Result
@@ -109,7 +109,8 @@ def sentences(result: Result, unit: MemoryUnit) -> Iterator[str]:
     earlier = f"; with fewer than {known.holds_from} layers, it is in {known.before}" if known.before else ""
     yield f"Its peak is {_range(known.peak, unit)}{holder}{earlier}"
     yield f"Its floor is {_range(known.floor, unit)}: with less, it does not work"
-    commands = f"; the commands below set {unit.brief(known.comfortable.high)} {unit}" if _has_limit(known) else ""
+    limit = f"; the commands below set {unit.brief(known.comfortable.high)} {unit}"
+    commands = "" if known.comfortable.is_at_least else limit
     yield f"Its comfortable amount is {_range(known.comfortable, unit)}: it reads no file twice{commands}"
     facts = [f"takes {about_text(known.time.low)} to {about_text(known.time.high)} on this machine"]
     if known.disk is not None and known.disk.value >= unit.factor:
@@ -117,11 +118,6 @@ def sentences(result: Result, unit: MemoryUnit) -> Iterator[str]:
     if known.written is not None and known.written.value >= unit.factor:
         facts.insert(0, f"writes {_range(known.written, unit)}")
     yield f"It {' and '.join(facts)}"
-
-
-def _has_limit(known: Forecast) -> bool:
-    """Return whether a limit is known that is enough."""
-    return not known.comfortable.is_at_least
 
 
 def _range(figure: Estimate, unit: MemoryUnit) -> str:
@@ -150,14 +146,16 @@ def notes(result: Result) -> Iterator[str]:
 def make_shown(result: Result, unit: MemoryUnit) -> Shown:
     """Return the text, the table and the picture, and how to run the command with a limit that is comfortable."""
     known = result.forecast
-    has_limit = known is not None and _has_limit(known)
+    to_copy = []
+    if known is not None and not known.comfortable.is_at_least:
+        to_copy = series.with_limit(result.command, known.comfortable.high)
     return Shown(
         command=result.command,
         answer=answer(result, unit),
         sentences=list(sentences(result, unit)),
         notes=list(notes(result)),
         table=table(result, unit),
-        to_copy=series.with_limit(result.command, known.comfortable.high) if known is not None and has_limit else [],
+        to_copy=to_copy,
         draw=None if known is None else partial(draw, result, known, unit),
     )
 
@@ -176,20 +174,11 @@ def draw(result: Result, known: Forecast, unit: MemoryUnit, path: pathlib.Path) 
     layers = [part.layers for part in used]
     axes.plot(layers, peaks, "o", color=drawing.INK, markersize=7, fillstyle="none", label="peak of a slice")
     value = unit.of(known.peak.value)
-    below = value - unit.of(known.peak.low)
     high = unit.of(known.peak.high)
-    axes.errorbar(
-        [result.layers],
-        [value],
-        [[below], [high - value]],
-        fmt="D",
-        color=drawing.INK,
-        markersize=6,
-        capsize=5,
-        label="forecast",
-    )
-    at_least = "at least " if known.peak.is_at_least else ""
-    text = f"{at_least}{unit.label(known.peak.value)}"
+    errors = [[value - unit.of(known.peak.low)], [high - value]]
+    look: dict[str, Any] = {"fmt": "D", "color": drawing.INK, "markersize": 6, "capsize": 5, "label": "forecast"}
+    axes.errorbar([result.layers], [value], errors, **look)
+    text = "at least " * known.peak.is_at_least + unit.label(known.peak.value)
     box = {"fc": "white", "ec": "none", "pad": 1}
     drawing.annotate(axes, text, (result.layers, value), (-10, 8), fontsize=9, ha="right", bbox=box)
     floor_label = f"floor, {unit.label(known.floor.value)}"
@@ -198,9 +187,11 @@ def draw(result: Result, known: Forecast, unit: MemoryUnit, path: pathlib.Path) 
     if result.limit is not None:
         limit = unit.of(result.limit)
         is_near = limit < top * 1.5  # with a limit further above, lines would be at the bottom
-        position = "" if is_near else " (above the picture)"
+        position = " (above the picture)"
+        if is_near:
+            position = ""
+            top = max(top, limit * 1.05)
         drawing.draw_limit(axes, limit, f"limit, {unit.label(result.limit)}{position}")
-        top = max(top, limit * 1.05) if is_near else top
     axes.set(xlim=(0, result.layers * 1.04), ylim=(0, top), xlabel="Layers", ylabel=f"RSS ({unit})")
     axes.set_xticks([*counts, result.layers])
     axes.yaxis.set_major_formatter("{x:,.10g}")

@@ -107,7 +107,16 @@ def run(request: ForecastOptions, command: Command, model: slices.Model, result:
             screen.message(note, "note: ")
         scratch = request.scratch or pathlib.Path(tempfile.gettempdir())
         with series.runner() as runner, destination.writing("--scratch", scratch):  # the command may remove it
-            Runs(request, command, model, result, results, scratch=scratch.absolute(), runner=runner).go()
+            runs = Runs(
+                request=request,
+                command=command,
+                model=model,
+                result=result,
+                results=results,
+                scratch=scratch.absolute(),
+                runner=runner,
+            )
+            runs.go()
         result.finish(request.limit)
         results.write(result)
         results.finish(result, make_shown(result, request.unit))
@@ -155,25 +164,19 @@ class Runs:
 
     def _choose(self, wanted: int, left_s: float) -> tuple[int | None, str]:
         """Return the number of layers of the next run, not above ``wanted``, or else the reason against that number."""
-        tried = {part.layers for part in self.result.slices}
-        reason = self.why_not(wanted, left_s)
-        if not reason:
-            return wanted, ""
+        counts = [wanted]
         if not analysis.has_enough(self.result.used):
-            for count in reversed(self.model.counts()):
-                if count < wanted and count not in tried and not self.why_not(count, left_s):
-                    return count, ""
-        return None, reason
+            tried = {part.layers for part in self.result.slices}
+            counts += [count for count in reversed(self.model.counts()) if count < wanted and count not in tried]
+        reasons = {count: self.why_not(count, left_s) for count in counts}
+        return next((count for count in counts if not reasons[count]), None), reasons[wanted]
 
     def _check_failures(self, done: Slice) -> None:
         """Raise NncfToolsError if the command fails with slices."""
         failed = sum(bool(part.unused) for part in self.result.slices)
         if done.unused and failed >= _MOST_FAILED and not analysis.has_enough(self.result.used):
             log = self.results.folder / pathlib.PurePath(done.session).with_suffix(".log")
-            fails = "the command does not work with slices"
-            if self.result.used:
-                worked = " and ".join(str(part.layers) for part in self.result.used)
-                fails = f"the command works with {worked} layers only"
+            fails = f"the command does not work with {failed} of {len(self.result.slices)} slices"
             raise NncfToolsError(f"{fails}: {done.unused}; its output is in {log}")
 
     def why_not(self, layers: int, left_s: float) -> str:

@@ -45,7 +45,6 @@ _IN_TURNS = {"gemma2": 2, "gemma3_text": 6}
 """After how many layers kinds of attention repeat whose weights are alike, where the config may leave that out."""
 _PARTS = re.compile(r"(text|vision|audio|thinker|talker|vit|llm|language|qformer)_config|encoder|decoder|img_processor")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks)\.(\d+)\.")
-_SHARED_LAYERS = re.compile(r"_layer_groups?\.|_layers\.\d+\.")
 _LETTERS = "hybrid_override_pattern"
 """A text with one letter for each layer."""
 _BY_LAYER = ("layers_block_type", "layer_types", "block_types", _LETTERS)
@@ -211,9 +210,8 @@ def _kinds_of_layers(folder: pathlib.Path, tensors: Mapping[str, Tensor]) -> lis
             kind = (name[found.end() :], tensor.kind, tuple(tensor.shape))
             stacks[name[: found.start(1)]][int(found[1])].append(kind)
     if not stacks:
-        if any(_SHARED_LAYERS.search(name) for name in tensors):
-            raise _refused(folder, "its layers share the same weights; `nncf-tools profile` measures it whole")
-        raise _refused(folder, "its weights have no layers with numbers (layers.0, h.0, …)")
+        shared = "no weights of single layers (layers.0, h.0, …): layers that share the same weights cannot be left out"
+        raise _refused(folder, f"it has {shared}")
     names = [name for name in stacks if not name.startswith("mtp.")]  # these layers predict further tokens
     if len(names) > 1:
         raise _refused(folder, f"its weights have several stacks of layers ({names[0]} and {names[1]})")
