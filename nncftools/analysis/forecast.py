@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import pathlib
+import statistics
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -275,8 +276,10 @@ def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estima
     if not certain:
         return replace(estimate(of_run, full, least=_LEAST_SPREAD_OF_FLOOR), is_at_least=True)
     winner = max(certain, key=lambda line: line.at(full))
-    beside = of_run.sizes[-1] - max(line.sizes[-1] for line in certain)
-    beside = max(0.0, min(beside, of_run.sizes[-1] * _BESIDE))
+    largest = [line.sizes[-LEAST_SLICES:] for line in certain]
+    held = [max(sizes) for sizes in zip(*largest, strict=True)]
+    rests = [size - most for size, most in zip(of_run.sizes[-LEAST_SLICES:], held, strict=True)]
+    beside = max(0.0, min(statistics.median(rests), of_run.sizes[-1] * _BESIDE))
     sizes = [size + beside for size in winner.sizes]
     floor = estimate(winner._replace(base=winner.base + beside, sizes=sizes), full, least=_LEAST_SPREAD_OF_FLOOR)
     highest = max((line.highest_at(full) for line in found if line not in certain), default=0.0)
