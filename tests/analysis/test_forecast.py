@@ -282,7 +282,7 @@ def test_floor_between_samples() -> None:
 def test_floor_of_the_first_of_many() -> None:
     """Of an operation that is performed once per layer, each place has a line: the first may hold the floor."""
     slices = []
-    for part in of(floor=lambda _: 950):
+    for part in of(floor=lambda k: 890 + 10 * k):
         first = Point(operation="Inference", place=1, floor=(880 + 10 * part.layers) * MIB)
         others = [Point(operation="Inference", place=2 + place, floor=None) for place in range(part.layers)]
         slices.append(replace(part, points=[first, *others], peak=2000 * MIB))
