@@ -38,7 +38,8 @@ _LEAST_SPREAD_OF_FLOOR = 0.07
 """The least half width of an interval. Floors are sampled and vary by 50 MiB."""
 _BESIDE = 0.1
 """The largest share of a floor that may be outside its operation: pages of files, and memory between two samples."""
-_TIMES = (0.65, 1.25)
+_LEAST_OF_TIME = 0.65
+_MOST_OF_TIME = 1.25
 """The bounds of a time around its line: single runs vary by 20 %, and small ones are mostly imports."""
 _FLAT = 0.03
 """With less growth from the smallest slice to all layers, the model does not matter."""
@@ -158,8 +159,6 @@ class Comparison(NamedTuple):
     """Lines that are not straight and may be much higher."""
     is_at_least: bool
     """Whether the peak may be more than the winner says."""
-    highest: float
-    """The most bytes by any line that is not among the doubts."""
 
 
 def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -> Comparison:
@@ -173,21 +172,17 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
     straight = [line for line in found if line.is_straight]
     bent = [line for line in found if line.is_bent and line.is_confirmed]
     certain = [*straight, *_keep_plausible(bent, straight, layer_parameters)]
-    winner = max(certain or [of_run], key=lambda line: (line.at(full), line.is_straight))
-    doubts = []
-    highest = 0.0
-    for line in found:
-        if line not in certain:
-            if line is of_run or line.highest_at(full) > winner.at(full) * _MATTERS:
-                doubts.append(line)
-            else:
-                highest = max(highest, line.highest_at(full))
+    winner = max(certain or [of_run], key=lambda line: line.at(full))
+    others = [line for line in found if line not in certain]
+    doubts = [line for line in others if line is of_run or line.highest_at(full) > winner.at(full) * _MATTERS]
     if not doubts and (not certain or _has_error(winner, full, _VAGUE)):
         doubts = [winner]
-    levels = {line.what: line.at(full) for line in certain if line.operation == winner.operation}
-    ends_higher = max(levels.values(), default=0.0) > levels.get("peak", math.inf) * _NOTICEABLE
+    ends_higher = False
+    for line in certain:
+        if line.operation == winner.operation and line.what == "peak":
+            ends_higher = winner.at(full) > line.at(full) * _NOTICEABLE
     is_at_least = winner.is_bent or ends_higher or not has_operations
-    return Comparison(certain, winner, doubts, is_at_least=is_at_least, highest=highest)
+    return Comparison(certain, winner, doubts, is_at_least=is_at_least)
 
 
 def _keep_plausible(bent: Sequence[Line], straight: Sequence[Line], layer_parameters: int) -> list[Line]:
@@ -215,7 +210,8 @@ def estimate_slices(used: Sequence[Slice], sizes: Sequence[float], full: int) ->
 
 def forecast(slices: Sequence[Slice], full: int, layer_parameters: int = 0) -> Forecast | None:
     """Return the needs of the whole model; None with too few slices, or if a line leaves the peak unknown."""
-    used = sorted((part for part in slices if not part.unused), key=lambda part: part.layers)
+    used = [part for part in slices if not part.unused]
+    used.sort(key=lambda part: part.layers)
     if not has_enough(used):
         return None
     compared = compare_lines(used, full, layer_parameters)
@@ -237,7 +233,8 @@ def forecast(slices: Sequence[Slice], full: int, layer_parameters: int = 0) -> F
     if disk is not None and written is not None:  # other programs write at the same time
         disk = min(disk, written, key=lambda figure: figure.value)
     time_s = estimate_slices(used, [part.duration_s for part in used], full).value
-    time = Estimate(time_s, max(time_s * _TIMES[0], used[-1].duration_s), time_s * _TIMES[1])
+    shortest_s = max(time_s * _LEAST_OF_TIME, used[-1].duration_s)
+    time = Estimate(time_s, low=shortest_s, high=time_s * _MOST_OF_TIME)
     holds_from, before = _held_from(compared, full, used[0].layers)
     return Forecast(
         peak=peak,
@@ -262,7 +259,7 @@ def _peak_of(compared: Comparison, used: Sequence[Slice], full: int) -> Estimate
     """Return the peak: by the highest line, with what other lines and disturbed slices leave open."""
     peak = estimate(compared.winner, full)
     dropped = max(part.refaults * full / part.layers for part in used)
-    high = max(peak.high + dropped, compared.highest, *(part.peak for part in used))
+    high = max(peak.high + dropped, *(part.peak for part in used))
     return replace(peak, high=high, is_at_least=compared.is_at_least)
 
 
@@ -278,12 +275,14 @@ def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estima
     winner = max(certain, key=lambda line: line.at(full))
     largest = [line.sizes[-LEAST_SLICES:] for line in certain]
     held = [max(sizes) for sizes in zip(*largest, strict=True)]
-    rests = [size - most for size, most in zip(of_run.sizes[-LEAST_SLICES:], held, strict=True)]
-    beside = max(0.0, min(statistics.median(rests), of_run.sizes[-1] * _BESIDE))
+    of_runs = of_run.sizes[-LEAST_SLICES:]
+    rest = statistics.median(size - most for size, most in zip(of_runs, held, strict=True))
+    beside = max(0.0, min(rest, of_runs[-1] * _BESIDE))
     sizes = [size + beside for size in winner.sizes]
-    floor = estimate(winner._replace(base=winner.base + beside, sizes=sizes), full, least=_LEAST_SPREAD_OF_FLOOR)
-    highest = max((line.highest_at(full) for line in found if line not in certain), default=0.0)
-    is_open = highest + beside > floor.high * _NOTICEABLE
+    raised = winner._replace(base=winner.base + beside, sizes=sizes)
+    floor = estimate(raised, full, least=_LEAST_SPREAD_OF_FLOOR)
+    others = [line.highest_at(full) for line in found if line not in certain]
+    is_open = max(others, default=0.0) + beside > floor.high * _NOTICEABLE
     return replace(floor, is_at_least=floor.is_at_least or is_open)
 
 

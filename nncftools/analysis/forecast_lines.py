@@ -102,7 +102,8 @@ class Line(NamedTuple):
 
     def _misses(self) -> list[float]:
         """Return how many bytes the line is above each point."""
-        return [self.at(count) - size for count, size in zip(self.layers, self.sizes, strict=True)]
+        points = zip(self.layers, self.sizes, strict=True)
+        return [self.at(count) - size for count, size in points]
 
     def error_at(self, layers: int) -> float:
         """Return twice the standard error of the bytes with so many layers; 0 for a line through two points."""
@@ -149,7 +150,8 @@ def measure_points(session: Session) -> list[Point]:
         places[name] += 1
         peak = gap.of(RSS).peak_low
         floor = _find_floor(gap, peak) if gap.duration_s >= _LEAST_S_OF_FLOOR else None
-        found.append(Point(operation=name, place=places[name], peak=peak, floor=floor))
+        point = Point(operation=name, place=places[name], peak=peak, floor=floor)
+        found.append(point)
     return found
 
 
@@ -188,14 +190,16 @@ def line_of_runs(slices: Sequence[Slice], sizes: Sequence[float]) -> Line:
     Runs with the same layers count by their mean. Where they differ, the straightest choice counts.
     """
     runs: dict[int, list[float]] = defaultdict(list)
-    for part, size in sorted(zip(slices, sizes, strict=True), key=lambda pair: pair[0].layers):
-        runs[part.layers].append(size)
+    counts = [part.layers for part in slices]
+    for count, size in sorted(zip(counts, sizes, strict=True)):
+        runs[count].append(size)
     options = []
     for same in runs.values():
         is_agreed = max(same) - min(same) <= find_tolerance(same)
         options.append([statistics.fmean(same)] if is_agreed else same)
     choices = [_line_through([*runs], chosen) for chosen in product(*options)]
-    best = min(choices, key=lambda line: (not line.is_straight, line.off, max(line.sizes)))
+    straight = [line for line in choices if line.is_straight]
+    best = min(straight or choices, key=lambda line: (line.off, max(line.sizes)))
     above = max(sizes) - best.highest_at(max(runs)) if len(choices) > 1 else 0.0
     is_confirmed = len(runs[max(runs)]) > len(options[-1])
     return best._replace(above=max(0.0, above), is_confirmed=is_confirmed)
@@ -211,11 +215,12 @@ def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
     """Return the line through all points, or else through the last three, or else through the last two."""
     for first in range(max(1, len(layers) - LEAST_SLICES + 1)):
         slope, base = statistics.linear_regression(layers[first:], sizes[first:])
-        straight = Line("", "peak", layers[first:], sizes[first:], slope=slope, base=base)
+        straight = Line("", "peak", layers[first:], sizes[first:], slope, base)
         if straight.off <= find_tolerance(straight.sizes):
             return straight
     slopes = []
-    for (left, before), (right, after) in pairwise(zip(layers, sizes, strict=True)):
+    points = zip(layers, sizes, strict=True)
+    for (left, before), (right, after) in pairwise(points):
         slopes.append((after - before) / (right - left))
     slope = slopes.pop()
     is_bent = slope > max(0.0, *slopes)

@@ -138,11 +138,11 @@ class Runner:
         plan = planning.plan(planning.columns(request, options.PROFILE_TYPES)[1], request)
         planning.watch_disks(plan, argv, path.parent)
         run = RecordingJob(
-            self.starter,
-            request,
-            argv,
-            plan,
-            target,
+            starter=self.starter,
+            request=request,
+            argv=argv,
+            plan=plan,
+            target=target,
             calls=None if request.no_auto else [],
             stack_access=planning.stack_access(request, default=True),
             stacks_share=options.share("--stacks-budget", request.stacks_budget),
@@ -182,7 +182,8 @@ def why(recorded: Recorded, log: int) -> str:
     ended = f"exit status {recorded.status}" + ("" if recorded.status else ", without a result")
     text = ended if judged is None else headline(judged)
     with contextlib.suppress(OSError):
-        tail = os.pread(log, _TAIL, max(0, os.fstat(log).st_size - _TAIL))
+        begin = max(0, os.fstat(log).st_size - _TAIL)
+        tail = os.pread(log, _TAIL, begin)
         lines = tail.decode("utf-8", errors="replace").splitlines()
         text += next((f": {line}" for line in reversed(lines) if _ERROR.fullmatch(line)), "")
     return shortened(" ".join(text.split()), LONGEST_REASON)
@@ -252,7 +253,8 @@ class Shown(NamedTuple):
     def text(self) -> RenderableType:
         """The result for Rich to print, without the lines for a shell."""
         said = [Text(f"{printable(sentence)}.") for sentence in self.sentences]
-        return Group(Text(self.answer, style="bold"), *said, *warnings(self.notes), Text(), Fitting(self.table))
+        head = Text(self.answer, style="bold")
+        return Group(head, *said, *warnings(self.notes), Text(), Fitting(self.table))
 
     @property
     def markdown(self) -> str:
@@ -296,7 +298,8 @@ def _quote(word: str) -> str:
 
 def shareable(words: Iterable[str]) -> list[str]:
     """Return a command for a file: without secrets, as valid Unicode."""
-    return Redaction().words([os.fsencode(word).decode(errors="backslashreplace") for word in words])
+    encoded = [os.fsencode(word) for word in words]
+    return Redaction().words([word.decode(errors="backslashreplace") for word in encoded])
 
 
 class _State(Protocol):
@@ -367,7 +370,8 @@ class Results:
         if not (self._request.resume and os.path.lexists(file)):
             return wanted
         try:
-            found = msgspec.json.decode(intake.whole(file, may_wait=False), type=type(wanted))
+            content = intake.whole(file, may_wait=False)
+            found = msgspec.json.decode(content, type=type(wanted))
         except SessionFileError as error:
             raise UsageError(f"option --resume: {error}") from error
         except msgspec.MsgspecError as error:
@@ -389,13 +393,15 @@ class Results:
 
         Raises NncfToolsError.
         """
-        text, picture = f"{self._name}.md", f"{self._name}.png"
+        text = f"{self._name}.md"
+        picture = f"{self._name}.png"
         try:
             write_file(self.folder / text, result.markdown.encode())
             if result.draw is not None:
                 result.draw(self.folder / picture)
         except Exception as error:  # matplotlib fails in many ways if its installation is broken
-            reason = memory_shortage(error) or " ".join(str(getattr(error, "strerror", None) or error).split())
+            text_of_error = str(getattr(error, "strerror", None) or error)
+            reason = memory_shortage(error) or " ".join(text_of_error.split())
             files = f"{self.state.name} in {str(self.folder)!r} is complete, {text} or {picture} is not"
             raise NncfToolsError(f"option --output: {files}: {reason}") from error
         finally:

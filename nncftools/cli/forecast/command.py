@@ -19,7 +19,7 @@ from nncftools.units import bytes_from, seconds_from
 
 
 def _limit(text: str) -> int | None:
-    """Return the size of a machine in bytes; of this one as far as it is available, None for unknown."""
+    """Return the size of a machine in bytes; of this machine the available memory, None for unknown."""
     from nncftools.limits import needs
 
     return needs.available("/proc", os.getpid()).least if text == "here" else bytes_from(text)
@@ -29,7 +29,7 @@ def _limit(text: str) -> int | None:
 class ForecastOptions(options.SeriesRequest):
     """The command, the model to slice, and the machine in question."""
 
-    words: Annotated[Texts, options.command_words("{output} in it is the path of the output.")] = None
+    words: Annotated[Texts, options.command_words("{output} is the path of the output.")] = None
     model: Annotated[str | None, option("--model ARG", READ, "The argument with the model's folder, if not clear.")] = (
         None
     )
@@ -40,7 +40,7 @@ class ForecastOptions(options.SeriesRequest):
         float, option("--time TIME", RUN, "The most time that the slices may take: 90s, 10min.", parser=seconds_from)
     ] = 600
     limit: Annotated[
-        int | None, option("--for SIZE|here", RUN, "Say whether it fits: 16GiB, or this machine.", parser=_limit)
+        int | None, option("--for SIZE|here", RUN, "Say whether the run fits: 16GiB, or this machine.", parser=_limit)
     ] = None
     no_output: Annotated[bool, option("--no-output", RUN, "The command writes nothing.")] = False
     scratch: Annotated[
@@ -54,7 +54,7 @@ QEFF_HOME = "$QEFF_HOME"
 """The folder in which QEfficient keeps exports and compiled programs, by the name of the model."""
 _EXPORTS = (["optimum-cli", "export", "openvino"], ["optimum-cli", "export", "onnx"])
 _LATEST = 6
-"""The format is among the first words: in ``env A=B python optimum-cli export onnx`` it is the last one."""
+"""The format is among the first words: in ``env A=B python optimum-cli export onnx`` the sixth."""
 _LARGE = 1_000_000_000
 _INT8 = ("--weight-format", "int8")
 """optimum-intel adds this for larger models unless --weight-format is given (``_main_quantize`` of the exporter)."""
@@ -75,9 +75,9 @@ class Command:
 
     words: Sequence[str]
     model: str
-    """The folder, as it is written in the command."""
+    """The folder, as written in the command."""
     output: str | None
-    """The path of the output, as it is written in the command; None if there is no output."""
+    """The path of the output, as written in the command; None without output."""
     added: Sequence[str] = ()
     """Options that the command would choose by the size of the whole model, and not by the size of a slice."""
 
@@ -104,7 +104,7 @@ def find(words: Sequence[str], model: str | None, *, writes: bool) -> Command:
     """Return a command with the words for model and output. Raises UsageError where they are not certain."""
     has_mark = any(OUTPUT in word for word in words)
     if has_mark and not writes:
-        raise UsageError(f"option --no-output: the command has {OUTPUT}, so it writes something")
+        raise UsageError(f"option --no-output: the command has {OUTPUT}, so there is an output")
     if has_mark or not writes:
         output = OUTPUT if has_mark else None
     elif any(word.startswith("QEfficient.") for word in words):
@@ -116,7 +116,7 @@ def find(words: Sequence[str], model: str | None, *, writes: bool) -> Command:
 
 
 def _find_output(words: Sequence[str]) -> str:
-    """Return the output of an export by optimum-cli. Raises UsageError where it is not certain."""
+    """Return the output of an export by optimum-cli. Raises UsageError if not certain."""
     output = _only_word(_words_of_export(words))
     if output is None:
         how = f"write {OUTPUT} in its place in the command, or give --no-output if it writes nothing"
@@ -132,7 +132,8 @@ def _find_model(words: Sequence[str], model: str | None) -> str:
         parts += [word, word.partition("=")[2]]
     if model is not None and model not in parts:
         raise UsageError(f"option --model: no argument of the command is {model!r}")
-    folders = [word for word in dict.fromkeys(parts) if model in {None, word} and _is_model(word)]
+    candidates = dict.fromkeys(parts) if model is None else [model]
+    folders = [word for word in candidates if _is_model(word)]
     if len(folders) == 1:
         return folders[0]
     if model is None:
@@ -172,7 +173,7 @@ def _only_word(words: Sequence[str]) -> str | None:
 
 
 def by_size(command: Command, parameters: int, weights: int) -> tuple[Command, list[str]]:
-    """Return a command with the options that it would choose for a model of this size, and notes on such rules."""
+    """Return a command with the options for a model of this size, and notes on such rules."""
     export = _words_of_export(command.words)
     names = {word.partition("=")[0] for word in export}
     has_format = not names.isdisjoint({"--weight-format", "--quant-mode"})
@@ -188,7 +189,7 @@ def by_size(command: Command, parameters: int, weights: int) -> tuple[Command, l
 
 @with_options(ForecastOptions)
 def forecast(request: ForecastOptions) -> int:
-    """Forecast what a command needs with a model, from runs with a few of its layers.
+    """Forecast the needs of a command with a model, from runs with a few of its layers.
 
     \b
     Examples:
@@ -200,9 +201,9 @@ def forecast(request: ForecastOptions) -> int:
       nncf-tools forecast --output llama --resume -- ./export.sh DIR {output}
 
     The command runs three or four times, each time with a slice of the model in
-    place of the model, and with a scratch folder in place of its output. Nothing
+    place of the model, and with a scratch folder in place of the output. Nothing
     else of the command is changed. The exit status is 1 if --for does not fit, or
-    if it is not known; 0 otherwise; 130 after Ctrl-C, with the forecast so far.
+    if that is not known; 0 otherwise; 130 after Ctrl-C, with the forecast so far.
     """
     from nncftools.cli import planning
     from nncftools.cli.forecast import runs, slices

@@ -28,7 +28,7 @@ def count_layers(count: int) -> str:
 
 
 def describe_slice(part: Slice, unit: MemoryUnit) -> str:
-    """Return the figures of a slice in one line."""
+    """Return the figures of a slice as a line."""
     if part.unused:
         return f"not used: {part.unused}"
     return f"peak {unit.label(part.peak)}, floor {unit.label(part.floor)}, {seconds_text(part.duration_s)}"
@@ -40,7 +40,8 @@ def table(result: Result, unit: MemoryUnit) -> Table:
     rows = []
     for part in result.slices:
         layers = f"{part.layers} (not used)" if part.unused else str(part.layers)
-        cells = [size_cell(size, unit) for size in (part.peak, part.floor, part.comfortable, part.written)]
+        sizes = (part.peak, part.floor, part.comfortable, part.written)
+        cells = [size_cell(size, unit) for size in sizes]
         rows.append([Cell(layers), *cells, figure_cell(part.duration_s, "s")])
     known = result.forecast
     if known is not None:
@@ -48,11 +49,12 @@ def table(result: Result, unit: MemoryUnit) -> Table:
         values = [known.peak.value, known.floor.value, known.comfortable.value, written]
         cells = [size_cell(value, unit, is_strong=True) for value in values]
         rows.append([Cell(f"{result.layers}, forecast"), *cells, figure_cell(known.time.value, "s")])
-    return Table(columns=[Column(name) for name in names], rows=[Row(cells=cells) for cells in rows])
+    columns = [Column(name) for name in names]
+    return Table(columns=columns, rows=[Row(cells=cells) for cells in rows])
 
 
 def answer(result: Result, unit: MemoryUnit = MemoryUnit.MiB) -> str:
-    """Return the first line: whether the whole model fits into the memory of ``--for``, and how much it needs."""
+    """Return the first line: whether the whole model fits into the memory of ``--for``, and the needs."""
     known = result.forecast
     limit = result.limit
     if known is None:
@@ -81,7 +83,7 @@ def _explain_unknown(result: Result, unit: MemoryUnit) -> str:
     held = f"{doubtful.operation} held" if doubtful.operation else "the command held"
     sizes = ", ".join(unit.brief(size) for size in doubtful.sizes)
     layers = ", ".join(map(str, doubtful.layers))
-    return f"{held} {sizes} {unit} ({doubtful.what}) with {layers} layers, which is not a line"
+    return f"{held} {sizes} {unit} ({doubtful.what}) with {layers} layers: not on a line"
 
 
 def _about(size: float) -> str:
@@ -94,9 +96,9 @@ def _about_needs(known: Forecast) -> str:
     comfortable = known.comfortable
     amount = _about(comfortable.value)
     unit = amount[-4:]
-    low, high, floor = [
-        _about(size).removesuffix(unit) for size in (comfortable.low, comfortable.high, known.floor.low)
-    ]
+    low = _about(comfortable.low).removesuffix(unit)
+    high = _about(comfortable.high).removesuffix(unit)
+    floor = _about(known.floor.low).removesuffix(unit)
     return f"{amount} ({low} to {high}), at least {floor}"
 
 
@@ -128,7 +130,7 @@ def _range(figure: Estimate, unit: MemoryUnit) -> str:
 
 
 def notes(result: Result) -> Iterator[str]:
-    """Yield what makes the forecast less sure."""
+    """Yield the reasons for which the forecast is less sure."""
     yield from result.notes
     for part in result.slices:
         if part.unused:
@@ -161,7 +163,7 @@ def make_shown(result: Result, unit: MemoryUnit) -> Shown:
 
 
 def draw(result: Result, known: Forecast, unit: MemoryUnit, path: pathlib.Path) -> None:
-    """Draw the lines of operations, runs as dots, and the forecast with its interval. Raises OSError."""
+    """Draw the lines of operations, runs as dots, and the forecast with an interval. Raises OSError."""
     from nncftools import drawing
 
     canvas, axes = drawing.figure_of_command(result.command)
@@ -169,20 +171,23 @@ def draw(result: Result, known: Forecast, unit: MemoryUnit, path: pathlib.Path) 
     counts = sorted({part.layers for part in used})
     lines = analysis.compare_lines(used, result.layers, result.layer_parameters).lines
     for number, line in enumerate(_choose_lines(lines, [*counts, result.layers])):
-        _draw_line(axes, line, number, result.layers, unit)
+        _draw_line(axes, line, number, layers=result.layers, unit=unit)
     peaks = [unit.of(part.peak) for part in used]
     layers = [part.layers for part in used]
-    axes.plot(layers, peaks, "o", color=drawing.INK, markersize=7, fillstyle="none", label="peak of a slice")
+    circle: dict[str, Any] = {"color": drawing.INK, "markersize": 7, "fillstyle": "none"}
+    axes.plot(layers, peaks, "o", label="peak of a slice", **circle)
     value = unit.of(known.peak.value)
     high = unit.of(known.peak.high)
     errors = [[value - unit.of(known.peak.low)], [high - value]]
-    look: dict[str, Any] = {"fmt": "D", "color": drawing.INK, "markersize": 6, "capsize": 5, "label": "forecast"}
-    axes.errorbar([result.layers], [value], errors, **look)
+    diamond: dict[str, Any] = {"fmt": "D", "color": drawing.INK, "markersize": 6}
+    axes.errorbar([result.layers], [value], errors, capsize=5, label="forecast", **diamond)
     text = "at least " * known.peak.is_at_least + unit.label(known.peak.value)
     box = {"fc": "white", "ec": "none", "pad": 1}
-    drawing.annotate(axes, text, (result.layers, value), (-10, 8), fontsize=9, ha="right", bbox=box)
+    tip = (result.layers, value)
+    drawing.annotate(axes, text, tip, (-10, 8), fontsize=9, ha="right", bbox=box)
     floor_label = f"floor, {unit.label(known.floor.value)}"
-    axes.plot(result.layers, unit.of(known.floor.value), "v", color=drawing.FAINT, markersize=7, label=floor_label)
+    floor = unit.of(known.floor.value)
+    axes.plot(result.layers, floor, "v", color=drawing.FAINT, markersize=7, label=floor_label)
     top = max(high, *peaks) * 1.15
     if result.limit is not None:
         limit = unit.of(result.limit)
@@ -192,7 +197,8 @@ def draw(result: Result, known: Forecast, unit: MemoryUnit, path: pathlib.Path) 
             position = ""
             top = max(top, limit * 1.05)
         drawing.draw_limit(axes, limit, f"limit, {unit.label(result.limit)}{position}")
-    axes.set(xlim=(0, result.layers * 1.04), ylim=(0, top), xlabel="Layers", ylabel=f"RSS ({unit})")
+    axes.set(xlim=(0, result.layers * 1.04), ylim=(0, top))
+    axes.set(xlabel="Layers", ylabel=f"RSS ({unit})")
     axes.set_xticks([*counts, result.layers])
     axes.yaxis.set_major_formatter("{x:,.10g}")
     drawing.legend_below(canvas, 3)
@@ -200,15 +206,16 @@ def draw(result: Result, known: Forecast, unit: MemoryUnit, path: pathlib.Path) 
 
 
 def _draw_line(axes: Axes, line: Line, number: int, layers: int, unit: MemoryUnit) -> None:
-    """Draw the line of an operation up to all layers, with the points that it follows."""
+    """Draw the line of an operation up to all layers, with the points of the line."""
     from nncftools import drawing
 
     colour, style = drawing.line_style(number)
     name = shortened(f"{line.operation or 'the whole run'}, {line.what}", _LONGEST_NAME)
     begin = line.layers[-2] if line.is_bent else 0
     ends = [unit.of(line.at(count)) for count in (begin, layers)]
-    axes.plot([begin, layers], ends, style, color=colour, linewidth=1.2, label=name)
-    axes.plot(line.layers, [unit.of(size) for size in line.sizes], ".", color=colour, markersize=5)
+    axes.plot([begin, layers], ends, style, label=name, color=colour, linewidth=1.2)
+    sizes = [unit.of(size) for size in line.sizes]
+    axes.plot(line.layers, sizes, ".", color=colour, markersize=5)
 
 
 def _choose_lines(lines: Sequence[Line], layers: Sequence[int]) -> list[Line]:

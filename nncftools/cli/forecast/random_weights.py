@@ -11,15 +11,16 @@ from typing import Any
 
 
 def print_names(model_type: str) -> None:
-    """Print the names by which a config of a model type has the number of layers."""
+    """Print the names of the number of layers in configs of a model type."""
     from transformers import CONFIG_MAPPING
 
     names = CONFIG_MAPPING[model_type].attribute_map
-    print(json.dumps([names[name] for name in ("num_hidden_layers", "n_layer", "num_layers") if name in names]))
+    known = [names.get(name) for name in ("num_hidden_layers", "n_layer", "num_layers")]
+    print(json.dumps([name for name in known if name]))
 
 
 def main(task: str, folder: str) -> None:
-    """Look at a config, or make the weights for it."""
+    """Print the weights of a config, or make them."""
     import torch
     import transformers
 
@@ -35,7 +36,8 @@ def main(task: str, folder: str) -> None:
         model = make(config, dtype=dtype)
     tensors = []
     for name, weight in model.named_parameters():
-        tensors.append((name, str(weight.dtype), list(weight.shape), weight.nbytes))
+        shape = list(weight.shape)
+        tensors.append((name, str(weight.dtype), shape, weight.nbytes))
     print(json.dumps({"tensors": tensors, "layer_types": getattr(config, "layer_types", None)}))
 
 

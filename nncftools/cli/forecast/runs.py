@@ -43,7 +43,8 @@ def plan_slices(counts: Sequence[int], layers: int) -> list[int]:
     largest = few[-1] if len(few) >= LEAST_SLICES else counts[LEAST_SLICES - 1]
     smaller = [count for count in counts if count < largest]
     small = _nearest(smaller[:-1], largest / 3)
-    return [small, _nearest([count for count in smaller if count > small], largest * 2 / 3), largest]
+    above = [count for count in smaller if count > small]
+    return [small, _nearest(above, largest * 2 / 3), largest]
 
 
 def _nearest(counts: Sequence[int], wanted: float) -> int:
@@ -53,8 +54,8 @@ def _nearest(counts: Sequence[int], wanted: float) -> int:
 def next_count(counts: Sequence[int], result: Result) -> int | None:
     """Return the number of layers of the next run; None if there are enough, or if further runs do not help.
 
-    A fourth slice is half way between the two largest, or as near to that as possible: there it shows whether the line
-    is straight. If there is none, or if it does not help, the slice with the doubtful point runs again.
+    A fourth slice is half way between the two largest, or as near to that as possible: there a bend of the line shows.
+    If no number is left, or if the line stays doubtful, the slice with the doubtful point runs again.
     """
     used = result.used
     tried = [part.layers for part in result.slices]
@@ -76,7 +77,7 @@ def begin_result(request: ForecastOptions, command: Command, model: slices.Model
     if len(model.counts()) < LEAST_SLICES:
         turns = f" that repeat after {model.period}" if model.period > 1 else ""
         has = f"it has {count_layers(model.layers)}{turns}"
-        few = f"{has}: too few for three slices; `nncf-tools profile` measures it whole"
+        few = f"{has}: too few for three slices; `nncf-tools profile` measures the whole model"
         raise UsageError(f"no forecast of the model in {str(model.folder)!r}: {few}")
     return Result(
         command=series.shareable(command.words),
@@ -139,7 +140,7 @@ class Runs:
     result: Result
     results: Results
     scratch: pathlib.Path
-    """The folder in which each slice and its output have a folder of their own."""
+    """In this folder, each slice has a separate folder with the output."""
     runner: Runner
 
     def go(self) -> None:
@@ -167,7 +168,8 @@ class Runs:
         counts = [wanted]
         if not analysis.has_enough(self.result.used):
             tried = {part.layers for part in self.result.slices}
-            counts += [count for count in reversed(self.model.counts()) if count < wanted and count not in tried]
+            smaller = [count for count in self.model.counts() if count < wanted]
+            counts += [count for count in reversed(smaller) if count not in tried]
         reasons = {count: self.why_not(count, left_s) for count in counts}
         return next((count for count in counts if not reasons[count]), None), reasons[wanted]
 
@@ -177,10 +179,10 @@ class Runs:
         if done.unused and failed >= _MOST_FAILED and not analysis.has_enough(self.result.used):
             log = self.results.folder / pathlib.PurePath(done.session).with_suffix(".log")
             fails = f"the command does not work with {failed} of {len(self.result.slices)} slices"
-            raise NncfToolsError(f"{fails}: {done.unused}; its output is in {log}")
+            raise NncfToolsError(f"{fails}: {done.unused}; output: {log}")
 
     def why_not(self, layers: int, left_s: float) -> str:
-        """Return why a slice may not be run, by the figures of earlier runs; empty if it may."""
+        """Return why a slice may not be run, by the figures of earlier runs; empty if nothing is against that run."""
         if left_s <= 0:
             return "no --time is left"
         used = self.result.used
@@ -194,22 +196,19 @@ class Runs:
             peak = last.peak + _BYTES_PER_WEIGHT * max(0, size - self.model.size(last.layers))
             took_s = last.duration_s * growth
             written = (last.written or 0) * growth
-        if len({part.layers for part in used}) > 1:
-            peak = analysis.estimate_slices(used, [part.peak for part in used], layers).high
-            took_s = analysis.estimate_slices(used, [part.duration_s for part in used], layers).value
         room = needs.available("/proc", os.getpid()).least
         if room is not None and peak > room:
-            return f"it takes up to {brief_size(peak)} of memory, {brief_size(room)} is available"
+            return f"up to {brief_size(peak)} of memory are needed, {brief_size(room)} is available"
         free = shutil.disk_usage(self.scratch).free
         disk = written + self.model.disk_size(layers)
         if disk > free:
-            return f"it takes up to {brief_size(disk)} of disk, {brief_size(free)} is free (--scratch)"
+            return f"up to {brief_size(disk)} of disk are needed, {brief_size(free)} is free (--scratch)"
         if took_s > left_s:
-            return f"it takes about {about_text(took_s)}, {about_text(left_s)} of --time is left"
+            return f"about {about_text(took_s)} are needed, {about_text(left_s)} of --time is left"
         return ""
 
     def _try(self, layers: int) -> Slice:
-        """Make a slice, run the command with it, and remove both."""
+        """Make a slice, run the command with that slice, and remove slice and output."""
         runner = self.runner
         is_again = any(part.layers == layers for part in self.result.slices)
         path = self.results.folder / f"slice-{layers}{series.AGAIN if is_again else ''}"
@@ -229,13 +228,13 @@ class Runs:
 
 @contextlib.contextmanager
 def scratch_folder(scratch: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Make a folder for a slice and its output, and remove it; a line says where it is if it stays.
+    """Make a folder for slice and output, and remove the folder; a line says so if some of it stays.
 
     Raises OSError where another user could exchange the folder.
     """
     with Folder(scratch) as place:
         if place.is_shared:
-            raise OSError("all users may rename what is in it, or in a folder above it: not sticky (chmod +t)")
+            raise OSError("all users may rename files here, or in a folder above: not sticky (chmod +t)")
         made = scratch / pathlib.Path(tempfile.mkdtemp("", "nncf-tools-forecast-", place.descriptor_path)).name
     try:
         opened = Folder(made)
@@ -253,11 +252,11 @@ def scratch_folder(scratch: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def measure_slice(layers: int, file: str, session: Session | None, failed: str, output: int) -> Slice:
-    """Return the figures of a run; ``output`` is the size of its output. Raises NncfToolsError if nothing is known."""
+    """Return the figures of a run; ``output`` is the size of the output. Raises NncfToolsError if nothing is known."""
     needed = None if session is None else needs.needs(session)
     peak = None if session is None else session.peaks.get("rss")
     if session is None or needed is None or peak is None or peak.low is None:
-        why = failed or "it was too short to see its memory"
+        why = failed or "the run was too short to see any memory"
         raise NncfToolsError(f"cannot use the run with {count_layers(layers)}: {why}")
     totals = session.totals
     chars = totals.get("write_chars", totals.get("write_bytes"))

@@ -38,9 +38,9 @@ _NEEDED = re.compile(
 _NEEDED_WITH_CODE = re.compile(rf"{_NEEDED.pattern}|.+\.py")
 """Other configs, templates and files of tokenizers (``VOCAB_FILES_NAMES`` of transformers), and code."""
 _COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "num_decoder_layers")
-"""Names of the number of layers, in the order in which they count."""
+"""Names of the number of layers; an earlier name counts first."""
 _EXTRA_LAYERS = ("num_nextn_predict_layers", "num_mtp_layers")
-"""Names of the number of layers that predict further tokens: their weights follow those of the other layers."""
+"""Names of the number of layers that predict further tokens: their weights follow the other layers."""
 _IN_TURNS = {"gemma2": 2, "gemma3_text": 6}
 """After how many layers kinds of attention repeat whose weights are alike, where the config may leave that out."""
 _PARTS = re.compile(r"(text|vision|audio|thinker|talker|vit|llm|language|qformer)_config|encoder|decoder|img_processor")
@@ -59,7 +59,7 @@ _PIECE = 16 << 20
 
 @dataclass(frozen=True)
 class Model:
-    """The facts of a model before any of it runs."""
+    """The facts of a model before the first run."""
 
     folder: pathlib.Path
     config: Mapping[str, Any]
@@ -72,7 +72,7 @@ class Model:
     period: int
     """After so many layers, kinds of layers repeat."""
     python: str | None
-    """The command's own Python, which makes random weights; None for a model with weights."""
+    """The command's own Python, for random weights; None for a model with weights."""
     notes: Sequence[str] = field(default=())
 
     @property
@@ -91,7 +91,7 @@ class Model:
         return list(range(self.head + self.period, self.layers, self.period))
 
     def select_tensors(self, layers: int) -> dict[str, Tensor]:
-        """Return the tensors of a slice by name. Layers after the last one follow the last one of the slice."""
+        """Return the tensors of a slice by name. Layers beyond the model's number follow the layers of the slice."""
         selected = {}
         for name, tensor in self.tensors.items():
             number = layer_of(name)
@@ -108,11 +108,13 @@ class Model:
     def files(self) -> list[pathlib.Path]:
         """Return the files that loading needs beside config and weights."""
         needed = _NEEDED_WITH_CODE if "auto_map" in self.config else _NEEDED
-        return [file for file in self.folder.iterdir() if needed.fullmatch(file.name) and file.is_file()]
+        files = [file for file in self.folder.iterdir() if file.is_file()]
+        return [file for file in files if needed.fullmatch(file.name)]
 
     def disk_size(self, layers: int) -> int:
         """Return the size of a slice on a disk, in bytes. Raises OSError."""
-        return self.size(layers) + sum(file.stat().st_size for file in self.files())
+        files = sum(file.stat().st_size for file in self.files())
+        return self.size(layers) + files
 
     def config_of(self, layers: int) -> dict[str, Any]:
         """Return the config of a slice: with fewer layers in the number, and in each value that has all layers."""
@@ -139,7 +141,7 @@ def _renumber(name: str, number: int) -> str:
 
 
 def _per_layer(key: str, value: object, layers: int) -> Sequence[object] | None:
-    """Return a value of a config as one entry per layer; None if the value is something else."""
+    """Return a value of a config as a list with an entry per layer; None for another value."""
     if key == "attention_types" and isinstance(value, list):  # GPT-Neo: [[[kind, …], times], …]
         value = [kind for kinds, times in value for kind in kinds * times]
     if key == _LETTERS and isinstance(value, str):
@@ -160,12 +162,13 @@ def _cut(key: str, value: Any, layers: int, fewer: int) -> Any:  # noqa: ANN401 
 
 
 def read(folder: pathlib.Path, words: Sequence[str], *, from_config: bool = False) -> Model:
-    """Return a model: with its weights or, without any, by its config, as the Python of a command sees it.
+    """Return a model: by weights or, without weights, by the config, as the Python of a command sees a model.
 
     Raises NncfToolsError for a model that cannot be sliced, with the reason.
     """
     config = config_of(folder)
-    parts = [key for key, value in config.items() if isinstance(value, dict) and _PARTS.fullmatch(key)]
+    groups = [key for key, value in config.items() if isinstance(value, dict)]
+    parts = [key for key in groups if _PARTS.fullmatch(key)]
     if config.get("is_encoder_decoder") or parts:
         reason = f"it consists of several models ({parts[0]})" if parts else "it is an encoder and a decoder"
         raise _refused(folder, f"{reason}; only models with one stack of layers can be sliced")
@@ -201,14 +204,18 @@ def _ask_for_names(config: Mapping[str, Any], words: Sequence[str]) -> list[str]
     return []
 
 
+_Layers = dict[int, list[object]]
+
+
 def _kinds_of_layers(folder: pathlib.Path, tensors: Mapping[str, Tensor]) -> list[list[object]]:
     """Return the names, types and shapes of the weights of each layer. Raises NncfToolsError."""
-    stacks: dict[str, dict[int, list[object]]] = defaultdict(lambda: defaultdict(list))
+    stacks: dict[str, _Layers] = defaultdict(lambda: defaultdict(list))
     for name, tensor in sorted(tensors.items()):
         found = _LAYER.search(name)
         if found is not None:
+            layers = stacks[name[: found.start(1)]]
             kind = (name[found.end() :], tensor.kind, tuple(tensor.shape))
-            stacks[name[: found.start(1)]][int(found[1])].append(kind)
+            layers[int(found[1])].append(kind)
     if not stacks:
         shared = "no weights of single layers (layers.0, h.0, …): layers that share the same weights cannot be left out"
         raise _refused(folder, f"it has {shared}")
@@ -239,7 +246,8 @@ def _count_layers(
     if not counts:
         known = " or ".join(_COUNTS)
         raise _refused(folder, f"{CONFIG} does not say how many layers it has ({known} expected)")
-    layers = next((count for count in counts.values() if count in fitting), max(counts.values()))
+    fits = [count for count in counts.values() if count in fitting]
+    layers = fits[0] if fits else max(counts.values())
     if layers > weights:
         last = f"{CONFIG} says {layers} layers, and the weights end with layer {weights - 1}"
         raise _refused(folder, f"{last}; is the download complete?")
@@ -252,12 +260,16 @@ def _count_layers(
 
 def _numbers_in(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, int]:
     """Return the numbers above 0 in a config by name."""
-    values = {name: config.get(name) for name in names}
-    return {name: value for name, value in values.items() if type(value) is int and value > 0}
+    numbers = {}
+    for name in names:
+        value = config.get(name)
+        if type(value) is int and value > 0:
+            numbers[name] = value
+    return numbers
 
 
 def _find_python(config: Mapping[str, Any], words: Sequence[str]) -> str:
-    """Return the Python of a command, which can make a model of this config. Raises NncfToolsError."""
+    """Return the Python of a command, for a model of this config. Raises NncfToolsError."""
     _refuse_code(config)
     python = interpreter(words)
     if python is None or shutil.which(python) is None:
@@ -266,7 +278,7 @@ def _find_python(config: Mapping[str, Any], words: Sequence[str]) -> str:
 
 
 def _refuse_code(config: Mapping[str, Any]) -> None:
-    """Raise NncfToolsError for a config with a value, however deep, by which transformers would load other code."""
+    """Raise NncfToolsError for a config with a value, however deep, that makes transformers load other code."""
     pending: list[tuple[str, object]] = list(config.items())
     while pending:
         key, value = pending.pop()
@@ -281,7 +293,7 @@ def _refuse_code(config: Mapping[str, Any]) -> None:
 
 
 def _random_tensors(folder: pathlib.Path, config: dict[str, Any], python: str) -> dict[str, Tensor]:
-    """Return the tensors of a model without weights; its config gets the kinds of layers that classes work out."""
+    """Return the tensors of a model without weights; the config gets the kinds of layers that classes work out."""
     with naming(pathlib.Path(python), "names and shapes of weights from this program"):
         seen = json.loads(_run(python, "look", str(folder.absolute())))
     if seen["layer_types"]:
@@ -300,7 +312,7 @@ def _tensors(folder: pathlib.Path) -> dict[str, Tensor]:
             index = msgspec.json.decode(content, type=_Index)
             names = sorted(set(index.weight_map.values()))
     elif not (folder / _WEIGHTS).exists():
-        more = "--from-config makes random ones of the right shapes"
+        more = "--from-config makes random weights of the right shapes"
         raise _refused(folder, f"it has no weights in safetensors ({_WEIGHTS} or {_INDEX}); {more}")
     if any(pathlib.PurePath(name).name != name for name in names):
         raise _refused(folder, f"{_INDEX} names files outside of the folder")
@@ -352,7 +364,7 @@ def write(model: Model, layers: int, target: pathlib.Path) -> None:
 
 
 def _copy(tensors: Mapping[str, Tensor], target: pathlib.Path) -> None:
-    """Copy tensors from files of weights to a new one. Raises OSError."""
+    """Copy tensors from files of weights to a new file. Raises OSError."""
     head: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, tensor in tensors.items():
@@ -371,11 +383,17 @@ def _copy(tensors: Mapping[str, Tensor], target: pathlib.Path) -> None:
 
 
 def _run(python: str, task: str, subject: str) -> str:
-    """Run ``random_weights`` in the command's own Python; return its last line. Raises NncfToolsError."""
+    """Run ``random_weights`` in the command's own Python; return the last line. Raises NncfToolsError."""
     source = pathlib.Path(random_weights.__file__).read_text(encoding="utf-8")
     argv = [python, "-c", f"{SAFE_PATH}\n{source}", task, subject]
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, errors="replace", check=False)
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            errors="replace",
+            check=False,
+        )
     except OSError as error:
         raise NncfToolsError(f"option --from-config: {python} cannot be started: {error.strerror}") from error
     if done.returncode:

@@ -84,7 +84,7 @@ class TestOptions:
         done = in_process("forecast", "--", "true", "model", "{output}")
 
         assert done.returncode == UsageError.exit_code
-        assert "it has 3 layers: too few for three slices; `nncf-tools profile` measures it whole" in done.stderr
+        assert "it has 3 layers: too few for three slices; `nncf-tools profile` measures the whole model" in done.stderr
         assert not (tmp_path / "memory_logs").exists()
 
     @pytest.mark.parametrize(
@@ -172,8 +172,8 @@ class TestRoom:
     @pytest.mark.parametrize(
         ("room", "free", "left_s", "message"),
         [
-            (1 << 20, 1 << 40, 60, "it takes up to 512 MiB of memory, 1 MiB is available"),
-            (1 << 40, 1 << 10, 60, "of disk, 1 KiB is free (--scratch)"),
+            (1 << 20, 1 << 40, 60, "up to 512 MiB of memory are needed, 1 MiB is available"),
+            (1 << 40, 1 << 10, 60, "of disk are needed, 1 KiB is free (--scratch)"),
             (1 << 40, 1 << 40, 0, "no --time is left"),
             (1 << 40, 1 << 40, 1, ""),
         ],
@@ -286,7 +286,7 @@ class TestAnswer:
             for part in measured(6, 12, 18, peak_of=1)
         ]
         result = replace(judged_result(None, 4), slices=bent)
-        expected = "Compression held 818, 828, 1,212 MiB (end) with 6, 12, 18 layers, which is not a line"
+        expected = "Compression held 818, 828, 1,212 MiB (end) with 6, 12, 18 layers: not on a line"
 
         assert outputs.answer(result) == f"Unknown whether it fits into 4 GiB: {expected}"
 
@@ -470,7 +470,7 @@ class TestForecast:
         ("gives", "message"),
         [
             (f"chown {OTHER} above", "the folder 'above' belongs to another user (nobody)"),
-            ("chmod 777 above", "all users may rename what is in it, or in a folder above it: not sticky (chmod +t)"),
+            ("chmod 777 above", "all users may rename files here, or in a folder above: not sticky (chmod +t)"),
         ],
     )
     def test_scratch_between_slices(self, nncf_tools: Run, tmp_path: pathlib.Path, gives: str, message: str) -> None:
