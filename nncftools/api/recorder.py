@@ -146,7 +146,7 @@ class Recorder:
         self._sampler.stop()
         self._sampler.has_news(_ENDS_WITHIN_S)
         from nncftools.analysis.code_places import is_own
-        from nncftools.session.sources import take_sources
+        from nncftools.session.snapshots import take_sources
 
         try:
             self._session = self._read()

@@ -211,7 +211,7 @@ def _session(run: RecordingJob, header: Header, files: RecordingFiles, outcome: 
     if not run.request.no_source and session.snapshots is not None:
         with guarded("the source text could not be read"):
             from nncftools.analysis.code_places import is_own
-            from nncftools.session.sources import take_sources
+            from nncftools.session.snapshots import take_sources
 
             take_sources(session, Redaction(run.plan.redact), is_own)
     with guarded("the kernel's log could not be read"):
