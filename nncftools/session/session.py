@@ -50,9 +50,9 @@ def load_from(file: BinaryIO, path: pathlib.Path) -> SessionData:
         snapshots = log.read(intake.LIMITS.size)
     session = recording.session_from(io.BytesIO(data), origin, snapshots=snapshots)
     if not session.finished:
-        warning = "unfinished: the recorder was killed, or the machine stopped; the figures end at that time"
+        warning = "unfinished: the recorder was killed, or the machine stopped; these are the figures up to then"
         if reading.is_recording(path):
-            warning = f"{STILL_RUNS}; the figures end now"
+            warning = f"{STILL_RUNS}; these are the figures up to now"
         session.warnings.append(warning)
     return session
 
@@ -92,6 +92,7 @@ def _session_from(data: bytes, origin: str) -> SessionData:
     try:
         session = _decode_fields(document, origin, warnings)
         _check(session)
+        str(data, "utf-8")  # msgspec does not check the keys of skipped parts
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise SessionFileError(f"{origin}: {error}") from error
     session.unsaved.loaded = data
@@ -101,8 +102,6 @@ def _session_from(data: bytes, origin: str) -> SessionData:
 def _split(data: bytes, origin: str) -> _Document:
     """Return the parts of a document as JSON. Raises SessionFileError unless the document is a session."""
     try:
-        if not data.isascii():
-            str(data, "utf-8")  # msgspec does not check keys of skipped parts
         document = msgspec.json.decode(data, type=_Document)
         kind = msgspec.json.decode(document.get("format", b"null"))
         version = msgspec.json.decode(document.get("version", b"null"))
