@@ -7,9 +7,8 @@ __version__ = "0.1.0"
 
 _NAMES_OF = {
     "api.memory_monitor": ("MemoryMonitor", "MemoryType", "memory_monitor_context"),
-    "api.notebook": ("Profiler", "load_ipython_extension"),
     "api.qeff": ("MetricsCollector", "ProfileSample", "ProfilerConfig", "QEffMemoryProfiler", "QEffMemoryVisualizer"),
-    "api.session": ("Session",),
+    "api.recorder": ("Profiler", "Session", "load_ipython_extension"),
     "marks.operations": ("mark_operation", "operation"),
     "units": ("MemoryUnit",),
 }
@@ -22,7 +21,6 @@ __all__ += ["memory_monitor_context", "operation"]
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nncftools.api.memory_monitor import MemoryMonitor, MemoryType, memory_monitor_context
-    from nncftools.api.notebook import Profiler
     from nncftools.api.qeff import (
         MetricsCollector,
         ProfilerConfig,
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
         QEffMemoryProfiler,
         QEffMemoryVisualizer,
     )
-    from nncftools.api.session import Session
+    from nncftools.api.recorder import Profiler, Session
     from nncftools.marks.operations import mark_operation, operation
     from nncftools.units import MemoryUnit
 

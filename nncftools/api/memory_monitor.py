@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import psutil
     from typing_extensions import Self
 
-    from nncftools.api.session import Session
+    from nncftools.api.recorder import Session
 
     Path = str | os.PathLike[str]
 

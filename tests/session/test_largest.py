@@ -10,7 +10,7 @@ from math import log2
 import pytest
 
 from nncftools import intake
-from nncftools.api.session import Session
+from nncftools.api.recorder import Session
 from nncftools.intake import LIMITS
 from nncftools.journal.writing import Plan
 from nncftools.metrics import METRICS
