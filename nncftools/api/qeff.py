@@ -265,8 +265,10 @@ class QEffMemoryProfiler:
         recorded = self._recorded()
         if recorded is None:
             return {}
-        values: dict[str, list[float]] = {name: getattr(self, name) for name in _FIELDS}
-        return {"timestamps": list(recorded.seconds), **values}
+        values: dict[str, list[float]] = {"timestamps": list(recorded.seconds)}
+        for name in _FIELDS:
+            values[name] = getattr(self, name)
+        return values
 
     @property
     def peak_rss(self) -> float:
@@ -364,7 +366,8 @@ class QEffMemoryProfiler:
         with contextlib.suppress(NncfToolsError):  # stop() has warned that the recording is lost
             session = self._profiler.session
             end_s = session.duration_s
-            mark = Mark(name=COMPLETION, start_s=end_s, end_s=end_s, pid=session.attached_to, source=SOURCE)
+            mark = Mark(name=COMPLETION, start_s=end_s, end_s=end_s, source=SOURCE)
+            mark.pid = session.attached_to
             session.marks.append(mark)
             self._ended.append(session)
         self._cached = None

@@ -32,6 +32,7 @@ from nncftools.session import launcher
 from nncftools.units import MemoryUnit, seconds_from, seconds_text
 
 if TYPE_CHECKING:
+    from _typeshed import StrPath
     from IPython.core.interactiveshell import InteractiveShell
     from typing_extensions import Self
 
@@ -63,7 +64,7 @@ class Session(analysis.Session):
             console.print(text.report(self, self._view()))
         return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
-    def plot(self, path: str | os.PathLike[str]) -> pathlib.Path:
+    def plot(self, path: StrPath) -> pathlib.Path:
         """Draw memory, CPU, I/O and operations to a .png, .svg or .pdf file, and return the path.
 
         Raises NncfToolsError for another ending, OSError.
@@ -81,9 +82,9 @@ class Session(analysis.Session):
     def to_html(self) -> str: ...
 
     @overload
-    def to_html(self, path: str | os.PathLike[str]) -> pathlib.Path: ...
+    def to_html(self, path: StrPath) -> pathlib.Path: ...
 
-    def to_html(self, path: str | os.PathLike[str] | None = None) -> str | pathlib.Path:
+    def to_html(self, path: StrPath | None = None) -> str | pathlib.Path:
         """Return the page with interactive charts, which needs no network; or write the page to ``path``, return that.
 
         Raises NncfToolsError if plotly is not installed, OSError.
@@ -112,7 +113,8 @@ class Session(analysis.Session):
     def _view(self) -> View:
         from nncftools.render.view import View
 
-        recorded = [name for name in memory_of(self.samples.metrics) if self.samples.figures(name).known]
+        memory = memory_of(self.samples.metrics)
+        recorded = [name for name in memory if self.samples.figures(name).known]
         return View([name for name in recorded if name in _SHOWN] or recorded)
 
 
@@ -182,7 +184,8 @@ class Recorder:
         client.check()
         self._plan.source = client.platform_source()
         if self._plan.source == "proc":
-            self._plan.columns = list(dict.fromkeys((*self._plan.columns, *client.metrics_of_devices())))
+            columns = *self._plan.columns, *client.metrics_of_devices()
+            self._plan.columns = list(dict.fromkeys(columns))
         command = [sys.executable, *sys.argv]
         header = client.header("", command, launcher.of(os.environ), self._plan)
         try:
@@ -408,7 +411,7 @@ class Profiler:
         """Return the figures of the run and of all operations as text. Raises NncfToolsError before the start."""
         return self.session.report()
 
-    def plot(self, path: str | os.PathLike[str]) -> pathlib.Path:
+    def plot(self, path: StrPath) -> pathlib.Path:
         """Draw memory, CPU, I/O and operations to a .png, .svg or .pdf file, and return the path.
 
         Raises NncfToolsError before the start, OSError.
@@ -419,9 +422,9 @@ class Profiler:
     def to_html(self) -> str: ...
 
     @overload
-    def to_html(self, path: str | os.PathLike[str]) -> pathlib.Path: ...
+    def to_html(self, path: StrPath) -> pathlib.Path: ...
 
-    def to_html(self, path: str | os.PathLike[str] | None = None) -> str | pathlib.Path:
+    def to_html(self, path: StrPath | None = None) -> str | pathlib.Path:
         """Return the page with interactive charts; or write the page to ``path`` and return the path.
 
         Raises NncfToolsError before the start, and if plotly is not installed; OSError.
