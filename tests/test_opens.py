@@ -70,7 +70,7 @@ BARE = {
         "session.snapshots open",
         "session.snapshots os.open",
     },
-    "it only drops pages: O_NONBLOCK": {"limits.groups os.open"},
+    "it only drops pages: O_NONBLOCK": {"limits.needs os.open"},
     "it is a file of the kernel, a device, or of the package": {
         "cli.screen os.open",
         "cli.screen pathlib.Path(os.devnull).open",
