@@ -18,7 +18,7 @@ import nncftools
 
 ROOT = pathlib.Path(nncftools.__file__).parent
 HERE = {path.stem for path in ROOT.iterdir()}
-EVERYBODY = {"backports", "errors", "files", "intake", "markdown", "metrics", "redaction", "snapshot_rules", "units"}
+EVERYBODY = {"backports", "errors", "files", "intake", "markdown", "metrics", "snapshot_rules", "units"}
 MAY_IMPORT = {
     "journal": set[str](),
     "session": {"journal"},

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 from nncftools.analysis import session as analysis
 from nncftools.errors import NncfToolsError, refuse_to_record
 from nncftools.files import NEW_LOG, write_file
+from nncftools.intake import Redaction
 from nncftools.journal import reading
 from nncftools.journal.writing import Plan
 from nncftools.marks import operations
 from nncftools.marks.line import VARIABLE
 from nncftools.metrics import memory_of, recorded_with
-from nncftools.redaction import Redaction
 from nncftools.session import launcher
 from nncftools.units import MemoryUnit, seconds_from, seconds_text
 

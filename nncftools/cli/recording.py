@@ -19,11 +19,11 @@ from nncftools.cli import destination, screen
 from nncftools.cli.destination import Destination, RecordingFiles, claim_files
 from nncftools.cli.options import Request
 from nncftools.errors import NncfToolsError, UsageError, memory_shortage
+from nncftools.intake import Redaction
 from nncftools.journal import reading
 from nncftools.journal.reading import Header
 from nncftools.journal.writing import Plan
 from nncftools.marks.line import OUTPUT, OWNER, VARIABLE
-from nncftools.redaction import Redaction
 from nncftools.render.view import View
 from nncftools.sampler import client
 from nncftools.sampler.client import Interrupted, Outcome, Starter

@@ -23,11 +23,10 @@ from nncftools.analysis.peaks import narrow
 from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.files import write_file
-from nncftools.intake import LIMITS
+from nncftools.intake import LIMITS, Redaction
 from nncftools.marks.line import OUTPUT
 from nncftools.reading_marks.entries import BEGIN, EXEC, LOST, Entry, Row, rows
 from nncftools.reading_marks.resolving import resolve
-from nncftools.redaction import Redaction
 from nncftools.session.model import UNFINISHED, Failure, Mark, SavedModel, Start
 from nncftools.session.nesting import in_order, renumbered, with_ends
 from nncftools.units import seconds_text, shortened

@@ -18,11 +18,10 @@ from msgspec.structs import replace
 
 from nncftools import intake
 from nncftools.errors import SessionFileError
-from nncftools.intake import Duration, Figure, Level, Pid, Seconds, Whole
+from nncftools.intake import Duration, Figure, Level, Pid, Redaction, Seconds, Whole
 from nncftools.journal.reading import FORMAT, VERSION, End, Header, Lines, Start
 from nncftools.journal.writing import Plan
 from nncftools.metrics import OF_DEVICES, cpu_counters, is_counter, name_of
-from nncftools.redaction import Redaction
 from nncftools.session import model
 from nncftools.session.model import FileRead, LateReadings, Process, SamplerFacts, Series, SessionData
 from nncftools.session.samples import TIME, Samples, columns_in_use, merge_warning, nan_for_none, rising, usual_distance

@@ -26,9 +26,8 @@ from typing import NamedTuple, TypedDict, TypeVar
 import msgspec
 
 from nncftools import intake
-from nncftools.intake import Pid, Seconds, Size, Whole
+from nncftools.intake import Pid, Redaction, Seconds, Size, Whole
 from nncftools.journal.writing import MOST_OF_TABLES
-from nncftools.redaction import Redaction
 from nncftools.session import model
 from nncftools.session.model import MOST_FRAMES, Frame, Process, SessionData, Snapshots
 from nncftools.units import shortened

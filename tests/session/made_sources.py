@@ -8,7 +8,7 @@ import pathlib
 import time
 from collections.abc import Callable, Sequence
 
-from nncftools.redaction import Redaction
+from nncftools.intake import Redaction
 from nncftools.session.model import Frame, Process, Snapshots, Start, WatchedProcess
 from nncftools.session.snapshots import take_sources
 from tests.made_up import process, session

@@ -20,9 +20,9 @@ from nncftools.cli import destination, screen
 from nncftools.cli.fit.search import OUT_OF_MEMORY, WORKED, Fit, FitOptions, Free, Trial
 from nncftools.cli.series import Results, Runner, Shown, Watch, docker_mib, runner, shareable, whole_mib, with_limit
 from nncftools.errors import NncfToolsError, UsageError
+from nncftools.intake import Redaction
 from nncftools.limits import needs
 from nncftools.limits.needs import LimitedGroup, ParentGroup
-from nncftools.redaction import Redaction
 from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell
 from nncftools.units import MemoryUnit, printable, seconds_text
 
