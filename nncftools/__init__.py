@@ -5,14 +5,16 @@ Public names are resolved on first use (PEP 562), so that importing the package 
 
 __version__ = "0.1.0"
 
-_NAMES_OF = {
+_NAMES_BY_MODULE = {
     "api.memory_monitor": ("MemoryMonitor", "MemoryType", "memory_monitor_context"),
     "api.qeff": ("MetricsCollector", "ProfileSample", "ProfilerConfig", "QEffMemoryProfiler", "QEffMemoryVisualizer"),
     "api.recorder": ("Profiler", "Session", "load_ipython_extension"),
     "marks.operations": ("mark_operation", "operation"),
     "units": ("MemoryUnit",),
 }
-_HOME_OF = {name: module for module, names in _NAMES_OF.items() for name in names}
+_MODULE_BY_NAME: dict[str, str] = {}
+for _module, _names in _NAMES_BY_MODULE.items():
+    _MODULE_BY_NAME.update(dict.fromkeys(_names, _module))
 
 __all__ = ["MemoryMonitor", "MemoryType", "MemoryUnit", "MetricsCollector", "ProfileSample", "Profiler"]
 __all__ += ["ProfilerConfig", "QEffMemoryProfiler", "QEffMemoryVisualizer", "Session", "mark_operation"]
@@ -34,14 +36,14 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
+    if name not in _MODULE_BY_NAME:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
     import importlib
 
-    return getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULE_BY_NAME[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    """Return the public names, for completion; the submodules behind them are no part of the interface."""
+    """Return the public names, for completion; submodules are no part of the interface."""
     return sorted([*__all__, "__version__"])

@@ -60,11 +60,16 @@ def nearest(word: str, known: Iterable[str], alike: float = _ALIKE) -> str:
 
     ``alike`` is the least similarity, from 0 to 1.
     """
-    from difflib import get_close_matches
+    from difflib import SequenceMatcher
 
-    names = {name.casefold(): name for name in known}
-    matches = get_close_matches(word.casefold(), names, n=1, cutoff=alike)
-    return names[matches[0]] if matches else ""
+    matcher = SequenceMatcher(b=word.casefold())
+
+    def similarity(name: str) -> float:
+        matcher.set_seq1(name.casefold())
+        return matcher.ratio() if matcher.real_quick_ratio() >= alike else 0.0
+
+    best = max(known, key=similarity, default="")
+    return best if similarity(best) >= alike else ""
 
 
 def guess(word: str, known: Iterable[str], alike: float = _ALIKE) -> str:
@@ -74,8 +79,11 @@ def guess(word: str, known: Iterable[str], alike: float = _ALIKE) -> str:
     """
     names = list(known)
     folded = word.casefold()
-    longer = [name for name in names if name.casefold().startswith(folded)]
-    longer += [name for name in names if _END.split(name, 1)[-1] == folded]
+
+    def is_longer(name: str) -> bool:
+        return name.casefold().startswith(folded) or _END.split(name, 1)[-1] == folded
+
+    longer = list(filter(is_longer, names))
     if longer and len(word) >= _FEWEST_LETTERS:
         return nearest(word, longer, 0.0)
     return nearest(word, names, alike)
