@@ -26,7 +26,7 @@ from nncftools.analysis.operation import Operation
 from nncftools.analysis.session import Session
 from nncftools.limits.needs import Effective, effective_limit
 from nncftools.sampler.control_groups import oom_kills_in
-from nncftools.session.model import Failure, KernelKill, OomKills, Process, SessionData
+from nncftools.session.model import Failure, KernelKill, OomKills, Process, SessionData, signal_name
 from nncftools.units import MemoryUnit, printable, shortened
 
 SHELL = 128
@@ -50,10 +50,7 @@ class Death(NamedTuple):
     @property
     def signal_name(self) -> str:
         """``SIGKILL``."""
-        try:
-            return signal.Signals(self.number).name
-        except ValueError:
-            return f"signal {self.number}"
+        return signal_name(self.number)
 
 
 def deaths(session: SessionData) -> list[Death]:

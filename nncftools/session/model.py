@@ -275,10 +275,15 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True):
         """``exit status 0``, ``killed by SIGKILL``."""
         if self.signal is None:
             return f"exit status {'unknown' if self.code is None else self.code}"
-        try:
-            return f"killed by {signal.Signals(self.signal).name}"
-        except ValueError:
-            return f"killed by signal {self.signal}"
+        return f"killed by {signal_name(self.signal)}"
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal: ``SIGKILL``."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True):

@@ -221,6 +221,8 @@ def _decode_header(line: bytes, origin: str) -> Header:
         if header["format"] != FORMAT:
             raise ValueError(f"{FORMAT!r} expected")
         _read_plan(header)
+        msgspec.convert(header["host"], model.Host)
+        msgspec.convert(header.get("rank"), model.Rank | None)
     except _DAMAGE as error:
         raise SessionFileError(f"{origin}: line 1 is not the header of a journal: {error}") from error
     version = header.get("version", VERSION)
@@ -258,11 +260,8 @@ class Recording:
         self._tail = Tail(file, origin, header)
         self.header = self._tail.header
         self.plan = self._tail.plan
-        try:
-            self.host = msgspec.convert(self.header["host"], model.Host)
-            self.rank = msgspec.convert(self.header.get("rank"), model.Rank | None)
-        except msgspec.MsgspecError as error:
-            raise SessionFileError(f"{origin}: line 1 is not the header of a journal: {error}") from error
+        self.host = msgspec.convert(self.header["host"], model.Host)
+        self.rank = msgspec.convert(self.header.get("rank"), model.Rank | None)
         self.redaction = Redaction(self.plan.redact)
         self.command = self.redaction.words(self.header.get("command", []))
         self.start: Start | None = None
@@ -452,7 +451,7 @@ class WholeRecording(Recording):
         return session
 
     def _make_late_readings(self, samples: Samples) -> LateReadings:
-        times = [at_s for at_s in samples.time_s if at_s in self._late] if self._late else []
+        times = [at_s for at_s in samples.time_s if at_s in self._late]
         return LateReadings(from_s=times, to_s=[self._late[at_s] for at_s in times])
 
     def _read_facts(self, end: End) -> SamplerFacts:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, compress, count, pairwise
+from itertools import accumulate, pairwise
 from math import inf, isnan, nan
 from operator import le
 from typing import NamedTuple
@@ -23,9 +23,6 @@ from nncftools.journal.writing import kept_of_bucket
 from nncftools.metrics import DEVICE_MEMORY, in_order, is_memory, name_of, unit_of
 
 TIME = "time_s"
-_CHUNK = 4096
-_PIECE = 1 << 15
-"""Bytes of JSON to parse at once."""
 _FLOATS = msgspec.json.Decoder(list[float])
 _FLOATS_OR_NULLS = msgspec.json.Decoder(list[float | None])
 
@@ -63,7 +60,6 @@ class Samples(Mapping[str, "array[float]"]):
         self._origin = origin
         self._lowest_memory = -LARGEST if may_fall_below_zero else 0.0
         self._figures: dict[str, Figures] = {}
-        self._length: int | None = None
         if TIME not in self._columns:
             raise self._error_at("", f"the column {TIME!r} is missing")
 
@@ -128,12 +124,7 @@ class Samples(Mapping[str, "array[float]"]):
 
     def __len__(self) -> int:
         """Return the number of samples."""
-        time_s = self._columns[TIME]
-        if not isinstance(time_s, msgspec.Raw):
-            return len(time_s)
-        if self._length is None:
-            self._length = _count_numbers(time_s)
-        return self._length
+        return len(self.time_s)
 
     @property
     def time_s(self) -> array[float]:
@@ -175,14 +166,7 @@ def noise(size: float) -> float:
 
 def first_at_least(values: Sequence[float], level: float) -> int:
     """Return the index of the first value that is at least ``level``; NaN is unknown. Raises ValueError for none."""
-    for begin in range(0, len(values), _CHUNK):
-        chunk = values[begin : begin + _CHUNK]
-        if len(chunk) < _CHUNK or max(chunk) >= level or isnan(sum(chunk)):
-            is_enough = map(float(level).__le__, chunk)
-            index = next(compress(count(begin), is_enough), None)
-            if index is not None:
-                return index
-    raise ValueError(f"no value is at least {level}")
+    return list(map(float(level).__le__, values)).index(True)
 
 
 def figures(column: array[float]) -> Figures:
@@ -267,40 +251,12 @@ def nan_for_none(value: float | None) -> float:
     return nan if value is None else value
 
 
-def _count_numbers(raw: msgspec.Raw) -> int:
-    """Return the length of a list of numbers without parsing the numbers."""
-    text = bytes(raw)
-    commas = text.count(b",")
-    return commas + 1 if commas or text.strip(b"[] \t\r\n") else 0
-
-
 def _parse(raw: msgspec.Raw) -> array[float]:
     """Return a JSON list of numbers and nulls as a column. Raises DecodeError with the location."""
-    column = array("d")
     try:
-        for piece in _split(raw):
-            try:
-                column.fromlist(_FLOATS.decode(piece))
-            except msgspec.ValidationError:
-                column.extend(map(nan_for_none, _FLOATS_OR_NULLS.decode(piece)))
-    except msgspec.DecodeError:
-        msgspec.json.decode(raw, type=list[float | None])  # the same error, with the location in the whole list
-        raise
-    return column
-
-
-def _split(raw: msgspec.Raw) -> Iterator[bytes]:
-    """Yield a list as short lists: parsed at once, a million numbers are Python objects of 32 MB."""
-    text = memoryview(raw)
-    begin = 1
-    while len(text) - begin > _PIECE:
-        piece = bytes(text[begin : begin + _PIECE])
-        length = piece.rfind(b",")
-        if length < 0:
-            break
-        yield b"[%b]" % piece[:length]
-        begin += length + 1
-    yield b"%b%b" % (bytes(text[:1]), bytes(text[begin:]))
+        return array("d", _FLOATS.decode(raw))
+    except msgspec.ValidationError:
+        return array("d", map(nan_for_none, _FLOATS_OR_NULLS.decode(raw)))
 
 
 def kept_rows(gauges: Sequence[array[float]], rows: int, limit: int) -> list[int]:
