@@ -211,7 +211,9 @@ def _open_folder(path: pathlib.Path, *, make: bool) -> tuple[int, bool]:
     A relative path begins at the working folder, which nobody can exchange. Raises OSError.
     """
     folder = os.open(".", FOLDER)
-    names = [*reversed(path.parts), *([] if path.is_absolute() else ["."])]
+    names = list(reversed(path.parts))
+    if not path.is_absolute():
+        names.append(".")
     links = 0
     is_shared = False
     try:
@@ -247,7 +249,8 @@ def _refuse_folder(status: os.stat_result, name: str) -> None:
     trusted = os.stat("." if os.geteuid() == 0 else "/")  # noqa: PTH116 — no pathlib here
     reason = other_owner(status, os.stat("/").st_uid, trusted.st_uid)  # noqa: PTH116
     is_of_group = status.st_mode & stat.S_IWGRP and not status.st_mode & stat.S_IWOTH
-    if reason and not (is_of_group and status.st_gid in {os.getegid(), *os.getgroups()}):
+    groups = {os.getegid(), *os.getgroups()}
+    if reason and not (is_of_group and status.st_gid in groups):
         raise OSError(errno.EPERM, f"the folder {name!r} {reason}")
 
 

@@ -297,7 +297,7 @@ def of_operations(columns: Iterable[str]) -> dict[str, Metric]:
     """
     always = ["rss"]
     always += [name for name in METRICS if METRICS[name].family in {STORAGE, SYSTEM_CALLS}]
-    listed: dict[str, Metric] = {}
+    listed = {}
     for column in in_order({*columns, *always}):
         metric = of(column)
         if metric is not None and metric.per_operation and metric.family != CPU_TIME:

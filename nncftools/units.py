@@ -81,7 +81,8 @@ def guess(word: str, known: Iterable[str], alike: float = _ALIKE) -> str:
     folded = word.casefold()
 
     def is_longer(name: str) -> bool:
-        return name.casefold().startswith(folded) or _END.split(name, 1)[-1] == folded
+        end = _END.split(name, 1)[-1]
+        return end == folded or name.casefold().startswith(folded)
 
     longer = list(filter(is_longer, names))
     if longer and len(word) >= _FEWEST_LETTERS:

@@ -319,7 +319,7 @@ def _start(monitors: Iterable[MemoryMonitor]) -> None:
     for monitor in monitors:
         key = max(monitor.interval, SHORTEST_S), monitor.include_child_processes is not False
         groups.setdefault(key, []).append(monitor)
-    started: list[MemoryMonitor] = []
+    started = []
     with _starting:
         if any(monitor.is_running for monitor in chain.from_iterable(groups.values())):
             raise RuntimeError("the monitor is already running; stop it first, or use another monitor")

@@ -265,7 +265,7 @@ class QEffMemoryProfiler:
         recorded = self._recorded()
         if recorded is None:
             return {}
-        values: dict[str, list[float]] = {"timestamps": list(recorded.seconds)}
+        values = {"timestamps": list(recorded.seconds)}
         for name in _FIELDS:
             values[name] = getattr(self, name)
         return values

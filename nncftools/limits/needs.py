@@ -459,7 +459,7 @@ def _write(file: pathlib.Path, value: int | str) -> None:
 
 def files_of(pids: Iterable[int]) -> set[str]:
     """Return the files that processes have mapped; bytes outside UTF-8 become ``\\xff``, as in sessions."""
-    files: set[str] = set()
+    files = set()
     for pid in pids:
         with contextlib.suppress(OSError):
             maps = pathlib.Path(PROC, str(pid), "maps").read_text("utf-8", "backslashreplace")

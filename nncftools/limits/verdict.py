@@ -22,7 +22,6 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from nncftools.analysis.code_places import SEPARATOR
-from nncftools.analysis.operation import Operation
 from nncftools.analysis.session import Session
 from nncftools.limits.needs import Effective, effective_limit
 from nncftools.sampler.control_groups import oom_kills_in
@@ -151,7 +150,7 @@ def _running_code(session: Session, at_s: float) -> str:
 
 def _running_operations(session: Session, at_s: float) -> list[str]:
     """Return the names of the running operations: the latest outermost operation, and the latest in each."""
-    latest: dict[Operation | None, Operation] = {}
+    latest = {}
     """By enclosing operation."""
     for operation in session.operations:
         if operation.start_s <= at_s <= operation.end_s + _ENDING_S:
@@ -377,7 +376,7 @@ def _read_records(descriptor: int, since_ns: int) -> Iterator[str]:
 
 
 def _find_kills(records: Iterable[str]) -> Iterator[KernelKill]:
-    groups: dict[int, str | None] = {}
+    groups = {}
     for text in records:
         if chosen := re.search(_CHOSEN, text):
             is_of_group = chosen[1] == "CONSTRAINT_MEMCG"

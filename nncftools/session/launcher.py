@@ -6,73 +6,46 @@ This runs before the command starts, so the module imports nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
-
-
-class _Launcher(NamedTuple):
-    """The variables of one launcher; ``number`` and all of ``required`` must be set."""
-
-    name: str
-    number: str
-    size: tuple[str, ...]
-    local: str
-    job: tuple[str, ...] = ()
-    required: tuple[str, ...] = ()
-
+from typing import Any
 
 _LAUNCHERS = (
-    _Launcher(
-        name="torchrun",
-        number="RANK",
-        size=("WORLD_SIZE",),
-        local="LOCAL_RANK",
-        job=("TORCHELASTIC_RUN_ID",),
-        required=("WORLD_SIZE",),
+    ("torchrun", "RANK", ("WORLD_SIZE",), "LOCAL_RANK", ("TORCHELASTIC_RUN_ID",), "WORLD_SIZE"),
+    (
+        "mpi",
+        "OMPI_COMM_WORLD_RANK",
+        ("OMPI_COMM_WORLD_SIZE",),
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
+        "",
     ),
-    _Launcher(
-        name="mpi",
-        number="OMPI_COMM_WORLD_RANK",
-        size=("OMPI_COMM_WORLD_SIZE",),
-        local="OMPI_COMM_WORLD_LOCAL_RANK",
-        job=("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
-    ),
-    _Launcher(
-        name="mpi",
-        number="PMI_RANK",
-        size=("PMI_SIZE",),
-        local="MPI_LOCALRANKID",
-        job=("HYDI_JOB_ID", "PMI_JOBID"),
-    ),
-    _Launcher(
-        name="mpi",
-        number="MV2_COMM_WORLD_RANK",
-        size=("MV2_COMM_WORLD_SIZE",),
-        local="MV2_COMM_WORLD_LOCAL_RANK",
-    ),
-    _Launcher(
-        name="slurm",
-        number="SLURM_PROCID",
-        size=("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
-        local="SLURM_LOCALID",
-        job=("SLURM_JOB_ID",),
-        required=("SLURM_STEP_ID",),  # a batch script also has SLURM_PROCID=0 but is not a task of a step
+    ("mpi", "PMI_RANK", ("PMI_SIZE",), "MPI_LOCALRANKID", ("HYDI_JOB_ID", "PMI_JOBID"), ""),
+    ("mpi", "MV2_COMM_WORLD_RANK", ("MV2_COMM_WORLD_SIZE",), "MV2_COMM_WORLD_LOCAL_RANK", (), ""),
+    # a batch script also has SLURM_PROCID=0 but is not a task of a step
+    (
+        "slurm",
+        "SLURM_PROCID",
+        ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
+        "SLURM_LOCALID",
+        ("SLURM_JOB_ID",),
+        "SLURM_STEP_ID",
     ),
 )
-"""Innermost first: a process that torchrun or mpirun started under srun has the variables of both launchers."""
+"""By launcher, the variables with the rank, the number of ranks, the rank on this machine and the job, and a variable
+that must be set. Innermost first: a process that torchrun or mpirun started under srun has the variables of both."""
 
 
 def of(environment: Mapping[str, str]) -> dict[str, Any] | None:
     """Return the fields of ``model.Rank``, or None if no launcher has set them."""
-    for launcher in _LAUNCHERS:
-        number = _read_number(environment, launcher.number)
-        if number is not None and all(name in environment for name in launcher.required):
-            jobs = (environment[name] for name in launcher.job if environment.get(name))
+    for launcher, rank_name, size_names, local_name, job_names, required in _LAUNCHERS:
+        number = _read_number(environment, rank_name)
+        if number is not None and (not required or required in environment):
+            jobs = (environment[name] for name in job_names if environment.get(name))
             return {
                 "number": number,
-                "size": _read_number(environment, *launcher.size),
-                "local": _read_number(environment, launcher.local),
+                "size": _read_number(environment, *size_names),
+                "local": _read_number(environment, local_name),
                 "job": next(jobs, ""),
-                "launcher": launcher.name,
+                "launcher": launcher,
             }
     return None
 

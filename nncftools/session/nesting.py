@@ -116,7 +116,7 @@ def parents(ended: Sequence[tuple[Mark, float]]) -> list[int | None]:
 
 def find_device(name: str, uuid: str, devices: Sequence[Device]) -> str:
     """Return the device that torch calls ``cuda0``: torch may see only some devices, in another order."""
-    same: list[str] = []
+    same = []
     if uuid:
         same = [device.device for device in devices if device.uuid in {f"GPU-{uuid}", f"MIG-{uuid}"}]
     elif name.startswith("cuda"):
@@ -131,7 +131,7 @@ def take_allocated(session: SessionData) -> None:
     holds 0. The largest amount before a recording was attached is no peak of the recording.
     """
     held: dict[str, dict[int, int]] = {}
-    sums: list[tuple[float, dict[str, float | None]]] = []
+    sums = []
     peaks: dict[str, Peak] = {}
     last_s: dict[int, float] = {}
     highest: dict[tuple[str, int], int] = {}
@@ -169,7 +169,7 @@ _Reading = tuple[float, int, dict[str, tuple[int, int]]]
 
 def _readings_of_allocators(session: SessionData) -> list[_Reading]:
     """Return the readings at marks and at the ends of processes, in order."""
-    readings: list[_Reading] = []
+    readings = []
     for mark in session.marks:
         moments = (mark.start_s, mark.own_start), (mark.end_s, mark.own_end)
         for at_s, own in moments:

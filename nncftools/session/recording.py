@@ -409,7 +409,7 @@ class WholeRecording(Recording):
         self._begin_columns()
         columns_of_devices, unused = columns_in_use(self._columns[TIME], self._device_readings)
         self._columns |= columns_of_devices
-        fields: End = end or {}
+        fields = end or {}
         header = self.header
         plan = self.plan
         facts = self._read_facts(fields)
@@ -541,7 +541,7 @@ def _complete_cpu_time(
 
 def last_counters(samples: Samples) -> dict[str, int | float | None]:
     """Return the counters of the last sample: the only totals of an unfinished recording."""
-    totals: dict[str, int | float | None] = {}
+    totals = {}
     for name in samples.metrics:
         if is_counter(name) and len(samples):
             value = samples[name][-1]

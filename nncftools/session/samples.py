@@ -99,7 +99,12 @@ class Samples(Mapping[str, "array[float]"]):
         if name == TIME:
             if summary.lowest < 0 or summary.highest > LATEST_S:
                 raise self._error_at(f".{TIME}", "seconds from 0 to 10^10 expected")
-            self._check_time(column, summary.known)
+            if summary.known != len(column):
+                raise self._error_at(f".{TIME}", "a number for every sample expected, found null")
+            try:
+                check_rising(column, f"$.samples.{TIME}")
+            except WrongValueError as error:
+                raise SessionFileError(f"{self._origin}: {error}") from error
         elif unit_of(name) is not None and (summary.lowest < lowest or summary.highest > LARGEST):
             wrong = [index for index, value in enumerate(column) if value < lowest or value > LARGEST]
             for index in wrong:
@@ -107,14 +112,6 @@ class Samples(Mapping[str, "array[float]"]):
             self._warnings.append(unknown_text(len(wrong), f"$.samples.{name}[{wrong[0]}]"))
             summary = figures(column)
         self._figures[name] = summary
-
-    def _check_time(self, column: array[float], known: int) -> None:
-        if known != len(column):
-            raise self._error_at(f".{TIME}", "a number for every sample expected, found null")
-        try:
-            check_rising(column, f"$.samples.{TIME}")
-        except WrongValueError as error:
-            raise SessionFileError(f"{self._origin}: {error}") from error
 
     def _error_at(self, location: str, problem: str) -> SessionFileError:
         return SessionFileError(f"{self._origin}: at `$.samples{location}`: {problem}")
@@ -266,7 +263,7 @@ def kept_rows(gauges: Sequence[array[float]], rows: int, limit: int) -> list[int
     """
     buckets = max(1, limit // (2 * len(gauges) + 1))
     edges = [bucket * rows // buckets for bucket in range(buckets + 1)]
-    remaining: list[int] = []
+    remaining = []
     for begin, end in pairwise(edges):
         if end > begin:
             remaining += kept_of_bucket(gauges, begin, end)

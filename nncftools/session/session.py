@@ -70,7 +70,7 @@ def save(session: SessionData, path: str | os.PathLike[str]) -> pathlib.Path:
 def encoded(session: SessionData) -> bytes:
     """Return the JSON of a session, with the unknown keys of the loaded file."""
     loaded = msgspec.json.decode(session.unsaved.loaded, type=_Document)
-    document: dict[str, bytes] = {}
+    document = {}
     for field in FIELDS:
         value = getattr(session, field.name)
         raw = loaded.pop(field.name, None)
@@ -80,10 +80,9 @@ def encoded(session: SessionData) -> bytes:
             document[field.name] = bytes(raw)
         else:
             document[field.name] = msgspec.json.encode(value)
-    pieces: list[bytes] = []
-    for key, content in {**document, **loaded}.items():
-        pieces += [b",\n" if pieces else b"{\n", msgspec.json.encode(key), b": ", content]
-    return b"".join([*pieces, b"\n}\n"])
+    document.update(loaded)
+    members = [b"%b: %b" % (msgspec.json.encode(key), content) for key, content in document.items()]
+    return b"{\n%b\n}\n" % b",\n".join(members)
 
 
 def _session_from(data: bytes, origin: str) -> SessionData:
@@ -181,7 +180,7 @@ _SAMPLES: dict[str, Any] = {
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a session file."""
-    fields: list[Any] = []
+    fields = []
     for field in FIELDS:
         default = field.default
         if field.default_factory is not msgspec.NODEFAULT:

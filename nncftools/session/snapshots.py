@@ -229,7 +229,7 @@ class LineTable:
 
 def _located_steps(table: bytes) -> list[int]:
     """Return the step of the line before each entry, by CPython's Objects/locations.md."""
-    steps: list[int] = []
+    steps = []
     for number, piece in enumerate(_LONG_ENTRY.split(table)):
         if number % 2:
             steps.append(_signed(piece[1:]))
