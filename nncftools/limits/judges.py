@@ -223,7 +223,7 @@ def _describe_kills(session: SessionData, limit: Effective | None) -> Iterator[s
         rises = [rise for rise in session.oom_kills if rise.group == group]
         count = sum(rise.count for rise in rises)
         times = f"between {seconds_text(rises[0].from_s)} and {seconds_text(rises[-1].to_s)}"
-        yield f"the count oom_kill of {group} rose by {count} {times}"
+        yield f"the kernel killed {count} {'process' if count == 1 else 'processes'} of {group} {times}"
     if limit is not None:
         yield f"{limit.set_by} sets the limit"
 
