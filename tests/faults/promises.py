@@ -120,6 +120,12 @@ RULES = (
         ),
     ),
     Rule(
+        "the end of pytest",
+        "pytest prints a traceback if SIGINT arrives while its plugins end",
+        "a traceback",
+        lambda outcome: outcome.run.command.name == "pytest" and outcome.request is signal.SIGINT,
+    ),
+    Rule(
         "start of Python",
         "until Python runs our code, a signal ends it as it ends any Python, SIGINT with a traceback",
         "status|a traceback",
