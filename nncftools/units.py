@@ -271,7 +271,7 @@ _SIZES = {unit.casefold(): (unit, 1) for unit in MemoryUnit} | {
     "tib": (MemoryUnit.GiB, 2**10),
     "tb": (MemoryUnit.GB, 10**3),
 }
-"""By unit in any case, also as in `ulimit`, Docker and Java: our unit, and the number of these."""
+"""Our unit, and the number of our units, for each unit in any case, also as in `ulimit`, Docker and Java."""
 _TIMES = {
     **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), 1.0),
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1e-3),

@@ -284,7 +284,7 @@ class Requirement(NamedTuple):
 
     memory: int
     disks: Mapping[str, int]
-    """By role of a file system (``nncftools.session.model.FileSystem``): the space used during an earlier run."""
+    """Space used during an earlier run, by role of a file system (``nncftools.session.model.FileSystem``)."""
     is_bound: bool = False
     """Whether the command needs more memory than that: the earlier run did not end by itself."""
 

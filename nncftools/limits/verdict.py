@@ -151,7 +151,7 @@ def _running_code(session: Session, at_s: float) -> str:
 def _running_operations(session: Session, at_s: float) -> list[str]:
     """Return the names of the running operations: the latest outermost operation, and the latest in each."""
     latest = {}
-    """By enclosing operation."""
+    """The latest operation in each operation."""
     for operation in session.operations:
         if operation.start_s <= at_s <= operation.end_s + _ENDING_S:
             latest[operation.parent] = operation

@@ -30,7 +30,7 @@ _LAUNCHERS = (
         "SLURM_STEP_ID",
     ),
 )
-"""By launcher, the variables with the rank, the number of ranks, the rank on this machine and the job, and a variable
+"""Launchers, with the variables of the rank, the number of ranks, the rank on this machine and the job, and a variable
 that must be set. Innermost first: a process that torchrun or mpirun started under srun has the variables of both."""
 
 

@@ -198,7 +198,7 @@ class Snapshots(msgspec.Struct, kw_only=True):
     processes: list[WatchedProcess] = []
     mappings: list[MappingsMoment] = []
     sources: dict[str, dict[Whole, str]] = {}
-    """By file and line number: the text of a line of the user's code."""
+    """Text of lines of the user's code, by file and line number."""
 
 
 def check_snapshots(snapshots: Snapshots) -> None:
@@ -366,7 +366,7 @@ class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of an estimate, in sessions of earlier versions."""
     tree_high: Whole | None = None
     devices: dict[str, tuple[Whole, Whole]] | None = None
-    """By device: the memory given out by torch's allocator, and the largest amount so far; null if not read."""
+    """Memory given out by torch's allocator, and the largest amount so far, by device; null if not read."""
 
 
 class LimitReached(msgspec.Struct, frozen=True, kw_only=True):
@@ -620,7 +620,7 @@ class SavedModel(msgspec.Struct, kw_only=True):
     saved_s: Seconds
     """When the model was written."""
     facts: dict[str, str] = {}
-    """By key: ``nncf/weight_compression/mode``, ``optimum/optimum_intel_version``."""
+    """Values by key: ``nncf/weight_compression/mode``, ``optimum/optimum_intel_version``."""
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
@@ -691,8 +691,8 @@ class HeldLine(TypedDict):
     to_s: Seconds
     """Beginning of this sample."""
     rss: list[list[Whole]] | None
-    """For each process that changed since the previous line: ``id``, RSS, and the RSS in the previous sample, if
-    different. Older journals have the smallest and the largest RSS since ``from_s`` instead. Null: too many."""
+    """``id``, RSS, and the RSS in the previous sample if different, of each process that changed since the previous
+    line. Older journals have the smallest and the largest RSS since ``from_s`` instead. Null: too many."""
 
 
 class ExecLine(TypedDict):
@@ -721,7 +721,7 @@ class Unsaved:
         self.of_marks = HeldLines()
         """Lines of the journal about marks that are still to be read."""
         self.figures: dict[object, tuple[Sequence[object], object]] = {}
-        """By function and state of the session: the parts that a figure depends on, and the figure."""
+        """Figures, with the parts of the session that they depend on, by function and state of the session."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Unsaved)

@@ -58,7 +58,7 @@ def with_ends(marks: Iterable[Mark], session: SessionData) -> list[tuple[Mark, f
     """
     table = ProcessTable(session.processes)
     next_marks: dict[int | None, list[Mark]] = {}
-    """By process: the next mark of each level, outermost first; outer marks begin later."""
+    """The next mark of each level, by process, outermost first; outer marks begin later."""
     ends = []
     for mark in reversed(in_order(marks)):
         levels = next_marks.setdefault(mark.pid, [])

@@ -59,7 +59,7 @@ class DeviceReadings(TypedDict):
 
     at_s: Seconds
     values: dict[str, Level | None]
-    """By column, such as ``device_memory@nvidia0``."""
+    """Readings by column, such as ``device_memory@nvidia0``."""
 
 
 class SamplerEnd(SamplerFacts, frozen=True, kw_only=True):

@@ -81,7 +81,9 @@ def encoded(session: SessionData) -> bytes:
         else:
             document[field.name] = msgspec.json.encode(value)
     document.update(loaded)
-    members = [b"%b: %b" % (msgspec.json.encode(key), content) for key, content in document.items()]
+    members = []
+    for key, content in document.items():
+        members.append(b"%b: %b" % (msgspec.json.encode(key), content))
     return b"{\n%b\n}\n" % b",\n".join(members)
 
 

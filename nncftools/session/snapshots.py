@@ -190,9 +190,9 @@ def decoded(text: bytes) -> SnapshotLine:
 _NOT_FIRST = bytes(range(128))
 """In tables of 3.11 and later, only the first byte of an entry has the highest bit."""
 _SIZES = bytes(range(2, 18, 2)) * 32
-"""By first byte: the number of bytes of bytecode."""
+"""The number of bytes of bytecode, by first byte."""
 _SHORT_STEPS = bytes(0xD8) + b"\1" * 8 + b"\2" * 8 + bytes(24)
-"""By first byte: the step of the line in entries with small steps."""
+"""The step of the line in entries with small steps, by first byte."""
 _LONG_ENTRY = re.compile(rb"([\xe8-\xf7][\x00-\x7f]*)")
 """In these entries, a step of any size follows the first byte."""
 _MOST_BITS = 30
@@ -276,7 +276,7 @@ class Stacks:
         self.stacks: list[list[int]] = []
         """Indexes of ``frames``, outermost first, without frames of the hook."""
         self.hooked: dict[int | None, list[int]] = {None: []}
-        """By stack: the depths of the hook's frames."""
+        """Depths of the hook's frames, by stack."""
 
     def take(self, line: SnapshotLine) -> None:
         """Take a line about stacks; ignore any other line. Raises LostError, LookupError."""
