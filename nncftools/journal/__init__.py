@@ -1,1 +1,1 @@
-"""What a recording writes while it runs: the lines, the plan, their writer and reader, and the file."""
+"""The journal, which a recording writes while it runs: its plan, lines, writer and reader."""

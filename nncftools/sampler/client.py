@@ -26,10 +26,10 @@ from nncftools.journal.writing import Plan
 from nncftools.metrics import OF_DEVICES, name_of
 from nncftools.sampler import link, target
 from nncftools.sampler.link import StarterLink
-from nncftools.sampler.probes import references, resolved, why_unavailable
+from nncftools.sampler.probes import explain_missing, list_references, load_probe
 from nncftools.sampler.probes.machine import Devices
 from nncftools.sampler.target import CAUGHT, ENDING, OF_FAULTS, catch_all, readable
-from nncftools.sampler.tree import DETACHED_ARGUMENT, content_of, value_of
+from nncftools.sampler.tree import DETACHED_ARGUMENT, find_size, read_small_file
 
 PROC = "/proc"
 _SOURCE_VARIABLE = "_NNCF_TOOLS_SOURCE"
@@ -54,7 +54,7 @@ def host() -> dict[str, Any]:
         "machine": of.machine,
         "cpus": os.cpu_count(),
         "memory": memory,
-        "swap": value_of(content_of(f"{PROC}/meminfo"), b"\nSwapTotal:"),
+        "swap": find_size(read_small_file(f"{PROC}/meminfo"), b"\nSwapTotal:"),
         "python": sys.version.split()[0],
         "boot_id": boot_id(),
     }
@@ -62,7 +62,7 @@ def host() -> dict[str, Any]:
 
 def boot_id() -> str:
     """Return the kernel's ID of this boot; empty for unknown."""
-    return content_of(f"{PROC}/sys/kernel/random/boot_id").decode("ascii").strip()
+    return read_small_file(f"{PROC}/sys/kernel/random/boot_id").decode("ascii").strip()
 
 
 class Offer(NamedTuple):
@@ -86,9 +86,9 @@ def offers() -> dict[str, Offer]:
 
         return dict.fromkeys(SUPPORTED, Offer("psutil", "80 µs a process"))
     offers = {}
-    for reference in references():
-        probe = resolved(reference)
-        offer = Offer(probe.source, probe.cost, why_unavailable(reference, PROC))
+    for reference in list_references():
+        probe = load_probe(reference)
+        offer = Offer(probe.source, probe.cost, explain_missing(reference, PROC))
         offers.update(dict.fromkeys(probe.metrics, offer))
     return offers
 
@@ -100,7 +100,6 @@ def metrics_of_devices() -> tuple[str, ...]:
 
 _PATHS = "LD_LIBRARY_PATH"
 """An empty part of it would be the working folder, in which nothing is executed."""
-_DEVICES_MAIN = pathlib.Path(__file__).parent / "devices" / "__main__.py"
 _PATIENCE_S = 1.0
 
 
@@ -133,7 +132,7 @@ class DeviceReader:
         label = [DETACHED_ARGUMENT] if sampler is None else []
         with contextlib.suppress(OSError, IndexError):
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_DEVICES_MAIN), *map(str, numbers), *label],
+                [sys.executable, "-I", "-S", str(_MAIN), "devices", *map(str, numbers), *label],
                 stdin=subprocess.DEVNULL,
                 stdout=self._ends[1],
                 stderr=subprocess.DEVNULL,
@@ -362,7 +361,7 @@ class Sampler:
 
         Raises NncfToolsError, OSError when the journal cannot be written.
         """
-        write_all(journal, link.encoded(header))
+        write_all(journal, link.encode_line(header))
         relays = [(source, above_standard(os.dup(sink))) for source, sink in self.relays]
         try:
             with held_back():  # until there is a sampler to pass signals to
@@ -405,7 +404,7 @@ class Sampler:
             self._process = subprocess.Popen(
                 _words(self.plan, arguments),
                 close_fds=False,  # the command inherits descriptors that were open before us (a make jobserver's)
-                env=target.environment(self.environment),
+                env=target.read_environment(self.environment),
                 stdout=self.outputs[0],
                 stderr=self.outputs[1],
             )
@@ -479,14 +478,14 @@ class DetachedSampler:
 
     def __init__(self, header: Header, plan: Plan, journal: int, marks: pathlib.Path | None) -> None:
         """Start it. Raises OSError."""
-        write_all(journal, link.encoded(header))
+        write_all(journal, link.encode_line(header))
         devices = _device_reader(plan)
         readings = () if devices is None else devices.output
         with StarterLink.opened() as (ours, theirs):
             words = [*_words(plan, (journal, *theirs)), DETACHED_ARGUMENT]
             inherited = (journal, *theirs, *readings)
             with open(os.devnull, "rb") as nothing:
-                starter = subprocess.Popen(words, stdin=nothing, pass_fds=inherited, env=target.environment())
+                starter = subprocess.Popen(words, stdin=nothing, pass_fds=inherited, env=target.read_environment())
             # While the other end is open here, a sampler that failed cannot cause SIGPIPE; the order is short.
             ours.send_order(order(plan, (), marks, None, (), readings=readings))
         if devices is not None:
@@ -546,10 +545,10 @@ def _words(plan: Plan, descriptors: Sequence[int]) -> list[str]:
 def _status_of_orphan(pid: int | None) -> ExitStatus | None:
     """Wait for the command of a lost sampler, which then became our child; return None when it did not."""
     with contextlib.suppress(ChildProcessError):
-        return None if pid is None else target.exit_status(os.waitpid(pid, 0)[1])
+        return None if pid is None else target.parse_wait_status(os.waitpid(pid, 0)[1])
     return None
 
 
 def _children() -> dict[int, None]:
     """Return the children of this process, in the order of their start; empty where that is unknown."""
-    return dict.fromkeys(map(int, content_of(f"{PROC}/self/task/{os.getpid()}/children").split()))
+    return dict.fromkeys(map(int, read_small_file(f"{PROC}/self/task/{os.getpid()}/children").split()))

@@ -11,7 +11,7 @@ import os
 
 import psutil
 
-from nncftools.sampler.loop import Counters
+from nncftools.journal.writing import Counters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

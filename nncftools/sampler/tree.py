@@ -1,11 +1,11 @@
-"""Which processes belong to the run: the root and all its descendants, orphans too.
+"""The processes of the run: the root and all descendants, orphans too.
 
 Directories and files of ``/proc/PID`` are opened once and kept open. Reading a kept descriptor again costs 1 µs, and a
 reused PID cannot be mistaken for the process: a read fails with ESRCH when the process is gone. Near the limit of open
 files, files are opened, read and closed for each sample: that is slower, but no figure is missing.
 
-Of each process this module also knows the kinds of memory (``/proc/PID/status``, proc(5)), and whether it shares its
-address space with another one: a child of vfork(2) shares its parent's until exec.
+This module also reads the kinds of memory of a process (``/proc/PID/status``, proc(5)), and whether two processes
+share an address space: a child of vfork(2) shares its parent's until exec.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 NONE_LEFT = (errno.EMFILE, errno.ENFILE)
-"""No file can be opened: that means nothing about the process whose file it is."""
+"""No file can be opened at all: this error says nothing about a process."""
 GONE = (errno.ENOENT, errno.ESRCH)
 """The process has ended."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
@@ -50,8 +50,8 @@ def read_all(descriptor: int) -> bytes:
     return b"".join(parts)
 
 
-def content_of(file: str) -> bytes:
-    """Return the content of a small file; nothing when it is gone, or not ours to read."""
+def read_small_file(file: str) -> bytes:
+    """Return the content of a small file; nothing when the file is gone, or we may not read it."""
     try:
         with open(file, "rb", buffering=0) as content:
             return content.read()
@@ -59,64 +59,66 @@ def content_of(file: str) -> bytes:
         return b""
 
 
-def number_in(file: str) -> int | None:
+def read_number(file: str) -> int | None:
     """Return the number in a file; None for ``max``, and if the file cannot be read."""
-    text = content_of(file).strip()
+    text = read_small_file(file).strip()
     return int(text) if text.isdigit() else None
 
 
-def number_after(data: bytes, key: bytes) -> int | None:
+def find_number(data: bytes, key: bytes) -> int | None:
     """Return the number after the name that begins a line; None when there is no such line."""
     _, _, rest = (b"\n" + data).partition(b"\n" + key)
     return int(rest.split(None, 1)[0]) if rest else None
 
 
-def value_of(data: bytes, key: bytes) -> int | None:
+def find_size(data: bytes, key: bytes) -> int | None:
     """Return the size in a line of a status file, in bytes; None when the line is missing."""
     begin = data.find(key)
     return None if begin < 0 else int(data[begin + len(key) : data.index(b"kB", begin)]) * 1024
 
 
 class MemoryKinds:
-    """What was read last; bytes."""
-
-    __slots__ = ("anon", "file", "hugetlb", "inherited", "is_new", "rss", "shmem", "tables")
+    """The kinds of memory of a process at the last reading, in bytes."""
 
     def __init__(self) -> None:
         self.rss = 0
-        """RSS in pages when the rest was read."""
-        self.anon = self.shmem = self.file = 0
+        """RSS in pages at that time."""
+        self.anon = 0
+        self.shmem = 0
+        self.file = 0
         self.tables = 0
-        """Its page tables, which a control group charges, too."""
+        """The page tables, which a control group charges, too."""
         self.hugetlb = 0
-        """The most in hugetlb pages so far: no RSS contains them."""
+        """The most memory in hugetlb pages so far: no RSS contains them."""
         self.inherited: int | None = None
-        """The anonymous memory that it had from its parent at its fork; None before the first reading."""
+        """The anonymous memory that the process had from its parent at the fork; None before the first reading."""
         self.is_new = False
         """Whether ``own`` was not asked for since the last reading."""
 
     def take(self, status: bytes, rss: int, parents: int) -> None:
-        """Read a status file, when RSS is ``rss`` pages.
+        """Parse a status file, when RSS is ``rss`` pages.
 
-        ``parents`` is the anonymous memory of the process that it is a forked copy of, 0 for any other. A zombie's file
-        says nothing, and neither does that of a kernel before 4.5.
+        ``parents`` is the anonymous memory of the parent of a forked copy, 0 for any other process. The file of a
+        zombie has no sizes, and neither has a file of a kernel before 4.5.
         """
-        anon = value_of(status, b"\nRssAnon:")
+        anon = find_size(status, b"\nRssAnon:")
         if anon is None:
             return
-        self.rss, self.anon, self.is_new = rss, anon, True
-        self.file = value_of(status, b"\nRssFile:") or 0
-        self.shmem = value_of(status, b"\nRssShmem:") or 0
-        self.tables = value_of(status, b"\nVmPTE:") or 0
-        self.hugetlb = max(self.hugetlb, value_of(status, b"\nHugetlbPages:") or 0)
+        self.rss = rss
+        self.anon = anon
+        self.is_new = True
+        self.file = find_size(status, b"\nRssFile:") or 0
+        self.shmem = find_size(status, b"\nRssShmem:") or 0
+        self.tables = find_size(status, b"\nVmPTE:") or 0
+        self.hugetlb = max(self.hugetlb, find_size(status, b"\nHugetlbPages:") or 0)
         if self.inherited is None:
             self.inherited = min(anon, parents)
 
     def own(self, rss: int, faults: int) -> int:
-        """Return the anonymous memory that is not its parent's, for a process of ``rss`` pages and so many page faults.
+        """Return the anonymous memory that the process does not share with its parent.
 
-        A forked copy has what it took since, and the pages that it copied because it wrote to them: these are page
-        faults without a growth of RSS.
+        A forked copy owns the memory that it took since the fork, and the pages that it copied because it wrote to
+        them: these are page faults without a growth of RSS.
         """
         self.is_new = False
         if not self.inherited:
@@ -129,19 +131,17 @@ class MemoryKinds:
 STAT = "stat"
 UNREADABLE = -1
 UNKEPT = -2
-"""Stands for a descriptor that the limit of open files does not allow us to keep."""
+"""In place of a descriptor that the limit of open files does not allow us to keep."""
 RESERVE = 64
 """Descriptors that are left free for files that are opened and closed again."""
 DETACHED_ARGUMENT = "nncf-tools-beside"
 """The last argument of a sampler that records its own starter: such a process is left out of every tree."""
 DETACHED_NAME = "nncf-sampler"
 """The name (comm) that such a sampler gives itself."""
-
-
 _STARTED = 19
 """Position of the start time in stat, after the closing parenthesis of the name (proc(5))."""
 _OF_FILES = 3
-"""Of the four users of a process, the one that decides which files it may open (proc(5))."""
+"""Position of the user for file access among the four users of a process (proc(5))."""
 _RESCANS = 2
 """The kernel may omit children from ``children`` while others exit (proc(5)), so the tree is scanned twice."""
 
@@ -149,8 +149,8 @@ _RESCANS = 2
 def detach() -> None:
     """Stop being a child of the starter, and begin a session of our own.
 
-    The starter is the measured process: a child would be in its tree, and its CPU time would be added to the starter's.
-    The name tells other recordings that this process is not part of what they measure.
+    The starter is the measured process: a child would be in its tree, and the CPU time would be added to the starter's.
+    By the name, other recordings know that they must leave this process out.
     """
     with contextlib.suppress(OSError), open("/proc/self/comm", "w") as name:
         name.write(DETACHED_NAME)
@@ -172,13 +172,13 @@ class Common:
 
 
 class MarkReading:
-    """What was read last of a process's high-water mark, in bytes."""
+    """The last reading of a process's high-water mark, in bytes."""
 
     def __init__(self) -> None:
         self.size = 0
-        """After exec, it is that of the new program."""
+        """The mark; after exec, the mark of the new program."""
         self.sampled_s = 0.0
-        """The mark has been this since the sample at this time, at the latest."""
+        """The mark has not changed since the sample at this time, or longer."""
         self.written: int | None = None
         """The mark in the process's last record."""
         self.still_from_s = 0.0
@@ -189,10 +189,10 @@ class MarkReading:
 
 
 class Process:
-    """One process of the tree, with its kept descriptors and its facts."""
+    """A process of the tree, with kept descriptors and facts."""
 
-    def __init__(  # noqa: PLR0913 — where it is, and which files to keep; a line per fact
-        self, root: str, pid: int, parent: Process | None, number: int, files: Sequence[str], *, common: Common
+    def __init__(  # noqa: PLR0913 — a line per fact
+        self, root: str, pid: int, parent: Process | None, number: int, *, files: Sequence[str], common: Common
     ) -> None:
         """Keep ``files`` open, as far as ``common`` permits."""
         self.path = f"{root}/{pid}"
@@ -202,53 +202,59 @@ class Process:
         self.parent = parent
         self.number = number
         self.alive = True
-        self.sampled_from = self.sampled_to = 0
-        """The first sample with its memory, and the last one: their numbers, counted from 1; 0 if there is none yet."""
+        self.sampled_from = 0
+        """The number of the first sample with memory of the process, counted from 1; 0 before this sample."""
+        self.sampled_to = 0
+        """The number of the last sample with memory of the process; 0 as long as there may be further samples."""
         self.rss = 0
-        """At the last sample, in pages, like ``peak_rss``."""
+        """RSS at the last sample, in pages, like ``peak_rss``."""
         self.peak_rss = 0
         self.high_water_mark: int | None = None
-        """In bytes, the largest so far."""
+        """The largest so far, in bytes."""
         self.earlier_mark = 0
-        """Its high-water mark when the recording was attached to it: only a larger one is of the recording."""
+        """The high-water mark when the recording was attached: only a larger mark belongs to the recording."""
         self.mark = MarkReading()
         self.image: list[bytes] = []
-        """Where its code and its stack begin and end, at the last page fault: they are elsewhere after exec."""
+        """The addresses of code and stack at the last page fault: exec changes them."""
         self.known_image: list[bytes] = []
-        """The same when that was last compared."""
+        """The addresses that were compared last."""
         self.hidden_from_s: float | None = None
-        """Since when it could not be read; None if it was read last."""
+        """The time since which the addresses cannot be read; None if the last reading had them."""
         self.kinds = MemoryKinds()
         self.faults = 0
-        """Its page faults up to the last sample. When they last changed, they were ``faults_before``, and RSS was
-        ``rss_before``, in the sample before."""
-        self.faults_before = self.rss_before = 0
-        self.cpu_ticks = self.earlier_ticks = 0
-        """Its CPU time up to the last sample, and when the recording was attached to it."""
+        """Page faults up to the last sample."""
+        self.faults_before = 0
+        self.rss_before = 0
+        """Page faults and RSS in the last sample before the faults changed."""
+        self.cpu_ticks = 0
+        """CPU time up to the last sample."""
+        self.earlier_ticks = 0
+        """CPU time when the recording was attached."""
         self.thread_count = 0
-        """At the last sample; 0 where nobody reads it."""
+        """The number of threads at the last sample; 0 where no probe reads it."""
         self.threads: dict[str, int] = {}
+        """By thread ID: the descriptor of the thread's file ``children``."""
         self.name = ""
         self.command: list[str] = []
         self.forked_copy = False
         self.is_named = False
-        """Whether its command line could be read: during exec it has none."""
+        """Whether the command line could be read: during exec there is none."""
         self.counted = True
-        """Whether its memory is part of the sums."""
+        """Whether the memory of the process is part of the sums."""
         self.counted_s: float | None = None
-        """The time of the first sample that contains its memory."""
+        """The time of the first sample that contains this memory."""
         self.first_rss = 0
-        """Its RSS in this sample, in pages."""
+        """RSS in this first sample, in pages."""
         self.files: list[int] = []
         self.data: list[bytes | None] = [None] * len(files)
-        """What was read last of each of ``files``: while that is the same, so are the figures."""
+        """The content of each of ``files`` at the last reading: equal content has equal figures."""
         self.parts: list[tuple[int, ...] | None] = [None] * len(files)
-        """The figures that were in it; None if it is not ours to read."""
+        """The figures in each file; None if we may not read the file."""
         self._status: int | None = None
         self.directory = UNKEPT
         self.directory = self._keep(".", os.O_RDONLY | os.O_DIRECTORY)
         try:
-            self.started_ticks = _started(self.read(STAT))
+            self.started_ticks = _parse_start(self.read(STAT))
             for file in files:
                 self.files.append(self._keep(file))
         except BaseException:
@@ -258,13 +264,13 @@ class Process:
 
     @property
     def samples(self) -> int:
-        """The number of samples that contain its memory."""
+        """The number of samples that contain memory of the process."""
         if not self.sampled_from:
             return 0
         return (self.sampled_to or self.common.samples) - self.sampled_from + 1
 
     def lose_memory(self) -> None:
-        """Note that no further sample contains its memory."""
+        """Note that no further sample contains memory of the process."""
         if self.sampled_from:
             self.sampled_to = self.sampled_to or self.common.samples
 
@@ -307,32 +313,32 @@ class Process:
             os.close(descriptor)
 
     def read_user(self) -> int | None:
-        """Return the ID of the user whose files it may open; None if it has ended."""
+        """Return the ID of the user whose files the process may open; None if the process has ended."""
         try:
             return int(self.read("status").partition(b"\nUid:")[2].split(None, _OF_FILES + 1)[_OF_FILES])
         except (OSError, IndexError, ValueError):
             return None
 
     def differs(self, link: str, ours: str) -> bool:
-        """Return whether a link of the process leads elsewhere than ours. Its own user and root may read it."""
+        """Return whether a link of the process leads elsewhere than ours; False if we may not read the link."""
         try:
             return not os.path.samestat(os.stat(f"{self.path}/{link}"), os.stat(ours))
         except OSError:
             return False
 
     def read_memory(self) -> bytes:
-        """Return its status file, which stays open, and keep which kinds of memory it has. Raises OSError."""
+        """Return the status file, which stays open, and keep the kinds of memory in it. Raises OSError."""
         if self._status is None:
             self._status = self._keep("status")
         status = read_all(self._status) if self._status >= 0 else self.read("status")
-        inherited = self.parent.kinds.anon if self.forked_copy and self.parent is not None else 0
-        self.kinds.take(status, self.rss, inherited)
+        parents = self.parent.kinds.anon if self.forked_copy and self.parent is not None else 0
+        self.kinds.take(status, self.rss, parents)
         return status
 
     def read_slot(self, slot: int) -> bytes:
-        """Return the content of a file that could not be read by its kept descriptor; empty when it cannot be read.
+        """Return the content of a file whose kept descriptor could not be read; empty when that fails, too.
 
-        When the process is gone, or another one has its PID, it is marked as not alive.
+        When the process is gone, or another process has its PID, this process is marked as not alive.
         """
         if self.files[slot] == UNREADABLE:
             return b""
@@ -342,7 +348,7 @@ class Process:
             except OSError as error:
                 self.alive = error.errno not in GONE  # users without privileges may not read the io file of a zombie
                 return b""
-            if self.file_names[slot] != STAT or _started(data) == self.started_ticks:
+            if self.file_names[slot] != STAT or _parse_start(data) == self.started_ticks:
                 return data
         self.alive = False
         return b""
@@ -353,7 +359,7 @@ class Process:
 
     def identify(self) -> bool:
         """Read name and command line again; return whether these or ``forked_copy`` changed (an exec)."""
-        before = self.name, self.command, self.forked_copy
+        identity = (self.name, self.command, self.forked_copy)
         try:
             self.name = self.read("comm").decode(errors="backslashreplace").rstrip("\n")
             text = self.read("cmdline").decode(errors="backslashreplace")
@@ -363,11 +369,11 @@ class Process:
         if text:
             self.command = text.removesuffix("\0").split("\0")
         self.forked_copy = self.parent is not None and self.command == self.parent.command != []
-        return before != (self.name, self.command, self.forked_copy)
+        return identity != (self.name, self.command, self.forked_copy)
 
     @property
     def is_detached_sampler(self) -> bool:
-        """Whether it is the sampler of a program that records itself; a zombie has only its name left."""
+        """Whether the process is the sampler of a program that records itself; a zombie has only a name."""
         return self.command[-1:] == [DETACHED_ARGUMENT] or self.name == DETACHED_NAME
 
     def children(self) -> Iterator[int]:
@@ -383,7 +389,7 @@ class Process:
                     _close(self.threads.pop(task))
 
     def keep_first_thread(self) -> None:
-        """Expect children of the first thread only, as the sampler's are: it started them, and gets all orphans.
+        """Expect children of the first thread only: it starts the command, and gets all orphans of the sampler.
 
         (``find_alive_thread`` in the kernel's exit.c.)
         """
@@ -391,7 +397,7 @@ class Process:
         self.thread_count = 1
 
     def _count_threads(self) -> int:
-        """Return how many threads it has: each is a link of ``task`` (``proc_task_getattr`` in the kernel)."""
+        """Return the number of threads: each is a link of ``task`` (``proc_task_getattr`` in the kernel)."""
         try:
             return os.stat(f"{self.path}/task").st_nlink - 2
         except OSError:
@@ -412,7 +418,7 @@ class Process:
             if task not in self.threads:
                 try:
                     self.threads[task] = self._keep(f"task/{task}/children")
-                except OSError:  # ended meanwhile
+                except OSError:  # the thread has ended
                     continue
 
     def close(self) -> None:
@@ -423,10 +429,10 @@ class Process:
         self._status = UNKEPT
         self.files = [UNREADABLE] * len(self.files)
         self.threads = {}
-        self.directory = UNREADABLE  # another file may have its number by now
+        self.directory = UNREADABLE  # another file may have the number by now
 
 
-def _started(stat: bytes) -> int:
+def _parse_start(stat: bytes) -> int:
     return int(stat.rpartition(b")")[2].split(None, _STARTED + 1)[_STARTED])
 
 
@@ -447,15 +453,16 @@ class Tree:
         self._by_pid: dict[int, Process] = {}
         self._root = root
         self._files = files
-        self.count = 0
-        """Number of processes so far; the number of the next one."""
+        self._count = 0
+        """The number of processes so far, and of the next process."""
         self.children = children
         self.common = Common()
         self.changes = 0
         """How often a process came or went."""
-        self._own = os.getpid()
-        self._reaper = None if reaper is None else Process(root, reaper, None, -1, (), common=self.common)
-        if self._reaper is not None:
+        self._own_pid = os.getpid()
+        self._reaper: Process | None = None
+        if reaper is not None:
+            self._reaper = Process(root, reaper, None, -1, files=(), common=self.common)
             self._reaper.keep_first_thread()
         self._state = b"?"
         self._rescans = _RESCANS
@@ -465,17 +472,17 @@ class Tree:
     def add(self, pid: int, parent: Process | None = None) -> Process | None:
         """Add a process to the tree; return None when it is already gone."""
         try:
-            process = Process(self._root, pid, parent, self.count, self._files, common=self.common)
+            process = Process(self._root, pid, parent, self._count, files=self._files, common=self.common)
         except (OSError, IndexError, ValueError):
             return None
-        self.count += 1
+        self._count += 1
         self.changes += 1
         self.processes.append(process)
         self._by_pid[pid] = process
         return process
 
     def get(self, pid: int) -> Process | None:
-        """Return the process with this PID, if it is in the tree."""
+        """Return the process with this PID, if there is such a process in the tree."""
         return self._by_pid.get(pid)
 
     def remove(self, process: Process) -> None:
@@ -487,10 +494,10 @@ class Tree:
         self._rescans = _RESCANS
 
     def refresh(self) -> list[Process]:
-        """Look for new descendants if processes may have come or gone; return those that were found.
+        """Look for new descendants if processes may have come or gone; return the new processes.
 
         The end of ``loadavg`` holds the number of threads and the newest PID (proc(5)): while both stay the same, no
-        process was forked or reaped. Reading it costs 1 µs.
+        process was forked or reaped. Reading the file costs 1 µs.
         """
         data = os.pread(self._loadavg, 128, 0)
         if not data.endswith(self._state):
@@ -503,13 +510,13 @@ class Tree:
 
     def _scan(self) -> Iterator[Process]:
         if self._reaper is not None:
-            yield from self._new_children(self._reaper, None)
+            yield from self._add_children(self._reaper, None)
         for process in self.processes:  # the list grows during the loop: grandchildren are found in the same pass
-            yield from self._new_children(process, process)
+            yield from self._add_children(process, process)
 
-    def _new_children(self, of: Process, parent: Process | None) -> Iterator[Process]:
-        for pid in of.children():
-            if pid not in self._by_pid and pid != self._own and pid != os.getppid():
+    def _add_children(self, process: Process, parent: Process | None) -> Iterator[Process]:
+        for pid in process.children():
+            if pid not in self._by_pid and pid != self._own_pid and pid != os.getppid():
                 child = self.add(pid, parent)
                 if child is None:
                     continue
@@ -519,7 +526,7 @@ class Tree:
                     yield child
 
 
-def exit_watch(pid: int) -> int | None:
+def open_exit_watch(pid: int) -> int | None:
     """Return a descriptor that becomes readable when a process ends; None without pidfd_open(2)."""
     try:
         return os.pidfd_open(pid)
@@ -528,19 +535,20 @@ def exit_watch(pid: int) -> int | None:
 
 
 _KCMP = {"x86_64": 312, "aarch64": 272, "riscv64": 272}
-"""System call numbers of kcmp(2), by machine: the C library has no function for it."""
+"""System call numbers of kcmp(2), by machine: the C library has no function for this call."""
 _KCMP_VM = 1
 
 
 def shared(pid: int, other: int) -> bool:
     """Return whether two processes share an address space; False also where the kernel does not say. Takes 6 µs."""
-    number, call = _kcmp()
-    return number is not None and call(number, pid, other, _KCMP_VM, 0, 0) == 0
+    arguments = (pid, other, _KCMP_VM, 0, 0)
+    return _load_kcmp()(*arguments) == 0
 
 
 @functools.cache
-def _kcmp() -> tuple[int | None, Callable[..., int]]:
-    """Return the call's number here and the function that makes calls by number; cached, as the lookup takes longer."""
+def _load_kcmp() -> Callable[..., int]:
+    """Return the function; cached, because the lookup takes longer than the call."""
     import ctypes
 
-    return _KCMP.get(os.uname().machine), ctypes.CDLL(None).syscall
+    number = _KCMP.get(os.uname().machine, -1)  # the kernel has no call -1
+    return functools.partial(ctypes.CDLL(None).syscall, number)
