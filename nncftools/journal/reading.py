@@ -275,9 +275,10 @@ class Lines:
     An incomplete line is read again when the rest is there: the writer may truncate the line.
     """
 
+    _offset = 0
+
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
-        self._offset = 0
 
     def next(self, *, single: bool = False) -> bytes:
         """Return the next lines, or a ``single`` line; empty when there are none. Raises OSError."""

@@ -145,14 +145,15 @@ class Thinner:
     processes, or with many devices, counts several times, so that no session grows too large to be read.
     """
 
+    devices = 0
+    """The number of columns of devices. Their readings are not in the rows."""
+    _size = 1
+
     def __init__(self, limit: int, write: Callable[[SampleRow], None]) -> None:
         """Merge above ``limit`` rows."""
         self.gauges: Sequence[int] = ()
         """The positions of the values whose extremes are kept."""
-        self.devices = 0
-        """The number of columns of devices. Their readings are not in the rows."""
         self._write = write
-        self._size = 1
         self._room = limit
         self._limit = limit
         self._bucket: list[SampleRow] = []
@@ -217,6 +218,23 @@ class Writer:
     counts them.
     """
 
+    _write_at_s = 0.0
+    is_urgent = False
+    """Whether a line waits."""
+    _text = ""
+    _unwritten = b""
+    _trouble = ""
+    _has_warned = False
+    _reported = 0
+    """The lost samples that a warning has counted."""
+    _lost_from_s: float | None = None
+    lost = 0
+    """Samples that could not be written."""
+    longest_lost_s = 0.0
+    """The longest time from a first to a last lost sample."""
+    rows = 0
+    """Samples so far, including lost samples."""
+
     def __init__(self, descriptor: int, warn: Callable[[str], object] = str) -> None:
         """Append to ``descriptor``, opened with O_APPEND; ``warn`` tells the user that the disk fails."""
         self._file = descriptor
@@ -225,22 +243,6 @@ class Writer:
         self._values: Sequence[float | None] = ()
         self._repeats_s: list[float] = []
         """The times of samples that have the same values as the last sample in ``_lines``."""
-        self._write_at_s = 0.0
-        self.is_urgent = False
-        """Whether a line waits."""
-        self._text = ""
-        self._unwritten = b""
-        self._trouble = ""
-        self._has_warned = False
-        self._reported = 0
-        """The lost samples that a warning has counted."""
-        self._lost_from_s: float | None = None
-        self.lost = 0
-        """Samples that could not be written."""
-        self.longest_lost_s = 0.0
-        """The longest time from a first to a last lost sample."""
-        self.rows = 0
-        """Samples so far, including lost samples."""
 
     def sample(self, row: SampleRow) -> None:
         """Append a sample, and the lines that wait since the last write, in one write.

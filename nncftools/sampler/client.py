@@ -107,9 +107,10 @@ _PATIENCE_S = 1.0
 class DeviceReader:
     """The helper that reads devices, for the process that starts a recording. Without devices there is no helper."""
 
+    _process: subprocess.Popen[bytes] | None = None
+
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._process: subprocess.Popen[bytes] | None = None
         self._ends: list[int] = []
         is_wanted = plan.source == "proc" and any(name_of(column) in OF_DEVICES for column in plan.columns)
         if is_wanted and metrics_of_devices():
@@ -237,21 +238,22 @@ class Starter:
     threads would take them.)
     """
 
+    passes_to: Callable[[int], None] | None = None
+    asked_to_end: int | None = None
+    """A signal that asked for the end while no command ran: no further command is started."""
+    received: int | None = None
+    """The first signal that asks for the end; the signal may have been passed on."""
+    descriptors: int | None = None
+    """A command's soft limit of open files; None when it is the same as this process's."""
+    _raises = False
+    _is_interruptible = False
+    _spares_first = False
+
     def __init__(self) -> None:
-        self.passes_to: Callable[[int], None] | None = None
-        self.asked_to_end: int | None = None
-        """A signal that asked for the end while no command ran: no further command is started."""
-        self.received: int | None = None
-        """The first signal that asks for the end; the signal may have been passed on."""
         self.ignored: list[int] = []
         """Signals that a command must ignore, because this process did."""
         self.blocked: list[int] = []
         """Signals that a command must block, because this process does."""
-        self.descriptors: int | None = None
-        """A command's soft limit of open files; None when it is the same as this process's."""
-        self._raises = False
-        self._is_interruptible = False
-        self._spares_first = False
 
     def __enter__(self) -> Starter:
         """Catch signals; an ignored signal (nohup) stays ignored."""

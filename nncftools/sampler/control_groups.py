@@ -177,6 +177,8 @@ _SOFT = 26
 class LimitWatch:
     """Writes limits to the journal as they are found, and each rise of a group's count of killed processes."""
 
+    _checked_s = 0.0
+
     def __init__(self, root: str, write_line: WriteLine) -> None:
         self._write_line = write_line
         self._hierarchies = Hierarchies(root)
@@ -185,7 +187,6 @@ class LimitWatch:
         self._written: set[Limit] = set()
         self._kills: dict[str, int | None] = {}
         """By folder of a group: the last count of killed processes."""
-        self._checked_s = 0.0
         self._after_s = _FIRST_S
 
     def look(self, restless: Iterable[Process]) -> list[Process]:

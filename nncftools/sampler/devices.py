@@ -218,11 +218,12 @@ class Nvml:
     clock = staticmethod(time.monotonic)
     """A reading may wait for locks of the driver, so the wall time counts."""
 
+    _library: Any = None
+    _is_container = True
+
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
-        self._library: Any = None
         self._devices: list[Gpu] = []
-        self._is_container = True
         with contextlib.suppress(OSError):
             self._is_container = os.readlink(f"{proc}/self/ns/pid") != _FIRST_NAMESPACE
 
@@ -423,6 +424,11 @@ class Drm:
     share = 0.005
     """Looks for descriptors take at most this share, too: a look costs much more than most readings."""
 
+    _look_at_s = 0.0
+    _look_again_at_s = 0.0
+    _npus_at_s = 0.0
+    _has_warned = False
+
     def __init__(self, sys: str = "/sys") -> None:
         self.every_s = _LOOK_EVERY_S
         self._devices = find_devices(sys)
@@ -433,11 +439,7 @@ class Drm:
         """The columns so far: columns of a client that is gone are 0."""
         self._unreported: dict[str, None] = {}
         """Columns of devices whose driver does not report the memory of a process."""
-        self._look_at_s = 0.0
-        self._look_again_at_s = 0.0
-        self._npus_at_s = 0.0
         self._busy: dict[str, tuple[int, int]] = {}
-        self._has_warned = False
 
     def begin(self, _: WatchedRun) -> bool:
         """Return whether there is a device."""

@@ -74,13 +74,14 @@ def encode_line(value: object) -> bytes:
 class LineReader:
     """Reads lines from a pipe as they arrive."""
 
+    is_open = True
+    """Whether the other process is still there, as far as ``lines`` has seen."""
+    _rest = b""
+
     def __init__(self, descriptor: int) -> None:
         """Read from ``descriptor``, which the command does not inherit."""
         os.set_inheritable(descriptor, False)
         self.descriptor = descriptor
-        self.is_open = True
-        """Whether the other process is still there, as far as ``lines`` has seen."""
-        self._rest = b""
 
     def lines(self) -> list[bytes]:
         """Return the lines that have arrived since the last call; the descriptor does not block.
@@ -205,11 +206,12 @@ class StarterLink(Link):
 class OutputRelay:
     """Keeps the far ends of the command's terminals or pipes open, and reads them when the command line is gone."""
 
+    _done: _thread.LockType | None = None
+
     def __init__(self, relays: Sequence[tuple[int, int]]) -> None:
         """Keep pairs of descriptors: a source of output and a sink. The command inherits none of them."""
         self.relays = dict(relays)
         """The pairs whose writers are not gone."""
-        self._done: _thread.LockType | None = None
         for descriptor in (*self.relays, *self.relays.values()):
             os.set_inheritable(descriptor, False)
 

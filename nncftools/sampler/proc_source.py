@@ -50,11 +50,12 @@ _EXEC_WITHIN_S = 0.03
 class Schedule:
     """The queue of work that is not due at each sample. Work gets the present time, and returns when it is due next."""
 
+    next_s = 0.0
+    """The time when the next work is due."""
+
     def __init__(self, *works: Callable[[float], float]) -> None:
         """Plan all ``works`` for now; they are done in this order when several are due."""
         self._due_s = dict.fromkeys(works, 0.0)
-        self.next_s = 0.0
-        """The time when the next work is due."""
 
     def is_due(self, work: Callable[[float], float], now_s: float) -> bool:
         """Return whether ``run`` would do this work."""
@@ -76,9 +77,10 @@ class Schedule:
 class Stillness:
     """The content of each file of a tree at the last sample, while the content is expected to last."""
 
+    _changes = 0
+
     def __init__(self) -> None:
         self._expected: list[tuple[int, int, bytes]] = []
-        self._changes = 0
 
     def expect(self, processes: Sequence[Process], tree: Tree) -> None:
         """Expect that no file of ``processes`` changes; these are all processes of ``tree``, or none."""
@@ -175,6 +177,11 @@ def _list_columns(probes: Sequence[Any]) -> list[str]:
 class ProcSource:
     """Reads one row of figures per sample, and records the facts of single processes in the journal."""
 
+    _sampled_s = 0.0
+    """The time when the previous sample began."""
+    _has_ended = False
+    _has_warned = False
+
     def __init__(  # noqa: PLR0913 — a name for each argument
         self,
         plan: Plan,
@@ -208,14 +215,10 @@ class ProcSource:
         self._limits = LimitWatch(root, write_line)
         self._schedule = Schedule(self._look_at_limits, self._read_seldom, self._write_details)
         self._still = Stillness()
-        self._sampled_s = 0.0
-        """The time when the previous sample began."""
         self._row: list[float | None] = []
         self._young: list[tuple[float, Process]] = []
         """Processes that may not have exec'd yet, with the times when they were found."""
         self._just_counted: list[Process] = []
-        self._has_ended = False
-        self._has_warned = False
         process = self.tree.add(pid)
         if process is not None:
             self._records.add(process)

@@ -165,14 +165,15 @@ _NOT_FILES = ("/dev/", "/proc/", "/sys/")
 class FilesRead:
     """Looks at the open files of the largest processes, and writes new ones to the journal."""
 
+    is_due = False
+    """Whether the processes have read much since the last look."""
+    _again_s = 0.0
+    _running = False
+
     def __init__(self, write_line: WriteLine) -> None:
         self._write_line = write_line
-        self.is_due = False
-        """Whether the processes have read much since the last look."""
         self._due_at = float(_MUCH)
         """A look is due when all processes have read this many bytes."""
-        self._again_s = 0.0
-        self._running = False
         self._new_files: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
 
@@ -361,16 +362,17 @@ _HIGHER = 1.005
 class Floor:
     """Writes the largest sum of anonymous and shared memory so far to the journal, and the pages of files."""
 
+    _total = 0
+    _highest = 0
+    _highest_s = 0.0
+    _mapped_written = 0
+
     def __init__(self, write_line: WriteLine) -> None:
         self._write_line = write_line
         self._sizes: dict[Process, int] = {}
         self._shared: dict[Process, int] = {}
-        self._total = 0
-        self._highest = 0
-        self._highest_s = 0.0
         self._mapped: dict[str, int] = {}
         """By program name: the most bytes of files in a process. Processes of the same program map the same files."""
-        self._mapped_written = 0
 
     def read(self, processes: Iterable[Process], restless: Iterable[Process], now_s: float) -> None:
         """Read the processes that changed since the last sample, and write a new maximum."""

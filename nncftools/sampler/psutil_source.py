@@ -83,6 +83,10 @@ class _Member:
 class PsutilSource:
     """Reads one row of figures per sample, and records the facts of single processes in the journal."""
 
+    _is_first = True
+    _root: psutil.Process | None = None
+    _count = 0
+
     def __init__(self, plan: Plan, pid: int, write_line: WriteLine) -> None:
         """Follow ``pid``, and read the columns of ``plan``."""
         self.columns = plan.columns
@@ -90,10 +94,7 @@ class PsutilSource:
         self._write_line = write_line
         self._children = plan.children
         self._attached = plan.pid is not None
-        self._is_first = True
-        self._root: psutil.Process | None = None
         self._alive: dict[psutil.Process, _Member] = {}
-        self._count = 0
         self._retired: dict[str, float] = dict.fromkeys(SUPPORTED, 0)
         self._unknown: set[str] = set()
         with contextlib.suppress(psutil.Error):

@@ -43,21 +43,22 @@ class Loop:
     missed and never made up for.
     """
 
+    sampling = True
+    """Whether a deadline is still to come."""
+    _next = 0
+    """The number of the next deadline."""
+    missed = 0
+    """Deadlines that passed without a tick."""
+    _longest_gap_ns = 0
+    _first_ns = 0
+    _latest_ns = 0
+
     def __init__(self, interval_s: float, duration_s: float | None) -> None:
         """Plan deadlines from now on (CLOCK_MONOTONIC); no tick comes after ``duration_s``."""
         self.start_ns = time.monotonic_ns()
         self._interval_ns = max(1, round(interval_s * NANOSECONDS))
         self._last_deadline = None if duration_s is None else int(duration_s * NANOSECONDS) // self._interval_ns
-        self.sampling = True
-        """Whether a deadline is still to come."""
-        self._next = 0
-        """The number of the next deadline."""
         self._next_ns = self.start_ns
-        self.missed = 0
-        """Deadlines that passed without a tick."""
-        self._longest_gap_ns = 0
-        self._first_ns = 0
-        self._latest_ns = 0
 
     def elapsed_s(self) -> float:
         """Return the seconds since the start."""
@@ -150,6 +151,10 @@ _SHARE = 10
 class MarkWatch:
     """Any write to the marks log triggers a sample (inotify(7), Linux only)."""
 
+    _rests_until_ns = 0
+    is_due = False
+    """Whether marks wait for the next sample."""
+
     def __init__(self, path: str, sample: Callable[[], None]) -> None:
         """Watch an existing file. Raises OSError; AttributeError where there is no inotify."""
         import ctypes
@@ -159,9 +164,6 @@ class MarkWatch:
         if self.descriptor < 0 or libc.inotify_add_watch(self.descriptor, os.fsencode(path), _IN_MODIFY) < 0:
             raise OSError(ctypes.get_errno(), "inotify")
         self._sample = sample
-        self._rests_until_ns = 0
-        self.is_due = False
-        """Whether marks wait for the next sample."""
 
     def take(self) -> None:
         """Take a sample for new marks. If such samples have just taken too much time, the next sample is for them."""
@@ -255,6 +257,21 @@ def main(journal: int, incoming: int, outgoing: int) -> int:
 class Recording:
     """A running recording: the target, the source of the figures and the journal."""
 
+    _polls = False
+    """Whether the end of the process that we are attached to wakes nobody."""
+    _status: ExitStatus | None = None
+    _figures: dict[str, object] | None = None
+    _over = False
+    _target_ended = False
+    _failed = False
+    _has_sampled = False
+    _is_urgent = False
+    _is_calm = False
+    """Whether nothing but deadlines, signals and descriptors asks for work between two ticks."""
+    _marks: MarkWatch | None = None
+    _limit: LimitGuard | None = None
+    _devices: DeviceRelay | None = None
+
     def __init__(
         self, order: link.Order, writer: Writer, *, signals: Signals, starter: Link, relay: OutputRelay
     ) -> None:
@@ -266,36 +283,22 @@ class Recording:
         self._relay = relay
         self._attached = plan.pid is not None or order["detached"]
         self._pid = plan.pid or 0
-        self._polls = False
-        """Whether the end of the process that we are attached to wakes nobody."""
         self._handlers: dict[int, Callable[[], None]] = {starter.descriptor: self._listen}
         """By descriptor: the function to call when the descriptor can be read."""
         signals.ready = [starter.descriptor]  # messages read together with the order wake nobody
-        self._status: ExitStatus | None = None
-        self._figures: dict[str, object] | None = None
-        self._over = False
-        self._target_ended = False
-        self._failed = False
-        self._has_sampled = False
-        self._is_urgent = False
-        self._is_calm = False
-        """Whether nothing but deadlines, signals and descriptors asks for work between two ticks."""
         self._forwarder = SignalForwarder(self._deliver, lambda: starter.send(link.ASK), self._deliver_outside_group)
         self._starter_leads = os.getpgrp() == os.getppid()
         reaper = os.getpid() if not self._attached and target.adopt_orphans() else None
-        self._marks: MarkWatch | None = None
         if order["marks"] is not None:
             with contextlib.suppress(OSError, AttributeError):  # too many watches, or not on Linux
                 self._marks = MarkWatch(order["marks"], self._sample_for_mark)
                 self._handlers[self._marks.descriptor] = self._marks.take
         self._open_source = prepare_source(plan, writer.line, reaper)
         self._source: ProcSource | PsutilSource
-        self._limit: LimitGuard | None = None
         if plan.limit is not None:
             self._limit = LimitGuard(plan.limit, self._list_alive, self._warn, writer.line)
         self._thinner = Thinner(plan.max_samples, writer.sample)
         self._loop = Loop(plan.interval_s, plan.duration_s)
-        self._devices: DeviceRelay | None = None
         readings = order.get("devices")
         if readings is not None:
             self._devices = DeviceRelay(readings, writer.line, self._loop.start_ns)

@@ -122,12 +122,13 @@ merged in either of the processes."""
 class _Arrival:
     """A signal that arrived here."""
 
+    is_asked = False
+
     def __init__(self, number: int, at_s: float, *, is_reported: bool) -> None:
         self.number = number
         self.at_s = at_s
         self.is_reported = is_reported
         """Whether the command line received the signal, too."""
-        self.is_asked = False
 
     def is_due(self, now_s: float) -> bool:
         """Return whether the command line had enough time to report the signal."""
@@ -136,6 +137,9 @@ class _Arrival:
 
 class SignalForwarder:
     """Compares the signals that arrived here with the signals that the command line reports."""
+
+    _is_asking = False
+    """Whether an answer of the command line is awaited."""
 
     def __init__(
         self, deliver: Callable[[int], None], ask: Callable[[], None], group_signal: Callable[[int], object] = int
@@ -150,8 +154,6 @@ class SignalForwarder:
         self._ours: list[_Arrival] = []
         self._theirs: list[tuple[int, float]] = []
         """Signals that the command line reported, and when."""
-        self._is_asking = False
-        """Whether an answer of the command line is awaited."""
 
     def note_ours(self, number: int, now_s: float) -> None:
         """Note a signal that arrived here."""
@@ -330,7 +332,7 @@ def reap_ended() -> Iterator[tuple[int, ExitStatus, int | None]]:
                     return
                 ready = ended.si_pid
                 has_exited = ended.si_code == os.CLD_EXITED
-                yield ready, _make_status(ended.si_status, has_exited=has_exited), None
+                yield ready, _make_status(ended.si_status if has_exited else -ended.si_status), None
             pid, status, usage = os.wait4(ready, os.WNOHANG)
         except ChildProcessError:
             return
@@ -341,13 +343,11 @@ def reap_ended() -> Iterator[tuple[int, ExitStatus, int | None]]:
 
 def parse_wait_status(status: int) -> ExitStatus:
     """Return a wait status as ``code`` or ``signal``; the other is None."""
-    if os.WIFSIGNALED(status):
-        return _make_status(os.WTERMSIG(status), has_exited=False)
-    return _make_status(os.WEXITSTATUS(status), has_exited=True)
+    return _make_status(os.waitstatus_to_exitcode(status))
 
 
-def _make_status(number: int, *, has_exited: bool) -> ExitStatus:
-    return {"code": number, "signal": None} if has_exited else {"code": None, "signal": number}
+def _make_status(code: int) -> ExitStatus:
+    return {"code": code, "signal": None} if code >= 0 else {"code": None, "signal": -code}
 
 
 def exit_code(status: ExitStatus) -> int:
@@ -374,6 +374,9 @@ _ROUNDS = 10
 class LimitGuard:
     """Warns once when the processes together exceed the limit, and ends them if the plan asks for that."""
 
+    _is_exceeded = False
+    _kill_at_s: float | None = None
+
     def __init__(
         self, limit: MemoryLimit, alive: Callable[[float], Sequence[int]], warn: Callable[[str], None], write: WriteLine
     ) -> None:
@@ -383,8 +386,6 @@ class LimitGuard:
         self._action = limit["action"]
         self._list_alive = alive
         self._warn = warn
-        self._is_exceeded = False
-        self._kill_at_s: float | None = None
 
     @property
     def is_ending(self) -> bool:

@@ -80,20 +80,19 @@ def find_size(data: bytes, key: bytes) -> int | None:
 class MemoryKinds:
     """The kinds of memory of a process at the last reading, in bytes."""
 
-    def __init__(self) -> None:
-        self.rss = 0
-        """RSS in pages at that time."""
-        self.anon = 0
-        self.shmem = 0
-        self.file = 0
-        self.tables = 0
-        """The page tables, which a control group charges, too."""
-        self.hugetlb = 0
-        """The most memory in hugetlb pages so far: no RSS contains them."""
-        self.inherited: int | None = None
-        """The anonymous memory that the process had from its parent at the fork; None before the first reading."""
-        self.is_new = False
-        """Whether ``own`` was not asked for since the last reading."""
+    rss = 0
+    """RSS in pages at that time."""
+    anon = 0
+    shmem = 0
+    file = 0
+    tables = 0
+    """The page tables, which a control group charges, too."""
+    hugetlb = 0
+    """The most memory in hugetlb pages so far: no RSS contains them."""
+    inherited: int | None = None
+    """The anonymous memory that the process had from its parent at the fork; None before the first reading."""
+    is_new = False
+    """Whether ``own`` was not asked for since the last reading."""
 
     def take(self, status: bytes, rss: int, parents: int) -> None:
         """Parse a status file, when RSS is ``rss`` pages.
@@ -162,34 +161,71 @@ def detach() -> None:
 class Common:
     """The state that all processes of a tree share."""
 
-    def __init__(self) -> None:
-        self.samples = 0
-        """The number of samples so far."""
-        self.below = sys.maxsize
-        """Only descriptors below this number are kept."""
-        self.ran_out = False
-        """Whether a file could not even be opened for a moment: figures are missing."""
+    samples = 0
+    """The number of samples so far."""
+    ran_out = False
+    """Whether a file could not even be opened for a moment: figures are missing."""
+
+    below = sys.maxsize
+    """Only descriptors below this number are kept."""
 
 
 class MarkReading:
     """The last reading of a process's high-water mark, in bytes."""
 
-    def __init__(self) -> None:
-        self.size = 0
-        """The mark; after exec, the mark of the new program."""
-        self.sampled_s = 0.0
-        """The mark has not changed since the sample at this time, or longer."""
-        self.written: int | None = None
-        """The mark in the process's last record."""
-        self.still_from_s = 0.0
-        """The time of the first sample since which there was no page fault."""
-        self.peak_rss = 0
-        """The largest RSS so far, in pages; ``peak_s`` is the time of the first sample that shows it."""
-        self.peak_s: float | None = None
+    size = 0
+    """The mark; after exec, the mark of the new program."""
+    sampled_s = 0.0
+    """The mark has not changed since the sample at this time, or longer."""
+    written: int | None = None
+    """The mark in the process's last record."""
+    still_from_s = 0.0
+    """The time of the first sample since which there was no page fault."""
+    peak_rss = 0
+    """The largest RSS so far, in pages; ``peak_s`` is the time of the first sample that shows it."""
+    peak_s: float | None = None
 
 
 class Process:
     """A process of the tree, with kept descriptors and facts."""
+
+    alive = True
+    sampled_from = 0
+    """The number of the first sample with memory of the process, counted from 1; 0 before this sample."""
+    sampled_to = 0
+    """The number of the last sample with memory of the process; 0 as long as there may be further samples."""
+    rss = 0
+    """RSS at the last sample, in pages, like ``peak_rss``."""
+    peak_rss = 0
+    high_water_mark: int | None = None
+    """The largest so far, in bytes."""
+    earlier_mark = 0
+    """The high-water mark when the recording was attached: only a larger mark belongs to the recording."""
+    hidden_from_s: float | None = None
+    """The time since which the addresses cannot be read; None if the last reading had them."""
+    faults = 0
+    """Page faults up to the last sample."""
+    faults_before = 0
+    rss_before = 0
+    """Page faults and RSS in the last sample before the faults changed."""
+    cpu_ticks = 0
+    """CPU time up to the last sample."""
+    earlier_ticks = 0
+    """CPU time when the recording was attached."""
+    thread_count = 0
+    """The number of threads at the last sample; 0 where no probe reads it."""
+    name = ""
+    forked_copy = False
+    is_named = False
+    """Whether the command line could be read: during exec there is none."""
+    counted = True
+    """Whether the memory of the process is part of the sums."""
+    counted_s: float | None = None
+    """The time of the first sample that contains this memory."""
+    first_rss = 0
+    """RSS in this first sample, in pages."""
+    _status: int | None = None
+    directory = UNKEPT
 
     def __init__(  # noqa: PLR0913 — a line per fact
         self, root: str, pid: int, parent: Process | None, number: int, *, files: Sequence[str], common: Common
@@ -201,57 +237,20 @@ class Process:
         self.pid = pid
         self.parent = parent
         self.number = number
-        self.alive = True
-        self.sampled_from = 0
-        """The number of the first sample with memory of the process, counted from 1; 0 before this sample."""
-        self.sampled_to = 0
-        """The number of the last sample with memory of the process; 0 as long as there may be further samples."""
-        self.rss = 0
-        """RSS at the last sample, in pages, like ``peak_rss``."""
-        self.peak_rss = 0
-        self.high_water_mark: int | None = None
-        """The largest so far, in bytes."""
-        self.earlier_mark = 0
-        """The high-water mark when the recording was attached: only a larger mark belongs to the recording."""
         self.mark = MarkReading()
         self.image: list[bytes] = []
         """The addresses of code and stack at the last page fault: exec changes them."""
         self.known_image: list[bytes] = []
         """The addresses that were compared last."""
-        self.hidden_from_s: float | None = None
-        """The time since which the addresses cannot be read; None if the last reading had them."""
         self.kinds = MemoryKinds()
-        self.faults = 0
-        """Page faults up to the last sample."""
-        self.faults_before = 0
-        self.rss_before = 0
-        """Page faults and RSS in the last sample before the faults changed."""
-        self.cpu_ticks = 0
-        """CPU time up to the last sample."""
-        self.earlier_ticks = 0
-        """CPU time when the recording was attached."""
-        self.thread_count = 0
-        """The number of threads at the last sample; 0 where no probe reads it."""
         self.threads: dict[str, int] = {}
         """By thread ID: the descriptor of the thread's file ``children``."""
-        self.name = ""
         self.command: list[str] = []
-        self.forked_copy = False
-        self.is_named = False
-        """Whether the command line could be read: during exec there is none."""
-        self.counted = True
-        """Whether the memory of the process is part of the sums."""
-        self.counted_s: float | None = None
-        """The time of the first sample that contains this memory."""
-        self.first_rss = 0
-        """RSS in this first sample, in pages."""
         self.files: list[int] = []
         self.data: list[bytes | None] = [None] * len(files)
         """The content of each of ``files`` at the last reading: equal content has equal figures."""
         self.parts: list[tuple[int, ...] | None] = [None] * len(files)
         """The figures in each file; None if we may not read the file."""
-        self._status: int | None = None
-        self.directory = UNKEPT
         self.directory = self._keep(".", os.O_RDONLY | os.O_DIRECTORY)
         try:
             self.started_ticks = _parse_start(self.read(STAT))
@@ -444,6 +443,13 @@ def _close(descriptor: int) -> None:
 class Tree:
     """The processes of the run, parents before children."""
 
+    _count = 0
+    """The number of processes so far, and of the next process."""
+    changes = 0
+    """How often a process came or went."""
+    _reaper: Process | None = None
+    _state = b"?"
+
     def __init__(self, root: str, files: Sequence[str], *, reaper: int | None, children: bool) -> None:
         """Follow processes under the proc directory ``root``, keeping ``files`` of each open.
 
@@ -453,18 +459,12 @@ class Tree:
         self._by_pid: dict[int, Process] = {}
         self._root = root
         self._files = files
-        self._count = 0
-        """The number of processes so far, and of the next process."""
         self.children = children
         self.common = Common()
-        self.changes = 0
-        """How often a process came or went."""
         self._own_pid = os.getpid()
-        self._reaper: Process | None = None
         if reaper is not None:
             self._reaper = Process(root, reaper, None, -1, files=(), common=self.common)
             self._reaper.keep_first_thread()
-        self._state = b"?"
         self._rescans = _RESCANS
         """How often ``refresh`` is still to look for new descendants; 0 while processes neither come nor go."""
         self._loadavg = os.open(f"{root}/loadavg", os.O_RDONLY)

@@ -95,16 +95,17 @@ class Pressure:
     source = "/proc/pressure/memory, /proc/vmstat"
     cost = "2 µs a second, 25 µs where memory is short"
 
+    _pressure = -1
+    _stalled_us: int | None = None
+
     def __init__(self, root: str, pid: int, plan: Plan) -> None:  # noqa: ARG002 — the same for every plan
         self._group = Hierarchies(root).group_of(pid)
-        self._pressure = -1
         if self._group is not None:
             self._pressure = try_open(f"{self._group.folder}/memory.pressure")
         if self._pressure < 0:
             self._pressure = try_open(f"{root}/pressure/memory")
         self._vmstat = try_open(f"{root}/vmstat")
         self._counts: list[int | None] = []
-        self._stalled_us: int | None = None
         self._first: list[float | None] = [0] * len(self.metrics)
         self._first = self.read(thorough=True)
 
@@ -146,15 +147,16 @@ _CALM_S = 0.05
 class FileSystem:
     """A file system; the bytes that ordinary users can write."""
 
+    free: int | None = None
+    _size = -1
+    _first = -1
+    _lowest = -1
+    _written = -1
+    _lowest_ns = 0
+
     def __init__(self, role: str, path: str) -> None:
         self.role = role
         self._path = path
-        self.free: int | None = None
-        self._size = -1
-        self._first = -1
-        self._lowest = -1
-        self._written = -1
-        self._lowest_ns = 0
 
     def ask(self) -> float:
         """Ask for the free bytes; return after how many seconds to ask again."""

@@ -31,13 +31,14 @@ _NO_STAT = (0,) * 8
 class Summed:
     """Reads sums of the numbers in a file of each process, which include children of ours that have ended."""
 
+    _summed = -1
+    """How many processes are in ``_values``; -1 when the values must be made again."""
+
     def __init__(self, slot: int, nothing: tuple[int, ...]) -> None:
         """``nothing`` are the numbers of a process that is gone."""
         self._slot = slot
         self._retired: tuple[int, ...] | None = nothing
         """The sums over the ended children; None for unknown."""
-        self._summed = -1
-        """How many processes are in ``_values``; -1 when the values must be made again."""
         self._values: tuple[float | None, ...] = ()
 
     def take(self, process: Process, data: bytes) -> tuple[int, ...] | None:
@@ -114,12 +115,9 @@ class Stat(Summed):
             process.lose_memory()
             return _NO_STAT
         fields = data[data.rindex(b")") + 2 :].split(b" ", _RSS + 1)
-        own_minor = int(fields[7])
-        own_major = int(fields[9])
-        own_user = int(fields[11])
-        own_system = int(fields[12])
-        process.cpu_ticks = own_user + own_system
-        faults = own_minor + own_major
+        minor, minor_reaped, major, major_reaped, user, system, user_reaped, system_reaped = map(int, fields[7:15])
+        process.cpu_ticks = user + system
+        faults = minor + major
         if faults != process.faults:
             process.faults_before = process.faults
             process.rss_before = process.rss
@@ -127,10 +125,10 @@ class Stat(Summed):
             process.image = fields[_RSS + 1].split(b" ", 4)[1:4]
             self.restless.append(process)
         process.rss = resident = int(fields[_RSS])
-        user = own_user + int(fields[13])
-        system = own_system + int(fields[14])
-        minor = own_minor + int(fields[8])
-        major = own_major + int(fields[10])
+        user += user_reaped
+        system += system_reaped
+        minor += minor_reaped
+        major += major_reaped
         if not (resident and process.counted):  # it is ending and has freed its memory, or shares it
             process.lose_memory()
             return 0, 0, user, system, minor, major, 0, 0

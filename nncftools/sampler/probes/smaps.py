@@ -45,23 +45,24 @@ class Smaps:
     source = "/proc/PID/smaps_rollup"
     cost = "11 ms a GiB, in a thread, at most 1 % of the time"
 
+    spent_s = 0.0
+    _highest = 0
+    """The highest RSS at which a pass began, in pages."""
+    _highest_pss = 0.0
+    """The highest PSS that was counted, in pages."""
+    _running = False
+    _counted: tuple[list[Counted], float] | None = None
+    """The processes of a pass that has ended, and the time of its middle."""
+    _spoilt = 0
+    """The number of passes in a row that were dropped."""
+
     def __init__(self, share: float) -> None:
         """Use at most ``share`` of the time; the last pass may go beyond it."""
         self._share = share
         self._begun_s = time.monotonic()
-        self.spent_s = 0.0
-        self._highest = 0
-        """The highest RSS at which a pass began, in pages."""
-        self._highest_pss = 0.0
-        """The highest PSS that was counted, in pages."""
         self._estimate = Estimate()
-        self._running = False
-        self._counted: tuple[list[Counted], float] | None = None
-        """The processes of a pass that has ended, and the time of its middle."""
         self._members: dict[Process, int] = {}
         """The processes of the last pass, and the RSS in pages when the pass began."""
-        self._spoilt = 0
-        """The number of passes in a row that were dropped."""
 
     @staticmethod
     def why_unavailable(root: str) -> str:
@@ -144,10 +145,11 @@ class Estimate:
     but without a change of RSS. It can copy at most the pages that were shared.
     """
 
+    _shared = 0.0
+    """The shares of pages that several processes have: when a process ends, the others hold these pages."""
+
     def __init__(self, counted: Iterable[Counted] = ()) -> None:
         """Begin with the processes of a pass."""
-        self._shared = 0.0
-        """The shares of pages that several processes have: when a process ends, the others hold these pages."""
         self._known: dict[Process, tuple[float, float, int, int]] = {}
         """By process: private pages less RSS, pages copied since, and RSS and faults at the last sample."""
         for process, rss, pss, uss in counted:
