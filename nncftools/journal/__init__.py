@@ -1,1 +1,1 @@
-"""The journal, which a recording writes while it runs: its plan, lines, writer and reader."""
+"""The journal that a recording writes during the run: plan, lines, writer and reader."""

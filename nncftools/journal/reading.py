@@ -1,15 +1,15 @@
 """The file of a journal: created, locked, taken over and removed without touching another recording's file.
 
-Each recording holds a file lock (flock(2)) on its journal until its sampler exits. The lock belongs to the open file
-description: the starter locks, passes the descriptor to the sampler and closes its own copy. Readers open a description
-of their own; otherwise a dead sampler would look alive. Only the holder of a file's lock removes that file.
+Each recording holds a file lock (flock(2)) on the journal until the sampler exits. The lock belongs to the open file
+description: the starter locks, passes the descriptor to the sampler and closes the copy here. Readers open another
+description; otherwise a dead sampler would look alive. Only the holder of a file's lock removes that file.
 
 ``Lines`` reads a file of lines while another process appends to it.
 
 A journal is JSON Lines, UTF-8; sizes are in bytes and times in seconds; null is unknown. The first line is a
 ``Header``. Every other line is a sample or an object. A sample is a list: the seconds since the start, and a value per
-column of the plan. An object has one key; ``nncftools.session.recording.Line`` has the types of the values, which a
-session has, too. Some keys of an object are always there and others may be missing: the former are in a class of their
+column of the plan. An object has a single key; ``nncftools.session.recording.Line`` has the types of the values,
+as in a session. Some keys of an object are always there and others may be missing: the former are in a class of their
 own (``Required`` needs Python 3.11).
 """
 
@@ -150,7 +150,7 @@ class BusyError(OSError):
 
 
 def create(path: pathlib.Path, *, replace: bool) -> int:
-    """Create and lock a new journal, and return its descriptor (append-only, mode 0600).
+    """Create and lock a new journal, and return the descriptor (append-only, mode 0600).
 
     With ``replace``, the journal of an ended recording is removed first. Raises BusyError, FileExistsError, OSError.
     """
@@ -211,7 +211,7 @@ def _reopen(path: pathlib.Path, descriptor: int) -> int:
     file = os.open(path, os.O_RDONLY | _OLD)
     if not os.path.sameopenfile(file, descriptor):
         os.close(file)
-        raise OSError(f"{path}: another file has taken its place")
+        raise OSError(f"{path}: another file has taken the place of this file")
     return file
 
 
@@ -266,7 +266,7 @@ def hold(descriptor: int) -> bool:
 
 _CHUNK = 1 << 18
 _LONGEST_LINE = 1 << 26
-"""Header and process lines hold a command line, which the kernel limits to 2 MiB on most machines."""
+"""Header and process lines hold a command line. On most machines, the kernel limits command lines to 2 MiB."""
 
 
 class Lines:

@@ -6,7 +6,7 @@ A recording that grows too long is cut into buckets of neighbouring rows. Each b
 and the largest value of each gauge, and the last row. So every row is a real sample with the time of that sample, and
 no peak is lost.
 
-This module runs in the sampler: it needs only the standard library and little memory.
+This module runs in the sampler, and needs only the standard library and little memory.
 """
 
 from __future__ import annotations
@@ -99,18 +99,19 @@ def format_span(from_s: float, to_s: float) -> dict[str, float]:
 
 
 class Counters:
-    """Turns the counters of a row, which are sums over the processes, into totals that never fall.
+    """Turns the counters of a row, sums over the processes, into totals that never fall.
 
     A sum falls for a moment between the end of a process and the time when the kernel adds the figures of the process
     to the parent. The total then keeps the last level. Unknown values stay unknown.
     """
 
     def __init__(self, columns: Sequence[str], *, from_now: bool, besides: Collection[str] = ()) -> None:
-        """Count from zero; with ``from_now``, subtract the values of the first row, which are from before the start.
+        """Count from zero; with ``from_now``, subtract the values of the first row, from before the start.
 
         The columns ``besides`` these are totals already.
         """
-        self._positions = [at for at, name in enumerate(columns) if is_counter(name) and name not in besides]
+        counters = {name for name in columns if is_counter(name) and name not in besides}
+        self._positions = [position for position, name in enumerate(columns) if name in counters]
         self._from_now = from_now
         self._offsets: list[float | None] = [0] * len(columns)
         self._totals: list[float] = [0] * len(columns)
@@ -175,8 +176,11 @@ class Thinner:
         self._bucket = []
         gauges = []
         for gauge in self.gauges:
-            values = (row[1][gauge] for row in bucket)
-            gauges.append([_UNKNOWN if value is None else value for value in values])
+            column = []
+            for _, values, _ in bucket:
+                value = values[gauge]
+                column.append(_UNKNOWN if value is None else value)
+            gauges.append(column)
         for number in kept_of_bucket(gauges, 0, len(bucket)):
             self._write_row(bucket[number])
 
@@ -184,7 +188,8 @@ class Thinner:
         self._write(row)
         self._room -= 1 + len(row[2]) // PROCESSES_OF_ROW + self.devices // DEVICES_OF_ROW
         if self._room <= 0:
-            self._size *= 2 if self._size > 1 else COARSER * (2 * len(self.gauges) + 1)
+            is_first = self._size == 1
+            self._size *= COARSER * (2 * len(self.gauges) + 1) if is_first else 2
             self._room = max(1, self._limit // COARSER)
 
 
@@ -205,6 +210,12 @@ def kept_of_bucket(gauges: Sequence[array[float] | list[float]], begin: int, end
 
 
 _NULL = "null"
+
+
+def _format_value(value: float | None) -> str:
+    return _NULL if value is None else str(value)
+
+
 _EACH = b'{"each"'
 _LONGEST_WAIT_S = 0.1
 MAX_KEPT = 1 << 20
@@ -245,7 +256,7 @@ class Writer:
         """The times of samples that have the same values as the last sample in ``_lines``."""
 
     def sample(self, row: SampleRow) -> None:
-        """Append a sample, and the lines that wait since the last write, in one write.
+        """Append a sample, and the lines that wait since the last write, in a single write.
 
         A sample that repeats the values of the previous sample may wait for a moment: a kill then loses no value.
         """
@@ -256,7 +267,7 @@ class Writer:
             return
         self._queue_repeats()
         if values != self._values:  # values of sleeping processes do not change
-            self._text = ",".join([_NULL if value is None else str(value) for value in values])
+            self._text = ",".join(map(_format_value, values))
         self._values = values
         self._lines.append(f"[{time_s:.6f},{self._text}]\n")
         if each:
@@ -272,7 +283,8 @@ class Writer:
     def line(self, key: str, value: object) -> None:
         """Queue a line that is not a sample for the next ``flush``."""
         self._queue_repeats()
-        self._lines.append(json.dumps({key: value}, separators=(",", ":")) + "\n")
+        text = json.dumps({key: value}, separators=(",", ":"))
+        self._lines.append(f"{text}\n")
         self.is_urgent = True
 
     def flush(self) -> bool:
@@ -342,7 +354,7 @@ class Writer:
                     if self._lost_from_s is None:
                         self._lost_from_s = time_s
                     self.longest_lost_s = max(self.longest_lost_s, time_s - self._lost_from_s)
-            if is_dropped and line.startswith((b"[", _EACH)):  # the RSS of each process is dropped with its sample
+            if is_dropped and line.startswith((b"[", _EACH)):  # the RSS of each process is dropped with the sample
                 length -= len(line)
             else:
                 lines.append(line)

@@ -39,7 +39,7 @@ _FEWEST_DESCRIPTORS = 24
 _USUAL_DESCRIPTORS = 256
 _MAIN = pathlib.Path(__file__).parent / "__main__.py"
 Relays = Sequence[tuple[int, int]]
-"""Pairs of descriptors: this process reads the command's output from the first and writes it to the second."""
+"""Pairs of descriptors: this process copies the command's output from the first to the second."""
 
 
 def host() -> dict[str, Any]:
@@ -100,7 +100,7 @@ def metrics_of_devices() -> tuple[str, ...]:
 
 
 _PATHS = "LD_LIBRARY_PATH"
-"""An empty part of this list would be the working folder, from which nothing may be executed."""
+"""An empty part of this list would be the working folder: no code of that folder may be executed."""
 _PATIENCE_S = 1.0
 
 
@@ -132,13 +132,14 @@ class DeviceReader:
         if sampler is None:
             words.append(DETACHED_ARGUMENT)
         paths = os.environ.get(_PATHS, "").split(os.pathsep)
+        absolute = filter(os.path.isabs, paths)
         with contextlib.suppress(OSError):
             self._process = subprocess.Popen(
                 words,
                 stdin=subprocess.DEVNULL,
                 stdout=self._ends[1],
                 stderr=subprocess.DEVNULL,
-                env={**os.environ, _PATHS: os.pathsep.join(filter(os.path.isabs, paths))},
+                env={**os.environ, _PATHS: os.pathsep.join(absolute)},
                 start_new_session=True,
             )
         self._hang_up()
@@ -152,7 +153,9 @@ class DeviceReader:
         """End the helper, and processes that a driver has forked; wait 1 s for a helper that a driver blocks."""
         self._hang_up()
         if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)  # it is not reaped yet, so the group is its own
+            os.killpg(
+                self._process.pid, signal.SIGKILL
+            )  # the helper is not reaped yet, so no other group has this number
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_PATIENCE_S)
             self._process = None
@@ -231,9 +234,9 @@ class Interrupted(BaseException):
 
 
 class Starter:
-    """A context manager around one recording or several: inside it, no signal ends this process.
+    """A context manager around recordings: inside the context, no signal ends this process.
 
-    A signal goes to ``passes_to``, which sends it to the sampler of the running command. At the end of the context,
+    A signal goes to ``passes_to`` and so to the sampler of the running command. At the end of the context,
     signals are ignored: the only thing left to do is to exit with the command's status. (If they were blocked, other
     threads would take them.)
     """
@@ -244,7 +247,7 @@ class Starter:
     received: int | None = None
     """The first signal that asks for the end; the signal may have been passed on."""
     descriptors: int | None = None
-    """A command's soft limit of open files; None when it is the same as this process's."""
+    """A command's soft limit of open files; None when this process has the same limit."""
     _raises = False
     _is_interruptible = False
     _spares_first = False
@@ -327,9 +330,9 @@ class Outcome(NamedTuple):
     status: ExitStatus | None
     """The status as ``code`` or ``signal``, if the command was started."""
     start: Start | None
-    """The journal's line ``start``; the command may have removed it from the journal."""
+    """The journal's line ``start``; the command may have removed this line from the journal."""
     end: End | None
-    """The journal's last line; a full disk may have kept it out of the journal."""
+    """The journal's last line; a full disk may have kept this line out of the journal."""
     lost: str | None
     """Why the sampler did not finish the recording; None when it did."""
 
@@ -382,7 +385,7 @@ class Sampler:
 
     @property
     def pid(self) -> int:
-        """The PID of the sampler, after its start."""
+        """The PID of the sampler, after the start."""
         return self._process.pid
 
     def _begin(self, journal: int, relays: Relays) -> None:
@@ -436,10 +439,10 @@ class Sampler:
         return self._link.send_message(key, value)
 
     def _pass(self, number: int) -> None:
-        """Report a signal to the sampler, which knows whether the command received it; pass it on if this fails."""
+        """Report a signal to the sampler, so that the command receives the signal once; if this fails, pass it on."""
         if self._send(link.SIGNAL, number):
             return
-        leads = number == signal.SIGHUP and os.getsid(0) == os.getpid()  # the kernel sends it to the leader only
+        leads = number == signal.SIGHUP and os.getsid(0) == os.getpid()  # the kernel sends SIGHUP to the leader only
         if number == signal.SIGTERM or leads:
             self._undelivered.append(number)
             self._deliver()
@@ -454,7 +457,7 @@ class Sampler:
                 os.kill(pid, self._undelivered.pop())
 
     def release(self, source: int) -> None:
-        """Have the sampler close its copy of a source of output that is no longer read."""
+        """Have the sampler close a source of output that is no longer read."""
         if self._link is not None:
             self._send(link.RELEASE, source)
 
@@ -465,7 +468,7 @@ class Sampler:
     def wait(self) -> Outcome:
         """Wait for the end of the recording.
 
-        When the sampler was killed or has failed, wait for the command, which is then a child of this process.
+        When the sampler was killed or has failed, wait for the command: the command is then a child of this process.
         """
         assert self._link is not None
         received = self._link.listen()
@@ -477,7 +480,7 @@ class Sampler:
         if end is None:
             lost = f"was killed by signal {-code}" if code < 0 else f"failed (exit status {code})"
             if self.argv:
-                # A sampler that is lost before it sends the PID has started no other process than the command.
+                # A sampler that is lost before sending the PID has started no other process than the command.
                 adopted = (child for child in _list_children() if child not in self._known_children)
                 pid = received[link.STARTED] = pid or next(adopted, None)
                 self._deliver()
@@ -488,12 +491,18 @@ class Sampler:
         exit_code = code if lost is None else None
         if status is not None:
             exit_code = target.exit_code(status)
-        start = received.get(link.START)
-        return Outcome(pid=pid, exit_code=exit_code, status=status, start=start, end=end, lost=lost)
+        return Outcome(
+            pid=pid,
+            exit_code=exit_code,
+            status=status,
+            start=received.get(link.START),
+            end=end,
+            lost=lost,
+        )
 
 
 class DetachedSampler:
-    """A sampler that records this process and is not a child; it ends on request, or with this process."""
+    """A sampler that records this process and is not a child; the sampler ends on request, or with this process."""
 
     def __init__(self, header: Header, plan: Plan, journal: int, marks: pathlib.Path | None) -> None:
         """Start the sampler. Raises OSError."""
@@ -525,7 +534,7 @@ class DetachedSampler:
         return self.has_news(within_s) and link.SAMPLED in (self._link.next_message() or {})
 
     def stop(self) -> None:
-        """End the recording by closing the pipe. A write could raise SIGPIPE, which the program may not ignore."""
+        """End the recording by closing the pipe. A write could raise SIGPIPE, a signal that may end the program."""
         self._link.hang_up()
 
     def close(self) -> None:

@@ -1,10 +1,10 @@
 """The control groups of processes (cgroups(7)): the memory limits they set, their use, and their killed processes.
 
 v1: Documentation/admin-guide/cgroup-v1/memory.rst of the kernel; v2: cgroup-v2.rst. On a hybrid system the memory
-controller belongs to one of the two: to v1, if ``/proc/PID/cgroup`` has a group for v1's memory controller.
+controller belongs to v1 or to v2: to v1, if ``/proc/PID/cgroup`` has a group for v1's memory controller.
 
 A process may get a limit at any time, by ``ulimit``, ``prlimit`` or by entering a group. So ``LimitWatch`` reads the
-limits of a process when its memory has doubled since the last time: a process that meets a limit has grown.
+limits of a process when the memory has doubled since the last time: a process that meets a limit has grown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     """Kind (``nncftools.journal.writing``), bytes, and the file that sets the limit."""
 
 _UNLIMITED = 1 << 62
-"""Without a limit, v1 writes the largest number, which depends on the page size."""
+"""Without a limit, v1 writes the largest number for the page size."""
 
 
 class ControlGroup:
@@ -90,10 +90,13 @@ class ControlGroup:
 
         Other groups may use the room of a group above. None without a limit.
         """
+        rooms = []
         used = self.used()
-        rooms = [] if used is None else [size - used for _, size, _ in self.limits()]
+        if used is not None:
+            rooms = [size - used for _, size, _ in self.limits()]
         for _, size, file in self._list_settings():
-            used = ControlGroup(file.rpartition("/")[0], self.top, is_v2=self.is_v2).used()
+            folder = file.rpartition("/")[0]
+            used = ControlGroup(folder, self.top, is_v2=self.is_v2).used()
             if used is not None:
                 rooms.append(size - used)
         return max(0, min(rooms)) if rooms else None
@@ -159,13 +162,13 @@ class Hierarchies:
 
 
 def _unescape(path: str) -> str:
-    """Return a path from mountinfo, which has blanks and backslashes as octal escapes (proc(5)), without escapes."""
+    """Return a path from mountinfo without escapes: blanks and backslashes are octal there (proc(5))."""
     raw = path.encode(errors="surrogateescape").decode("unicode_escape")
     return raw.encode("latin-1").decode(errors="surrogateescape")
 
 
 _AGAIN_FROM = (16 << 20) // PAGE
-"""The limits of a process are read again when it has twice the RSS of the last time, and this many pages."""
+"""The limits of a process are read again when RSS is twice as large as last time, and at least this many pages."""
 _EVERY_S = 10.0
 _FIRST_S = 0.05
 """The limits of the largest process are read again after this time, later less often: commands set limits early."""
@@ -183,7 +186,7 @@ class LimitWatch:
         self._write_line = write_line
         self._hierarchies = Hierarchies(root)
         self._again_at: dict[Process, int] = {}
-        """By process: the pages of RSS from which its limits are read again."""
+        """By process: the limits are read again when RSS reaches this many pages."""
         self._written: set[Limit] = set()
         self._kills: dict[str, int | None] = {}
         """By folder of a group: the last count of killed processes."""

@@ -1,8 +1,8 @@
 """The helper process that asks the drivers of GPUs and NPUs how much memory a run holds.
 
-A driver may take seconds to begin, wait, or crash. Each kind of driver is read in a thread of its own, and nobody waits
-for this process: when the sampler closes the pipe, the process ends, whatever the threads do. The process writes lines
-of JSON, and the sampler writes them to the journal. Each line has one key:
+A driver may take seconds to begin, wait, or crash. Each kind of driver has a thread, and nobody waits for this
+process: when the sampler closes the pipe, the process ends, whatever the threads do. The process writes lines
+of JSON, and the sampler writes them to the journal. Each line has a single key:
 
 - ``sources``: all kinds of drivers that are read;
 - ``devices``: ``t_ns`` on CLOCK_MONOTONIC, the source in ``of``, ``values`` by column, and the wait in ``next_s``;
@@ -15,9 +15,9 @@ is a device of its own. ``CUDA_VISIBLE_DEVICES`` has no effect on NVML: devices 
 
 ``Drm`` reads GPUs and NPUs of Intel, AMD and others. ``/proc/PID/fdinfo/N`` of a descriptor on ``/dev/dri`` or
 ``/dev/accel`` has lines ``drm-KEY: VALUE [UNIT]`` (Documentation/gpu/drm-usage-stats.rst). Descriptors with the same
-``drm-client-id`` are one client, also in forked processes: each descriptor shows all memory of the client. Memory of
-the device and of the system are kept apart: memory of the system may be part of RSS, too. Intel's NPU also reports the
-memory of all users together, and the busy time (Documentation/ABI/testing/sysfs-driver-ivpu…;
+``drm-client-id`` are the same client, also in forked processes: each descriptor shows all memory of the client.
+Memory of the device and of the system are kept apart: memory of the system may be part of RSS, too. Intel's NPU also
+reports the memory of all users together, and the busy time (Documentation/ABI/testing/sysfs-driver-ivpu…;
 drivers/accel/ivpu/ivpu_sysfs.c): ``npu_memory_utilization`` in bytes and ``npu_busy_time_us``.
 """
 
@@ -70,8 +70,9 @@ class WatchedRun:
 
     def write(self, key: str, value: object) -> None:
         """Write a line; a short line is never split in a pipe (PIPE_BUF, pipe(7))."""
+        text = json.dumps({key: value}, separators=(",", ":"))
         with self._lock, contextlib.suppress(OSError):
-            os.write(self._output, json.dumps({key: value}, separators=(",", ":")).encode() + b"\n")
+            os.write(self._output, f"{text}\n".encode())
 
 
 def _is_alive(process: Process) -> bool:
@@ -105,7 +106,8 @@ def follow(source: Nvml | Drm, run: WatchedRun, sleep: Callable[[float], None] =
         if reading != written or now_ns - written_ns >= _REPEAT_NS:  # without values, too: we live
             written = reading
             written_ns = now_ns
-            run.write("devices", {"t_ns": now_ns, "of": source.label, "next_s": wait_s, "values": values})
+            times = {"t_ns": now_ns, "next_s": wait_s}
+            run.write("devices", {**times, "of": source.label, "values": values})
         sleep(wait_s)
 
 
@@ -183,7 +185,7 @@ _CUDA_NODES = ("/dev/nvidia-uvm", "/dev/dxg")
 _FIRST_NAMESPACE = "pid:[4026531836]"
 """The PID namespace of the machine (PROC_PID_INIT_INO, include/linux/proc_ns.h)."""
 NOT_TOLD = "the driver does not report the memory of a process (WSL, MIG and some containers)"
-OF_HOST = "the driver names processes by their PIDs on the host, which are unknown in this container"
+OF_HOST = "the driver names processes by PIDs of the host, and these are unknown in this container"
 NOT_NAMED = "the driver names no process here (WSL and some containers)"
 
 
@@ -230,14 +232,14 @@ class Nvml:
     def read(self, run: WatchedRun) -> Mapping[str, float | None]:
         """Return memory in bytes and load in per cent by column."""
         values: dict[str, float | None] = {}
-        processes = run.processes()  # first: a process that ends before the driver lists it holds nothing
+        processes = run.processes()  # first: a process that ends before the driver lists processes holds nothing
         for device in self._devices:
             memory = _Memory()
             rates = _Rates()
             failure = self._call("nvmlDeviceGetMemoryInfo", device.handle, byref(memory))
             no_rates = self._call("nvmlDeviceGetUtilizationRates", device.handle, byref(rates))
             size, missing = self._sum_memory(device, processes, memory.total or _NOT_AVAILABLE)
-            if failure not in {_SUCCESS, _NOT_SUPPORTED}:  # GB10 has no memory of its own, but lists processes
+            if failure not in {_SUCCESS, _NOT_SUPPORTED}:  # GB10 has no device memory, but lists processes
                 size = None
                 missing = f"the driver does not answer: {self._describe(failure)}"
             if missing and device.facts.get("missing") != missing:  # once for each reason
@@ -255,11 +257,10 @@ class Nvml:
         except OSError:
             return False
         count = c_uint()
-        for function, *arguments in (("nvmlInit_v2",), ("nvmlDeviceGetCount_v2", byref(count))):
-            failure = self._call(function, *arguments)
-            if failure:
-                run.write("warning", f"memory of {self.label} is unknown: {function}: {self._describe(failure)}")
-                return False
+        failure = self._call("nvmlInit_v2") or self._call("nvmlDeviceGetCount_v2", byref(count))
+        if failure:
+            run.write("warning", f"memory of {self.label} is unknown: {self._describe(failure)}")
+            return False
         for number in range(min(count.value, _MOST_DEVICES)):
             handle = c_void_p()
             name = f"nvidia{number}"
@@ -281,7 +282,8 @@ class Nvml:
         """Yield the MIG instances of a GPU."""
         enabled = c_uint()
         count = c_uint()
-        if self._call("nvmlDeviceGetMigMode", handle, byref(enabled), byref(c_uint())) or not enabled.value:
+        failure = self._call("nvmlDeviceGetMigMode", handle, byref(enabled), byref(c_uint()))
+        if failure or not enabled.value:
             return
         self._call("nvmlDeviceGetMaxMigDeviceCount", handle, byref(count))
         for number in range(min(count.value, _MOST_DEVICES)):
@@ -332,7 +334,8 @@ class Nvml:
                 number = min(count.value, len(room) // _SIZES[-1])
                 data = room.raw[:-1]
                 written = len(data.rstrip(_UNWRITTEN))
-                size = next((size for size in _SIZES if size * number >= written), _SIZES[1 if version else 0])
+                default = _SIZES[1 if version else 0]
+                size = next((size for size in _SIZES if size * number >= written), default)
                 return [_ENTRY.unpack_from(data, size * entry) for entry in range(number)], _SUCCESS
             if status != _NO_FUNCTION:
                 break
@@ -350,7 +353,7 @@ class Nvml:
         return text.decode(errors="replace")
 
     def _call(self, function: str, *arguments: object) -> int:
-        """Call a function of the library; return its status. Older drivers lack functions."""
+        """Call a function of the library; return the status. Older drivers lack functions."""
         try:
             status: int = getattr(self._library, function)(*arguments)
         except AttributeError:
@@ -398,22 +401,24 @@ def find_devices(sys: str) -> dict[str, str]:
     """
     named: dict[str, str] = {}
     gpus: dict[str, str] = {}
-    nodes = filter(re.compile(r"(renderD|card)\d+").fullmatch, _list_folder(f"{sys}/class/drm"))
-    for node in sorted(nodes, key=lambda node: (node[0] == "c", len(node), node)):  # renderD99, renderD128, card0
+    folder = f"{sys}/class/drm"
+    for node in _list_nodes(folder, r"renderD\d+") + _list_nodes(folder, r"card\d+"):
         folder = os.path.realpath(f"{sys}/class/drm/{node}/device")
         driver = os.path.basename(os.path.realpath(f"{folder}/driver"))
         if folder in gpus or (node[0] == "r" and not driver.startswith("nvidia")):
             named[node] = gpus.setdefault(folder, f"gpu{len(gpus)}")
-    for node in filter(re.compile(r"accel\d+").fullmatch, _list_folder(f"{sys}/class/accel")):
+    for node in _list_nodes(f"{sys}/class/accel", r"accel\d+"):
         named[node] = node.replace("accel", "npu")
     return named
 
 
-def _list_folder(folder: str) -> list[str]:
+def _list_nodes(folder: str, pattern: str) -> list[str]:
+    """Return the names in a folder that match, in the order of their numbers: renderD99, renderD128."""
     try:
-        return os.listdir(folder)
+        nodes = filter(re.compile(pattern).fullmatch, os.listdir(folder))
     except OSError:
         return []
+    return sorted(nodes, key=lambda node: (len(node), node))
 
 
 class Drm:
@@ -434,7 +439,7 @@ class Drm:
         self._devices = find_devices(sys)
         self._npus = {name: f"{sys}/class/accel/{node}/device" for node, name in self._devices.items() if "npu" in name}
         self._clients: dict[Client, str] = {}
-        """By client: the fdinfo file of one descriptor."""
+        """By client: the fdinfo file of a descriptor."""
         self._seen: set[str] = set()
         """The columns so far: columns of a client that is gone are 0."""
         self._unreported: dict[str, None] = {}
@@ -472,7 +477,7 @@ class Drm:
         return values
 
     def _read_again(self) -> dict[Client, bytes] | None:
-        """Return the fdinfo of each known client; None if one of the descriptors belongs to another client by now."""
+        """Return the fdinfo of each known client; None if a descriptor belongs to another client by now."""
         contents = {}
         for client, path in self._clients.items():
             data = read_small_file(path)
@@ -483,7 +488,6 @@ class Drm:
         return contents
 
     def _find_clients(self, run: WatchedRun) -> dict[Client, bytes]:
-        """Find all clients, and return the fdinfo of each."""
         self._clients = {}
         contents: dict[Client, bytes] = {}
         for process in run.processes():
@@ -498,8 +502,8 @@ class Drm:
                 with contextlib.suppress(OSError):
                     link = f"{process.path}/fd/{name}"
                     node = os.readlink(link)
-                    device = self._devices.get(node.rpartition("/")[2]) if node.startswith(_NODES) else None
-                    if device is None:
+                    device = self._devices.get(node.rpartition("/")[2])
+                    if device is None or not node.startswith(_NODES):
                         continue
                     path = f"{process.path}/fdinfo/{name}"
                     data = read_small_file(path)
@@ -515,7 +519,7 @@ class Drm:
         column = f"device_memory@{device}"
         if self._seen.isdisjoint((column, f"{column}.system")) and column not in self._unreported:
             self._unreported[column] = None
-            run.write("warning", f"memory of {device} is unknown: its driver does not report the memory of a process")
+            run.write("warning", f"memory of {device} is unknown: the driver does not report the memory of a process")
 
     def _read_npus(self) -> dict[str, float]:
         """Return the memory of all users of each NPU, and the share of busy time since the last call."""

@@ -2,13 +2,14 @@
 
 To the sampler: the order first, then ``{"signal": N}`` for each signal that the starter received, ``{"release": FD}``
 for a relay that has ended, ``{"answer": true}``, or ``{"stop": true}``. When this pipe closes, the starter is gone, and
-the sampler relays the command's output in its place: the terminal must not vanish.
+the sampler relays the command's output: the terminal must not vanish.
 
 From the sampler: ``{"started": PID}``, ``{"start": …}`` as in the journal, ``{"sampled": true}`` with the first sample,
 ``{"exit": …}`` before the command is reaped, and ``{"end": …}``, the journal's last line. After ``{"ask": true}``, the
-starter first sends all signals that it received before, then the answer. When this pipe closes, the sampler is gone.
+starter first sends all signals received so far, then the answer. When this pipe closes, the sampler is gone.
 
 ``OutputRelay`` relays the command's output, and ``DeviceRelay`` the lines of the helper that reads devices.
+``MarkWatch`` takes a sample when an operation is marked.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import _thread
 import contextlib
 import json
 import os
+import time
 
 from nncftools.files import above_standard, has_room, write_all
 from nncftools.sampler.target import readable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any, TypedDict
 
     from nncftools.journal.reading import PlanFields
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
         plan: PlanFields
         argv: list[str]
-        """The command and its arguments, one character per byte (latin-1): arguments need not be text."""
+        """The command and its arguments, a character per byte (latin-1): arguments need not be text."""
         marks: str | None
         """The marks log: any write to this file triggers a sample."""
         blocked: list[int]
@@ -42,13 +44,13 @@ if TYPE_CHECKING:
         ignored: list[int]
         """Signals that the starter ignored but the sampler must not; they are ignored in the command."""
         descriptors: int | None
-        """The command's soft limit of open files, if the starter raised its own."""
+        """The command's soft limit of open files, if the starter raised the limit."""
         relays: list[tuple[int, int]]
         """Pairs of descriptors: the source of the command's output, and the sink when the starter is killed."""
         devices: int | None
         """The descriptor of the pipe from the helper that reads GPUs and NPUs, if there is such a helper."""
         detached: bool
-        """Whether the sampler records its own starter: it is not a child of the starter, and ends with the starter."""
+        """Whether the sampler records the starter: it is not a child then, and ends with the starter."""
 
 
 STARTED = "started"
@@ -79,7 +81,7 @@ class LineReader:
     _rest = b""
 
     def __init__(self, descriptor: int) -> None:
-        """Read from ``descriptor``, which the command does not inherit."""
+        """Read from ``descriptor``; the command does not inherit this descriptor."""
         os.set_inheritable(descriptor, False)
         self.descriptor = descriptor
 
@@ -162,8 +164,8 @@ class StarterLink(Link):
             os.close(theirs_out)
 
     def send_order(self, order: Order) -> None:
-        """Send the order, which may be longer than a pipe holds; later messages are short, and never wait."""
-        with contextlib.suppress(BrokenPipeError):  # the sampler has failed: its exit status says so
+        """Send the order. The order may be longer than a pipe holds; later messages are short, and never wait."""
+        with contextlib.suppress(BrokenPipeError):  # the sampler has failed, as the exit status shows
             write_all(self._outgoing, encode_line(order))
         os.set_blocking(self._outgoing, False)
 
@@ -265,7 +267,7 @@ class DeviceRelay(LineReader):
     """Passes the helper's lines on to the journal; in the sampler."""
 
     def __init__(self, descriptor: int, write_line: WriteLine, start_ns: int) -> None:
-        """Read from ``descriptor``, which the command does not inherit; the recording began at ``start_ns``."""
+        """Read from ``descriptor``, not inherited by the command; the recording began at ``start_ns``."""
         super().__init__(descriptor)
         os.set_blocking(descriptor, False)
         self._write_line = write_line
@@ -294,7 +296,8 @@ class DeviceRelay(LineReader):
             if error:
                 self._warn(source, now_s, error)
         elif key == "devices":
-            value["at_s"] = read_s = max(0.0, round((value.pop("t_ns") - self._start_ns) / 1e9, 6))
+            read_s = (value.pop("t_ns") - self._start_ns) / 1e9
+            value["at_s"] = read_s = max(0.0, round(read_s, 6))
             self._sources[value.pop("of")] = (read_s, read_s + value.pop("next_s"))
             self.columns.update(value["values"])
             if value["values"]:
@@ -313,3 +316,39 @@ class DeviceRelay(LineReader):
             if self.is_open and end_s - due_s > _SILENT_S:
                 since = f"since {read_s:.1f} s" if read_s else f"in the {end_s:.1f} s of the run"
                 self._write_line("warning", f"memory of {source} is unknown: the driver did not answer {since}")
+
+
+_IN_MODIFY = 0x2
+_SHARE = 10
+"""Samples for marks take at most this fraction of the time: 1 / 10."""
+
+
+class MarkWatch:
+    """Any write to the marks log triggers a sample (inotify(7), Linux only)."""
+
+    _rests_until_ns = 0
+    is_due = False
+    """Whether marks wait for the next sample."""
+
+    def __init__(self, path: str, sample: Callable[[], None]) -> None:
+        """Watch an existing file. Raises OSError; AttributeError where there is no inotify."""
+        import ctypes
+
+        libc = ctypes.CDLL(None, use_errno=True)
+        self.descriptor: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if libc.inotify_add_watch(self.descriptor, os.fsencode(path), _IN_MODIFY) < 0:  # also for a descriptor -1
+            raise OSError(ctypes.get_errno(), "inotify")
+        self._sample = sample
+
+    def take(self) -> None:
+        """Take a sample for new marks. If such samples have just taken too much time, the next sample is for them."""
+        try:
+            os.read(self.descriptor, 1 << 16)
+        except BlockingIOError:  # no new marks: after --duration, two steps follow a sleep
+            return
+        begun_ns = time.monotonic_ns()
+        self.is_due = begun_ns < self._rests_until_ns
+        if not self.is_due:
+            self._sample()
+            ended_ns = time.monotonic_ns()
+            self._rests_until_ns = ended_ns + (ended_ns - begun_ns) * _SHARE

@@ -1,6 +1,6 @@
 """Linux: the figures of a process tree, from files of ``/proc`` that are kept open.
 
-- ``ProcSource`` follows the processes: it decides which processes count, and writes the facts of each to the journal.
+- ``ProcSource`` follows the processes, decides about their part in the sums, and writes facts to the journal.
 - ``Rows`` makes rows of figures.
 - ``Schedule``: when other work than sampling is due.
 - ``Stillness``: whether nothing has changed since a sample. The files of ``/proc`` are read all the same, but where
@@ -22,7 +22,7 @@ from nncftools.sampler.probes import OCCASIONAL, PROCESS, SLOW, SYSTEM
 from nncftools.sampler.probes.machine import FreeSpace
 from nncftools.sampler.probes.process import Stat
 from nncftools.sampler.process_records import FilesRead, Floor, HeldAtMarks, HighWaterMarks, ProcessRecords
-from nncftools.sampler.tree import NONE_LEFT, PAGE, RESERVE, TICKS_PER_S, Tree
+from nncftools.sampler.tree import NONE_LEFT, PAGE, RESERVE, TICKS_PER_S, Tree, split_stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,13 +42,13 @@ _AFTER_END_S = 0.25
 _TWO_SAMPLES_S = 0.0009
 """Samples for marks may be closer than any interval, and closer than vfork(2) is to exec."""
 _LATE_S = 0.001
-"""A sample may take longer to read, on a busy machine or with many processes: it may show memory of a later time."""
+"""On a busy machine or with many processes, a sample may take longer, and may show memory of a later time."""
 _EXEC_WITHIN_S = 0.03
-"""A forked copy that has lived this long is counted as soon as it is found: usually, exec follows fork at once."""
+"""A forked copy of this age is counted at once: usually, exec follows fork immediately."""
 
 
 class Schedule:
-    """The queue of work that is not due at each sample. Work gets the present time, and returns when it is due next."""
+    """The queue of work that is not due at each sample. A work gets the time, and returns the next time."""
 
     next_s = 0.0
     """The time when the next work is due."""
@@ -62,7 +62,7 @@ class Schedule:
         return now_s >= self._due_s[work]
 
     def hasten(self, work: Callable[[float], float], at_s: float) -> None:
-        """Plan work for a time, unless it is due before that."""
+        """Plan work for a time, unless the work is due before."""
         self._due_s[work] = min(at_s, self._due_s[work])
         self.next_s = min(at_s, self.next_s)
 
@@ -108,7 +108,7 @@ class Stillness:
 
 
 class Rows:
-    """Makes rows, which have a value per column, from the values of all probes."""
+    """Makes rows, with a value per column, from the values of all probes."""
 
     def __init__(self, probes: Sequence[Any], plan: Plan, pid: int, root: str) -> None:
         """Open the classes ``probes`` of the columns of ``plan`` for the command ``pid``."""
@@ -175,7 +175,7 @@ def _list_columns(probes: Sequence[Any]) -> list[str]:
 
 
 class ProcSource:
-    """Reads one row of figures per sample, and records the facts of single processes in the journal."""
+    """Reads a row of figures per sample, and records the facts of single processes in the journal."""
 
     _sampled_s = 0.0
     """The time when the previous sample began."""
@@ -199,7 +199,8 @@ class ProcSource:
         """
         self._rows = Rows(probes, plan, pid, root)
         self.columns = self._rows.columns
-        self._stat = next((probe for probe in self._rows.of_processes if isinstance(probe, Stat)), None)
+        stats = (probe for probe in self._rows.of_processes if isinstance(probe, Stat))
+        self._stat = next(stats, None)
         self._free_space = [probe for probe in self._rows.occasional if isinstance(probe, FreeSpace)]
         self._read_chars = self.columns.index("read_chars") if "read_chars" in self.columns else None
         self._root = root
@@ -226,7 +227,7 @@ class ProcSource:
             self._young = [(0.0, process)]
 
     def sample(self, now_s: float, *, for_mark: bool = False) -> Sequence[float | None]:
-        """Return one value per column; ``now_s`` is the time since the session's start.
+        """Return a value per column; ``now_s`` is the time since the session's start.
 
         ``for_mark``: an operation has begun or ended, so the high-water marks of all processes are read, and the memory
         of each process is recorded.
@@ -249,7 +250,7 @@ class ProcSource:
         return self._row
 
     def _take(self, now_s: float, begun_s: float, *, for_mark: bool) -> None:
-        """Take a sample in which something may have changed."""
+        """Take a sample that may differ from the last sample."""
         if self.tree.common.ran_out and not self._has_warned:
             self._has_warned = True
             text = "too many processes for the limit of open files: some are left out of the figures"
@@ -290,7 +291,7 @@ class ProcSource:
         return self._limits.look_again(self.tree.processes, now_s)
 
     def _read_seldom(self, now_s: float) -> float:
-        """Read the occasional probes; thoroughly after the end of a process, which the kernel may have killed."""
+        """Read the occasional probes; thoroughly after the end of a process: the kernel may have killed the process."""
         self._write_surroundings(now_s)
         self._row = self._rows.with_occasional(self._row, thorough=self._has_ended)
         self._has_ended = False
@@ -304,7 +305,6 @@ class ProcSource:
                 self._write_line("file_system", line)
 
     def _write_details(self, now_s: float) -> float:
-        """Write the facts of the processes that have changed."""
         for process in self.tree.processes:
             if process.counted:
                 self._records.update_high_water_mark(process)
@@ -333,11 +333,11 @@ class ProcSource:
         return self._root != PROC or parent is None or not tree.shared(process.pid, parent.pid)
 
     def _look(self, now_s: float) -> None:
-        """Find new descendants; they may still have their parent's name."""
+        """Find new descendants; they may still have the names of their parents."""
         for process in self.tree.refresh():
             process.counted = False
             has_exec = process.is_named and (not process.forked_copy or _find_age(process) >= _EXEC_WITHIN_S)
-            # A child of vfork(2) may exec after its name was read, and have memory of its own then: look at it again.
+            # A child of vfork(2) may exec after its name was read, and then has memory: read the name again.
             if has_exec and self._has_own_memory(process) and not process.identify():
                 self._count(process, now_s)
             self._records.add(process)
@@ -358,7 +358,7 @@ class ProcSource:
         return {process.number: process.rss * PAGE for process in processes if process.rss and process.counted}
 
     def retire(self, pid: int) -> None:
-        """Read a child of ours for the last time, between its end and the moment when it is reaped."""
+        """Read a child of ours for the last time, after the end and before the child is reaped."""
         process = self.tree.get(pid)
         if process is None:
             process = self.tree.add(pid)
@@ -372,7 +372,7 @@ class ProcSource:
         faults = process.faults
         for probe in self._rows.of_processes:
             probe.retire(process)
-        process.rss = rss  # memory that it took since then is not in any sample
+        process.rss = rss  # memory taken since then is not in any sample
         process.faults = faults
 
     def ended(self, pid: int, now_s: float, status: ExitStatus, high_water_limit: int | None) -> None:
@@ -399,15 +399,16 @@ class ProcSource:
     def close(self, now_s: float) -> Sequence[float | None]:
         """Record the last figures of all processes; processes that still run have no end.
 
-        Return one value per column; totals of counters include ended processes.
+        Return a value per column; totals of counters include ended processes.
         """
         totals = self._rows.with_occasional(self._rows.read(self.tree.processes), thorough=True)
         self._look(now_s)
         restless = [] if self._stat is None else self._stat.restless
-        self._marks.read(self.tree.processes, restless, (self._sampled_s, now_s, time.monotonic()), whole=True)
+        times_s = (self._sampled_s, now_s, time.monotonic())
+        self._marks.read(self.tree.processes, restless, times_s, whole=True)
         self._write_details(now_s)
         for process in list(self.tree.processes):
-            self._records.update_identity(process, at_end=True)  # a new process may still have its parent's name
+            self._records.update_identity(process, at_end=True)  # a new process may still have the parent's name
             if _is_running(process):
                 self._records.write_figures(process)
             else:
@@ -440,7 +441,7 @@ def _find_descriptor_limit() -> int:
 
 def _is_running(process: Process) -> bool:
     try:
-        return process.read("stat").rpartition(b")")[2].split(None, 1)[0] not in b"ZX"
+        return split_stat(process.read("stat"))[0] not in b"ZX"
     except OSError as error:
         return error.errno in NONE_LEFT  # unknown: the process may run
     except IndexError:

@@ -9,7 +9,7 @@
 - ``Floor``: the least memory that a run needs. Anonymous and shared memory cannot be dropped, pages of files can be
   read again. Reading the status file takes 8 µs, so only processes whose RSS has changed are read, or whose marks are.
 - ``HeldAtMarks``: the memory of each process when an operation was marked. The process that marks an operation reads
-  itself and its descendants; the sample that the mark triggers reads all others.
+  its own memory and all descendants; the sample for the mark reads all others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import stat
 import time
 
 from nncftools.journal.writing import format_span
-from nncftools.sampler.tree import PAGE, TICKS_PER_S, find_size
+from nncftools.sampler.tree import PAGE, TICKS_PER_S, find_size, split_stat
 
 TYPE_CHECKING = False
 
@@ -63,7 +63,8 @@ class ProcessRecords:
         if start_s < 0:
             with contextlib.suppress(OSError):  # the process has ended
                 process.earlier_mark = process.mark.size = find_size(process.read("status"), b"\nVmHWM:") or 0
-                process.earlier_ticks = sum(map(int, process.read("stat").rpartition(b")")[2].split()[11:13]))
+                words = split_stat(process.read("stat"))
+                process.earlier_ticks = int(words[11]) + int(words[12])
         process.mark.sampled_s = max(0.0, start_s)
         parent = process.parent.number if process.parent is not None else None
         facts = {"pid": process.pid, "parent": parent, "start_s": round(start_s, 6)}
@@ -75,7 +76,7 @@ class ProcessRecords:
         self._write_line("process", {"id": process.number, "left_out": True})
 
     def update_identity(self, process: Process, *, at_end: bool = False) -> None:
-        """Read the name again: before exec, a process has its parent's.
+        """Read the name again: before exec, a process has the name of the parent.
 
         Barriers to the marks log are looked for once for each program, and at the end: that takes 25 µs.
         """
@@ -104,7 +105,7 @@ class ProcessRecords:
         return facts
 
     def note_exec(self, process: Process, from_s: float, to_s: float) -> None:
-        """Record that a process began to run another program between two times, if it did.
+        """Record an exec of a process between two times, if there was an exec.
 
         Exec changes the addresses of code and stack. During exec and at the end of a process, the code is at 0. While
         the kernel hides the addresses from us (ptrace(2)), as after seteuid(2), the code is at 1.
@@ -120,13 +121,13 @@ class ProcessRecords:
             process.known_image = process.image
 
     def update_high_water_mark(self, process: Process) -> None:
-        """Record the high-water mark of a running process if it rose."""
+        """Record the high-water mark of a running process if the mark rose."""
         if process.high_water_mark != process.mark.written:
             process.mark.written = process.high_water_mark
             self.write_figures(process)
 
     def write_end(self, process: Process, now_s: float, status: ExitStatus | None, limit: int | None) -> None:
-        """Record the end of a process; ``limit`` is the ``ru_maxrss`` that came with its status, in bytes."""
+        """Record the end of a process; ``limit`` is the ``ru_maxrss`` that came with the status, in bytes."""
         figures = {**_list_figures(process), "end_s": round(now_s, 6), "exit": status}
         if limit is not None:
             figures["high_water_limit"] = limit
@@ -163,7 +164,7 @@ _NOT_FILES = ("/dev/", "/proc/", "/sys/")
 
 
 class FilesRead:
-    """Looks at the open files of the largest processes, and writes new ones to the journal."""
+    """Looks at the open files of the largest processes, and writes new files to the journal."""
 
     is_due = False
     """Whether the processes have read much since the last look."""
@@ -185,7 +186,7 @@ class FilesRead:
         self.write()
         self.is_due = False
         self._due_at = read + _MUCH if len(self._sizes) <= _MOST_FILES else float("inf")
-        largest = sorted(processes, key=lambda process: process.rss, reverse=True)[:_MOST_PROCESSES]
+        largest = sorted(processes, key=_measure_rss, reverse=True)[:_MOST_PROCESSES]
         self._running = True
         try:
             _thread.start_new_thread(self._look, ([process.path for process in largest],))
@@ -196,11 +197,12 @@ class FilesRead:
         """Write the new files since the last call."""
         if self._running:
             return
-        new = {path: size for path, size in self._new_files.items() if size > self._sizes.get(path, 0)}
+        sizes = self._sizes
+        new = [(path, size) for path, size in self._new_files.items() if size > sizes.get(path, 0)]
         self._new_files = {}
         if new:
-            self._sizes.update(new)
-            self._write_line("files_read", {"files": list(new.items())})
+            sizes.update(new)
+            self._write_line("files_read", {"files": new})
 
     def _look(self, folders: Iterable[str]) -> None:
         begun_s = time.thread_time()
@@ -209,8 +211,13 @@ class FilesRead:
             with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
                 _add_files(folder, files)
         self._new_files = files
-        self._again_s = time.monotonic() + max(SOONEST_S, _SHARE * (time.thread_time() - begun_s))
+        cost_s = time.thread_time() - begun_s
+        self._again_s = time.monotonic() + max(SOONEST_S, _SHARE * cost_s)
         self._running = False
+
+
+def _measure_rss(process: Process) -> int:
+    return process.rss
 
 
 def _add_files(folder: str, files: dict[str, int]) -> None:
@@ -227,17 +234,18 @@ def _add_files(folder: str, files: dict[str, int]) -> None:
 def _is_opened_to_read(fdinfo: str) -> bool:
     """Return whether a descriptor was opened for reading (``flags`` of fdinfo are octal, proc(5)). Raises OSError."""
     with open(fdinfo, "rb") as file:
-        flags = int(file.read(200).partition(b"flags:")[2].split(None, 1)[0], 8)
+        text = file.read(200).partition(b"flags:")[2]
+    flags = int(text.split(None, 1)[0], 8)
     return flags & os.O_ACCMODE != os.O_WRONLY
 
 
 _MOST_READ = 2
 """Marks that are read at a sample, at most; a reading takes 8 µs."""
 LARGEST_FAULT = PAGE // 8
-"""The most pages that one page fault maps, a huge page: as many as there are 8-byte entries in a page."""
+"""The pages of a huge page, the most that a page fault maps: a page has as many entries of 8 bytes."""
 _SMALLEST_RISE = 256 * 1024
 _RISE_SHARE = 1000
-"""A mark is recorded if it exceeds the samples by more than 1 / 1,000, and by more than ``_SMALLEST_RISE``."""
+"""A mark is recorded if the samples are lower by more than 1 / 1,000, and by more than ``_SMALLEST_RISE``."""
 
 
 class HighWaterMarks:
@@ -246,7 +254,7 @@ class HighWaterMarks:
     def __init__(self, write_line: WriteLine) -> None:
         self._write_line = write_line
         self.unread: dict[Process, None] = {}
-        """The processes whose mark may have risen since the last reading, in the order in which they wait."""
+        """The processes whose mark may have risen since the last reading, the longest waiting first."""
 
     def add(self, process: Process) -> None:
         """Expect a process whose memory counts from now on."""
@@ -262,12 +270,12 @@ class HighWaterMarks:
     ) -> None:
         """Read marks after a sample: the largest process and the process that waited longest, or ``whole``, all.
 
-        RSS grows only by page faults, so only ``restless`` processes are read, which had faults since the previous
+        RSS grows only by page faults, so only ``restless`` processes are read: these had faults since the previous
         sample. ``times_s``: when that sample began, when this sample began, and the latter in ``time.monotonic()``.
         """
         sampled_s, now_s, begun_s = times_s
         due = self._find_due(restless, sampled_s, whole=whole)
-        done = list(filter(_read_mark, due))  # the mark of a process that is ending cannot be read: it stays unread
+        done = list(filter(_read_mark, due))  # the mark of a process that is ending cannot be read, and stays unread
         risen = list(filter(_keep_if_risen, done))
         if risen:
             read_s = now_s + time.monotonic() - begun_s
@@ -293,7 +301,8 @@ class HighWaterMarks:
                 del self.unread[process]
         due = [process for process in self.unread if process.rss]
         if len(due) > _MOST_READ and not whole:
-            due = [due[0], max(due[1:], key=lambda process: process.rss)]
+            largest = max(due[1:], key=_measure_rss)
+            due = [due[0], largest]
         return due
 
     def _write(
@@ -328,12 +337,17 @@ class HighWaterMarks:
                 else:
                     around += other.rss
                     others += other.rss if other.mark.still_from_s <= from_s else 0
-            sizes = {"high_water_mark": mark, "others": others * PAGE, "others_around": around * PAGE}
-            self._write_line("rise", {"id": process.number, **format_span(from_s, max(from_s, read_s)), **sizes})
+            facts = {
+                "id": process.number,
+                **format_span(from_s, max(from_s, read_s)),
+                "high_water_mark": mark,
+                "others": others * PAGE,
+                "others_around": around * PAGE,
+            }
+            self._write_line("rise", facts)
 
 
 def _read_mark(process: Process) -> bool:
-    """Read the mark of a process; return whether there is a mark."""
     try:
         mark = find_size(process.read_memory(), b"\nVmHWM:")
     except OSError:
@@ -345,7 +359,7 @@ def _read_mark(process: Process) -> bool:
 
 
 def _keep_if_risen(process: Process) -> bool:
-    """Keep the mark of a process if the mark rose; return whether it rose."""
+    """Keep a mark that rose; return whether the mark rose."""
     if process.mark.size <= max(process.high_water_mark or 0, process.earlier_mark):
         return False
     process.high_water_mark = process.mark.size
@@ -356,7 +370,7 @@ _CHANGED = (1 << 20) // PAGE
 _CHANGED_SHARE = 256
 """RSS has changed if the difference is more than this many pages, and more than 1 / 256."""
 _HIGHER = 1.005
-"""A sum is written when it exceeds the last sum by this ratio."""
+"""A sum is written when the last sum is lower by this ratio."""
 
 
 class Floor:
@@ -385,13 +399,13 @@ class Floor:
         for process in (*fresh, *changed[:_MOST_READ]):
             self._take(process)
         if self._sum() > self._highest * _HIGHER:
-            for process in processes:  # some may have freed memory, which takes no page fault
+            for process in processes:  # some may have freed memory without a page fault
                 if process.rss and process.rss != process.kinds.rss:
                     self._take(process)
             self._write(now_s)
 
     def _take(self, process: Process) -> None:
-        """Count the memory of a process, which is read unless that was done at this sample."""
+        """Count the memory of a process; read the memory unless that was done at this sample."""
         if not process.counted:
             return
         kinds = process.kinds
@@ -424,7 +438,8 @@ class Floor:
         elif mapped <= self._mapped_written * _HIGHER:
             return
         self._mapped_written = mapped
-        self._write_line("floor", {"size": self._highest, "at_s": round(self._highest_s, 6), "mapped": mapped})
+        facts = {"size": self._highest, "at_s": round(self._highest_s, 6), "mapped": mapped}
+        self._write_line("floor", facts)
 
     def close(self, processes: Iterable[Process], now_s: float) -> None:
         """Read all processes once more, and write a new maximum."""
@@ -449,7 +464,7 @@ _MOST_CHANGES = 64
 
 
 class HeldAtMarks:
-    """Writes the RSS of each process at the samples that marks trigger, if it differs from the previous line."""
+    """Writes the RSS of each process at the samples that marks trigger, if different from the previous line."""
 
     def __init__(self, write_line: WriteLine) -> None:
         self._write_line = write_line
@@ -476,7 +491,8 @@ class HeldAtMarks:
             elif self._written.get(process) != rss:
                 changes.append([process.number, rss * PAGE])
             written[process] = rss
-        changes += [[process.number, 0, rss * PAGE] for process, rss in self._last.items()]  # ended
+        for process, rss in self._last.items():  # ended
+            changes.append([process.number, 0, rss * PAGE])
         self._written = written
         sizes = changes if len(changes) <= _MOST_CHANGES else None
         self._write_line("held", {**format_span(*span_s), "rss": sizes})

@@ -51,7 +51,8 @@ class _Member:
             memory = process.memory_info()
             cpu = process.cpu_times()
             if memory.rss:  # a process that is ending has freed its memory
-                values.update(rss=memory.rss, vms=memory.vms, threads=process.num_threads(), processes=1)
+                values.update(rss=memory.rss, vms=memory.vms, processes=1)
+                values["threads"] = process.num_threads()
                 self.samples += 1
             try:
                 io = process.io_counters()
@@ -81,7 +82,7 @@ class _Member:
 
 
 class PsutilSource:
-    """Reads one row of figures per sample, and records the facts of single processes in the journal."""
+    """Reads a row of figures per sample, and records the facts of single processes in the journal."""
 
     _is_first = True
     _root: psutil.Process | None = None
@@ -102,7 +103,7 @@ class PsutilSource:
             self._add(self._root, 0.0)
 
     def sample(self, now_s: float, *, for_mark: bool = False) -> Sequence[float | None]:  # noqa: ARG002 — as ProcSource
-        """Return one value per column; ``now_s`` is the time since the session's start."""
+        """Return a value per column; ``now_s`` is the time since the session's start."""
         self._look(now_s)
         for member in list(self._alive.values()):
             try:
@@ -158,8 +159,9 @@ class PsutilSource:
                     descendants += process.children(recursive=True)
             except psutil.Error:
                 continue
+        own_pids = {os.getpid(), os.getppid()}
         for process in descendants:
-            if process not in self._alive and process.pid not in {os.getpid(), os.getppid()}:
+            if process not in self._alive and process.pid not in own_pids:
                 self._add(process, now_s)
 
     def _add(self, process: psutil.Process, now_s: float) -> None:

@@ -1,7 +1,6 @@
 """The life of the sampler: a recording from the order to the journal's last line.
 
 - ``Loop``: absolute deadlines, ticks, and their punctuality; the only loop of the sampler.
-- ``MarkWatch``: a sample when an operation is marked.
 - ``Recording``: the target, the source of the figures and the journal.
 """
 
@@ -17,7 +16,7 @@ import time
 from nncftools.journal.writing import Plan, Thinner, Writer
 from nncftools.metrics import is_counter, is_memory
 from nncftools.sampler import link, target
-from nncftools.sampler.link import DeviceRelay, Link, OutputRelay
+from nncftools.sampler.link import DeviceRelay, Link, MarkWatch, OutputRelay
 from nncftools.sampler.target import ENDING, LimitGuard, SignalForwarder, Signals
 from nncftools.sampler.tree import detach, find_size, open_exit_watch, read_small_file
 
@@ -102,7 +101,7 @@ class Loop:
     def run(
         self, tick: Callable[[float], None], sleep: Callable[[float | None], bool], step: Callable[[], bool]
     ) -> None:
-        """Tick and sleep until ``step`` returns False; it runs first, and after each sleep that returns True."""
+        """Tick and sleep until ``step`` returns False; ``step`` runs first, and after each sleep that returns True."""
         clock_ns = time.monotonic_ns
         start_ns = self.start_ns
         has_news = True
@@ -141,42 +140,6 @@ class Loop:
             self._next_ns += late * self._interval_ns
         if self._last_deadline is not None and self._next > self._last_deadline:
             self.sampling = False
-
-
-_IN_MODIFY = 0x2
-_SHARE = 10
-"""Samples for marks take at most this fraction of the time: 1 / 10."""
-
-
-class MarkWatch:
-    """Any write to the marks log triggers a sample (inotify(7), Linux only)."""
-
-    _rests_until_ns = 0
-    is_due = False
-    """Whether marks wait for the next sample."""
-
-    def __init__(self, path: str, sample: Callable[[], None]) -> None:
-        """Watch an existing file. Raises OSError; AttributeError where there is no inotify."""
-        import ctypes
-
-        libc = ctypes.CDLL(None, use_errno=True)
-        self.descriptor: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        if self.descriptor < 0 or libc.inotify_add_watch(self.descriptor, os.fsencode(path), _IN_MODIFY) < 0:
-            raise OSError(ctypes.get_errno(), "inotify")
-        self._sample = sample
-
-    def take(self) -> None:
-        """Take a sample for new marks. If such samples have just taken too much time, the next sample is for them."""
-        try:
-            os.read(self.descriptor, 1 << 16)
-        except BlockingIOError:  # they were taken already: after --duration, two steps follow one sleep
-            return
-        begun_ns = time.monotonic_ns()
-        self.is_due = begun_ns < self._rests_until_ns
-        if not self.is_due:
-            self._sample()
-            ended_ns = time.monotonic_ns()
-            self._rests_until_ns = ended_ns + (ended_ns - begun_ns) * _SHARE
 
 
 _TIMEX_BYTES = 256
@@ -249,7 +212,8 @@ def main(journal: int, incoming: int, outgoing: int) -> int:
     signals = Signals(order["blocked"])
     relay = OutputRelay(order["relays"])
     try:
-        return Recording(order, Writer(journal, warn), signals=signals, starter=starter, relay=relay).run()
+        writer = Writer(journal, warn)
+        return Recording(order, writer, signals=signals, starter=starter, relay=relay).run()
     finally:
         relay.finish()
 
@@ -283,8 +247,9 @@ class Recording:
         self._relay = relay
         self._attached = plan.pid is not None or order["detached"]
         self._pid = plan.pid or 0
-        self._handlers: dict[int, Callable[[], None]] = {starter.descriptor: self._listen}
+        self._handlers: dict[int, Callable[[], None]] = {}
         """By descriptor: the function to call when the descriptor can be read."""
+        self._handlers[starter.descriptor] = self._listen
         signals.ready = [starter.descriptor]  # messages read together with the order wake nobody
         self._forwarder = SignalForwarder(self._deliver, lambda: starter.send(link.ASK), self._deliver_outside_group)
         self._starter_leads = os.getpgrp() == os.getppid()
@@ -305,7 +270,7 @@ class Recording:
             self._handlers[readings] = self._take_readings
 
     def run(self) -> int:
-        """Record until the target ends; return its exit status, or 0 when attached."""
+        """Record until the target ends; return the exit status, or 0 when attached."""
         if self._attached:
             watch = open_exit_watch(self._pid)
             self._polls = watch is None
@@ -322,7 +287,11 @@ class Recording:
                 self._write_end({"error": f"cannot run {self._order['argv'][0]!r}: {os.strerror(error.errno or 0)}"})
                 return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
         set_descriptor_limit()  # only now: the command inherits limits
-        start = {**describe_start(self._loop.start_ns), "pid": self._pid, "sampler_pid": os.getpid()}
+        start = {
+            **describe_start(self._loop.start_ns),
+            "pid": self._pid,
+            "sampler_pid": os.getpid(),
+        }
         self._protect(self._writer.line, "start", start)
         if not self._order["detached"]:  # a program that records itself waits for the first sample only
             self._starter.send(link.START, start)
@@ -334,7 +303,7 @@ class Recording:
         return 0 if self._status is None else target.exit_code(self._status)
 
     def _begin(self) -> None:
-        """Open the source of figures, and write the columns that it has."""
+        """Open the source of figures, and write the columns of this source."""
         self._source = self._open_source(self._pid)
         columns = self._source.columns
         if columns != self._plan.columns:
@@ -364,7 +333,8 @@ class Recording:
             self._marks.is_due = False
         try:
             values = self._source.sample(now_s, for_mark=for_mark)
-            self._thinner.add((now_s, values, self._source.each() if self._plan.per_process else {}))
+            sizes = self._source.each() if self._plan.per_process else {}
+            self._thinner.add((now_s, values, sizes))
             if self._limit is not None:
                 self._limit.check(values[self._source.columns.index("rss")], now_s)
             if for_mark or self._writer.is_urgent:
@@ -417,7 +387,8 @@ class Recording:
         if self._polls and not target.is_running(self._pid):
             self._target_ended = True
         ended = self._target_ended or (self._attached and not self._loop.sampling)
-        if ended and not (waits and not self._failed and self._list_alive(self._loop.elapsed_s())):
+        waits = waits and ended and not self._failed
+        if ended and not (waits and self._list_alive(self._loop.elapsed_s())):
             self._over = True
         if self._figures is None and (self._over or not self._loop.sampling):
             self._protect(self._close)
@@ -435,7 +406,8 @@ class Recording:
             if is_recording and high_water_limit is None:
                 self._protect(self._source.retire, pid)
             elif is_recording:
-                self._protect(self._source.ended, pid, self._loop.elapsed_s(), status, high_water_limit)
+                facts = (pid, self._loop.elapsed_s(), status, high_water_limit)
+                self._protect(self._source.ended, *facts)
             if pid == self._pid and high_water_limit is not None:
                 self._status = status
 
@@ -466,30 +438,28 @@ class Recording:
 
     def _deliver(self, number: int) -> None:
         if self._status is None:
-            with contextlib.suppress(OSError):  # it may have taken another user's identity
+            with contextlib.suppress(OSError):  # the command may run as another user
                 os.kill(self._pid, number)
 
     def _deliver_outside_group(self, number: int) -> None:
-        """Send the command our group's signal if it has left a group that would have been its own without us."""
+        """Send a signal of our group to a command that has left a group: without us, it would have led that group."""
         with contextlib.suppress(OSError):
-            has_left = os.getpgid(self._pid) != os.getpgrp() and os.getsid(self._pid) == os.getsid(0)
-            if self._starter_leads and has_left:
+            has_left = os.getpgid(self._pid) != os.getpgrp()
+            if self._starter_leads and has_left and os.getsid(self._pid) == os.getsid(0):
                 self._deliver(number)
 
     def _is_ending(self) -> bool:
-        """Send SIGKILL if it is due; return whether processes are being ended because they held too much memory."""
+        """Send SIGKILL if that is due; return whether processes are being ended because of too much memory."""
         if self._limit is None:
             return False
         self._protect(self._limit.enforce, self._loop.elapsed_s())
         return self._limit.is_ending and not self._failed
 
     def _note_end(self) -> None:
-        """Note the end of the process that we are attached to."""
         self._target_ended = True
         self._unwatch(self._note_end)
 
     def _take_readings(self) -> None:
-        """Write the readings of devices to the journal."""
         assert self._devices is not None
         self._protect(self._devices.take, self._loop.elapsed_s())
         self._thinner.devices = len(self._devices.columns)
@@ -513,7 +483,7 @@ class Recording:
         self._thinner.flush()
         self._writer.flush()
         self._writer.warn_of_lost()
-        # ru_maxrss includes the starter's size at its fork (getrusage(2) keeps it over exec), VmHWM does not
+        # ru_maxrss includes the starter's size at the fork, also after exec (getrusage(2)); VmHWM does not
         sampler = {
             "cpu_s": round(time.process_time(), 6),
             "peak_rss": find_size(read_small_file("/proc/self/status"), b"\nVmHWM:"),
@@ -521,7 +491,8 @@ class Recording:
             **self._loop.punctuality(self._writer.lost, self._writer.longest_lost_s),
             "rows": self._writer.rows - self._writer.lost,
         }
-        self._write_end({**(self._figures or {}), "exit": self._status, "sampler": sampler})
+        end = {**(self._figures or {}), "exit": self._status}
+        self._write_end({**end, "sampler": sampler})
 
     def _write_end(self, end: dict[str, object]) -> None:
         """Write the journal's last line, and send it to the starter with the lines that a full disk did not take."""

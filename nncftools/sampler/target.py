@@ -1,20 +1,20 @@
-r"""The measured process: the sampler starts and reaps it, or attaches to it. Here are also the signals to that process.
+r"""The measured process, which the sampler starts and reaps, or attaches to; and the signals to that process.
 
 The sampler sleeps until the next deadline or until a signal arrives. The sampler is in the process group of the
 command, so a signal to the group (Ctrl-C, Ctrl-\, a hang-up, a scheduler's SIGUSR1) reaches the command directly. The
 sampler catches such signals with handlers that only note them: the command would inherit an ignored signal, while exec
 resets a handler. A signal that was ignored from the start (nohup) stays ignored in all processes.
 
-``SignalForwarder`` decides which signals must be passed on to the command: signals that only the command line or only
-the sampler received. A signal to the command line alone was meant for the command.
+``SignalForwarder`` passes signals on to the command if only the command line or only the sampler received them. A
+signal to the command line alone was meant for the command.
 
 The kernel signals all processes of a group at once. So if the command line reports a signal that does not arrive here
 within a moment, the signal was sent to the command line alone. In the other direction no time is long enough, because
 the command line may be stopped, or may be loading a library: the sampler asks, and the command line reports all signals
-that it received before it answers.
+received before the answer.
 
-A signal to our group does not reach a command that has made a group of its own, as ``timeout`` does. Without nncf-tools
-the signal would reach the command, because the group would have been its own from the start.
+A signal to our group does not reach a command that has made a new group, as ``timeout`` does. Without nncf-tools the
+signal would reach the command, because the command would have led the group from the start.
 
 ``LimitGuard`` ends the processes that exceed the memory limit of the recording.
 """
@@ -39,16 +39,17 @@ if TYPE_CHECKING:
 
 
 ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
-"""The signals with which a user or a system ends a program."""
+"""The signals by which a user or a system ends a program."""
 OF_FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 """A Python handler cannot catch these: after the handler, the same fault would happen again, for ever. If they are
-ignored, only a fault of its own ends a process, not a signal that another process sent."""
+ignored, only a real fault ends a process, not a signal that another process sent."""
 _NEVER_CAUGHT = {"SIGKILL", "SIGSTOP"}
 _IGNORED_BY_DEFAULT = {"SIGCHLD", "SIGCLD", "SIGCONT", "SIGURG", "SIGWINCH", "SIGINFO"}
 _STOPPING = {"SIGTSTP", "SIGTTIN", "SIGTTOU"}
 _IGNORED_BY_PYTHON = {"SIGPIPE", "SIGXFSZ"}
 _NOT_CAUGHT = _NEVER_CAUGHT | _IGNORED_BY_DEFAULT | _STOPPING | _IGNORED_BY_PYTHON | {fault.name for fault in OF_FAULTS}
-CAUGHT = tuple(sorted(number for number in signal.valid_signals() if getattr(number, "name", "") not in _NOT_CAUGHT))
+_VALID = sorted(signal.valid_signals())
+CAUGHT = tuple(number for number in _VALID if getattr(number, "name", "") not in _NOT_CAUGHT)
 """All signals that a group may receive and that would end a process."""
 _SELECT_LIMIT = 1024
 
@@ -80,7 +81,7 @@ class Signals:
         return arrived
 
     def watch(self, descriptors: Sequence[int]) -> None:
-        """Wake up, from now on, when one of these descriptors becomes readable."""
+        """Wake up, from now on, when any of these descriptors becomes readable."""
         self._watched = [self._wake, *descriptors]
 
     def sleep(self, timeout_s: float | None) -> bool:
@@ -101,7 +102,8 @@ def readable(descriptors: Sequence[int], timeout_s: float | None = None) -> list
     poll = select.poll()  # takes any descriptor, but waits for whole milliseconds only
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
-    return [descriptor for descriptor, _ in poll.poll(None if timeout_s is None else int(timeout_s * 1000) + 1)]
+    timeout_ms = None if timeout_s is None else int(timeout_s * 1000) + 1
+    return [descriptor for descriptor, _ in poll.poll(timeout_ms)]
 
 
 def catch_all(handler: Callable[[int, FrameType | None], None]) -> None:
@@ -144,7 +146,7 @@ class SignalForwarder:
     def __init__(
         self, deliver: Callable[[int], None], ask: Callable[[], None], group_signal: Callable[[int], object] = int
     ) -> None:
-        """``deliver`` sends a signal to the command; ``ask`` asks the command line which signals arrived there.
+        """``deliver`` sends a signal to the command; ``ask`` asks the command line about signals that arrived there.
 
         ``group_signal`` is called with each signal that was sent to the group.
         """
@@ -175,7 +177,7 @@ class SignalForwarder:
             self._theirs.append((number, now_s))
 
     def take_answer(self) -> None:
-        """Decide about the signals that the command line was asked about: only a SIGTERM it missed is forwarded."""
+        """Decide about the signals that the command line was asked about: forward only an unknown SIGTERM."""
         self._is_asking = False
         asked = [arrival for arrival in self._ours if arrival.is_asked]
         self._ours = [arrival for arrival in self._ours if not arrival.is_asked]
@@ -219,7 +221,7 @@ _SHELL = b"/bin/sh"
 _PR_SET_CHILD_SUBREAPER = 36
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ, *OF_FAULTS)
-"""Python ignores some of these at its start, we ignore the others, and exec keeps ignored signals ignored."""
+"""Python ignores some of these from the start, we ignore the others, and exec keeps ignored signals ignored."""
 
 
 def read_environment(changes: Mapping[str, str] | None = None) -> dict[bytes, bytes] | dict[str, str]:
@@ -301,7 +303,8 @@ def _make_script_words(argv: list[bytes]) -> list[bytes]:
     """Return the words that run a script without a "#!" line, as execvp(3), env and time do."""
     program = argv[0]
     if b"/" not in program:
-        candidates = (os.path.join(os.fsencode(folder), program) for folder in os.get_exec_path())
+        folders = map(os.fsencode, os.get_exec_path())
+        candidates = (os.path.join(folder, program) for folder in folders)
         program = next((path for path in candidates if os.access(path, os.X_OK)), program)
     return [_SHELL, program, *argv[1:]]
 
@@ -319,9 +322,9 @@ def adopt_orphans() -> bool:
 def reap_ended() -> Iterator[tuple[int, ExitStatus, int | None]]:
     """Reap the children that have ended; yield PID, exit status and ``ru_maxrss`` in bytes (getrusage(2)) of each.
 
-    ``ru_maxrss`` is an upper limit of the child's own high-water mark: it is the largest of that mark, of the marks of
-    the children that the child reaped, and of its parent's size at the fork (kept over exec). Where the system allows
-    that, each child is also yielded with None before it is reaped, while the system still has the figures.
+    ``ru_maxrss`` is an upper limit of the child's own high-water mark: the largest of that mark, of the marks of the
+    children that the child reaped, and of the parent's size at the fork (kept over exec). Where the system allows
+    that, each child is also yielded with None before the reaping, while the system still has the figures.
     """
     while True:
         try:
@@ -397,7 +400,12 @@ class LimitGuard:
         if self._is_exceeded or rss is None or rss <= self._limit:
             return
         self._is_exceeded = True
-        facts = {"at_s": round(now_s, 6), "rss": round(rss), "limit": self._limit, "action": self._action}
+        facts = {
+            "at_s": round(now_s, 6),
+            "rss": round(rss),
+            "limit": self._limit,
+            "action": self._action,
+        }
         self._write_line("limit_reached", facts)
         text = f"RSS of {rss / 2**20:,.1f} MiB at {now_s:.3f} s is above --max-memory {self._limit / 2**20:,.1f} MiB"
         if self._action != KILL:

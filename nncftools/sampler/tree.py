@@ -5,7 +5,7 @@ reused PID cannot be mistaken for the process: a read fails with ESRCH when the 
 files, files are opened, read and closed for each sample: that is slower, but no figure is missing.
 
 This module also reads the kinds of memory of a process (``/proc/PID/status``, proc(5)), and whether two processes
-share an address space: a child of vfork(2) shares its parent's until exec.
+share an address space: a child of vfork(2) shares the address space of the parent until exec.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CHUNK = 4096
 
 
 def read_all(descriptor: int) -> bytes:
-    """Read a kernel file from its start; the kernel may end a read early, at the edge of its buffer."""
+    """Read a kernel file from the start; the kernel may end a read early, at the edge of a buffer."""
     data = os.pread(descriptor, _CHUNK, 0)
     if len(data) < _CHUNK // 2:
         return data
@@ -74,7 +74,9 @@ def find_number(data: bytes, key: bytes) -> int | None:
 def find_size(data: bytes, key: bytes) -> int | None:
     """Return the size in a line of a status file, in bytes; None when the line is missing."""
     begin = data.find(key)
-    return None if begin < 0 else int(data[begin + len(key) : data.index(b"kB", begin)]) * 1024
+    if begin < 0:
+        return None
+    return int(data[begin + len(key) : data.index(b"kB", begin)]) * 1024
 
 
 class MemoryKinds:
@@ -86,7 +88,7 @@ class MemoryKinds:
     shmem = 0
     file = 0
     tables = 0
-    """The page tables, which a control group charges, too."""
+    """The page tables: a control group charges them, too."""
     hugetlb = 0
     """The most memory in hugetlb pages so far: no RSS contains them."""
     inherited: int | None = None
@@ -114,10 +116,10 @@ class MemoryKinds:
             self.inherited = min(anon, parents)
 
     def own(self, rss: int, faults: int) -> int:
-        """Return the anonymous memory that the process does not share with its parent.
+        """Return the anonymous memory that the process does not share with the parent.
 
-        A forked copy owns the memory that it took since the fork, and the pages that it copied because it wrote to
-        them: these are page faults without a growth of RSS.
+        A forked copy owns the memory taken since the fork, and the pages that were copied at a write: these are page
+        faults without a growth of RSS.
         """
         self.is_new = False
         if not self.inherited:
@@ -134,7 +136,7 @@ UNKEPT = -2
 RESERVE = 64
 """Descriptors that are left free for files that are opened and closed again."""
 DETACHED_ARGUMENT = "nncf-tools-beside"
-"""The last argument of a sampler that records its own starter: such a process is left out of every tree."""
+"""The last argument of a sampler that records the starter: such a process is left out of every tree."""
 DETACHED_NAME = "nncf-sampler"
 """The name (comm) that such a sampler gives itself."""
 _STARTED = 19
@@ -148,7 +150,7 @@ _RESCANS = 2
 def detach() -> None:
     """Stop being a child of the starter, and begin a session of our own.
 
-    The starter is the measured process: a child would be in its tree, and the CPU time would be added to the starter's.
+    The starter is the measured process: a child would be in the tree, and the CPU time would be added to the starter's.
     By the name, other recordings know that they must leave this process out.
     """
     with contextlib.suppress(OSError), open("/proc/self/comm", "w") as name:
@@ -180,9 +182,9 @@ class MarkReading:
     written: int | None = None
     """The mark in the process's last record."""
     still_from_s = 0.0
-    """The time of the first sample since which there was no page fault."""
+    """The time of the last sample with a page fault."""
     peak_rss = 0
-    """The largest RSS so far, in pages; ``peak_s`` is the time of the first sample that shows it."""
+    """The largest RSS so far, in pages; ``peak_s`` is the time of the first sample that shows this RSS."""
     peak_s: float | None = None
 
 
@@ -202,7 +204,7 @@ class Process:
     earlier_mark = 0
     """The high-water mark when the recording was attached: only a larger mark belongs to the recording."""
     hidden_from_s: float | None = None
-    """The time since which the addresses cannot be read; None if the last reading had them."""
+    """The addresses cannot be read since this time; None if the last reading had them."""
     faults = 0
     """Page faults up to the last sample."""
     faults_before = 0
@@ -213,7 +215,7 @@ class Process:
     earlier_ticks = 0
     """CPU time when the recording was attached."""
     thread_count = 0
-    """The number of threads at the last sample; 0 where no probe reads it."""
+    """The number of threads at the last sample; 0 where no probe reads this number."""
     name = ""
     forked_copy = False
     is_named = False
@@ -274,7 +276,7 @@ class Process:
             self.sampled_to = self.sampled_to or self.common.samples
 
     def open(self, file: str, flags: int = os.O_RDONLY) -> int:
-        """Open one of the process's files. Raises OSError when the process is gone or we may not read it."""
+        """Open a file of the process. Raises OSError when the process is gone or we may not read it."""
         try:
             return self._open(file, flags)
         except OSError as error:
@@ -284,12 +286,12 @@ class Process:
     def _open(self, file: str, flags: int) -> int:
         if self.directory >= 0:
             return os.open(file, flags, dir_fd=self.directory)
-        if not self.alive:  # another process may have its PID by now
+        if not self.alive:  # another process may have the PID by now
             raise ProcessLookupError(f"{self.path} has ended")
         return os.open(f"{self.path}/{file}", flags)
 
     def _keep(self, file: str, flags: int = os.O_RDONLY) -> int:
-        """Open a file and keep it; return UNREADABLE or UNKEPT instead. The kernel gives the lowest free number."""
+        """Open a file to keep; return UNREADABLE or UNKEPT instead. The kernel gives the lowest free number."""
         try:
             descriptor = self._open(file, flags)
         except PermissionError:  # another user's process
@@ -304,7 +306,7 @@ class Process:
         return UNKEPT
 
     def read(self, file: str) -> bytes:
-        """Return the content of one of the process's files. Raises OSError as ``open`` does."""
+        """Return the content of a file of the process. Raises OSError as ``open`` does."""
         descriptor = self.open(file)
         try:
             return read_all(descriptor)
@@ -314,7 +316,8 @@ class Process:
     def read_user(self) -> int | None:
         """Return the ID of the user whose files the process may open; None if the process has ended."""
         try:
-            return int(self.read("status").partition(b"\nUid:")[2].split(None, _OF_FILES + 1)[_OF_FILES])
+            users = self.read("status").partition(b"\nUid:")[2]
+            return int(users.split(None, _OF_FILES + 1)[_OF_FILES])
         except (OSError, IndexError, ValueError):
             return None
 
@@ -326,7 +329,7 @@ class Process:
             return False
 
     def read_memory(self) -> bytes:
-        """Return the status file, which stays open, and keep the kinds of memory in it. Raises OSError."""
+        """Return the status file, and keep the kinds of memory. The file stays open. Raises OSError."""
         if self._status is None:
             self._status = self._keep("status")
         status = read_all(self._status) if self._status >= 0 else self.read("status")
@@ -337,7 +340,7 @@ class Process:
     def read_slot(self, slot: int) -> bytes:
         """Return the content of a file whose kept descriptor could not be read; empty when that fails, too.
 
-        When the process is gone, or another process has its PID, this process is marked as not alive.
+        When the process is gone, or another process has the PID, this process is marked as not alive.
         """
         if self.files[slot] == UNREADABLE:
             return b""
@@ -388,7 +391,7 @@ class Process:
                     _close(self.threads.pop(task))
 
     def keep_first_thread(self) -> None:
-        """Expect children of the first thread only: it starts the command, and gets all orphans of the sampler.
+        """Expect children of the first thread only: this thread starts the command, and gets all orphans.
 
         (``find_alive_thread`` in the kernel's exit.c.)
         """
@@ -423,7 +426,8 @@ class Process:
     def close(self) -> None:
         """Close the descriptors."""
         self.alive = False
-        for descriptor in (*self.files, *self.threads.values(), self.directory, self._status or UNKEPT):
+        single = (self.directory, self._status or UNKEPT)
+        for descriptor in (*self.files, *self.threads.values(), *single):
             _close(descriptor)
         self._status = UNKEPT
         self.files = [UNREADABLE] * len(self.files)
@@ -431,8 +435,13 @@ class Process:
         self.directory = UNREADABLE  # another file may have the number by now
 
 
+def split_stat(data: bytes) -> list[bytes]:
+    """Return the words of ``/proc/PID/stat`` after the closing parenthesis of the name (proc(5))."""
+    return data.rpartition(b")")[2].split()
+
+
 def _parse_start(stat: bytes) -> int:
-    return int(stat.rpartition(b")")[2].split(None, _STARTED + 1)[_STARTED])
+    return int(split_stat(stat)[_STARTED])
 
 
 def _close(descriptor: int) -> None:
@@ -463,16 +472,30 @@ class Tree:
         self.common = Common()
         self._own_pid = os.getpid()
         if reaper is not None:
-            self._reaper = Process(root, reaper, None, -1, files=(), common=self.common)
+            self._reaper = Process(
+                root,
+                reaper,
+                None,
+                -1,
+                files=(),
+                common=self.common,
+            )
             self._reaper.keep_first_thread()
         self._rescans = _RESCANS
         """How often ``refresh`` is still to look for new descendants; 0 while processes neither come nor go."""
         self._loadavg = os.open(f"{root}/loadavg", os.O_RDONLY)
 
     def add(self, pid: int, parent: Process | None = None) -> Process | None:
-        """Add a process to the tree; return None when it is already gone."""
+        """Add a process to the tree; return None when the process is already gone."""
         try:
-            process = Process(self._root, pid, parent, self._count, files=self._files, common=self.common)
+            process = Process(
+                self._root,
+                pid,
+                parent,
+                self._count,
+                files=self._files,
+                common=self.common,
+            )
         except (OSError, IndexError, ValueError):
             return None
         self._count += 1

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from nncftools.sampler import service
+from nncftools.sampler import link
+from nncftools.sampler.link import MarkWatch
 from nncftools.sampler.proc_source import ProcSource
 from nncftools.sampler.process_records import Floor, HeldAtMarks
-from nncftools.sampler.service import MarkWatch
 from nncftools.sampler.tree import PAGE, TICKS_PER_S, Common, MemoryKinds, Process
 from tests.sampler.fake_proc import FakeProc, Told
 
@@ -590,7 +590,7 @@ def test_many_marks_cost_little(tmp_path: pathlib.Path, monkeypatch: pytest.Monk
     log = tmp_path / "log"
     log.touch()
     clock = Clock()
-    monkeypatch.setattr(service, "time", clock)
+    monkeypatch.setattr(link, "time", clock)
     samples: list[int] = []
 
     def slow() -> None:

@@ -3,10 +3,10 @@
 - ``/proc/meminfo``: memory in use on the whole machine (proc(5), in kB of 1,024 bytes).
 - The memory charged to a control group: ``memory.current`` (v2) or ``memory.usage_in_bytes`` (v1).
 - Signs that memory is short. ``/proc/pressure/memory`` is PSI (Documentation/accounting/psi.rst), in microseconds;
-  ``/proc/vmstat`` counts pages and events of the machine (proc(5)). A v2 group has ``memory.pressure`` of its own; v1
-  has none.
+  ``/proc/vmstat`` counts pages and events of the machine (proc(5)). A v2 group has its own ``memory.pressure``; v1 has
+  none.
 - The room of file systems (statvfs(3)), and the least that they had. A network file system may not answer, so a thread
-  asks. The less room there is, the more often the thread asks: a program that fills a disk may remove its file at once.
+  asks. The less room there is, the more often the thread asks: a program that fills a disk may remove the file at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Meminfo:
-    """SYSTEM: MemTotal − MemAvailable, which includes all processes of the machine."""
+    """SYSTEM: MemTotal − MemAvailable, including all processes of the machine."""
 
     kind = SYSTEM
     metrics = ("system",)
@@ -41,7 +41,9 @@ class Meminfo:
     def read(self) -> tuple[float | None, ...]:
         """Return the bytes in use; None on a kernel without MemAvailable (before 3.14)."""
         words = os.pread(self._file, 256, 0).split(None, 8)
-        return ((int(words[1]) - int(words[7])) * 1024 if words[6] == b"MemAvailable:" else None,)
+        if words[6] != b"MemAvailable:":
+            return (None,)
+        return ((int(words[1]) - int(words[7])) * 1024,)
 
 
 class Cgroup:
@@ -58,7 +60,7 @@ class Cgroup:
 
     @staticmethod
     def why_unavailable(root: str) -> str:
-        """Return why the memory of our own control group cannot be read; empty when it can be read."""
+        """Return why the memory of our control group cannot be read; empty when there is no obstacle."""
         if Hierarchies(root).group_of(os.getpid()) is not None:
             return ""
         return "no memory controller accounts this process's control group"
@@ -77,7 +79,7 @@ _OLD_KEY = b"workingset_refault "
 
 
 def try_open(file: str) -> int:
-    """Return a descriptor of a kernel file; -1, which cannot be read, when the file cannot be opened."""
+    """Return a descriptor of a kernel file; -1 when the file cannot be opened: reading from -1 fails."""
     try:
         return os.open(file, os.O_RDONLY)
     except OSError:
@@ -116,12 +118,12 @@ class Pressure:
             self._counts = self._read_counts()
         self._stalled_us = stalled_us
         values = [None if stalled_us is None else stalled_us / 1e6, *self._counts]
-        pairs = zip(values, self._first, strict=True)
-        return [None if value is None or first is None else value - first for value, first in pairs]
+        return list(map(_subtract, values, self._first))
 
     def _read_stall(self) -> int | None:
         try:
-            return int(os.pread(self._pressure, 512, 0).partition(b"total=")[2].split(None, 1)[0])
+            data = os.pread(self._pressure, 512, 0)
+            return int(data.partition(b"total=")[2].split(None, 1)[0])
         except (OSError, ValueError, IndexError):
             return None
 
@@ -131,9 +133,16 @@ class Pressure:
         refaults = find_number(data, _OLD_KEY)
         if files is not None and anonymous is not None:
             refaults = files + anonymous
-        pages = (refaults, swapped_in, swapped_out)
-        sizes = [None if number is None else number * PAGE for number in pages]
+        sizes = map(_find_bytes, (refaults, swapped_in, swapped_out))
         return [*sizes, kills, None if self._group is None else self._group.oom_kills()]
+
+
+def _subtract(value: float | None, first: float | None) -> float | None:
+    return None if value is None or first is None else value - first
+
+
+def _find_bytes(pages: int | None) -> int | None:
+    return None if pages is None else pages * PAGE
 
 
 _LONGEST_S = 1.0
@@ -178,7 +187,8 @@ class FileSystem:
 
     def line(self, start_ns: int, *, always: bool) -> dict[str, object] | None:
         """Return a line of the journal, if the lowest level has halved since the last line, or ``always``."""
-        if self._first < 0 or (not always and self._written >= 0 and self._lowest * 2 > self._written):
+        has_halved = self._written < 0 or self._lowest * 2 <= self._written
+        if self._first < 0 or not (always or has_halved):
             return None
         self._written = self._lowest
         return {
@@ -216,10 +226,11 @@ class FreeSpace:
             for file_system, at_s in due_s.items():
                 if at_s <= time.monotonic():
                     due_s[file_system] = file_system.ask() + time.monotonic()
-            if self._ended.acquire(timeout=max(0.0, min(due_s.values()) - time.monotonic())):
+            wait_s = min(due_s.values()) - time.monotonic()
+            if self._ended.acquire(timeout=max(0.0, wait_s)):
                 return
 
-    def read(self, *, thorough: bool) -> list[int | None]:  # noqa: ARG002 — the thread has its own times
+    def read(self, *, thorough: bool) -> list[int | None]:  # noqa: ARG002 — the thread decides about times
         """Return the bytes that were free when the thread asked last."""
         return [file_system.free for file_system in self._file_systems]
 
@@ -241,7 +252,7 @@ _FOR_TESTS = "NNCF_TOOLS_NVML"
 
 
 class Devices:
-    """GPUs and NPUs, which a process beside the sampler reads (``nncftools.sampler.devices``)."""
+    """GPUs and NPUs, read by a process beside the sampler (``nncftools.sampler.devices``)."""
 
     kind = "helper"
     metrics = OF_DEVICES

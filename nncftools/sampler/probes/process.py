@@ -1,10 +1,10 @@
 """Probes of single processes, summed over the tree.
 
-- ``/proc/PID/stat``: memory, CPU time, page faults and threads in one read (proc(5)). CPU time and faults come twice:
-  a process's own, and the figures that the kernel folded into it from reaped children (``cutime``, ``cstime``,
-  ``cminflt``, ``cmajflt``). So the sum over the live tree loses no child whose parent waits for it.
+- ``/proc/PID/stat``: memory, CPU time, page faults and threads in a single read (proc(5)). CPU time and faults come
+  twice: a process's own, and the figures that the kernel added from reaped children (``cutime``, ``cstime``,
+  ``cminflt``, ``cmajflt``). So the sum over the live tree loses no child whose parent waits for the child.
 - ``/proc/PID/status``: the parts of RSS, swap, and the high-water mark VmHWM (in kB of 1,024 bytes).
-- ``/proc/PID/io``: bytes read and written by a process and its reaped children. ``read_bytes`` and ``write_bytes``
+- ``/proc/PID/io``: bytes read and written by a process and by reaped children. ``read_bytes`` and ``write_bytes``
   count the bytes of storage; ``rchar`` and ``wchar`` the bytes of system calls, page cache and pipes included.
 """
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 _RSS = 21
-"""Position after the closing parenthesis of the name, which can itself contain spaces and parentheses."""
+"""Position after the closing parenthesis of the name; the name can contain spaces and parentheses."""
 _NO_STAT = (0,) * 8
 
 
 class Summed:
-    """Reads sums of the numbers in a file of each process, which include children of ours that have ended."""
+    """Reads sums of the numbers in a file of each process, including children of ours that have ended."""
 
     _summed = -1
     """How many processes are in ``_values``; -1 when the values must be made again."""
@@ -69,7 +69,8 @@ class Summed:
                 process.parts[slot] = self.take(process, data)
         if has_changed:
             self._summed = len(processes)
-            self._values = self.values(_sum_parts(self._retired, *(process.parts[slot] for process in processes)))
+            parts = [process.parts[slot] for process in processes]
+            self._values = self.values(_sum_parts(self._retired, *parts))
         return self._values
 
     def retire(self, process: Process) -> None:
@@ -115,7 +116,8 @@ class Stat(Summed):
             process.lose_memory()
             return _NO_STAT
         fields = data[data.rindex(b")") + 2 :].split(b" ", _RSS + 1)
-        minor, minor_reaped, major, major_reaped, user, system, user_reaped, system_reaped = map(int, fields[7:15])
+        minor, minor_reaped, major, major_reaped, *ticks = map(int, fields[7:15])
+        user, system, user_reaped, system_reaped = ticks
         process.cpu_ticks = user + system
         faults = minor + major
         if faults != process.faults:
@@ -129,7 +131,7 @@ class Stat(Summed):
         system += system_reaped
         minor += minor_reaped
         major += major_reaped
-        if not (resident and process.counted):  # it is ending and has freed its memory, or shares it
+        if not (resident and process.counted):  # the process has freed its memory at the end, or shares memory
             process.lose_memory()
             return 0, 0, user, system, minor, major, 0, 0
         process.sampled_from = process.sampled_from or process.common.samples + 1
@@ -169,7 +171,8 @@ class Status:
             sizes = [find_size(data, key) for key in _KEYS]
             if None in sizes:
                 return _UNKNOWN
-            sums = tuple((total or 0) + (size or 0) for total, size in zip(sums, sizes, strict=True))
+            pairs = zip(sums, sizes, strict=True)
+            sums = tuple((total or 0) + (size or 0) for total, size in pairs)
         return sums
 
     def retire(self, process: Process) -> None:
@@ -194,7 +197,7 @@ class Io(Summed):
         super().__init__(slot, _NO_IO)
 
     def values(self, sums: tuple[int, ...] | None) -> tuple[float | None, ...]:
-        """Return the sums; None while we may not read a process of the tree, and for ever if it ends before we may."""
+        """Return the sums; None while we may not read a process of the tree, and for ever if this process ends."""
         return sums or (None,) * len(_NO_IO)
 
     def take(self, process: Process, data: bytes) -> tuple[int, ...] | None:

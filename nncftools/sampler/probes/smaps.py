@@ -1,4 +1,4 @@
-"""``/proc/PID/smaps_rollup``: PSS and USS, which the kernel counts page by page (proc(5), in kB of 1,024 bytes).
+"""``/proc/PID/smaps_rollup``: PSS and USS, counted page by page by the kernel (proc(5), in kB of 1,024 bytes).
 
 Counting takes 11 ms per GiB of 4 KiB pages and holds the target's memory lock. So a separate thread counts, and takes
 at most a given share of the time. Half of that is for passes at regular distances, the rest for passes when RSS
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Sums = tuple[int, int, float] | tuple[None, None, None]
     """PSS and USS in bytes, and their age in seconds."""
     Counted = tuple[Process, int, int, int]
-    """A process, its RSS in pages when the pass began, PSS and USS in bytes."""
+    """A process, RSS in pages when the pass began, PSS and USS in bytes."""
 
 _HIGHER = 1.02
 """A maximum is new when RSS exceeds that of all passes by this ratio."""
@@ -47,17 +47,17 @@ class Smaps:
 
     spent_s = 0.0
     _highest = 0
-    """The highest RSS at which a pass began, in pages."""
+    """The highest RSS at the start of a pass, in pages."""
     _highest_pss = 0.0
     """The highest PSS that was counted, in pages."""
     _running = False
     _counted: tuple[list[Counted], float] | None = None
-    """The processes of a pass that has ended, and the time of its middle."""
+    """The processes of a pass that has ended, and the time in the middle of the pass."""
     _spoilt = 0
     """The number of passes in a row that were dropped."""
 
     def __init__(self, share: float) -> None:
-        """Use at most ``share`` of the time; the last pass may go beyond it."""
+        """Use at most ``share`` of the time; the last pass may go beyond this share."""
         self._share = share
         self._begun_s = time.monotonic()
         self._estimate = Estimate()
@@ -66,7 +66,7 @@ class Smaps:
 
     @staticmethod
     def why_unavailable(root: str) -> str:
-        """Return why PSS is unknown on this system; empty when it is known."""
+        """Return why PSS is unknown on this system; empty when PSS is known."""
         return "" if os.path.exists(f"{root}/self/smaps_rollup") else "the kernel has no smaps_rollup (before 4.14)"
 
     def read(self, processes: Sequence[Process]) -> Sums:
@@ -88,9 +88,10 @@ class Smaps:
     def _take_result(self, processes: Sequence[Process], now_s: float) -> Sums:
         """Return the sums of a pass that has ended.
 
-        When a process ends during a pass, the others' shares of its pages grow: with its own share, the sum would count
-        these pages twice. Without its own share, the sum is at most the memory of the others at the end. The loop may
-        also have closed the folder of the process during the pass, and another folder may have had the same number.
+        When a process ends during a pass, the others' shares of the pages grow: with the share of that process, the sum
+        would count these pages twice. Without this share, the sum is at most the memory of the others at the end. The
+        loop may also have closed the folder of the process during the pass, and another folder may have had the same
+        number.
 
         Forks during a pass take a share of pages that were not counted yet, and are not counted themselves. If they may
         have taken much, the pass is dropped and repeated, a few times at most.
@@ -106,7 +107,8 @@ class Smaps:
         uss = sum(entry[3] for entry in entries)
         new = [process for process in processes if process.counted and process not in self._members]
         forks = [process.rss for process in new if process.forked_copy]
-        if sum(forks) / (len(forks) + 1) * PAGE > pss * _BLUR and self._spoilt < _MOST_SPOILT:
+        missing = sum(forks) / (len(forks) + 1) * PAGE
+        if missing > pss * _BLUR and self._spoilt < _MOST_SPOILT:
             self._spoilt += 1
             return _UNKNOWN
         self._spoilt = 0
@@ -142,7 +144,7 @@ class Estimate:
     """An estimate of PSS from the last pass, RSS and the page faults since; in pages.
 
     A new forked copy shares all pages at first. A process that writes to a shared page copies the page, with a fault
-    but without a change of RSS. It can copy at most the pages that were shared.
+    but without a change of RSS, and can copy at most the pages that were shared.
     """
 
     _shared = 0.0

@@ -159,7 +159,7 @@ def test_driver_that_does_not_tell(fdinfo: str, machine: Machine) -> None:
         {"device_memory@npu0": None, "device_memory@gpu0": 100 * MIB, "device_memory@gpu0.system": 8 * MIB}
     ] * 3
     assert machine.written == [
-        ("warning", "memory of npu0 is unknown: its driver does not report the memory of a process")
+        ("warning", "memory of npu0 is unknown: the driver does not report the memory of a process")
     ]
 
 
