@@ -15,11 +15,11 @@ own (``Required`` needs Python 3.11).
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pathlib
 import stat
 import time
+from contextlib import suppress
 from typing import Any, BinaryIO, TypedDict
 
 from nncftools.files import NEW_LOG, above_standard
@@ -206,7 +206,7 @@ def reader(path: pathlib.Path, descriptor: int | None = None) -> BinaryIO:
 
 def _reopen(path: pathlib.Path, descriptor: int) -> int:
     """Open the file of a descriptor again, even when the path leads to another file by now. Raises OSError."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         return os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | _OLD)
     file = os.open(path, os.O_RDONLY | _OLD)
     if not os.path.sameopenfile(file, descriptor):
@@ -217,7 +217,7 @@ def _reopen(path: pathlib.Path, descriptor: int) -> int:
 
 def is_recording(path: pathlib.Path) -> bool:
     """Return whether a recording holds the journal; False if we may not read the journal. Raises OSError."""
-    with contextlib.suppress(FileNotFoundError, PermissionError, NotAFileError):
+    with suppress(FileNotFoundError, PermissionError, NotAFileError):
         if path.is_file():
             with reader(path) as journal:
                 return is_held(journal.fileno())
@@ -240,7 +240,7 @@ def is_held(descriptor: int) -> bool:
 
 def leads_to(path: pathlib.Path, descriptor: int) -> bool:
     """Return whether ``path`` is the file that ``descriptor`` has open."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         return os.path.samestat(path.lstat(), os.fstat(descriptor))
     return False
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pathlib
 import resource
@@ -14,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NamedTuple
@@ -133,7 +133,7 @@ class DeviceReader:
             words.append(DETACHED_ARGUMENT)
         paths = os.environ.get(_PATHS, "").split(os.pathsep)
         absolute = filter(os.path.isabs, paths)
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self._process = subprocess.Popen(
                 words,
                 stdin=subprocess.DEVNULL,
@@ -156,7 +156,7 @@ class DeviceReader:
             os.killpg(
                 self._process.pid, signal.SIGKILL
             )  # the helper is not reaped yet, so no other group has this number
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_PATIENCE_S)
             self._process = None
 
@@ -169,7 +169,7 @@ class DeviceReader:
 def header(name: str, command: Sequence[str], rank: dict[str, Any] | None, plan: Plan) -> Header:
     """Return the first line of a journal; bytes that are not UTF-8 are escaped."""
     folder = ""
-    with contextlib.suppress(FileNotFoundError):  # the working folder was removed
+    with suppress(FileNotFoundError):  # the working folder was removed
         folder = _escape(os.getcwd())
     return {
         "format": FORMAT,
@@ -207,7 +207,7 @@ def check() -> None:
         raise NncfToolsError(f"cannot record: {reason}; mount /proc of this namespace (unshare --mount-proc)")
 
 
-@contextlib.contextmanager
+@contextmanager
 def held_back() -> Iterator[None]:
     """Block signals until the end of the block; threads that are started during the block never receive signals."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
@@ -277,7 +277,7 @@ class Starter:
         for number in CAUGHT:
             signal.signal(number, signal.SIG_IGN)
 
-    @contextlib.contextmanager
+    @contextmanager
     def interruptible(self, *, by_first: bool = True) -> Iterator[None]:
         """Raise Interrupted when a signal asks for the end; again after a second, if that had no effect.
 
@@ -453,7 +453,7 @@ class Sampler:
         received = self._link.received
         pid = None if link.EXIT in received else received.get(link.STARTED)
         while pid is not None and self._undelivered:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.kill(pid, self._undelivered.pop())
 
     def release(self, source: int) -> None:
@@ -485,7 +485,7 @@ class Sampler:
                 pid = received[link.STARTED] = pid or next(adopted, None)
                 self._deliver()
                 if pid is not None:
-                    with contextlib.suppress(ChildProcessError):  # the command did not become our child
+                    with suppress(ChildProcessError):  # the command did not become our child
                         status = target.parse_wait_status(os.waitpid(pid, 0)[1])
                 received[link.EXIT] = status
         exit_code = code if lost is None else None

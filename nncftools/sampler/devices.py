@@ -24,7 +24,6 @@ drivers/accel/ivpu/ivpu_sysfs.c): ``npu_memory_utilization`` in bytes and ``npu_
 from __future__ import annotations
 
 import _thread
-import contextlib
 import ctypes
 import json
 import os
@@ -33,6 +32,7 @@ import select
 import signal
 import struct
 import time
+from contextlib import suppress
 from ctypes import Structure, byref, c_char_p, c_uint, c_ulonglong, c_void_p, create_string_buffer
 
 from nncftools.sampler.tree import Tree, detach, read_number, read_small_file
@@ -71,7 +71,7 @@ class WatchedRun:
     def write(self, key: str, value: object) -> None:
         """Write a line; a short line is never split in a pipe (PIPE_BUF, pipe(7))."""
         text = json.dumps({key: value}, separators=(",", ":"))
-        with self._lock, contextlib.suppress(OSError):
+        with self._lock, suppress(OSError):
             os.write(self._output, f"{text}\n".encode())
 
 
@@ -226,7 +226,7 @@ class Nvml:
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
         self._devices: list[Gpu] = []
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self._is_container = os.readlink(f"{proc}/self/ns/pid") != _FIRST_NAMESPACE
 
     def read(self, run: WatchedRun) -> Mapping[str, float | None]:
@@ -499,7 +499,7 @@ class Drm:
                     run.write("warning", "the memory that processes of other users hold of GPUs and NPUs is unknown")
                 continue
             for name in names:
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     link = f"{process.path}/fd/{name}"
                     node = os.readlink(link)
                     device = self._devices.get(node.rpartition("/")[2])

@@ -15,10 +15,10 @@ starter first sends all signals received so far, then the answer. When this pipe
 from __future__ import annotations
 
 import _thread
-import contextlib
 import json
 import os
 import time
+from contextlib import contextmanager, suppress
 
 from nncftools.files import above_standard, has_room, write_all
 from nncftools.sampler.target import readable
@@ -90,7 +90,7 @@ class LineReader:
 
         A call takes at most the size of the longest line; a line that is longer is dropped.
         """
-        with contextlib.suppress(BlockingIOError):
+        with suppress(BlockingIOError):
             while self.is_open and len(self._rest) < _LONGEST_LINE:
                 data = os.read(self.descriptor, _CHUNK)
                 self.is_open = bool(data)
@@ -130,7 +130,7 @@ class Link(LineReader):
 
     def send(self, key: str, value: object = True) -> None:  # noqa: FBT002 — JSON's true, for a key without a value
         """Send a message, if the starter is still there."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             write_all(self._outgoing, encode_line({key: value}))
 
     def messages(self) -> list[dict[str, Any]]:
@@ -148,7 +148,7 @@ class StarterLink(Link):
         """The sampler's messages so far."""
 
     @classmethod
-    @contextlib.contextmanager
+    @contextmanager
     def opened(cls) -> Iterator[tuple[StarterLink, tuple[int, int]]]:
         """Yield our ends and the sampler's; ours are closed when the start fails, and the sampler's in any case."""
         theirs_in, ours_out = map(above_standard, os.pipe())
@@ -165,7 +165,7 @@ class StarterLink(Link):
 
     def send_order(self, order: Order) -> None:
         """Send the order. The order may be longer than a pipe holds; later messages are short, and never wait."""
-        with contextlib.suppress(BrokenPipeError):  # the sampler has failed, as the exit status shows
+        with suppress(BrokenPipeError):  # the sampler has failed, as the exit status shows
             write_all(self._outgoing, encode_line(order))
         os.set_blocking(self._outgoing, False)
 
@@ -254,7 +254,7 @@ def _relay(source: int, sink: int) -> bool:
         data = os.read(source, _CHUNK)
     except OSError:  # EIO: the last writer has closed the terminal
         return False
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         write_all(sink, data)
     return bool(data)
 
@@ -281,7 +281,7 @@ class DeviceRelay(LineReader):
         """Write the lines that have arrived; warn when the helper was killed."""
         for text in self.lines():
             # a driver may print any text
-            with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
+            with suppress(ValueError, TypeError, KeyError, AttributeError):
                 for key, value in json.loads(text).items():
                     self._take_line(key, value, now_s)
         if self._sources and not self.is_open:

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 
 from nncftools.journal.writing import Counters, format_span
@@ -207,7 +206,7 @@ class ProcSource:
         self._write_line = write_line
         self.tree = Tree(root, self._rows.files, reaper=reaper, children=plan.children)
         """The processes of the run."""
-        self.tree.common.below = _find_descriptor_limit()
+        self.tree.common.below = os.sysconf("SC_OPEN_MAX") - RESERVE
         self._records = ProcessRecords(self.tree, write_line, begun_s)
         self._marks = HighWaterMarks(write_line)
         self._at_marks = HeldAtMarks(write_line)
@@ -347,7 +346,7 @@ class ProcSource:
         """Make the memory of a process part of the sums from now on."""
         process.counted = True
         process.forget()
-        self._marks.add(process)
+        self._marks.unread[process] = None
         if process.counted_s is None:
             process.counted_s = now_s
             self._just_counted.append(process)
@@ -359,13 +358,10 @@ class ProcSource:
 
     def retire(self, pid: int) -> None:
         """Read a child of ours for the last time, after the end and before the child is reaped."""
-        process = self.tree.get(pid)
+        process = self.tree.by_pid.get(pid)
         if process is None:
             process = self.tree.add(pid)
             if process is None:
-                return
-            if process.is_detached_sampler:
-                self.tree.remove(process)
                 return
             self._records.add(process)
         rss = process.rss
@@ -377,7 +373,7 @@ class ProcSource:
 
     def ended(self, pid: int, now_s: float, status: ExitStatus, high_water_limit: int | None) -> None:
         """Remove a reaped child of ours from the tree."""
-        process = self.tree.get(pid)
+        process = self.tree.by_pid.get(pid)
         if process is not None:
             self._remove(process, now_s, status, high_water_limit)
 
@@ -430,13 +426,6 @@ def _correct_time(now_s: float, begun_s: float) -> float:
     """Return ``now_s``, the time at ``begun_s`` of ``time.monotonic()``; the present time if that is long ago."""
     passed_s = time.monotonic() - begun_s
     return now_s + passed_s if passed_s > _LATE_S else now_s
-
-
-def _find_descriptor_limit() -> int:
-    import resource
-
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else max(0, soft - RESERVE)
 
 
 def _is_running(process: Process) -> bool:

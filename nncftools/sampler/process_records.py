@@ -15,10 +15,10 @@
 from __future__ import annotations
 
 import _thread
-import contextlib
 import os
 import stat
 import time
+from contextlib import suppress
 
 from nncftools.journal.writing import format_span
 from nncftools.sampler.tree import PAGE, TICKS_PER_S, find_size, split_stat
@@ -61,7 +61,7 @@ class ProcessRecords:
         if -1 / TICKS_PER_S <= start_s < 0:
             start_s = 0.0
         if start_s < 0:
-            with contextlib.suppress(OSError):  # the process has ended
+            with suppress(OSError):  # the process has ended
                 process.earlier_mark = process.mark.size = find_size(process.read("status"), b"\nVmHWM:") or 0
                 words = split_stat(process.read("stat"))
                 process.earlier_ticks = int(words[11]) + int(words[12])
@@ -208,7 +208,7 @@ class FilesRead:
         begun_s = time.thread_time()
         files: dict[str, int] = {}
         for folder in folders:
-            with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
+            with suppress(OSError):  # the process has ended, or belongs to another user
                 _add_files(folder, files)
         self._new_files = files
         cost_s = time.thread_time() - begun_s
@@ -222,7 +222,7 @@ def _measure_rss(process: Process) -> int:
 
 def _add_files(folder: str, files: dict[str, int]) -> None:
     for number in os.listdir(f"{folder}/fd"):
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             path = os.fsencode(os.readlink(f"{folder}/fd/{number}")).decode(errors="backslashreplace")
             if path in files or not path.startswith("/") or path.startswith(_NOT_FILES):
                 continue
@@ -255,10 +255,6 @@ class HighWaterMarks:
         self._write_line = write_line
         self.unread: dict[Process, None] = {}
         """The processes whose mark may have risen since the last reading, the longest waiting first."""
-
-    def add(self, process: Process) -> None:
-        """Expect a process whose memory counts from now on."""
-        self.unread[process] = None
 
     def read(
         self,
@@ -410,7 +406,7 @@ class Floor:
             return
         kinds = process.kinds
         if not (kinds.is_new and kinds.rss == process.rss):
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 process.read_memory()
         size = kinds.own(process.rss, process.faults)
         self._total += size - self._sizes.get(process, 0)

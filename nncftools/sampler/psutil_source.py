@@ -6,8 +6,8 @@ lost; the last figures of each process are kept.
 
 from __future__ import annotations
 
-import contextlib
 import os
+from contextlib import suppress
 
 import psutil
 
@@ -98,7 +98,7 @@ class PsutilSource:
         self._alive: dict[psutil.Process, _Member] = {}
         self._retired: dict[str, float] = dict.fromkeys(SUPPORTED, 0)
         self._unknown: set[str] = set()
-        with contextlib.suppress(psutil.Error):
+        with suppress(psutil.Error):
             self._root = psutil.Process(pid)
             self._add(self._root, 0.0)
 

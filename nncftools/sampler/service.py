@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import gc
 import os
 import signal
 import time
+from contextlib import suppress
 
 from nncftools.journal.writing import Plan, Thinner, Writer
 from nncftools.metrics import is_counter, is_memory
@@ -62,10 +62,6 @@ class Loop:
     def elapsed_s(self) -> float:
         """Return the seconds since the start."""
         return (time.monotonic_ns() - self.start_ns) / NANOSECONDS
-
-    def stop(self) -> None:
-        """Stop ticking."""
-        self.sampling = False
 
     def close(self) -> None:
         """Count the deadlines that passed since the last tick; a deadline that is just due does not count."""
@@ -157,7 +153,7 @@ def describe_start(at_ns: int) -> dict[str, Any]:
 
 def _read_utc_error() -> float | None:
     """Return the kernel's bound on the wall clock's error, None when the clock is not synchronised (adjtimex(2))."""
-    with contextlib.suppress(ImportError, OSError, AttributeError):
+    with suppress(ImportError, OSError, AttributeError):
         import ctypes
 
         timex = ctypes.create_string_buffer(_TIMEX_BYTES)
@@ -183,13 +179,13 @@ def set_descriptor_limit(soft: int | None = None) -> None:
     import resource
 
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    with contextlib.suppress(OSError, ValueError):
+    with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard if soft is None else soft, hard))
 
 
 def warn(text: str) -> None:
     """Write a line to standard error, if that works."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         os.write(_STANDARD_ERROR, f"nncf-tools: {text}\n".encode())
 
 
@@ -255,7 +251,7 @@ class Recording:
         self._starter_leads = os.getpgrp() == os.getppid()
         reaper = os.getpid() if not self._attached and target.adopt_orphans() else None
         if order["marks"] is not None:
-            with contextlib.suppress(OSError, AttributeError):  # too many watches, or not on Linux
+            with suppress(OSError, AttributeError):  # too many watches, or not on Linux
                 self._marks = MarkWatch(order["marks"], self._sample_for_mark)
                 self._handlers[self._marks.descriptor] = self._marks.take
         self._open_source = prepare_source(plan, writer.line, reaper)
@@ -272,10 +268,10 @@ class Recording:
     def run(self) -> int:
         """Record until the target ends; return the exit status, or 0 when attached."""
         if self._attached:
-            watch = open_exit_watch(self._pid)
-            self._polls = watch is None
-            if watch is not None:
-                self._handlers[watch] = self._note_end
+            self._exit_watch = open_exit_watch(self._pid)
+            self._polls = self._exit_watch < 0
+            if not self._polls:
+                self._handlers[self._exit_watch] = self._note_end
         else:
             interrupted = [number for number in self._signals.take() if number in ENDING]
             if interrupted:
@@ -346,12 +342,12 @@ class Recording:
             self._starter.send(link.SAMPLED)
         if self._loop.missed and not self._is_urgent:
             self._is_urgent = True
-            with contextlib.suppress(OSError):  # a sampler that is late cannot measure a busy machine
+            with suppress(OSError):  # a sampler that is late cannot measure a busy machine
                 os.setpriority(os.PRIO_PROCESS, 0, _URGENT)
 
-    def _unwatch(self, handler: Callable[[], None]) -> None:
-        """Ignore the descriptor of a handler from now on: a closed descriptor stays readable for ever."""
-        self._handlers = {descriptor: other for descriptor, other in self._handlers.items() if other != handler}
+    def _unwatch(self, descriptor: int) -> None:
+        """Ignore a descriptor from now on: a closed descriptor stays readable for ever."""
+        del self._handlers[descriptor]
         self._signals.watch(list(self._handlers))
 
     def _sleep(self, timeout_s: float | None) -> bool:
@@ -423,7 +419,7 @@ class Recording:
             if link.STOP in message:
                 self._over = True
         if not self._starter.is_open:
-            self._unwatch(self._listen)
+            self._unwatch(self._starter.descriptor)
             self._relay.begin()
             self._over |= self._order["detached"]
 
@@ -438,12 +434,12 @@ class Recording:
 
     def _deliver(self, number: int) -> None:
         if self._status is None:
-            with contextlib.suppress(OSError):  # the command may run as another user
+            with suppress(OSError):  # the command may run as another user
                 os.kill(self._pid, number)
 
     def _deliver_outside_group(self, number: int) -> None:
         """Send a signal of our group to a command that has left a group: without us, it would have led that group."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             has_left = os.getpgid(self._pid) != os.getpgrp()
             if self._starter_leads and has_left and os.getsid(self._pid) == os.getsid(0):
                 self._deliver(number)
@@ -457,14 +453,14 @@ class Recording:
 
     def _note_end(self) -> None:
         self._target_ended = True
-        self._unwatch(self._note_end)
+        self._unwatch(self._exit_watch)
 
     def _take_readings(self) -> None:
         assert self._devices is not None
         self._protect(self._devices.take, self._loop.elapsed_s())
         self._thinner.devices = len(self._devices.columns)
         if self._failed or not self._devices.is_open:
-            self._unwatch(self._take_readings)
+            self._unwatch(self._devices.descriptor)
 
     def _close(self) -> None:
         """Read the figures that belong to the whole recording, at the end."""
@@ -516,7 +512,7 @@ class Recording:
 
     def _fail(self, error: Exception) -> None:
         self._failed = True
-        self._loop.stop()
+        self._loop.sampling = False
         text = f"the recording stopped early: {error}"
         self._writer.line("warning", text)
         self._writer.flush()

@@ -21,12 +21,12 @@ signal would reach the command, because the command would have led the group fro
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import select
 import signal
 import sys
+from contextlib import suppress
 
 TYPE_CHECKING = False
 
@@ -436,5 +436,5 @@ class LimitGuard:
 
 def _send(pids: Sequence[int], number: int) -> None:
     for pid in pids:
-        with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
+        with suppress(OSError):  # the process has ended, or belongs to another user
             os.kill(pid, number)

@@ -10,11 +10,11 @@ share an address space: a child of vfork(2) shares the address space of the pare
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import functools
 import os
 import sys
+from contextlib import suppress
 
 TYPE_CHECKING = False
 
@@ -153,7 +153,7 @@ def detach() -> None:
     The starter is the measured process: a child would be in the tree, and the CPU time would be added to the starter's.
     By the name, other recordings know that they must leave this process out.
     """
-    with contextlib.suppress(OSError), open("/proc/self/comm", "w") as name:
+    with suppress(OSError), open("/proc/self/comm", "w") as name:
         name.write(DETACHED_NAME)
     if os.fork():
         os._exit(0)
@@ -465,7 +465,7 @@ class Tree:
         ``reaper`` is the process that becomes the parent of orphans (this process, if it started the command).
         """
         self.processes: list[Process] = []
-        self._by_pid: dict[int, Process] = {}
+        self.by_pid: dict[int, Process] = {}
         self._root = root
         self._files = files
         self.children = children
@@ -486,7 +486,7 @@ class Tree:
         self._loadavg = os.open(f"{root}/loadavg", os.O_RDONLY)
 
     def add(self, pid: int, parent: Process | None = None) -> Process | None:
-        """Add a process to the tree; return None when the process is already gone."""
+        """Add a process to the tree; return None when the process is already gone, or is a detached sampler."""
         try:
             process = Process(
                 self._root,
@@ -498,22 +498,21 @@ class Tree:
             )
         except (OSError, IndexError, ValueError):
             return None
+        if process.is_detached_sampler:
+            process.close()
+            return None
         self._count += 1
         self.changes += 1
         self.processes.append(process)
-        self._by_pid[pid] = process
+        self.by_pid[pid] = process
         return process
-
-    def get(self, pid: int) -> Process | None:
-        """Return the process with this PID, if there is such a process in the tree."""
-        return self._by_pid.get(pid)
 
     def remove(self, process: Process) -> None:
         """Remove a process that has ended, or is not part of the run."""
         process.close()
         self.changes += 1
         self.processes.remove(process)
-        del self._by_pid[process.pid]
+        del self.by_pid[process.pid]
         self._rescans = _RESCANS
 
     def refresh(self) -> list[Process]:
@@ -539,22 +538,18 @@ class Tree:
 
     def _add_children(self, process: Process, parent: Process | None) -> Iterator[Process]:
         for pid in process.children():
-            if pid not in self._by_pid and pid != self._own_pid and pid != os.getppid():
+            if pid not in self.by_pid and pid != self._own_pid and pid != os.getppid():
                 child = self.add(pid, parent)
-                if child is None:
-                    continue
-                if child.is_detached_sampler:
-                    self.remove(child)
-                else:
+                if child is not None:
                     yield child
 
 
-def open_exit_watch(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when a process ends; None without pidfd_open(2)."""
+def open_exit_watch(pid: int) -> int:
+    """Return a descriptor that becomes readable when a process ends; -1 without pidfd_open(2)."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):  # AttributeError: not on Linux
-        return None
+        return -1
 
 
 _KCMP = {"x86_64": 312, "aarch64": 272, "riscv64": 272}

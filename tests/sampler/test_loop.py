@@ -126,7 +126,7 @@ def test_duration_ends_the_ticks(clock: Clock) -> None:
 def test_stopped_loop_ticks_no_more(clock: Clock) -> None:
     """After ``stop`` the loop only waits for the end."""
     of = Loop(0.1, None)
-    of.stop()
+    of.sampling = False
 
     assert run(of, clock, until_s=0.5) == []
 

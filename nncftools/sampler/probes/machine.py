@@ -12,9 +12,9 @@
 from __future__ import annotations
 
 import _thread
-import contextlib
 import os
 import time
+from contextlib import suppress
 
 from nncftools.metrics import OF_DEVICES
 from nncftools.sampler.control_groups import Hierarchies
@@ -217,7 +217,7 @@ class FreeSpace:
         self._ended = _thread.allocate_lock()
         self._ended.acquire()
         if self._file_systems:
-            with contextlib.suppress(RuntimeError):  # the limit of threads: nothing will be known
+            with suppress(RuntimeError):  # the limit of threads: nothing will be known
                 _thread.start_new_thread(self._watch, ())
 
     def _watch(self) -> None:
@@ -265,7 +265,7 @@ class Devices:
         if _FOR_TESTS in os.environ or any(map(os.path.exists, _NVIDIA)):
             return ""
         for folder, node in _OTHERS:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 if any(name.startswith(node) for name in os.listdir(folder)):
                     return ""
         return "there is no GPU or NPU"
