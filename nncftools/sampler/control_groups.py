@@ -35,11 +35,8 @@ class ControlGroup:
         self.folder = folder
         self.top = top
         self.is_v2 = is_v2
-
-    @property
-    def usage_file(self) -> str:
+        self.usage_file = f"{folder}/{'memory.current' if is_v2 else 'memory.usage_in_bytes'}"
         """The file with the bytes that are charged to the group, page cache included."""
-        return f"{self.folder}/{'memory.current' if self.is_v2 else 'memory.usage_in_bytes'}"
 
     def limits(self) -> list[Limit]:
         """Return the smallest limit of this group and all groups above, for each kind of limit that is set.

@@ -195,12 +195,6 @@ class _Memory(Structure):
     _fields_ = (("total", c_ulonglong), ("free", c_ulonglong), ("used", c_ulonglong))
 
 
-class _Rates(Structure):
-    """``nvmlUtilization_t``, per cent."""
-
-    _fields_ = (("gpu", c_uint), ("memory", c_uint))
-
-
 class Gpu:
     """A GPU, or a MIG instance."""
 
@@ -235,7 +229,7 @@ class Nvml:
         processes = run.processes()  # first: a process that ends before the driver lists processes holds nothing
         for device in self._devices:
             memory = _Memory()
-            rates = _Rates()
+            rates = (c_uint * 2)()  # nvmlUtilization_t: the GPU, and its memory; per cent
             failure = self._call("nvmlDeviceGetMemoryInfo", device.handle, byref(memory))
             no_rates = self._call("nvmlDeviceGetUtilizationRates", device.handle, byref(rates))
             size, missing = self._sum_memory(device, processes, memory.total or _NOT_AVAILABLE)
@@ -247,7 +241,7 @@ class Nvml:
                 run.write("device", device.facts)
             values[f"device_memory@{device.name}"] = size
             values[f"device_used@{device.name}"] = None if failure or memory.used > memory.total else memory.used
-            values[f"device_busy@{device.name}"] = None if no_rates or rates.gpu > _FULL_LOAD else rates.gpu
+            values[f"device_busy@{device.name}"] = None if no_rates or rates[0] > _FULL_LOAD else rates[0]
         return values
 
     def begin(self, run: WatchedRun) -> bool:

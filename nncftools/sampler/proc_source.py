@@ -199,7 +199,7 @@ class ProcSource:
         self._rows = Rows(probes, plan, pid, root)
         self.columns = self._rows.columns
         stats = (probe for probe in self._rows.of_processes if isinstance(probe, Stat))
-        self._stat = next(stats, None)
+        self._stat = next(stats, Stat(0))
         self._free_space = [probe for probe in self._rows.occasional if isinstance(probe, FreeSpace)]
         self._read_chars = self.columns.index("read_chars") if "read_chars" in self.columns else None
         self._root = root
@@ -256,8 +256,10 @@ class ProcSource:
             self._write_line("warning", text)
         self._row = self._rows.read(self.tree.processes)
         self.tree.common.samples += 1
-        read_s = _correct_time(now_s, begun_s)
-        if read_s > now_s:
+        read_s = now_s
+        passed_s = time.monotonic() - begun_s
+        if passed_s > _LATE_S:
+            read_s += passed_s
             self._write_line("late", format_span(now_s, read_s))
         for process in self._just_counted:
             process.first_rss = process.rss
@@ -274,10 +276,10 @@ class ProcSource:
     def _read_memory(self, now_s: float, begun_s: float, *, for_mark: bool) -> None:
         """Read more of the processes that had page faults: high-water marks, kinds of memory, limits."""
         processes = self.tree.processes
-        restless = [] if self._stat is None else self._stat.restless
+        restless = self._stat.restless
         all_marks = for_mark or self._schedule.is_due(self._write_details, now_s)
         self._marks.read(processes, restless, (self._sampled_s, now_s, begun_s), whole=all_marks)
-        if for_mark and self._stat is not None:
+        if for_mark:
             vforked = [process for _, process in self._young if not self._has_own_memory(process)]
             self._at_marks.write(processes, vforked, (self._sampled_s, now_s))
         for process in restless:
@@ -335,7 +337,9 @@ class ProcSource:
         """Find new descendants; they may still have the names of their parents."""
         for process in self.tree.refresh():
             process.counted = False
-            has_exec = process.is_named and (not process.forked_copy or _find_age(process) >= _EXEC_WITHIN_S)
+            # The kernel rounds the start down to a tick: the process is at least this old.
+            age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - (process.started_ticks + 1) / TICKS_PER_S
+            has_exec = process.is_named and (not process.forked_copy or age_s >= _EXEC_WITHIN_S)
             # A child of vfork(2) may exec after its name was read, and then has memory: read the name again.
             if has_exec and self._has_own_memory(process) and not process.identify():
                 self._count(process, now_s)
@@ -399,7 +403,7 @@ class ProcSource:
         """
         totals = self._rows.with_occasional(self._rows.read(self.tree.processes), thorough=True)
         self._look(now_s)
-        restless = [] if self._stat is None else self._stat.restless
+        restless = self._stat.restless
         times_s = (self._sampled_s, now_s, time.monotonic())
         self._marks.read(self.tree.processes, restless, times_s, whole=True)
         self._write_details(now_s)
@@ -415,17 +419,6 @@ class ProcSource:
         for probe in self._free_space:
             probe.close()
         return totals
-
-
-def _find_age(process: Process) -> float:
-    """Return how long ago a process began, at the least: the kernel rounds the start down to a tick."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - (process.started_ticks + 1) / TICKS_PER_S
-
-
-def _correct_time(now_s: float, begun_s: float) -> float:
-    """Return ``now_s``, the time at ``begun_s`` of ``time.monotonic()``; the present time if that is long ago."""
-    passed_s = time.monotonic() - begun_s
-    return now_s + passed_s if passed_s > _LATE_S else now_s
 
 
 def _is_running(process: Process) -> bool:

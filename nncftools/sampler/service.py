@@ -205,13 +205,11 @@ def main(journal: int, incoming: int, outgoing: int) -> int:
     order: link.Order = starter.order()
     if order["detached"]:
         detach()
-    signals = Signals(order["blocked"])
-    relay = OutputRelay(order["relays"])
+    recording = Recording(order, Writer(journal, warn), starter)
     try:
-        writer = Writer(journal, warn)
-        return Recording(order, writer, signals=signals, starter=starter, relay=relay).run()
+        return recording.run()
     finally:
-        relay.finish()
+        recording.relay.finish()
 
 
 class Recording:
@@ -232,21 +230,19 @@ class Recording:
     _limit: LimitGuard | None = None
     _devices: DeviceRelay | None = None
 
-    def __init__(
-        self, order: link.Order, writer: Writer, *, signals: Signals, starter: Link, relay: OutputRelay
-    ) -> None:
+    def __init__(self, order: link.Order, writer: Writer, starter: Link) -> None:
         self._order = order
         self._plan = plan = Plan(**order["plan"])
         self._writer = writer
-        self._signals = signals
+        self._signals = Signals(order["blocked"])
         self._starter = starter
-        self._relay = relay
+        self.relay = OutputRelay(order["relays"])
         self._attached = plan.pid is not None or order["detached"]
         self._pid = plan.pid or 0
         self._handlers: dict[int, Callable[[], None]] = {}
         """By descriptor: the function to call when the descriptor can be read."""
         self._handlers[starter.descriptor] = self._listen
-        signals.ready = [starter.descriptor]  # messages read together with the order wake nobody
+        self._signals.ready = [starter.descriptor]  # messages read together with the order wake nobody
         self._forwarder = SignalForwarder(self._deliver, lambda: starter.send(link.ASK), self._deliver_outside_group)
         self._starter_leads = os.getpgrp() == os.getppid()
         reaper = os.getpid() if not self._attached and target.adopt_orphans() else None
@@ -415,12 +411,12 @@ class Recording:
             if link.ANSWER in message:
                 self._forwarder.take_answer()
             if link.RELEASE in message:
-                self._relay.release(message[link.RELEASE])
+                self.relay.release(message[link.RELEASE])
             if link.STOP in message:
                 self._over = True
         if not self._starter.is_open:
             self._unwatch(self._starter.descriptor)
-            self._relay.begin()
+            self.relay.begin()
             self._over |= self._order["detached"]
 
     def _take_signal(self, number: int, note: Callable[[int, float], None]) -> None:
