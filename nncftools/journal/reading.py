@@ -90,7 +90,7 @@ class _RequiredOfStart(TypedDict):
     utc: str
     """ISO 8601 with zone."""
     monotonic_ns: int
-    """The same moment on CLOCK_MONOTONIC."""
+    """The time of ``utc`` on CLOCK_MONOTONIC."""
     pid: int
     """The PID of the command."""
 

@@ -48,8 +48,8 @@ class ControlGroup:
             effective = self.in_stat(b"hierarchical_memory_limit ")
             if effective is None or effective >= _UNLIMITED:
                 return []
-            same = [limit for limit in settings if limit[1] == effective]
-            return same[:1] or [(GROUP, effective, f"above {self.folder}")]
+            equal = [limit for limit in settings if limit[1] == effective]
+            return equal[:1] or [(GROUP, effective, f"above {self.folder}")]
         smallest: dict[str, Limit] = {}
         for limit in settings:
             kind, size, _ = limit
@@ -183,10 +183,10 @@ class LimitWatch:
         self._write_line = write_line
         self._hierarchies = Hierarchies(root)
         self._again_at: dict[Process, int] = {}
-        """By process: the limits are read again when RSS reaches this many pages."""
+        """The limits of a process are read again when RSS reaches this many pages."""
         self._written: set[Limit] = set()
         self._kills: dict[str, int | None] = {}
-        """By folder of a group: the last count of killed processes."""
+        """The last count of killed processes of each group, with the folder of the group as key."""
         self._after_s = _FIRST_S
 
     def look(self, restless: Iterable[Process]) -> list[Process]:

@@ -433,7 +433,7 @@ class Drm:
         self._devices = find_devices(sys)
         self._npus = {name: f"{sys}/class/accel/{node}/device" for node, name in self._devices.items() if "npu" in name}
         self._clients: dict[Client, str] = {}
-        """By client: the fdinfo file of a descriptor."""
+        """The fdinfo file of a descriptor of each client."""
         self._seen: set[str] = set()
         """The columns so far: columns of a client that is gone are 0."""
         self._unreported: dict[str, None] = {}

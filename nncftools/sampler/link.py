@@ -273,7 +273,7 @@ class DeviceRelay(LineReader):
         self._write_line = write_line
         self._start_ns = start_ns
         self._sources = {"GPUs and NPUs": (0.0, 0.0)}
-        """By kind of device: the time of the last reading, and when the next reading is due."""
+        """The time of the last reading of each kind of device, and the time when the next reading is due."""
         self.columns: set[str] = set()
         """The columns of all readings so far."""
 

@@ -53,7 +53,7 @@ class ProcessRecords:
         self._write_line = write_line
         self._begun_s = begun_s
         self._barriers: dict[int, list[str]] = {}
-        """By process number: why the process could not write to the marks log at some time."""
+        """The reasons why a process could not write to the marks log at some time, with the process number as key."""
 
     def add(self, process: Process) -> None:
         """Record a new process."""
@@ -197,12 +197,15 @@ class FilesRead:
         """Write the new files since the last call."""
         if self._running:
             return
-        sizes = self._sizes
-        new = [(path, size) for path, size in self._new_files.items() if size > sizes.get(path, 0)]
+        files = list(filter(self._has_grown, self._new_files.items()))
         self._new_files = {}
-        if new:
-            sizes.update(new)
-            self._write_line("files_read", {"files": new})
+        if files:
+            self._sizes.update(files)
+            self._write_line("files_read", {"files": files})
+
+    def _has_grown(self, file: tuple[str, int]) -> bool:
+        path, size = file
+        return size > self._sizes.get(path, 0)
 
     def _look(self, folders: Iterable[str]) -> None:
         begun_s = time.thread_time()
@@ -382,7 +385,7 @@ class Floor:
         self._sizes: dict[Process, int] = {}
         self._shared: dict[Process, int] = {}
         self._mapped: dict[str, int] = {}
-        """By program name: the most bytes of files in a process. Processes of the same program map the same files."""
+        """The most bytes of files in a process of each program. Processes of a program map the same files."""
 
     def read(self, processes: Iterable[Process], restless: Iterable[Process], now_s: float) -> None:
         """Read the processes that changed since the last sample, and write a new maximum."""

@@ -167,8 +167,8 @@ class PsutilSource:
     def _add(self, process: psutil.Process, now_s: float) -> None:
         try:
             with process.oneshot():
-                above = process.parent() if process != self._root else None
-                parent = None if above is None else self._alive.get(above)
+                parent_process = process.parent() if process != self._root else None
+                parent = None if parent_process is None else self._alive.get(parent_process)
                 name = process.name()
                 command = process.cmdline()
         except psutil.Error:

@@ -240,7 +240,7 @@ class Recording:
         self._attached = plan.pid is not None or order["detached"]
         self._pid = plan.pid or 0
         self._handlers: dict[int, Callable[[], None]] = {}
-        """By descriptor: the function to call when the descriptor can be read."""
+        """The function to call when a descriptor can be read."""
         self._handlers[starter.descriptor] = self._listen
         self._signals.ready = [starter.descriptor]  # messages read together with the order wake nobody
         self._forwarder = SignalForwarder(self._deliver, lambda: starter.send(link.ASK), self._deliver_outside_group)

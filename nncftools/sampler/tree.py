@@ -246,7 +246,7 @@ class Process:
         """The addresses that were compared last."""
         self.kinds = MemoryKinds()
         self.threads: dict[str, int] = {}
-        """By thread ID: the descriptor of the thread's file ``children``."""
+        """The descriptor of the file ``children`` of each thread, with the thread ID as key."""
         self.command: list[str] = []
         self.files: list[int] = []
         self.data: list[bytes | None] = [None] * len(files)

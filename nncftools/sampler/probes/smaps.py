@@ -153,7 +153,7 @@ class Estimate:
     def __init__(self, counted: Iterable[Counted] = ()) -> None:
         """Begin with the processes of a pass."""
         self._known: dict[Process, tuple[float, float, int, int]] = {}
-        """By process: private pages less RSS, pages copied since, and RSS and faults at the last sample."""
+        """Private pages less RSS, pages copied since, and RSS and faults at the last sample, of each process."""
         for process, rss, pss, uss in counted:
             self._shared += (pss - uss) / PAGE
             self._known[process] = (uss / PAGE - rss, 0.0, rss, process.faults)
