@@ -212,10 +212,6 @@ def kept_of_bucket(gauges: Sequence[array[float] | list[float]], begin: int, end
 _NULL = "null"
 
 
-def _format_value(value: float | None) -> str:
-    return _NULL if value is None else str(value)
-
-
 _EACH = b'{"each"'
 _LONGEST_WAIT_S = 0.1
 MAX_KEPT = 1 << 20
@@ -267,7 +263,7 @@ class Writer:
             return
         self._queue_repeats()
         if values != self._values:  # values of sleeping processes do not change
-            self._text = ",".join(map(_format_value, values))
+            self._text = ",".join(map(str, values)).replace("None", _NULL)
         self._values = values
         self._lines.append(f"[{time_s:.6f},{self._text}]\n")
         if each:

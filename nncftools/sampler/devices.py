@@ -162,18 +162,14 @@ FOR_TESTS = "NNCF_TOOLS_NVML"
 _SUCCESS = 0
 _NOT_SUPPORTED = 3
 _NO_PERMISSION = 4
-_INSUFFICIENT_SIZE = 7
 _NO_FUNCTION = 13
 _NOT_AVAILABLE = (1 << 64) - 1
 """NVML_VALUE_NOT_AVAILABLE, a value of ``usedGpuMemory``."""
 _FULL_LOAD = 100
 _TEXT = 96
-_SPARE_ENTRIES = 16
-"""Room for processes that begin between two calls."""
 _MOST_ENTRIES = 4096
 _MOST_DEVICES = 64
-"""Limits of both numbers, whatever a driver reports."""
-_TRIES = 5
+"""The most processes and devices that are read, whatever a driver reports."""
 _ENTRY = struct.Struct("IQ")
 """PID and bytes: how an entry of a list begins, in each version of ``nvmlProcessInfo_t``."""
 _SIZES = (16, 24, 32)
@@ -310,22 +306,17 @@ class Nvml:
     def _list_processes(self, function: str, handle: c_void_p) -> tuple[Collection[tuple[int, int]], int]:
         """Return PID and bytes of each process that uses a device, and the status: why there are none.
 
-        With too little room, the driver reports the number of entries; more processes may begin until the next call.
         The length of an entry follows from the bytes that were written: ``_v3`` writes 24 bytes, but drivers from
         535.43 on write 32 (github.com/XuehaiPan/nvitop/pull/79, /issues/88), and a 550.127 in a container 16
         (/pull/226).
         """
         status = _NO_FUNCTION
         for version in ("_v3", "_v2", ""):
-            count = c_uint(_SPARE_ENTRIES)
-            for _ in range(_TRIES):
-                room = create_string_buffer(_UNWRITTEN * (count.value * _SIZES[-1]))
-                status = self._call(function + version, handle, byref(count), room)
-                if status != _INSUFFICIENT_SIZE:
-                    break
-                count.value = min(count.value, _MOST_ENTRIES) + _SPARE_ENTRIES
+            count = c_uint(_MOST_ENTRIES)
+            room = create_string_buffer(_UNWRITTEN * (_MOST_ENTRIES * _SIZES[-1]))
+            status = self._call(function + version, handle, byref(count), room)
             if status == _SUCCESS:
-                number = min(count.value, len(room) // _SIZES[-1])
+                number = min(count.value, _MOST_ENTRIES)
                 data = room.raw[:-1]
                 written = len(data.rstrip(_UNWRITTEN))
                 default = _SIZES[1 if version else 0]

@@ -193,10 +193,10 @@ def test_not_available_for_others(script: pathlib.Path, tmp_path: pathlib.Path) 
     assert read(source(tmp_path), Run(11))["device_memory@nvidia0"] == GIB
 
 
-def test_growing_list(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """A list that gets longer between two calls is asked for again, with more room."""
+def test_long_list(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """There is room for many processes."""
     processes = "".join(f"process 0 C {pid} {GIB}\n" for pid in range(100, 150))
-    script.write_text(f"{GPU}growing\n{processes}")
+    script.write_text(f"{GPU}{processes}")
 
     assert read(source(tmp_path), Run(*range(100, 140)))["device_memory@nvidia0"] == 40 * GIB
 
