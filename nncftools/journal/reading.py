@@ -1,8 +1,8 @@
 """The file of a journal: created, locked, taken over and removed without touching another recording's file.
 
 Each recording holds a file lock (flock(2)) on the journal until the sampler exits. The lock belongs to the open file
-description: the starter locks, passes the descriptor to the sampler and closes the copy here. Readers open another
-description; otherwise a dead sampler would look alive. Only the holder of a file's lock removes that file.
+description: the starter locks, passes the descriptor to the sampler and closes its own descriptor. Readers open
+another description; otherwise a dead sampler would look alive. Only the holder of a file's lock removes that file.
 
 ``Lines`` reads a file of lines while another process appends to it.
 

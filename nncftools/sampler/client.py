@@ -453,8 +453,7 @@ class Sampler:
         received = self._link.received
         pid = None if link.EXIT in received else received.get(link.STARTED)
         while pid is not None and self._undelivered:
-            with suppress(OSError):
-                os.kill(pid, self._undelivered.pop())
+            target.send_signal([pid], self._undelivered.pop())
 
     def release(self, source: int) -> None:
         """Have the sampler close a source of output that is no longer read."""

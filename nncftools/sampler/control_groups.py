@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nncftools.sampler.tree import Process, WriteLine
 
     Limit = tuple[str, int, str]
-    """Kind (``nncftools.journal.writing``), bytes, and the file that sets the limit."""
+    """A limit: kind (``nncftools.journal.writing``), bytes, and the file that sets the limit."""
 
 _UNLIMITED = 1 << 62
 """Without a limit, v1 writes the largest number for the page size."""

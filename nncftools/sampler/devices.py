@@ -164,7 +164,7 @@ _NOT_SUPPORTED = 3
 _NO_PERMISSION = 4
 _NO_FUNCTION = 13
 _NOT_AVAILABLE = (1 << 64) - 1
-"""NVML_VALUE_NOT_AVAILABLE, a value of ``usedGpuMemory``."""
+"""NVML_VALUE_NOT_AVAILABLE: the driver does not know ``usedGpuMemory``."""
 _FULL_LOAD = 100
 _TEXT = 96
 _MOST_ENTRIES = 4096

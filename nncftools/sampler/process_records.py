@@ -459,7 +459,7 @@ def _measure_change(process: Process) -> int:
 
 
 _MOST_CHANGES = 64
-"""Processes in a line, at most."""
+"""The most processes in a line."""
 
 
 class HeldAtMarks:

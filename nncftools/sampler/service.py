@@ -375,7 +375,10 @@ class Recording:
         for number in arrived:
             self._take_signal(number, self._forwarder.note_ours)
         self._forwarder.settle(now_s, alone=not self._starter.is_open)
-        waits = self._is_ending() or (self._plan.wait_all and not self._attached)
+        waits = self._plan.wait_all and not self._attached
+        if self._limit is not None:
+            self._protect(self._limit.enforce, self._loop.elapsed_s())
+            waits = waits or self._limit.is_ending
         if self._polls and not target.is_running(self._pid):
             self._target_ended = True
         ended = self._target_ended or (self._attached and not self._loop.sampling)
@@ -430,8 +433,7 @@ class Recording:
 
     def _deliver(self, number: int) -> None:
         if self._status is None:
-            with suppress(OSError):  # the command may run as another user
-                os.kill(self._pid, number)
+            target.send_signal([self._pid], number)
 
     def _deliver_outside_group(self, number: int) -> None:
         """Send a signal of our group to a command that has left a group: without us, it would have led that group."""
@@ -439,13 +441,6 @@ class Recording:
             has_left = os.getpgid(self._pid) != os.getpgrp()
             if self._starter_leads and has_left and os.getsid(self._pid) == os.getsid(0):
                 self._deliver(number)
-
-    def _is_ending(self) -> bool:
-        """Send SIGKILL if that is due; return whether processes are being ended because of too much memory."""
-        if self._limit is None:
-            return False
-        self._protect(self._limit.enforce, self._loop.elapsed_s())
-        return self._limit.is_ending and not self._failed
 
     def _note_end(self) -> None:
         self._target_ended = True

@@ -413,7 +413,7 @@ class LimitGuard:
             return
         self._warn(f"{text}: the command is ended")
         self._kill_at_s = now_s + GRACE_S
-        _send(self._list_alive(now_s), signal.SIGTERM)
+        send_signal(self._list_alive(now_s), signal.SIGTERM)
 
     def remaining_s(self, now_s: float) -> float | None:
         """Return the seconds until ``enforce`` is due; None when ``enforce`` has nothing to do."""
@@ -428,13 +428,14 @@ class LimitGuard:
         if pids:
             self._warn(f"{len(pids)} of the processes went on for {GRACE_S:g} s after SIGTERM: SIGKILL")
         for _ in range(_ROUNDS):
-            _send(pids, signal.SIGKILL)
+            send_signal(pids, signal.SIGKILL)
             pids = self._list_alive(now_s)
             if not pids:
                 return
 
 
-def _send(pids: Sequence[int], number: int) -> None:
+def send_signal(pids: Sequence[int], number: int) -> None:
+    """Send a signal to processes, except to those that have ended or belong to another user."""
     for pid in pids:
-        with suppress(OSError):  # the process has ended, or belongs to another user
+        with suppress(OSError):
             os.kill(pid, number)

@@ -83,7 +83,7 @@ class MemoryKinds:
     """The kinds of memory of a process at the last reading, in bytes."""
 
     rss = 0
-    """RSS in pages at that time."""
+    """RSS in pages at the last reading."""
     anon = 0
     shmem = 0
     file = 0
@@ -200,7 +200,7 @@ class Process:
     """RSS at the last sample, in pages, like ``peak_rss``."""
     peak_rss = 0
     high_water_mark: int | None = None
-    """The largest so far, in bytes."""
+    """The largest high-water mark so far, in bytes."""
     earlier_mark = 0
     """The high-water mark when the recording was attached: only a larger mark belongs to the recording."""
     hidden_from_s: float | None = None

@@ -159,7 +159,7 @@ class Estimate:
             self._known[process] = (uss / PAGE - rss, 0.0, rss, process.faults)
 
     def pss(self, processes: Iterable[Process]) -> float:
-        """Return the estimate at a sample."""
+        """Return the estimate of PSS at a sample, in pages."""
         pages = self._shared
         for process in processes:
             rss = process.rss
