@@ -202,10 +202,10 @@ def kept_of_bucket(gauges: Sequence[array[float] | list[float]], begin: int, end
     for gauge in gauges:
         values = gauge[begin:end]
         total = sum(values)  # only NaN is unequal to itself; importing math would cost the sampler 44 KiB
-        known = values if total == total else [value for value in values if value == value]  # noqa: PLR0124 — see above
-        if known:
-            rows.add(begin + values.index(min(known)))
-            rows.add(begin + values.index(max(known)))
+        numbers = values if total == total else [value for value in values if value == value]  # noqa: PLR0124
+        if numbers:
+            rows.add(begin + values.index(min(numbers)))
+            rows.add(begin + values.index(max(numbers)))
     return sorted(rows)
 
 

@@ -278,7 +278,7 @@ class ProcSource:
         processes = self.tree.processes
         restless = self._stat.restless
         all_marks = for_mark or self._schedule.is_due(self._write_details, now_s)
-        self._marks.read(processes, restless, (self._sampled_s, now_s, begun_s), whole=all_marks)
+        self._marks.read(processes, restless, (self._sampled_s, now_s, begun_s), reads_all=all_marks)
         if for_mark:
             vforked = [process for _, process in self._young if not self._has_own_memory(process)]
             self._at_marks.write(processes, vforked, (self._sampled_s, now_s))
@@ -405,7 +405,7 @@ class ProcSource:
         self._look(now_s)
         restless = self._stat.restless
         times_s = (self._sampled_s, now_s, time.monotonic())
-        self._marks.read(self.tree.processes, restless, times_s, whole=True)
+        self._marks.read(self.tree.processes, restless, times_s, reads_all=True)
         self._write_details(now_s)
         for process in list(self.tree.processes):
             self._records.update_identity(process, at_end=True)  # a new process may still have the parent's name

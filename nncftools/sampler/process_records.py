@@ -265,15 +265,15 @@ class HighWaterMarks:
         restless: Iterable[Process],
         times_s: tuple[float, float, float],
         *,
-        whole: bool,
+        reads_all: bool,
     ) -> None:
-        """Read marks after a sample: the largest process and the process that waited longest, or ``whole``, all.
+        """Read marks after a sample: of the largest process and the process that waited longest, or all marks.
 
         RSS grows only by page faults, so only ``restless`` processes are read: these had faults since the previous
         sample. ``times_s``: when that sample began, when this sample began, and the latter in ``time.monotonic()``.
         """
         sampled_s, now_s, begun_s = times_s
-        due = self._find_due(restless, sampled_s, whole=whole)
+        due = self._find_due(restless, sampled_s, reads_all=reads_all)
         done = list(filter(_read_mark, due))  # the mark of a process that is ending cannot be read, and stays unread
         risen = list(filter(_keep_if_risen, done))
         if risen:
@@ -288,7 +288,7 @@ class HighWaterMarks:
                 process.mark.peak_rss = process.peak_rss
                 process.mark.peak_s = now_s
 
-    def _find_due(self, restless: Iterable[Process], sampled_s: float, *, whole: bool) -> list[Process]:
+    def _find_due(self, restless: Iterable[Process], sampled_s: float, *, reads_all: bool) -> list[Process]:
         for process in restless:
             added = process.faults - process.faults_before
             may_have_risen = (process.rss_before + added * LARGEST_FAULT) * PAGE > process.mark.size
@@ -299,7 +299,7 @@ class HighWaterMarks:
             if not process.alive:
                 del self.unread[process]
         due = [process for process in self.unread if process.rss]
-        if len(due) > _MOST_READ and not whole:
+        if len(due) > _MOST_READ and not reads_all:
             largest = max(due[1:], key=_measure_rss)
             due = [due[0], largest]
         return due
@@ -450,8 +450,10 @@ class Floor:
 
 def _has_changed(process: Process) -> bool:
     """Return whether RSS changed much since a reading before this sample."""
+    if process.kinds.is_new:
+        return False
     change = _measure_change(process)
-    return not process.kinds.is_new and change > _CHANGED and change * _CHANGED_SHARE > process.rss
+    return change > _CHANGED and change * _CHANGED_SHARE > process.rss
 
 
 def _measure_change(process: Process) -> int:
