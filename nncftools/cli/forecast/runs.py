@@ -18,7 +18,7 @@ from nncftools.analysis.session import Session
 from nncftools.analysis.summary import dropped_files
 from nncftools.cli import destination, options, screen, series
 from nncftools.cli.forecast import slices
-from nncftools.cli.forecast.command import Command, ForecastOptions
+from nncftools.cli.forecast.arguments import Command, ForecastOptions
 from nncftools.cli.forecast.outputs import count_layers, describe_slice, make_shown
 from nncftools.cli.series import Results, Runner
 from nncftools.errors import NncfToolsError, UsageError

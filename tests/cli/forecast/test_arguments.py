@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from nncftools.cli.forecast import command as arguments
+from nncftools.cli.forecast import arguments
 from nncftools.errors import UsageError
 
 EXPORT = ["optimum-cli", "export", "openvino"]

@@ -19,7 +19,7 @@ from nncftools.analysis.forecast_lines import Point, Slice
 from nncftools.cli import screen
 from nncftools.cli.destination import locked
 from nncftools.cli.forecast import outputs, runs, slices
-from nncftools.cli.forecast.command import ForecastOptions, find
+from nncftools.cli.forecast.arguments import ForecastOptions, find
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.limits import needs
 from nncftools.session.model import Floor
