@@ -27,6 +27,7 @@ from nncftools.limits.needs import needs
 
 _HERE = pathlib.Path(__file__).parent / "workloads"
 _MIB = 1 << 20
+_NEAR = 0.05
 _EXPORT = ("optimum-cli", "export", "openvino", "--task", "text-generation-with-past", "--model", "{model}")
 _INT8 = (*_EXPORT, "--weight-format", "int8", "out")
 _INT4 = (*_EXPORT, "--weight-format", "int4", "--group-size")
@@ -138,7 +139,12 @@ def main() -> int:
                 _run(name, kept.absolute(), given.real.absolute(), given.smollm2)
         rows = [row for name in names if (row := _row(name, kept)) is not None]
     print(f"{machine.description()}\n")
-    print("\n".join(_table(rows)))
+    tuned = [row for row in rows if row.name not in HELD_OUT]
+    held_out = [row for row in rows if row.name in HELD_OUT]
+    for title, some in (("Tuned on", tuned), ("Held out", held_out)):
+        if some:
+            print(f"{title}:\n")
+            print("\n".join([*_table(some), *_verdict(some), ""]))
     return int(len(rows) < len(names))
 
 
@@ -174,6 +180,7 @@ def _run(name: str, kept: pathlib.Path, real: pathlib.Path, smollm2: pathlib.Pat
 class Row(NamedTuple):
     """A forecast beside the truth."""
 
+    name: str
     title: str
     result: Result
     truth: Truth
@@ -193,7 +200,8 @@ def _row(name: str, kept: pathlib.Path) -> Row | None:
     needed, peak = needs(whole), whole.peaks["rss"].low
     assert needed is not None
     assert peak is not None
-    return Row(CASES[name].title, result, Truth(peak, needed.floor, whole.totals["write_chars"] or 0, whole.duration_s))
+    truth = Truth(peak, needed.floor, whole.totals["write_chars"] or 0, whole.duration_s)
+    return Row(name, CASES[name].title, result, truth)
 
 
 def _percent(error: float) -> str:
@@ -217,6 +225,9 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
             if found is None:
                 cells += [f"{true / _MIB:,.0f}", "not known"]
                 continue
+            if true < _MIB:  # the command writes nothing that matters
+                cells += ["0", f"{found.value / _MIB:,.0f}"]
+                continue
             error = found.value / true - 1
             errors[name].append(abs(error))
             outside = "" if found.low <= true <= found.high else ", outside"
@@ -228,6 +239,18 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
     for name, all_ in errors.items():
         if all_:
             yield f"{name}: median error {statistics.median(all_):.1%}, largest {max(all_):.1%}  "
+
+
+def _verdict(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield how many forecasts are right, and how many say that they do not know."""
+    known = [(row.result.forecast, row.truth) for row in rows if row.result.forecast is not None]
+    near = sum(abs(found.peak.value / truth.peak - 1) <= _NEAR for found, truth in known)
+    wrong = sum(found.peak.is_at_least and truth.peak < found.peak.low for found, truth in known)
+    floors = sum(found.floor.low <= truth.floor <= found.floor.high for found, truth in known)
+    yield (
+        f"{len(rows)} forecasts: peak within 5 % in {near}, not known in {len(rows) - len(known)}; "
+        f"wrong lower bounds: {wrong}; floor in its interval in {floors}"
+    )
 
 
 if __name__ == "__main__":
