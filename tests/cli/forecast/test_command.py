@@ -206,6 +206,34 @@ class TestMeasured:
 
         assert runs.measure_slice(4, "slice-4.json", run, "", output=1).refaults == dropped_mib * MIB
 
+    @pytest.mark.parametrize(("later", "refaults"), [(0, 0), (300 * MIB, 300 * MIB)], ids=["quiet", "still short"])
+    def test_disturbed_slice_runs_again(
+        self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, later: int, refaults: int
+    ) -> None:
+        """A slice during which memory was short runs again once; if it is short again, notes and interval say so."""
+        model = slices.read(models.write(tmp_path / "model", 8), ["true"])
+        command = find(["touch", str(tmp_path / "model"), "{output}"], None, writes=True)
+        result = of_layers(8, [])
+        results: Any = types.SimpleNamespace(write=lambda _: None)
+        tried: list[int] = []
+
+        def measure(_: runs.Runs, layers: int) -> Slice:
+            tried.append(layers)
+            (part,) = measured(layers)
+            is_first = tried.count(layers) == 1
+            return replace(part, refaults=(845 * MIB if is_first else later) if layers == 2 else 0)
+
+        monkeypatch.setattr(runs.Runs, "_try", measure)
+        nothing: Any = None
+        runs.Runs(ForecastOptions(), command, model, result, results, tmp_path, nothing).go()
+        result.finish(None)
+
+        assert tried == [1, 2, 2, 3]
+        assert [part.refaults for part in result.slices] == [0, refaults, 0]
+        assert bool(refaults) == any("memory was short" in note for note in outputs.notes(result))
+        assert result.forecast is not None
+        assert (result.forecast.peak.high > 1000 * MIB) == bool(refaults)
+
 
 class TestJudged:
     @pytest.mark.parametrize(
