@@ -169,9 +169,7 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
     explained = max((line.sizes[-1] for line in found), default=-math.inf)
     if of_run.sizes[-1] - explained > find_tolerance(of_run.sizes):
         found.append(of_run)
-    straight = [line for line in found if line.is_straight]
-    bent = [line for line in found if line.is_bent and line.is_confirmed]
-    certain = [*straight, *_keep_plausible(bent, straight, layer_parameters)]
+    certain = _choose_certain(found, layer_parameters, twice=True)
     winner = max(certain or [of_run], key=lambda line: line.at(full))
     others = [line for line in found if line not in certain]
     doubts = [line for line in others if line is of_run or line.highest_at(full) > winner.at(full) * _MATTERS]
@@ -185,14 +183,17 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
     return Comparison(certain, winner, doubts, is_at_least=is_at_least)
 
 
-def _keep_plausible(bent: Sequence[Line], straight: Sequence[Line], layer_parameters: int) -> list[Line]:
-    """Return the bent lines that a layer can cost: at most one more copy in float32 than straight lines show."""
-    copy = layer_parameters * _BYTES_PER_NUMBER
-    if not copy:
-        return list(bent)
-    steepest = max((line.slope for line in straight), default=0.0)
-    copies = math.ceil(steepest / copy) + 1
-    return [line for line in bent if line.slope <= copies * copy]
+def _choose_certain(found: Sequence[Line], layer_parameters: int, *, twice: bool) -> list[Line]:
+    """Return the straight lines, and those bent lines that a layer can cost, with ``twice`` if two runs show them.
+
+    A layer can cost one more copy in float32 than straight lines show.
+    """
+    certain = [line for line in found if line.is_straight]
+    steepest = max((line.slope for line in certain), default=0.0)
+    copy = layer_parameters * _BYTES_PER_NUMBER or math.inf
+    most = copy * (math.ceil(steepest / copy) + 1)
+    bent = [line for line in found if line.is_bent and line.slope <= most]
+    return [*certain, *(line for line in bent if line.is_confirmed or not twice)]
 
 
 def estimate(known: Line, full: int, least: float = _LEAST_SPREAD) -> Estimate:
@@ -233,8 +234,7 @@ def forecast(slices: Sequence[Slice], full: int, layer_parameters: int = 0) -> F
     if disk is not None and written is not None:  # other programs write at the same time
         disk = min(disk, written, key=lambda figure: figure.value)
     time_s = estimate_slices(used, [part.duration_s for part in used], full).value
-    shortest_s = max(time_s * _LEAST_OF_TIME, used[-1].duration_s)
-    time = Estimate(time_s, low=shortest_s, high=time_s * _MOST_OF_TIME)
+    time = Estimate(time_s, low=time_s * _LEAST_OF_TIME, high=time_s * _MOST_OF_TIME)
     holds_from, before = _held_from(compared, full, used[0].layers)
     return Forecast(
         peak=peak,
@@ -267,9 +267,7 @@ def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estima
     """Return the floor: by the highest line of an operation, with the memory that the whole run held beside it."""
     of_run = line_of_runs(used, [part.floor for part in used])
     found = draw_lines(used, (FLOOR,))
-    straight = [line for line in found if line.is_straight]
-    bent = [line for line in found if line.is_bent]
-    certain = [*straight, *_keep_plausible(bent, straight, layer_parameters)]
+    certain = _choose_certain(found, layer_parameters, twice=False)
     if not certain:
         return replace(estimate(of_run, full, least=_LEAST_SPREAD_OF_FLOOR), is_at_least=True)
     winner = max(certain, key=lambda line: line.at(full))
