@@ -28,7 +28,7 @@ NO = "does not fit"
 UNSURE = "may not fit"
 _NOTICEABLE = 1.01
 _MATTERS = 1.05
-"""A line that is not straight leaves the peak unknown if it may be higher than the others by this factor."""
+"""A line that is not straight leaves the peak unknown if other lines may be lower by this factor."""
 _WIDE = 0.05
 _VAGUE = 0.1
 _SMALL_ERROR = 24 << 20
@@ -37,10 +37,10 @@ _LEAST_SPREAD = 0.03
 _LEAST_SPREAD_OF_FLOOR = 0.07
 """The least half width of an interval. Floors are sampled and vary by 50 MiB."""
 _BESIDE = 0.1
-"""The largest share of a floor that may be outside its operation: pages of files, and memory between two samples."""
+"""The largest share of a floor that may be outside the operation: pages of files, and memory between two samples."""
 _LEAST_OF_TIME = 0.65
 _MOST_OF_TIME = 1.25
-"""The bounds of a time around its line: single runs vary by 20 %, and small ones are mostly imports."""
+"""The bounds of a time around the line: single runs vary by 20 %, and small runs are mostly imports."""
 _FLAT = 0.03
 """With less growth from the smallest slice to all layers, the model does not matter."""
 _BYTES_PER_NUMBER = 4
@@ -78,7 +78,7 @@ class Forecast(msgspec.Struct, frozen=True):
     operation: str = ""
     """The operation that holds the peak; empty when operations are unknown."""
     holds_from: int | None = None
-    """From how many layers on it does."""
+    """From so many layers on, this operation holds the peak."""
     before: str = ""
     """The operation that holds the peak with fewer layers."""
     is_small: bool = False
@@ -86,7 +86,7 @@ class Forecast(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """A forecast, as far as it went: the file ``forecast.json``; bytes, null for unknown."""
+    """A forecast, perhaps unfinished: the file ``forecast.json``; bytes, null for unknown."""
 
     format: str = FORMAT
     version: int = VERSION
@@ -154,7 +154,7 @@ class Comparison(NamedTuple):
     lines: list[Line]
     """Those that a forecast may follow."""
     winner: Line
-    """The highest one."""
+    """The highest of them."""
     doubts: list[Line]
     """Lines that are not straight and may be much higher."""
     is_at_least: bool
@@ -171,8 +171,9 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
         found.append(of_run)
     certain = _choose_certain(found, layer_parameters, twice=True)
     winner = max(certain or [of_run], key=lambda line: line.at(full))
+    least = winner.at(full) * _MATTERS
     others = [line for line in found if line not in certain]
-    doubts = [line for line in others if line is of_run or line.highest_at(full) > winner.at(full) * _MATTERS]
+    doubts = [line for line in others if line is of_run or line.highest_at(full) > least]
     if not doubts and (not certain or _has_error(winner, full, _VAGUE)):
         doubts = [winner]
     ends_higher = False
@@ -197,7 +198,7 @@ def _choose_certain(found: Sequence[Line], layer_parameters: int, *, twice: bool
 
 
 def estimate(known: Line, full: int, least: float = _LEAST_SPREAD) -> Estimate:
-    """Return a figure at the full number of layers. What the line missed is carried that far."""
+    """Return a figure at the full number of layers. The misses of the line grow up to there."""
     value = known.highest_at(full)
     spread = max(value * least, known.error_at(full))
     low = max(known.sizes[-1], value - spread)
@@ -256,7 +257,7 @@ def _estimate_known(used: Sequence[Slice], sizes: Sequence[float | None], full: 
 
 
 def _peak_of(compared: Comparison, used: Sequence[Slice], full: int) -> Estimate:
-    """Return the peak: by the highest line, with what other lines and disturbed slices leave open."""
+    """Return the peak: by the highest line, with an upper bound that has the bytes dropped in disturbed slices."""
     peak = estimate(compared.winner, full)
     dropped = max(part.refaults * full / part.layers for part in used)
     high = max(peak.high + dropped, *(part.peak for part in used))
@@ -285,7 +286,7 @@ def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estima
 
 
 def _held_from(compared: Comparison, full: int, least: int) -> tuple[int | None, str]:
-    """Return from how many layers on an operation holds the peak, and which operation held it before."""
+    """Return from how many layers on an operation holds the peak, and the operation that held the peak before."""
     winner = compared.winner
     for count in range(full, least - 1, -1):
         highest = max(compared.lines or [winner], key=lambda line: line.at(count))
@@ -304,7 +305,7 @@ def judged(known: Forecast, limit: int) -> str:
 
 
 def most_of_floor(known: Forecast) -> float:
-    """Return the most that the floor can be: it is not above the peak."""
+    """Return the upper bound of the floor: never above the peak."""
     return known.peak.high if known.floor.is_at_least else known.floor.high
 
 

@@ -199,7 +199,7 @@ def line_of_runs(slices: Sequence[Slice], sizes: Sequence[float]) -> Line:
         options.append([statistics.fmean(same)] if is_agreed else same)
     choices = [_line_through([*runs], chosen) for chosen in product(*options)]
     straight = [line for line in choices if line.is_straight]
-    best = min(straight or choices, key=lambda line: (line.off, max(line.sizes)))
+    best = min(straight or choices, key=lambda line: line.off)
     above = max(sizes) - best.highest_at(max(runs)) if len(choices) > 1 else 0.0
     is_confirmed = len(runs[max(runs)]) > len(options[-1])
     return best._replace(above=max(0.0, above), is_confirmed=is_confirmed)
@@ -215,7 +215,7 @@ def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
     """Return the line through all points, or else through the last three, or else through the last two."""
     for first in range(max(1, len(layers) - LEAST_SLICES + 1)):
         slope, base = statistics.linear_regression(layers[first:], sizes[first:])
-        straight = Line("", "peak", layers[first:], sizes[first:], slope, base)
+        straight = Line("", "peak", layers[first:], sizes[first:], slope=slope, base=base)
         if straight.off <= find_tolerance(straight.sizes):
             return straight
     slopes = []

@@ -12,7 +12,7 @@ from nncftools.errors import UsageError
 
 @with_options(ForecastOptions)
 def forecast(request: ForecastOptions) -> int:
-    """Forecast the needs of a command with a model, from runs with a few of its layers.
+    """Forecast the needs of a command with a model, from runs with a few of the layers.
 
     \b
     Examples:

@@ -184,7 +184,7 @@ def draw(result: Result, known: Forecast, unit: MemoryUnit, path: pathlib.Path) 
     text = "at least " * known.peak.is_at_least + unit.label(known.peak.value)
     box = {"fc": "white", "ec": "none", "pad": 1}
     tip = (result.layers, value)
-    drawing.annotate(axes, text, tip, (-10, 8), fontsize=9, ha="right", bbox=box)
+    drawing.annotate(axes, text, tip, offset=(-10, 8), fontsize=9, ha="right", bbox=box)
     floor_label = f"floor, {unit.label(known.floor.value)}"
     floor = unit.of(known.floor.value)
     axes.plot(result.layers, floor, "v", color=drawing.FAINT, markersize=7, label=floor_label)
@@ -222,6 +222,6 @@ def _choose_lines(lines: Sequence[Line], layers: Sequence[int]) -> list[Line]:
     """Return the lines that are the highest with some number of layers, beginning with the highest at all layers."""
     chosen: dict[str, Line] = {}
     for count in reversed(layers):
-        highest = max(lines, key=lambda line: (line.at(count), line.what == "peak"))
+        highest = max(lines, key=lambda line: line.at(count))
         chosen.setdefault(highest.operation, highest)
     return list(chosen.values())[:_MOST_LINES]
