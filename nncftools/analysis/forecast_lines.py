@@ -68,15 +68,16 @@ class Slice(msgspec.Struct, frozen=True):
 class Line(NamedTuple):
     """The memory of an operation over the number of layers."""
 
-    operation: str
-    what: str
-    """``start``, ``peak`` or ``end``."""
     layers: Sequence[int]
     sizes: Sequence[float]
     slope: float
     """Bytes per layer."""
     base: float
     """Bytes without layers."""
+    operation: str = ""
+    """Empty for the whole run."""
+    what: str = "peak"
+    """``start``, ``peak`` or ``end``."""
     is_bent: bool = False
     """Whether only the last two points are on the line, because the slope grew there."""
     is_off: bool = False
@@ -215,9 +216,9 @@ def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
     """Return the line through all points, or else through the last three, or else through the last two."""
     for first in range(max(1, len(layers) - LEAST_SLICES + 1)):
         slope, base = statistics.linear_regression(layers[first:], sizes[first:])
-        straight = Line("", "peak", layers[first:], sizes[first:], slope=slope, base=base)
-        if straight.off <= find_tolerance(straight.sizes):
-            return straight
+        fitted = Line(layers=layers[first:], sizes=sizes[first:], slope=slope, base=base)
+        if fitted.off <= find_tolerance(fitted.sizes):
+            return fitted
     slopes = []
     points = zip(layers, sizes, strict=True)
     for (left, before), (right, after) in pairwise(points):
@@ -225,8 +226,6 @@ def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
     slope = slopes.pop()
     is_bent = slope > max(0.0, *slopes)
     return Line(
-        operation="",
-        what="peak",
         layers=layers,
         sizes=sizes,
         slope=slope,

@@ -179,15 +179,23 @@ def draw(result: Result, known: Forecast, unit: MemoryUnit, path: pathlib.Path) 
     value = unit.of(known.peak.value)
     high = unit.of(known.peak.high)
     errors = [[value - unit.of(known.peak.low)], [high - value]]
-    diamond: dict[str, Any] = {"fmt": "D", "color": drawing.INK, "markersize": 6}
-    axes.errorbar([result.layers], [value], errors, capsize=5, label="forecast", **diamond)
+    diamond: dict[str, Any] = {
+        "fmt": "D",
+        "color": drawing.INK,
+        "markersize": 6,
+        "capsize": 5,
+    }
+    axes.errorbar([result.layers], [value], errors, label="forecast", **diamond)
     text = "at least " * known.peak.is_at_least + unit.label(known.peak.value)
-    box = {"fc": "white", "ec": "none", "pad": 1}
-    tip = (result.layers, value)
-    drawing.annotate(axes, text, tip, offset=(-10, 8), fontsize=9, ha="right", bbox=box)
+    look: dict[str, Any] = {
+        "fontsize": 9,
+        "ha": "right",
+        "bbox": {"fc": "white", "ec": "none", "pad": 1},
+    }
+    drawing.annotate(axes, text, (result.layers, value), offset=(-10, 8), **look)
     floor_label = f"floor, {unit.label(known.floor.value)}"
-    floor = unit.of(known.floor.value)
-    axes.plot(result.layers, floor, "v", color=drawing.FAINT, markersize=7, label=floor_label)
+    triangle: dict[str, Any] = {"color": drawing.FAINT, "markersize": 7}
+    axes.plot(result.layers, unit.of(known.floor.value), "v", label=floor_label, **triangle)
     top = max(high, *peaks) * 1.15
     if result.limit is not None:
         limit = unit.of(result.limit)
@@ -213,7 +221,8 @@ def _draw_line(axes: Axes, line: Line, number: int, layers: int, unit: MemoryUni
     name = shortened(f"{line.operation or 'the whole run'}, {line.what}", _LONGEST_NAME)
     begin = line.layers[-2] if line.is_bent else 0
     ends = [unit.of(line.at(count)) for count in (begin, layers)]
-    axes.plot([begin, layers], ends, style, label=name, color=colour, linewidth=1.2)
+    (drawn,) = axes.plot([begin, layers], ends, style, label=name)
+    drawn.set(color=colour, linewidth=1.2)
     sizes = [unit.of(size) for size in line.sizes]
     axes.plot(line.layers, sizes, ".", color=colour, markersize=5)
 
