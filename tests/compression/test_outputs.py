@@ -86,7 +86,7 @@ def test_model_whose_rows_all_failed_is_refused(tmp_path: pathlib.Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     path.write_text(lines[0] + lines[2], encoding="utf-8")
 
-    with pytest.raises(ResultsError, match=r"each row of model .* has failed; the first one says 'compress: out of"):
+    with pytest.raises(ResultsError, match=r"each row of model .* has failed; the first verdict is 'compress: out of"):
         make(Request([path], tmp_path / "out", ("svg",), STANDARD))
 
 
