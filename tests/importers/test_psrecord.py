@@ -80,7 +80,7 @@ def test_several_recordings(tmp_path: pathlib.Path) -> None:
     found = imported(tmp_path, PSRECORD + PSRECORD_IO)
 
     assert "read_bytes" in found.samples
-    assert found.warnings == ["the file holds several recordings, one after another: this is the last"]
+    assert found.warnings == ["the file holds several recordings, one after another: the last recording is shown"]
 
 
 def test_another_number_of_columns(tmp_path: pathlib.Path) -> None:
