@@ -136,8 +136,6 @@ def read_session(path: str | os.PathLike[str], forced: str | None = None, progre
     with the bytes read and the total, None if the total is unknown. Raises SessionFileError, which names the file, the
     line and the expected content, and UsageError for an unknown importer.
     """
-    if forced == "prmon":
-        raise UsageError("prmon was removed; write its figures as a CSV of psrecord, and use psrecord")
     if forced not in (None, *IMPORTERS):
         raise UsageError(not_one_of(str(forced), IMPORTERS))
     try:
@@ -194,9 +192,10 @@ class LogTable:
     Beyond a limit, rows merge into buckets of equal numbers of original rows, so early and late rows count alike.
     """
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str], command: Sequence[str] = ()) -> None:
         """Begin without rows; ``names`` are metrics; a time column is added."""
         self.columns = {name: array("d") for name in (TIME, *names)}
+        self.command = command
         self.taken = 0
         """The number of samples before merging."""
         self._numbers = array("d")
@@ -208,11 +207,6 @@ class LogTable:
 
     def __len__(self) -> int:
         return len(self._numbers)
-
-    @property
-    def last_s(self) -> float:
-        """The time of the last row; 0 without rows."""
-        return self.columns[TIME][-1] if self.taken else 0.0
 
     def extend(self, columns: Columns) -> None:
         """Add rows: columns of equal length, times ascending; columns of other names are ignored."""
@@ -257,7 +251,6 @@ class Children:
     def __init__(self) -> None:
         """Begin without processes."""
         self.tables: dict[int | None, LogTable] = {}
-        self._commands: dict[int | None, list[str]] = {}
         self._left_out = False
         self._rows = 0
 
@@ -269,8 +262,7 @@ class Children:
             if len(self.tables) == MAX_PROCESSES:
                 self._left_out = True
                 return
-            self.tables[pid] = LogTable(["rss"])
-            self._commands[pid] = list(command)
+            self.tables[pid] = LogTable(["rss"], command)
         self.tables[pid].extend({TIME: times, "rss": sizes})
         self._rows += len(times)
         while self._rows > MAX_ROWS:
@@ -287,7 +279,7 @@ class Children:
             source.warn(f"only the first {MAX_PROCESSES:,} processes are listed; RSS is the sum of all")
         processes: list[Process] = []
         for pid, table in self.tables.items():
-            command = self._commands[pid]
+            command = list(table.command)
             times = list(table.columns[TIME])
             sizes = [round(value * unit) for value in table.columns["rss"]]
             program = command[0] if command else ""
@@ -455,11 +447,11 @@ class RowLog:
             columns = self._parse_in_order(lines.texts)
         except _UNREADABLE as why:
             half = len(lines.texts) // 2
-            if half:
-                self._read_lines(LogLines(lines.number, lines.texts[:half]))
-                self._read_lines(LogLines(lines.number + half, lines.texts[half:]))
-            else:
+            if not half:
                 self._read_other(lines, why)
+                return
+            self._read_lines(LogLines(lines.number, lines.texts[:half]))
+            self._read_lines(LogLines(lines.number + half, lines.texts[half:]))
         else:
             self.take(columns)
 
@@ -474,7 +466,7 @@ class RowLog:
                 self.began = min(columns[TIME][0], self.start_s)
             columns[TIME] = [time_s - self.began for time_s in columns[TIME]]
         times = columns[TIME]
-        last_s = self.table.last_s
+        last_s = self.table.columns[TIME][-1] if self.table.taken else 0.0
         if not all(map(le, [last_s, *times], times)):
             raise ValueError(f"the time {times[0]:.6g} s is before the time of the previous row, {last_s:.6g} s")
         return columns

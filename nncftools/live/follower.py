@@ -171,8 +171,9 @@ class Follower:
                 self._take(line)
             if chunk.samples:
                 samples = np.array(chunk.samples, dtype=np.float64)
-                further = np.full((len(samples), len(run.columns) - width), np.nan)
-                further[-1:] = [self._readings.pop(name, None) for name in run.columns[width:]]
+                of_devices = run.columns[width:]
+                further = np.full((len(samples), len(of_devices)), np.nan)
+                further[-1] = [self._readings.pop(name, None) for name in of_devices]
                 run.take_samples(np.hstack([samples, further]))
             for _, each in chunk.each[-1:]:
                 for number, rss in each.items():

@@ -109,7 +109,8 @@ class History:
     def widen(self, columns: Sequence[str]) -> None:
         """Add columns without figures."""
         self._rows |= zip(columns, itertools.count(len(self._low)), strict=False)
-        unknown = np.full((len(columns), self._low.shape[1]), np.nan)
+        _, buckets = self._low.shape
+        unknown = np.full((len(columns), buckets), np.nan)
         self._low = np.vstack([self._low, unknown])
         self._high = np.vstack([self._high, unknown])
 
@@ -120,14 +121,14 @@ class History:
         buckets = (samples[:, 0] / self.width_s).astype(np.intp)
         begins = np.flatnonzero(np.diff(buckets, prepend=-1))
         buckets = buckets[begins]
-        for values, extreme in ((self._low, np.fmin), (self._high, np.fmax)):
-            values[:, buckets] = extreme(values[:, buckets], extreme.reduceat(samples, begins, axis=0).T)
+        lowest = np.fmin.reduceat(samples, begins, axis=0).T
+        highest = np.fmax.reduceat(samples, begins, axis=0).T
+        self._low[:, buckets] = np.fmin(self._low[:, buckets], lowest)
+        self._high[:, buckets] = np.fmax(self._high[:, buckets], highest)
 
     def _double(self) -> None:
-        half = self._low.shape[1] // 2
-        for values, extreme in ((self._low, np.fmin), (self._high, np.fmax)):
-            values[:, :half] = extreme(values[:, ::2], values[:, 1::2])
-            values[:, half:] = np.nan
+        self._low = _join_pairs(self._low, np.fmin)
+        self._high = _join_pairs(self._high, np.fmax)
         self.width_s *= 2
 
     def points(self, name: str) -> Points:
@@ -143,8 +144,11 @@ class History:
         begins = np.minimum(buckets * self.width_s, ends)
         distance_s = np.inf
         if len(buckets) > 1:
-            distance_s = max(float(np.median(np.diff(ends[-_RECENT:]))), self._interval_s)
-        values = np.column_stack([self._low[row, buckets], self._high[row, buckets]]).ravel()
+            usual_s = float(np.median(np.diff(ends[-_RECENT:])))
+            distance_s = max(usual_s, self._interval_s)
+        lowest = self._low[row, buckets]
+        highest = self._high[row, buckets]
+        values = np.column_stack([lowest, highest]).ravel()
         time_s = np.column_stack([begins, ends]).ravel()
         return decimated_with_gaps(time_s, values, distance_s, 2 * len(values))
 
@@ -152,11 +156,19 @@ class History:
         """Return moments, and the sum of some counters at each moment; nothing if a counter is unknown."""
         if not counters or not self._rows.keys() >= set(counters):
             return np.empty(0), np.empty(0)
-        sums = self._high[[self._rows[name] for name in counters]].sum(axis=0)
+        rows = [self._rows[name] for name in counters]
+        sums = self._high[rows].sum(axis=0)
         known = ~np.isnan(sums)
         if not known.any():
             return np.empty(0), np.empty(0)
-        return np.append(0.0, self._high[0, known]), np.append(0.0, sums[known])
+        moments = self._high[0, known]
+        return np.append(0.0, moments), np.append(0.0, sums[known])
+
+
+def _join_pairs(values: Floats, extreme: np.ufunc) -> Floats:
+    joined = np.full_like(values, np.nan)
+    joined[:, : values.shape[1] // 2] = extreme.reduce([values[:, ::2], values[:, 1::2]])
+    return joined
 
 
 @dataclass
@@ -233,7 +245,8 @@ class Run:
     def take_samples(self, samples: Floats) -> None:
         """Take samples in the order of their times: a row for each, with its time first; NaN is unknown."""
         time_s = samples[:, 0]
-        samples = samples[time_s >= np.maximum.accumulate(np.append(self.latest_s, time_s))[:-1]]
+        latest_s = np.maximum.accumulate(np.append(self.latest_s, time_s))
+        samples = samples[time_s >= latest_s[:-1]]
         if not len(samples):
             return
         self.history.add(samples)
@@ -286,4 +299,5 @@ class Run:
         duration_s = self.latest_s - begin_s
         if not len(moments) or not duration_s:
             return None
-        return float(totals[-1] - np.interp(begin_s, moments, totals)) / duration_s
+        before = np.interp(begin_s, moments, totals)
+        return float(totals[-1] - before) / duration_s
