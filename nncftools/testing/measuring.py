@@ -47,8 +47,7 @@ def limit_of(item: pytest.Item) -> Limit | None:
     from_zero = marker.kwargs.get("from_zero", True)
     is_known = marker.kwargs.keys() <= {"from_zero"}
     if not (is_known and isinstance(text, str) and isinstance(from_zero, bool)):
-        given = [repr(value) for value in marker.args]
-        given += [f"{name}={value!r}" for name, value in marker.kwargs.items()]
+        given = [*map(repr, marker.args), *marker.kwargs]
         expected = 'expected one size, as in limit_peak("200 MiB") or limit_peak("2 GiB", from_zero=False)'
         raise ValueError(f"{item.nodeid}: {expected}, found {_MARKER}({', '.join(given)})")
     try:
@@ -242,8 +241,8 @@ class Summary:
         for name in shown:
             peak = self._peaks[name]
             known.add(peak.known)
-            size = _UNIT.text(peak.size)
-            terminalreporter.write_line(_ROW.format(size, _UNIT.text(peak.above_start), peak.known, name))
+            row = (_UNIT.text(peak.size), _UNIT.text(peak.above_start), peak.known, name)
+            terminalreporter.write_line(_ROW.format(*row))
         for source, meaning in _MEANING.items():
             if source in known:
                 terminalreporter.write_line(meaning)

@@ -311,7 +311,7 @@ def test_added(request): request.node.add_marker(limit("64"))
         ),
         ("-1", 'expected one size, as in limit_peak("200 MiB") or limit_peak("2 GiB", from_zero=False), found limit'),
         pytest.param('"1 GiB", "2 GiB"', "found limit_peak('1 GiB', '2 GiB')", marks=pytest.mark.long),
-        pytest.param('"1 GiB", zero=True', "found limit_peak('1 GiB', zero=True)", marks=pytest.mark.long),
+        pytest.param('"1 GiB", zero=True', "found limit_peak('1 GiB', zero)", marks=pytest.mark.long),
         pytest.param("", "found limit_peak()", marks=pytest.mark.long),
     ],
 )
