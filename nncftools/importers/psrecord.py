@@ -66,8 +66,8 @@ class Log(RowLog):
         for name in filter(is_counter, columns):
             gains = [max(0.0, rise) for rise in rises[name]]
             if name == "cpu":  # per cent of a core since the previous row
-                shares = [percent / 100 for percent in columns[name]]
-                gains = list(map(mul, shares, rises[TIME]))
+                products = map(mul, columns[name], rises[TIME])
+                gains = [product / 100 for product in products]
             total = self.table.columns[name][-1:] or [0.0]
             columns[name] = list(accumulate(gains, initial=total[0]))[1:]
         super().take(columns)

@@ -286,7 +286,7 @@ def _summarize(run: Run, settings: ViewSettings, width: int) -> RenderableType:
     parts = [_describe_metric(run, settings, names, 0)]
     parts += map(Text, figures.peak_words(run, settings, names[0]))
     if len(parts) > 1:
-        parts[1] = Text.assemble((f"{' ' * _GAP}◆ ", PEAK), parts[1])
+        parts[1] = Text.assemble(" " * _GAP, ("◆ ", PEAK), parts[1])
     left = fitting(parts, width)
     activity = map(Text, figures.activity(run))
     return _spread(left, fitting(activity, width - left.cell_len - _GAP, _GAP))
@@ -348,7 +348,7 @@ _MOST_CHARACTERS = 200
 _INTERPRETER = re.compile(
     r"(?:\S*/)?((?:python|pypy|perl|ruby)[\d.]*|node|(?:ba|da|z|k)?sh)(?: -[BEIOSsu])* "  # flags without a value
 )
-_FOLDERS = re.compile(r"\S*/(?=\S)")
+_FOLDERS = re.compile(r"^\S*/(?=\S)")
 _LONG = 40
 """Commands with so many equal characters at the beginning are shortened."""
 _HEAD = 20

@@ -124,7 +124,7 @@ class LiveReader(Recorder):
             start_ns = 0 if self._recording.start is None else self._recording.start["monotonic_ns"]
             each = dict(chunk.each)
             for sample in chunk.samples:
-                figures = dict(zip(("time", *self._plan.columns), sample, strict=True))
+                figures = dict(zip(("time", *self._recording.plan.columns), sample, strict=True))
                 rss = figures["rss"]
                 if rss is not None:
                     time_s = figures["time"] or 0.0
