@@ -479,7 +479,8 @@ def _reaches(axes: Axes, level: float) -> bool:
 
 _DISTANCES = [4 + 4 * step + 1.6 * step**2 for step in range(11)]
 """The distances between a marker and a name to try, in pixels."""
-_ANGLES = np.radians(45 - 22.5 * np.array(sorted(range(-7, 9), key=abs)))
+_TURNS = np.array(sorted(range(-7, 9), key=abs))
+_ANGLES = np.radians(45 - 22.5 * _TURNS)
 _DIRECTIONS = np.column_stack([np.cos(_ANGLES), np.sin(_ANGLES)])
 """The directions from a marker to a name to try: up and right first, then the nearest directions."""
 _ON_LINE = 100.0

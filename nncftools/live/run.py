@@ -167,7 +167,8 @@ class History:
 
 def _join_pairs(values: Floats, extreme: np.ufunc) -> Floats:
     joined = np.full_like(values, np.nan)
-    joined[:, : values.shape[1] // 2] = extreme.reduce([values[:, ::2], values[:, 1::2]])
+    pairs = extreme(values[:, ::2], values[:, 1::2])
+    joined[:, : pairs.shape[1]] = pairs
     return joined
 
 

@@ -1,4 +1,4 @@
-"""A terminal that a command, whose output scrolls, shares with a view below it.
+"""A terminal with a command's output, which scrolls, and a view below.
 
 The view uses neither raw mode nor the alternate screen nor a hidden cursor nor a scrolling region. So whatever kills
 this process, the terminal works as before, and shows the last view. The cursor rests at the end of the command's
@@ -49,12 +49,12 @@ def takes_the_screen(data: bytes) -> bool:
 class Tail:
     """Takes a command's output and releases lines that will not change any more.
 
-    While a command moves its cursor upwards (several progress bars), up to 16 of its last lines are held. When it shows
-    its cursor again, they are released.
+    While a command moves the cursor upwards (several progress bars), up to 16 of the last lines are held. They are
+    released when the command shows the cursor again.
     """
 
     def __init__(self) -> None:
-        """Begin with one empty line."""
+        """Begin with an empty line."""
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         self._rest = ""
         self._lines: list[list[tuple[str, str]]] = [[]]
@@ -181,7 +181,8 @@ class Tail:
     def _erase(self, number: int) -> None:
         line = self._line
         if number == 1:
-            line[: self._column] = [(" ", "")] * min(self._column, len(line))
+            end = min(self._column, len(line))
+            line[:end] = [(" ", "")] * end
         else:
             del line[self._column if number == 0 else 0 :]
 
@@ -219,7 +220,7 @@ _MOST = 50
 
 
 def can_draw(descriptor: int) -> bool:
-    """Return whether a descriptor is a terminal on which the cursor can be moved."""
+    """Return whether a descriptor is a terminal with a movable cursor."""
     return os.isatty(descriptor) and os.environ.get("TERM", "") not in {"", "dumb"}
 
 
@@ -244,7 +245,7 @@ class Terminal:
 
 
 class TerminalReaders:
-    """Watches the modes of a terminal, and processes that wait in read(2) on it."""
+    """Watches the modes of a terminal, and processes that wait for input from this terminal in read(2)."""
 
     def __init__(self, descriptor: int) -> None:
         """Store the terminal's modes while no process reads from it."""
@@ -265,7 +266,7 @@ class TerminalReaders:
         return modes & (termios.ECHO | termios.ICANON)
 
     def are_there(self, pids: Iterable[int]) -> bool:
-        """Return whether the terminal's modes have changed, or one of the first 50 processes waits for its input."""
+        """Return whether the terminal's modes have changed, or any of the first 50 processes waits for input."""
         if self._read_modes() != self._modes:
             return True
         return any(file_read(pid) in self._names for pid in islice(pids, _MOST))
@@ -322,7 +323,7 @@ class SharedTerminal(Terminal):
         """Whether the view has left the terminal to the command for good."""
 
     def take(self, data: bytes) -> None:
-        """Take output of the command; it is painted soon."""
+        """Take output of the command, to paint soon."""
         with self._lock:
             if not self.is_aside and takes_the_screen(data):
                 self.step_aside("the command takes the screen")
@@ -381,7 +382,8 @@ class SharedTerminal(Terminal):
         text = self._erase_all()
         lines = self._waiting
         self._waiting = []
-        tail = self._tail.shown(columns - 1)[-max(1, rows - len(self._view) - 1) :]
+        room = max(1, rows - len(self._view) - 1)
+        tail = self._tail.shown(columns - 1)[-room:]
         missing = max(0, self._tail_rows - len(lines) - len(tail))
         self._tail_rows = len(tail)
         blank = [""] * len(self._view)
@@ -409,7 +411,7 @@ class SharedTerminal(Terminal):
             self.paint()
 
     def pause(self) -> None:
-        """Remove the view for a while; what the command was writing stays."""
+        """Remove the view for a while; the command's output stays."""
         with self._lock:
             if self._placed is not None and not self.is_aside:
                 _, rows = self.size()

@@ -365,7 +365,12 @@ class LiveView:
         """Begin to show a journal while others write to this file; ``descriptor`` has the journal open."""
         if self.terminal is not None:
             self._on_stop = signal.signal(signal.SIGTSTP, self._be_stopped)
-        self._thread = threading.Thread(target=self._run, args=(journal, descriptor), name="live view", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run,
+            args=(journal, descriptor),
+            name="live view",
+            daemon=True,
+        )
         self._thread.start()
 
     def __enter__(self) -> LiveView:

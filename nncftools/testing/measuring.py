@@ -241,8 +241,8 @@ class Summary:
         for name in shown:
             peak = self._peaks[name]
             known.add(peak.known)
-            row = (_UNIT.text(peak.size), _UNIT.text(peak.above_start), peak.known, name)
-            terminalreporter.write_line(_ROW.format(*row))
+            texts = (_UNIT.text(peak.size), _UNIT.text(peak.above_start))
+            terminalreporter.write_line(_ROW.format(*texts, peak.known, name))
         for source, meaning in _MEANING.items():
             if source in known:
                 terminalreporter.write_line(meaning)

@@ -123,8 +123,9 @@ class LiveReader(Recorder):
                     self._commands[text["process"]["id"]] = shlex.join(command)
             start_ns = 0 if self._recording.start is None else self._recording.start["monotonic_ns"]
             each = dict(chunk.each)
+            names = ("time", *self._recording.plan.columns)
             for sample in chunk.samples:
-                figures = dict(zip(("time", *self._recording.plan.columns), sample, strict=True))
+                figures = dict(zip(names, sample, strict=True))
                 rss = figures["rss"]
                 if rss is not None:
                     time_s = figures["time"] or 0.0
