@@ -81,12 +81,12 @@ def add_relative_metrics(df: pd.DataFrame) -> pd.DataFrame:
 
     Both are relative to the row with fp32 of the same model. Raises ResultsError.
     """
-    from nncftools.compression.results import evaluated
+    from nncftools.compression.results import evaluate
 
     errors = [math.nan] * len(df)
     rates = [math.nan] * len(df)
     for model in _load_models(df, STANDARD):
-        for result in evaluated(model, STANDARD):
+        for result in evaluate(model, STANDARD):
             index = result.row.number - _FIRST_ROW
             errors[index] = result.error
             rates[index] = result.rate
@@ -122,7 +122,7 @@ def to_plot(df: pd.DataFrame, output_file: str | os.PathLike[str]) -> None:
     Raises ResultsError.
     """
     from nncftools.compression.outputs import unnamed_text, write
-    from nncftools.compression.picture import draw, rendered
+    from nncftools.compression.picture import draw, render
     from nncftools.compression.results import comparisons
 
     _require(df, COMPUTED)
@@ -134,7 +134,7 @@ def to_plot(df: pd.DataFrame, output_file: str | os.PathLike[str]) -> None:
     drawing = draw(comparisons(models, (), points))
     path = pathlib.Path(output_file)
     kind = path.suffix[1:].lower()
-    write({path: rendered(drawing, kind if kind in {"svg", "pdf"} else "png")})
+    write({path: render(drawing, kind if kind in {"svg", "pdf"} else "png")})
     if drawing.unnamed:
         warnings.warn(unnamed_text(drawing.unnamed), UserWarning, stacklevel=2)
 
@@ -162,9 +162,9 @@ def _require(df: pd.DataFrame, names: Sequence[str]) -> None:
 
 def _render_figure(name: str, cell: str, form: Callable[[float], str]) -> str:
     """Return a figure as the table shows it; an empty cell stays empty. Raises ResultsError."""
-    from nncftools.compression.checking import number
+    from nncftools.compression.checking import parse_number
 
-    value = number(cell) if cell else math.nan
+    value = parse_number(cell) if cell else math.nan
     if value is None:
         raise ResultsError(f"column {name!r}: a number expected, found {cell!r}")
     return "" if math.isnan(value) else form(value)

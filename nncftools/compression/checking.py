@@ -128,7 +128,7 @@ def incomparable(tables: Sequence[RawTable], metrics: Sequence[Metric]) -> dict[
                 continue
             is_baseline = BASELINE in record.cells.get(MODE, "").casefold()
             for metric in metrics:
-                value = number(record.cells.get(metric.column, ""))
+                value = parse_number(record.cells.get(metric.column, ""))
                 if is_baseline and value == 0:
                     reasons[metric] = f"the baseline of {name} has 0"
                 elif metric.least:
@@ -181,8 +181,8 @@ class _Check:
                 rows.setdefault(model, []).append(self._check_row(record, model))
         for model, (failure, *_) in failures.items():
             if model not in rows:
-                verdict = f"the first verdict is {shown(failure.verdict)}"
-                self.problems.append(f"column {FAILED!r}: each row of model {shown(model)} has failed; {verdict}")
+                verdict = f"the first verdict is {quote(failure.verdict)}"
+                self.problems.append(f"column {FAILED!r}: each row of model {quote(model)} has failed; {verdict}")
         rows.pop("", None)
         models = []
         for name, of_model in rows.items():
@@ -217,7 +217,7 @@ class _Check:
             if cells.get(metric.stderr_column):
                 stderrs[column] = self._check_number(record, metric.stderr_column, 0, math.inf)
         known = {"", self._first, FAILED, *self._known}
-        stored = {name: number(cells.get(name, "")) for name in reading.COMPUTED}
+        stored = {name: parse_number(cells.get(name, "")) for name in reading.COMPUTED}
         row = CheckedRow(
             number=record.number,
             model=model,
@@ -245,7 +245,7 @@ class _Check:
             bounds = msgspec.Meta(ge=least - _ROUNDING, le=min(most + _ROUNDING, LARGEST))
             ends = f"of at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
         text = record.cells[column]
-        value = number(text)
+        value = parse_number(text)
         try:
             return float(msgspec.convert(value, Annotated[float, bounds]))
         except msgspec.ValidationError:
@@ -257,7 +257,7 @@ class _Check:
     def _check_rank(self, record: Record) -> int | None:
         if not record.cells[LORA_RANK]:
             return None
-        value = number(record.cells[LORA_RANK])
+        value = parse_number(record.cells[LORA_RANK])
         if value is None or value < 1 or value % 1:
             self._add_problem(record, LORA_RANK, "a whole number of at least 1, or nothing, expected")
             return None
@@ -267,11 +267,11 @@ class _Check:
         with_word = [row for row in rows if BASELINE in row.mode.casefold()]
         exact = [row for row in with_word if row.mode.casefold() == BASELINE]
         baselines = exact or with_word
-        model = f"column {MODE!r}: model {shown(name)}"
+        model = f"column {MODE!r}: model {quote(name)}"
         if not baselines:
             self.problems.append(f"{model} has no row with {BASELINE!r}, the baseline")
         elif len(baselines) > 1 and not exact:
-            modes = ", ".join(f"row {row.number} ({shown(row.mode)})" for row in baselines)
+            modes = ", ".join(f"row {row.number} ({quote(row.mode)})" for row in baselines)
             self.problems.append(f"{model}: the mode of the baseline must be {BASELINE!r} alone, found {modes}")
         baseline, *repeated = baselines or rows[:1]
         self.problems += [
@@ -293,11 +293,11 @@ class _Check:
         )
 
     def _add_problem(self, record: Record, column: str, expected: str) -> None:
-        cell = shown(record.cells[column]) if record.cells[column] else "nothing"
+        cell = quote(record.cells[column]) if record.cells[column] else "nothing"
         self.problems.append(f"row {record.number}, column {column!r}: {expected}, found {cell}")
 
 
-def number(text: str) -> float | None:
+def parse_number(text: str) -> float | None:
     """Parse a cell as a finite number up to 2^63; return None for other text."""
     if "_" in text or not text.isascii():
         return None
@@ -307,6 +307,6 @@ def number(text: str) -> float | None:
         return None
 
 
-def shown(text: str) -> str:
+def quote(text: str) -> str:
     """Quote a cell for a message; long cells are cut."""
     return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")

@@ -15,7 +15,7 @@ import msgspec
 
 from nncftools import intake
 from nncftools.compression import reading
-from nncftools.compression.checking import number, shown
+from nncftools.compression.checking import parse_number, quote
 from nncftools.compression.reading import DESCRIBING, INT4, INT8, LORA_RANK, MODE, PLOT_NAME, STANDARD, STDERR, read
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Folder, write_file
@@ -87,7 +87,7 @@ def fill(path: pathlib.Path, setup: str, key: Key, figures: Mapping[str, float],
         number_of_row = len(rows) + 1
     texts = {column: repr(value) for column, value in figures.items()}
     different = [
-        f"row {number_of_row}, column {column!r}: the cell has {shown(row[column])}, the new value is {text}"
+        f"row {number_of_row}, column {column!r}: the cell has {quote(row[column])}, the new value is {text}"
         for column, text in texts.items()
         if row.get(column) and not _equals(row[column], text)
     ]
@@ -127,10 +127,10 @@ def _matches(row: Mapping[str, str], given: Mapping[str, str]) -> bool:
 
 
 def _equals(cell: str, text: str) -> bool:
-    value = number(cell)
+    value = parse_number(cell)
     if value is None:
         return cell.casefold() == text.casefold()
-    return value == number(text)
+    return value == parse_number(text)
 
 
 def _derive_shares(key: Key) -> dict[str, str]:
@@ -206,7 +206,7 @@ def from_lm_eval(
             if stderr is not None:
                 figures[column + STDERR] = stderr
     if not figures:
-        tasks = ", ".join(map(shown, results)) or "none"
+        tasks = ", ".join(map(quote, results)) or "none"
         raise NncfToolsError(f"{str(path)!r}: no wanted metric found; tasks in the file: {tasks}", remedy="task")
     return figures
 
@@ -252,9 +252,9 @@ def similarity(path: pathlib.Path) -> float:
         raise NncfToolsError(f"{str(path)!r}: no column 'similarity'; who-what-benchmark's metrics.csv expected")
     values = []
     for record in table.records:
-        value = number(record.cells["similarity"])
+        value = parse_number(record.cells["similarity"])
         if value is None:
-            why = f"a finite number expected, found {shown(record.cells['similarity'])}"
+            why = f"a finite number expected, found {quote(record.cells['similarity'])}"
             raise NncfToolsError(f"{str(path)!r}: row {record.number}, column 'similarity': {why}")
         values.append(value)
     if not values:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from nncftools.compression import reading
 from nncftools.compression import results as computed
-from nncftools.compression.checking import BASELINE, incomparable, load, number
+from nncftools.compression.checking import BASELINE, incomparable, load, parse_number
 from nncftools.compression.reading import DECIMALS, ERROR, INT4, INT8, LORA_RANK, MODE, RATE, STANDARD, ResultsError
 from nncftools.compression.results import (
     USUAL_BOUNDS,
@@ -25,10 +25,10 @@ from nncftools.compression.results import (
     Comparison,
     Group,
     Result,
-    chosen,
+    choose,
     figure_text,
+    get_figure,
     left_out_text,
-    measured,
     name_in_sentence,
 )
 from nncftools.files import Folder, replacing
@@ -107,14 +107,14 @@ def rows(comparisons: Sequence[Comparison], bounds: Bounds | None = None) -> lis
             row = details(comparison, result)
             if bounds is not None:
                 row["within bounds"] = bounds.hold(result)
-                row["recommended"] = result is chosen(comparison, bounds).best
+                row["recommended"] = result is choose(comparison, bounds).best
             rows.append(row)
     return rows
 
 
 def extra_text(name: str, cell: str) -> str:
     """Return a cell of a further column; figures of known columns are rounded."""
-    value = number(cell) if name in DECIMALS else None
+    value = parse_number(cell) if name in DECIMALS else None
     return cell if value is None else f"{value:.{DECIMALS[name]}f}"
 
 
@@ -122,7 +122,7 @@ def _read_figure(name: str, cell: str) -> str | float | None:
     """Return the figure of a known column, None for an empty cell there; return any other cell unchanged."""
     if name not in DECIMALS:
         return cell
-    value = number(cell)
+    value = parse_number(cell)
     if value is None:
         return cell or None
     return value
@@ -171,7 +171,7 @@ def answers(comparisons: Sequence[Comparison], bounds: Bounds) -> list[str]:
     """Return a line per model: the smallest row within the bounds, and how many rows could not be judged."""
     lines = []
     for comparison in comparisons:
-        choice = chosen(comparison, bounds)
+        choice = choose(comparison, bounds)
         answer = f"No model has {bounds.words}"
         if choice.best is not None:
             figures = ", ".join(_list_figures(choice.best, bounds))
@@ -193,7 +193,7 @@ def _list_figures(result: Result, bounds: Bounds) -> Iterator[str]:
     if result.group is not Group.BASELINE:
         yield f"{rate_text(result.rate)} smaller"
     for figure in bounds.figures:
-        value = measured(result.row, figure) if figure in reading.FIGURES else None
+        value = get_figure(result.row, figure) if figure in reading.FIGURES else None
         if value is not None:
             yield f"{figure.name} {figure_text(figure, value.high)}"
 
@@ -212,7 +212,7 @@ def page(
     header, table = cells(comparisons, extra=extra)
     kinds = []
     for column in zip(*table, strict=True):
-        is_number = all(number(cell.rstrip("%x")) is not None for cell in column if cell)
+        is_number = all(parse_number(cell.rstrip("%x")) is not None for cell in column if cell)
         kinds.append(' class="number"' if is_number else "")
     heading = ""
     for name, kind in zip(header, kinds, strict=True):
@@ -222,7 +222,7 @@ def page(
     rows: list[str] = []
     data = []
     for comparison in comparisons:
-        best = chosen(comparison, bounds).best
+        best = choose(comparison, bounds).best
         for result in comparison.results:
             columns = zip(header, table[len(rows)], kinds, strict=True)
             rows.append(_render_row(len(rows), result, columns, is_best=result is best))
@@ -310,7 +310,7 @@ class Visualization(NamedTuple):
 
 def make(request: Request) -> Visualization:
     """Make and write the outputs. Raises ResultsError; nothing is written then."""
-    from nncftools.compression.picture import draw, rendered
+    from nncftools.compression.picture import draw, render
 
     sources: Sequence[pathlib.Path | reading.RawTable] = request.inputs
     metrics = request.metrics
@@ -335,7 +335,7 @@ def make(request: Request) -> Visualization:
     table = markdown(*cells(comparisons, extra=request.extra)) + failures(comparisons)
     contents = {targets["md"]: table.encode()}
     for kind in request.formats:
-        picture = rendered(drawing, "svg" if kind == "html" else kind)
+        picture = render(drawing, "svg" if kind == "html" else kind)
         if kind == "html":
             picture = page(comparisons, picture, request.bounds, extra=request.extra).encode()
         contents[targets[kind]] = picture
@@ -381,7 +381,7 @@ def _collect_notes(comparisons: Sequence[Comparison], unnamed: int, *, lenient: 
             first = model.baseline.number
             others = ", ".join(str(row.number) for row in model.repeated)
             notes.append(f"{name}: rows {first}, {others} are all {BASELINE}; row {first} is the baseline")
-        for column in computed.differing(comparison):
+        for column in computed.find_wrong_columns(comparison):
             note = f"{name}: column {column!r} differs from the figures of its rows; computed figures are shown"
             notes.append(note)
     if unnamed:

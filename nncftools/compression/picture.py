@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from nncftools.compression import reading, results
 from nncftools.compression.reading import MODEL_SIZE
-from nncftools.compression.results import Bound, Bounds, Comparison, Group, Result, measured
+from nncftools.compression.results import Bound, Bounds, Comparison, Group, Result, get_figure
 from nncftools.drawing import FAINT, PALETTE, Ruler, figure, missing_glyphs_as_boxes, plain
 from nncftools.units import printable, shortened
 
@@ -161,7 +161,7 @@ def draw(
     for panel in panels:
         _leave_room(panel)
     if bounds is not None:
-        choices = [results.chosen(comparison, bounds).best for comparison in comparisons]
+        choices = [results.choose(comparison, bounds).best for comparison in comparisons]
         for panel in panels:
             _add_bounds(panel, comparisons, bounds, [best for best in choices if best is not None])
     _add_legend(drawing, panels, [comparison.name for comparison in comparisons], bounds)
@@ -170,7 +170,7 @@ def draw(
     return drawing
 
 
-def rendered(drawing: Drawing, kind: str) -> bytes:
+def render(drawing: Drawing, kind: str) -> bytes:
     """Return the picture as ``png``, ``svg`` or ``pdf``; the same picture gives the same bytes."""
     content = io.BytesIO()
     metadata = {
@@ -242,7 +242,7 @@ def _write_in_middle(axes: Axes, text: str) -> None:
 def _join_shares(drawing: Drawing, axes: Axes, shown: Sequence[ShownResult]) -> None:
     """Draw lines through the results of a model with a growing share of int4."""
     colours = {id(each.result): each.colour for each in shown}
-    for series in results.joined([each.result for each in shown]):
+    for series in results.find_lines([each.result for each in shown]):
         drawing.joined.add(series[0].group)
         axes.plot(
             [result.error for result in series],
@@ -325,7 +325,7 @@ def _fill(panel: Panel, comparisons: Sequence[Comparison], shown: Sequence[Shown
         rate = each.result.rate
         ends: tuple[float, float] | None = rate, rate
         if panel.figure is not None:
-            ends = measured(each.result.row, panel.figure)
+            ends = get_figure(each.result.row, panel.figure)
         if ends is not None:
             known.append((each, ends))
     _set_scale(panel, [high for _, (_, high) in known])
@@ -365,7 +365,7 @@ def _find_best(comparison: Comparison, cost: reading.Cost | None) -> list[Result
     known = []
     places = []
     for result in comparison.results:
-        value = measured(result.row, cost)
+        value = get_figure(result.row, cost)
         if value is not None:
             known.append(result)
             places.append((result.error, -value.high))

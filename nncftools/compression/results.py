@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nncftools.backports import StrEnum
-from nncftools.compression.checking import CheckedRow, Model, number
+from nncftools.compression.checking import CheckedRow, Model, parse_number
 from nncftools.compression.reading import ERROR, FIGURES, MODEL_SIZE, RATE, Cost, Direction, Metric, ResultsError
 from nncftools.errors import UsageError
 from nncftools.units import MemoryUnit, nearest, not_one_of, seconds_from, size_from, size_text
@@ -79,7 +79,7 @@ def comparisons(
 ) -> list[Comparison]:
     """Return the results of every model, in the order given, from ``points``, or from the figures of each model.
 
-    Raises ResultsError, see ``evaluated``.
+    Raises ResultsError, see ``evaluate``.
     """
     titles = []
     for model in models:
@@ -93,12 +93,12 @@ def comparisons(
         name = model.name
         if short_names[name] > 1:
             name = title if titles.count(title) == 1 else f"{name}, {model.path.stem}"
-        results = evaluated(model, metrics, None if points is None else points[index])
+        results = evaluate(model, metrics, None if points is None else points[index])
         comparisons.append(Comparison(name, title, model, metrics=metrics, results=results))
     return comparisons
 
 
-def evaluated(model: Model, metrics: Sequence[Metric], points: Points | None = None) -> list[Result]:
+def evaluate(model: Model, metrics: Sequence[Metric], points: Points | None = None) -> list[Result]:
     """Return a model's rows with error and rate, sorted by error; equal errors keep the file's order.
 
     Raises ResultsError for impossible figures.
@@ -167,7 +167,7 @@ def pareto(points: Sequence[tuple[float, float]]) -> set[int]:
     return {index for index, point in enumerate(points) if point in best}
 
 
-def differing(comparison: Comparison) -> list[str]:
+def find_wrong_columns(comparison: Comparison) -> list[str]:
     """Return the computed columns whose values in the file are wrong by more than a thousandth."""
     columns = set()
     for result in comparison.results:
@@ -213,14 +213,14 @@ class Measured(NamedTuple):
     """The end that counts."""
 
 
-def measured(row: CheckedRow, figure: Cost) -> Measured | None:
+def get_figure(row: CheckedRow, figure: Cost) -> Measured | None:
     """Return a row's figure; None when the cell is empty, not a number, or not above 0."""
     ends = []
     for column in (figure.column, figure.high_column):
         value = row.size
         if figure is not MODEL_SIZE:
             cell = row.extra.get(column, "")
-            value = row.values.get(column) or number(cell) or 0.0
+            value = row.values.get(column) or parse_number(cell) or 0.0
         if value >= _LEAST:
             ends.append(value * figure.factor)
     return Measured(min(ends), max(ends)) if ends else None
@@ -293,7 +293,7 @@ def series_name(results: Sequence[Result]) -> str:
     return f"100% {precision}, {name}"
 
 
-def joined(results: Sequence[Result]) -> list[list[Result]]:
+def find_lines(results: Sequence[Result]) -> list[list[Result]]:
     """Return the results that a line joins, by growing share of int4: same algorithms, several shares.
 
     There is no line when two results have the same share: they differ in something else, and either may belong to the
@@ -349,7 +349,7 @@ class Bound:
         """Return whether a result is accepted; None when the figure is unknown."""
         value = result.error
         if self.figure is not None:
-            figure = measured(result.row, self.figure)
+            figure = get_figure(result.row, self.figure)
             if figure is None:
                 return None
             value = figure.high
@@ -480,7 +480,7 @@ def _parse_limit(figure: Cost, value: str) -> tuple[float, str]:
     return size, f"{unit.of(size):.10g} {unit}"
 
 
-def chosen(comparison: Comparison, bounds: Bounds) -> Choice:
+def choose(comparison: Comparison, bounds: Bounds) -> Choice:
     """Return the smallest model within all bounds; of models of equal size, the model with the least error."""
     within = [result for result in comparison.results if bounds.hold(result)]
     unjudged = [result for result in comparison.results if bounds.hold(result) is None]

@@ -20,7 +20,7 @@ import msgspec
 from nncftools import intake
 from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
-from nncftools.importers.source import Columns, RowLog, Source, words
+from nncftools.importers.source import Columns, RowLog, Source, split_command
 from nncftools.intake import Count, Duration, Seconds, Size, Whole
 from nncftools.session.model import Exit, Host
 from nncftools.session.samples import TIME
@@ -169,7 +169,7 @@ class Log(RowLog):
         code = summary.code or 0
         return {
             "duration_s": summary.duration_s or 0.0,
-            "command": words(info.command),
+            "command": split_command(info.command),
             "cwd": info.working_directory or summary.working_directory,
             "exit": Exit(code=summary.code) if code >= 0 else Exit(signal=-code),
             "finished": True,

@@ -17,7 +17,7 @@ import re
 from math import inf
 from typing import Any
 
-from nncftools.importers.source import Columns, RowLog, Source, words
+from nncftools.importers.source import Columns, RowLog, Source, split_command
 from nncftools.intake import LARGEST_PID, LATEST_S, is_pid
 from nncftools.session.model import Mark
 from nncftools.session.nesting import in_order
@@ -130,5 +130,5 @@ class Log(RowLog):
         """Return the words of the command; ``mprof attach`` writes a list of words."""
         text = self.found.get("command", "").strip()
         if text.startswith("['"):
-            return [word.removesuffix(",") for word in words(text.strip("[]"))]
-        return words(text)
+            return [word.removesuffix(",") for word in split_command(text.strip("[]"))]
+        return split_command(text)

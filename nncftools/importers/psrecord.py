@@ -13,7 +13,7 @@ from itertools import accumulate
 from operator import mul, sub
 from typing import Any
 
-from nncftools.importers.source import Columns, RowLog, words
+from nncftools.importers.source import Columns, RowLog, split_command
 from nncftools.metrics import is_counter
 from nncftools.session.samples import TIME
 from nncftools.units import MemoryUnit
@@ -84,7 +84,7 @@ class Log(RowLog):
     def known(self) -> dict[str, Any]:
         """Return the facts that psrecord printed."""
         return {
-            "command": words(self.found.get("command", "")),
+            "command": split_command(self.found.get("command", "")),
             "attached_to": int(self.found.get("pid", 0)) or None,
             "duration_s": float(self.found.get("duration", 0)),
         }

@@ -90,7 +90,7 @@ class Source:
 
     def leave_out(self, number: int, text: bytes, why: object) -> None:
         """Count a line that is not used."""
-        self.first_left_out = self.first_left_out or f"line {number}: {shown(text)}: {why}"
+        self.first_left_out = self.first_left_out or f"line {number}: {quote(text)}: {why}"
         self._left_out += 1
 
     def warn(self, text: str) -> None:
@@ -121,7 +121,7 @@ class Source:
             yield LogLines(number, [rest], is_whole=False)
 
 
-def shown(line: bytes) -> str:
+def quote(line: bytes) -> str:
     """Return a line as a message quotes it: short, printable, in quotation marks."""
     return f"'{intake.shown(line[:_SHOWN].decode('utf-8', 'backslashreplace'))}'"
 
@@ -159,7 +159,7 @@ def _read(source: Source, forced: str | None) -> Session:
     if begins_an_object or not head.strip() or head.startswith(intake.UTF_16_MARKS):
         return source.as_session()  # raises an error with the reason
     raise SessionFileError(
-        f"{path}: neither a session nor a log of a known recorder (line 1 is {shown(head.splitlines()[0])})",
+        f"{path}: neither a session nor a log of a known recorder (line 1 is {quote(head.splitlines()[0])})",
         remedy="importer",
     )
 
@@ -298,7 +298,7 @@ class Children:
         return processes
 
 
-def words(command: str) -> list[str]:
+def split_command(command: str) -> list[str]:
     """Split a command line into words; return the whole line as a word if the quotes do not match."""
     try:
         return shlex.split(command)

@@ -126,7 +126,7 @@ class ViewSettings:
         return charts[self.choice % len(charts)] if charts else []
 
 
-def after(settings: ViewSettings, key: str, processes: int) -> ViewSettings:
+def apply_key(settings: ViewSettings, key: str, processes: int) -> ViewSettings:
     """Return the settings after a key was pressed; with so many processes to scroll. Unknown keys change nothing."""
     if key in {"p", " "}:
         return replace(settings, paused=not settings.paused)
@@ -233,7 +233,7 @@ def at(moment_s: float) -> str:
     return clock(float(int(moment_s)))
 
 
-def charted(run: Run, settings: ViewSettings) -> list[str]:
+def choose_metrics(run: Run, settings: ViewSettings) -> list[str]:
     """Return the metrics in the chart, without those that would lie on the axis: less than 1/200 of its height."""
     first, *others = settings.chart(run.columns) or [""]
     sizes = {name: peak.value for name, peak in run.peaks.items()}
@@ -334,7 +334,7 @@ def memory_left(run: Run, available: float | None) -> MemoryLeft:
     return MemoryLeft("machine", " of ".join(texts), exhausted, used)
 
 
-def ending(run: Run) -> str:
+def describe_ending(run: Run) -> str:
     """Return the words for the end of the run."""
     if run.exit is None:
         return "ended"
@@ -347,7 +347,7 @@ def status_line(run: Run, settings: ViewSettings, here: Machine) -> str:
     available = here.available(run)
     left = memory_left(run, available)
     memory = ["no memory metric"]
-    names = charted(run, settings)
+    names = choose_metrics(run, settings)
     if names:
         size = settings.unit.label(run.latest.get(names[0]))
         memory = [f"{label(names[0])} {size}", "".join(peak_words(run, settings, names[0]))]
@@ -362,5 +362,5 @@ def status_line(run: Run, settings: ViewSettings, here: Machine) -> str:
         amount = f"limit {left.amount}" if left.name == "limit" else left.amount
         words.append(", ".join(filter(None, [amount, left.exhausted])))
     if run.ended:
-        words.append(ending(run))
+        words.append(describe_ending(run))
     return "; ".join(filter(None, words))

@@ -26,7 +26,7 @@ from rich.text import Text
 from nncftools.analysis import series
 from nncftools.analysis.operation import RATE_WINDOW_S
 from nncftools.live import figures
-from nncftools.live.figures import Machine, ViewSettings, charted
+from nncftools.live.figures import Machine, ViewSettings, choose_metrics
 from nncftools.live.run import LiveProcess, Run
 from nncftools.render import terminal_plot, terminal_style
 from nncftools.render.terminal_plot import SIGNS, Line, Marked, Window
@@ -184,7 +184,7 @@ def _draw_over_time(
     if height >= _SMALLEST_CHART:
         below = below[: height - _SMALLEST_CHART]
         height -= len(below)
-        names = charted(run, settings)
+        names = choose_metrics(run, settings)
         peak = run.peaks.get(names[0]) if names else None
         place = None if peak is None else (peak.value, peak.at_s)
         limit = run.limit if names[:1] == ["rss"] else None
@@ -222,7 +222,7 @@ def _make_title(run: Run, settings: ViewSettings, width: int, line: str) -> Text
     state = settings.state
     colour = DANGER if state == "recording" else GOOD
     if run.ended:
-        state = figures.ending(run)
+        state = figures.describe_ending(run)
         colour = GOOD
     elif settings.paused:
         state = "paused"
@@ -280,7 +280,7 @@ def _spread(left: Text, right: RenderableType) -> Table:
 
 def _summarize(run: Run, settings: ViewSettings, width: int) -> RenderableType:
     """Return memory with the peak, CPU and processes, as far as there is room."""
-    names = charted(run, settings)
+    names = choose_metrics(run, settings)
     if not names:
         return Text("no memory metric")
     parts = [_describe_metric(run, settings, names, 0)]
@@ -300,7 +300,7 @@ def _describe_metric(run: Run, settings: ViewSettings, names: Sequence[str], num
 
 def _describe_activity(run: Run, settings: ViewSettings, width: int) -> Iterator[RenderableType]:
     """Yield a row: the current operation, the code that made memory grow, and at the right the other metrics."""
-    names = charted(run, settings)
+    names = choose_metrics(run, settings)
     left = Text()
     words = figures.operation_words(run)
     if words:

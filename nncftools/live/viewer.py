@@ -284,7 +284,7 @@ def _show_on_full_screen(
 
     Return False if the user quit before the source ended. Raises Ended for a signal.
     """
-    from nncftools.live.figures import after
+    from nncftools.live.figures import apply_key
     from nncftools.live.follower import Replay
     from nncftools.live.layout import Drawing
 
@@ -309,7 +309,7 @@ def _show_on_full_screen(
                     return not more
                 if isinstance(source, Replay) and source.move(key):
                     more = True
-                settings = after(settings, key, len(source.run.processes))
+                settings = apply_key(settings, key, len(source.run.processes))
                 next_s = 0.0
 
 
@@ -441,7 +441,7 @@ class LiveView:
             self._keyboard = None
 
     def _draw_until_aside(self, follower: Follower, here: Machine, terminal: SharedTerminal) -> None:
-        from nncftools.live.figures import after
+        from nncftools.live.figures import apply_key
         from nncftools.live.layout import Drawing
 
         settings = replace(self.settings, keys=self._keyboard is not None)
@@ -472,6 +472,6 @@ class LiveView:
                 for key in self._keyboard.pressed(_WAIT_S):
                     if key in QUIT:
                         terminal.step_aside(f"{key} was pressed" if key.isprintable() else "Ctrl-D was pressed")
-                    settings = after(settings, key, len(run.processes))
+                    settings = apply_key(settings, key, len(run.processes))
                     terminal.has_output = True  # the key was echoed: the whole view is painted again
                     next_s = 0.0

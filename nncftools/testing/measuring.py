@@ -16,7 +16,7 @@ import pluggy
 import pytest
 
 from nncftools.errors import NncfToolsError
-from nncftools.testing.meter import KERNEL, SAMPLED, UNSAMPLED, Meter, Peak, put, taken
+from nncftools.testing.meter import KERNEL, SAMPLED, UNSAMPLED, Meter, Peak, load_peak, store_peak
 from nncftools.units import MemoryUnit, size_from, size_text
 
 _MARKER = "limit_peak"
@@ -166,7 +166,7 @@ class Measuring:
     def _end(self, item: pytest.Item) -> Peak:
         self._runs = False
         peak = self.meter.end(self._error)
-        put(peak, item.user_properties)
+        store_peak(peak, item.user_properties)
         if peak.known == UNSAMPLED:
             self._report_loss("the sampler has ended", item.nodeid)
         return peak
@@ -220,7 +220,7 @@ class Summary:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Store the peak of a finished test; a repeated run replaces the peak."""
-        peak = taken(report.user_properties) if report.when == "teardown" else None
+        peak = load_peak(report.user_properties) if report.when == "teardown" else None
         if peak is not None:
             self._peaks[report.nodeid] = peak
 

@@ -165,7 +165,7 @@ class Memory:
     """Whether the process has a child; also true if unknown."""
 
 
-def memory(excluded_child: int | None) -> Memory:
+def read_memory(excluded_child: int | None) -> Memory:
     """Return the current figures; the process ``excluded_child`` does not count as a child."""
     if sys.platform != "linux":
         return Memory()
@@ -287,7 +287,7 @@ def _find_mark_of_child(before: Memory, after: Memory) -> int | None:
     return mark if mark > max(before.children_mark, after.mark) else None
 
 
-def put(peak: Peak, properties: list[tuple[str, object]]) -> None:
+def store_peak(peak: Peak, properties: list[tuple[str, object]]) -> None:
     """Store a peak in a test's properties, replacing a peak of an earlier run; unknown figures are left out."""
     properties[:] = [(name, value) for name, value in properties if name not in _PROPERTIES]
     for name, figure in zip(_PROPERTIES, astuple(peak), strict=True):
@@ -295,7 +295,7 @@ def put(peak: Peak, properties: list[tuple[str, object]]) -> None:
             properties.append((name, figure))
 
 
-def taken(properties: Iterable[tuple[str, object]]) -> Peak | None:
+def load_peak(properties: Iterable[tuple[str, object]]) -> Peak | None:
     """Return the peak in a test's properties; None if the test was not measured."""
     values: dict[str, Any] = dict(properties)
     figures: list[Any] = [values.get(name) for name in _PROPERTIES]
@@ -406,7 +406,7 @@ class Meter:
         return [str(warning.message) for warning in caught]
 
     def _memory(self) -> Memory:
-        return memory(excluded_child=self.reader.sampler_pid)
+        return read_memory(excluded_child=self.reader.sampler_pid)
 
     def _note_mark(self, memory: Memory) -> None:
         self._own_mark = max(self._own_mark, memory.mark or 0)

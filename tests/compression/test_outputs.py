@@ -24,7 +24,7 @@ from nncftools.compression.outputs import (
     page,
     percent,
 )
-from nncftools.compression.picture import draw, rendered
+from nncftools.compression.picture import draw, render
 from nncftools.compression.reading import (
     FIGURES,
     LAMBADA_ACCURACY,
@@ -334,7 +334,7 @@ def made(*paths: pathlib.Path, bound: str = "", extra: bool = False, also: tuple
     """Return the page of results."""
     comparisons = compared(*paths)
     limit = bounds_of(bound) if bound else None
-    return page(comparisons, rendered(draw(comparisons, limit, also=also), "svg"), limit, extra=extra)
+    return page(comparisons, render(draw(comparisons, limit, also=also), "svg"), limit, extra=extra)
 
 
 def hostile(folder: pathlib.Path) -> pathlib.Path:

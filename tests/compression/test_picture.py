@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
-from nncftools.compression.picture import DOMINATED, MAX_NAMED, Drawing, draw, rendered
+from nncftools.compression.picture import DOMINATED, MAX_NAMED, Drawing, draw, render
 from nncftools.compression.reading import LATENCY, PEAK, TIME
 from nncftools.compression.results import Comparison, bounds_of
 from tests.compression.made_up import (
@@ -257,7 +257,7 @@ class TestPicture:
     )
     def test_formats(self, kind: str, magic: bytes) -> None:
         """Every format is written, and the same picture gives the same bytes."""
-        first, again = (rendered(draw(compared(MADE_UP)), kind) for _ in range(2))
+        first, again = (render(draw(compared(MADE_UP)), kind) for _ in range(2))
 
         assert first.startswith(magic)
         assert first == again

@@ -396,7 +396,7 @@ class TestKeys:
         """Return the lines of a view with eight processes after these keys."""
         look = ViewSettings(keys=True, **settings)
         for key in keys:
-            look = figures.after(look, key, 8)
+            look = figures.apply_key(look, key, 8)
         lines = Drawing(Machine(is_here=False)).frame(run(), look, width, height)
         return [re.sub(r"\x1b\[[^m]*m", "", line) for line in lines]
 
