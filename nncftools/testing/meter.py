@@ -309,6 +309,9 @@ _ANSWER_WITHIN_S = 10.0
 class Meter:
     """Measures tests in the process that created the meter: started once, then dropped or saved."""
 
+    _begun: Measurement
+    """The test that has begun last."""
+
     def __init__(self, interval_s: float, *, is_kept: bool) -> None:
         """Prepare to sample every ``interval_s`` seconds; only with ``is_kept`` can the recording be saved.
 
@@ -320,7 +323,6 @@ class Meter:
         self.is_started = False
         self._resets = False
         self._own_mark = 0
-        self._begun: Measurement | None = None
 
     @property
     def is_own_process(self) -> bool:
@@ -357,7 +359,6 @@ class Meter:
 
     def end(self, error: str | None) -> Peak:
         """End the test and return its peak; ``error`` names the exception that failed it."""
-        assert self._begun is not None
         after = self._memory()
         if self._begun.operation is not None:
             self.reader.end(self._begun.operation, error)
@@ -366,7 +367,6 @@ class Meter:
     def peak(self, after: Memory | None = None) -> Peak:
         """Return the peak since the test began; ``after`` has the kernel's figures at the end, by default now."""
         begun = self._begun
-        assert begun is not None
         after = after or self._memory()
         self._note_mark(after)
         rows = self.reader.rows()
@@ -384,7 +384,6 @@ class Meter:
 
     def largest_process(self) -> tuple[str, int] | None:
         """Return command and RSS of the largest process in the test's largest sample."""
-        assert self._begun is not None
         return self.reader.largest_process(self._begun.largest)
 
     def save(self, path: pathlib.Path) -> list[str]:
