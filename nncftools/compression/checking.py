@@ -38,11 +38,11 @@ class CheckedRow:
     lora_rank: int | None
     plot_name: str
     size: float
-    """In the file's unit; only ratios of sizes count."""
+    """The size in the file's unit; only ratios of sizes count."""
     values: Mapping[str, float]
-    """By the metric's column."""
+    """The figures by the metric's column."""
     stderrs: Mapping[str, float]
-    """By the metric's column; only the standard errors in the file."""
+    """The standard errors in the file, by the metric's column."""
     extra: Mapping[str, str]
     """All other columns, unchanged."""
     stored: Mapping[str, float]
@@ -74,7 +74,7 @@ class Model:
     missing: Sequence[str]
     """The usual modes without a row."""
     failures: Sequence[Failure] = ()
-    """In the order of the file."""
+    """The failed configurations, in the order of the file."""
 
 
 def load(sources: Sequence[pathlib.Path | RawTable], metrics: Sequence[Metric]) -> list[Model]:

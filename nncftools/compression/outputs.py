@@ -399,7 +399,7 @@ _AXIS_COLUMNS = 8
 _AXIS_LINES = 4
 """About how many columns and lines plotext takes for axes and their labels."""
 _ROOM = 0.12
-"""Right of the largest error, as a share of the axis."""
+"""The room right of the largest error, as a share of the axis."""
 _ROOM_FOR_LABELS = 70
 """The least columns that hold the labels of both axes in a line."""
 _PLAIN = str.maketrans("─│┌┐└┘├┤┬┴┼", "-|+++++++++")

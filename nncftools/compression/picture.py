@@ -488,7 +488,7 @@ _ON_LINE = 100.0
 _CROSSING = 45.0
 """A leader that crosses a name or a marker is as bad as a name that is so many pixels further away."""
 _FAR = 14.0
-"""From this distance on, a leader connects the marker and the name."""
+"""The least distance at which a leader connects the marker and the name."""
 
 
 @dataclass
@@ -497,7 +497,7 @@ class _Names:
 
     frame: Bbox
     gap: float
-    """From a point to the edge of the point's marker, in pixels."""
+    """The radius of a marker, in pixels."""
     covered: list[Bbox] = field(default_factory=list)
     """Markers and names."""
     lines: list[Path] = field(default_factory=list)

@@ -36,7 +36,7 @@ _HOST = {
     "cpus": "cpu_total",
     "memory": "memory_total",
 }
-"""By field of a session's host: the key of con-duct."""
+"""The keys of con-duct by field of a session's host."""
 _Figure = Annotated[float, msgspec.Meta(ge=0, le=intake.LARGEST)] | None
 
 

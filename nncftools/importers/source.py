@@ -199,7 +199,7 @@ class LogTable:
         self.taken = 0
         """The number of samples before merging."""
         self._numbers = array("d")
-        """By row: how many samples were taken before it."""
+        """The number of samples before each row."""
         self.bucket = 1
         """Original rows per bucket; 1: not merged."""
         self._merged = 0

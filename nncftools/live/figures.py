@@ -158,9 +158,9 @@ class Machine:
         self._asked_s = -_ASK_EVERY_S
         self._available = Available()
         self._processes: dict[int, psutil.Process] = {}
-        """By number in the session."""
+        """Readers by number in the session."""
         self._readings: dict[int, tuple[int, float | None]] = {}
-        """By number in the session: RSS, and busy cores since the previous reading."""
+        """RSS, and busy cores since the previous reading, by number in the session."""
 
     def _ask(self, run: Run) -> None:
         """Ask the kernel, at most once a second."""

@@ -49,7 +49,7 @@ class Growth(NamedTuple):
 
     frame: Frame
     at_ns: int
-    """In CLOCK_MONOTONIC."""
+    """The time on CLOCK_MONOTONIC."""
 
 
 _NUMBERED = (b'{"table"', b'{"frame"', b'{"stack"')
@@ -64,7 +64,7 @@ class GrowthLog:
         """Hide secrets in file names."""
         self._stacks = Stacks(redaction)
         self._faults: dict[int, dict[int, int]] = {}
-        """By process: the last known page faults of each thread."""
+        """The last known page faults of each thread, by process."""
         self._is_lost = False
         self.last: Growth | None = None
         """None until growth was seen."""
@@ -133,7 +133,7 @@ class Follower:
         self._growth = GrowthLog(recording.redaction)
         self._operations = LiveOperations()
         self._readings: dict[str, float | None] = {}
-        """By column: the last figures of devices, until the next sample."""
+        """The last figures of devices by column, until the next sample."""
         plan = recording.plan
         command = shlex.join(recording.command) or recording.header.get("name", "")
         self.run = Run(

@@ -385,7 +385,7 @@ _PID = 7
 _CPU = 11
 _RSS = 13
 _CPU_FROM = 44
-"""With fewer columns, there is no room for CPU."""
+"""The least columns with room for CPU."""
 _BAR_FROM = 56
 _LONGEST_BAR = 24
 _MOST = 200

@@ -181,7 +181,7 @@ class LiveProcess:
     rss: int | None = None
     command: Sequence[str] = ()
     most: int | None = None
-    """In a replay: the largest memory of the process."""
+    """The largest memory of the process; only in a replay."""
     cpu: float | None = None
     """The number of busy cores."""
 
@@ -207,7 +207,7 @@ class Run:
     """A run up to now."""
 
     command: str
-    """As it could be typed. The command of a process that was attached to becomes known during the run."""
+    """The command line as typed. The command of a process that was attached to becomes known during the run."""
     columns: Sequence[str]
     interval_s: float
     host: Host

@@ -24,9 +24,9 @@ from rich.cells import get_character_cell_size
 from nncftools.files import write_all
 
 FRAME_S = 0.5
-"""Between two drawings of a view."""
+"""The time between two drawings of a view."""
 STATUS_S = 5.0
-"""Between two status lines."""
+"""The time between two status lines."""
 _TOKENS = re.compile(
     r"\x1b\[(?P<parameters>[0-?]*)[ -/]*(?P<final>[@-~])"
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]"
@@ -298,7 +298,7 @@ _ERASE_LINE = "\x1b[2K"
 _INSERT_LINE = "\x1b[L"
 _DOWN = "\x1b[B"
 _MOST_WAITING = 2000
-"""With more lines, the command waits until they are painted."""
+"""The most lines that wait to be painted; then the command waits."""
 
 
 class SharedTerminal(Terminal):

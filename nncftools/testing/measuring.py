@@ -32,7 +32,7 @@ class Limit:
     """The limit on a test's memory peak."""
 
     size: int
-    """In bytes."""
+    """The limit in bytes."""
     unit: MemoryUnit
     from_zero: bool = True
     """Whether the limit is on the rise above the memory at the start of the test, and not on the whole peak."""
