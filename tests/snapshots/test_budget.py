@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from nncftools.snapshots.budget import Budget, Pace
+from nncftools.snapshots.helper import Budget, Pace
 
 MIB = 1 << 20
 

@@ -15,7 +15,7 @@ import pytest
 
 from nncftools.journal.writing import Writer
 from nncftools.sampler.tree import PAGE, Common, Process
-from nncftools.snapshots.helper import MappingWatch, groups
+from nncftools.snapshots.helper import MappingWatch, group_mappings
 from nncftools.snapshots.tree_watch import Watched
 
 MIB = 1 << 20
@@ -149,7 +149,8 @@ def entry(  # noqa: PLR0913 — one parameter per figure
 
 def found(*entries: str) -> dict[tuple[str, str], list[int]]:
     """Return the sizes of the groups in MiB."""
-    return {(kind, name): [size // MIB for size in sizes] for kind, name, sizes in groups("".join(entries).encode())}
+    groups = group_mappings("".join(entries).encode())
+    return {(kind, name): [size // MIB for size in sizes] for kind, name, sizes in groups}
 
 
 def test_groups() -> None:
@@ -205,7 +206,7 @@ def test_own_mappings() -> None:
             for place in range(0, 4 * MIB, mmap.PAGESIZE):
                 mapped[place] = 1
             assert sum(mapped[4 * MIB :: mmap.PAGESIZE]) == 0
-            own = groups(pathlib.Path("/proc/self/smaps").read_bytes())
+            own = group_mappings(pathlib.Path("/proc/self/smaps").read_bytes())
 
         sizes = next(
             sizes for kind, name, sizes in own if kind == "file" and name.endswith(pathlib.Path(file.name).name)
