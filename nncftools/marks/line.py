@@ -361,19 +361,23 @@ def _content(path: str | bytes) -> bytes:
 
 def moment(members: str, t_ns: int, where: str | None = None) -> str:
     """Return the line of a mark that ends at the next mark; times are CLOCK_MONOTONIC."""
-    return f'{{{members},"t_ns":{t_ns},{where or here()}{own_memory()}}}\n'
+    return f"{{{members},{_read_at(t_ns, where)}}}\n"
 
 
 def begin(op: int, members: str, t_ns: int, where: str | None = None) -> str:
     """Return the line for the start of an operation."""
-    return f'{{"event":"begin","op":{op},{members},"t_ns":{t_ns},{where or here()}{own_memory()}}}\n'
+    return f'{{"event":"begin","op":{op},{members},{_read_at(t_ns, where)}}}\n'
 
 
 def end(op: int, t_ns: int, error: str | None = None, facts: str = "", where: str | None = None) -> str:
     """Return the line for the end of an operation; ``error`` names the exception, ``facts`` are further members."""
     if error is not None:
         facts = f',"error":{quoted(error)}{facts}'
-    return f'{{"event":"end","op":{op},"t_ns":{t_ns},{where or here()}{own_memory()}{facts}}}\n'
+    return f'{{"event":"end","op":{op},{_read_at(t_ns, where)}{facts}}}\n'
+
+
+def _read_at(t_ns: int, where: str | None) -> str:
+    return f'"t_ns":{t_ns},{where or here()}{own_memory()}'
 
 
 def describe_python(t_ns: int, members: str = PROGRAM) -> str:

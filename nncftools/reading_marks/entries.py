@@ -385,7 +385,10 @@ class Nesting:
         return ended
 
     def lose(self, pid: Number) -> list[Open]:
-        """Close all operations of a process after lost rows; return them."""
+        """Return the open operations of a process after lost rows. They have no inner operations from now on.
+
+        An end row still ends them.
+        """
         may_have_ended = list(self._in_process(pid))
         self._moments.pop(pid, None)
         self._threads.pop(pid, None)

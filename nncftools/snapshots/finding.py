@@ -422,7 +422,7 @@ def table_layout(version: int) -> dict[str, int]:
 
 def _symbols(path: str) -> Symbols:
     """Return the symbols of a file. Each file is read once. Raises OSError, ValueError."""
-    file = _open_regular(path, os.O_NOFOLLOW)
+    file = _open_regular(path)
     try:
         status = os.fstat(file)
         key = status.st_dev, status.st_ino
@@ -433,12 +433,12 @@ def _symbols(path: str) -> Symbols:
         os.close(file)
 
 
-def _open_regular(path: str, flags: int = 0) -> int:
-    """Open a regular file: opening a device may have effects, and opening a FIFO waits.
+def _open_regular(path: str) -> int:
+    """Open a regular file, not a link: opening a device may have effects, and opening a FIFO waits.
 
     Raises OSError, ValueError.
     """
-    handle = os.open(path, os.O_PATH | os.O_CLOEXEC | flags)
+    handle = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise ValueError("not a regular file")

@@ -23,7 +23,7 @@ from nncftools.snapshots.tree_watch import PROC, RangeWatch, TreeWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
     from typing import TypedDict, TypeVar
 
     from nncftools.snapshots.tree_watch import Watched
@@ -65,21 +65,19 @@ _COSTLY = 0.25
 
 
 class Budget:
-    """A share of a core's time since the start, or ``least_s`` CPU seconds if that is more."""
+    """A share of a core's time since the start, or ``least_s`` CPU seconds if that is more, for all but mappings."""
 
-    def __init__(
-        self,
-        share: float,
-        least_s: float,
-        clock: Callable[[], float] = time.monotonic,
-        own_cpu: Callable[[], float] = time.process_time,
-    ) -> None:
-        """``own_cpu`` returns the CPU seconds used so far."""
+    def __init__(self, share: float, least_s: float) -> None:
         self._share = share
         self._least_s = least_s
-        self._clock = clock
-        self.own_cpu = own_cpu
-        self._begun_s = clock()
+        self._begun_s = time.monotonic()
+        self.mappings_s = 0.0
+        """CPU seconds spent on mappings, which have a separate budget."""
+
+    @property
+    def total_s(self) -> float:
+        """The CPU seconds that may be used until now."""
+        return max(self._least_s, self._share * (time.monotonic() - self._begun_s))
 
     @property
     def is_ample(self) -> bool:
@@ -89,8 +87,7 @@ class Budget:
     @property
     def left_s(self) -> float:
         """The CPU seconds that are left now."""
-        elapsed_s = self._clock() - self._begun_s
-        return max(self._least_s, self._share * elapsed_s) - self.own_cpu()
+        return self.total_s + self.mappings_s - time.process_time()
 
     @property
     def rate(self) -> float:
@@ -136,7 +133,7 @@ class Pace:
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._spent_s = budget.own_cpu()
+        self._spent_s = time.process_time()
         self._poll_s = _FIRST_S
         """The cost of a poll that reads no stacks."""
         self._reading_s = _FIRST_READING_S
@@ -167,7 +164,7 @@ class Pace:
 
         Since the poll before, memory rose by ``rise`` bytes to ``held``. Stacks were read ``readings`` times so far.
         """
-        spent_s = self._budget.own_cpu()
+        spent_s = time.process_time()
         cost_s = spent_s - self._spent_s
         self._spent_s = spent_s
         self._mean_s += (cost_s - self._mean_s) / _MEAN_OF
@@ -271,16 +268,16 @@ _HELD = 0.9
 _AT_REST_NS = 30 * _MS
 _COVERED = 0.95
 _MOST_PROCESSES = 8
+_MAPPINGS = 0.25
+"""The budget of mappings, as a part of the budget for all other work."""
 
 
 class MappingWatch:
     """Reads mappings at a new maximum of the tree's memory, once memory rests for a moment or grows for long."""
 
-    def __init__(self, writer: Writer, share: float, least_s: float) -> None:
-        self.spent_s = 0.0
-        """CPU seconds so far."""
+    def __init__(self, writer: Writer, budget: Budget) -> None:
         self._writer = writer
-        self._budget = Budget(share, least_s, own_cpu=lambda: self.spent_s)
+        self._budget = budget
         self._highest = _SMALLEST
         self._most_anonymous = 0
         self._read_ns = 0
@@ -289,7 +286,8 @@ class MappingWatch:
         """Read the mappings if they are due; ``rose_ns`` is when the memory of the tree last rose."""
         total = sum([process.growth.rss for process in watched])
         anonymous = total - sum([process.growth.shared for process in watched])
-        if not self._budget.is_left() or not self._is_due(total, anonymous, now_ns, rose_ns):
+        has_budget = self._budget.mappings_s < self._budget.total_s * _MAPPINGS
+        if not has_budget or not self._is_due(total, anonymous, now_ns, rose_ns):
             return
         begun_s = time.process_time()
         self._read_ns = now_ns
@@ -307,7 +305,7 @@ class MappingWatch:
                 covered += largest.growth.rss
         if processes:
             self._writer.line("mappings", {"t_ns": t_ns, "total": total, "processes": processes})
-        self.spent_s += time.process_time() - begun_s
+        self._budget.mappings_s += time.process_time() - begun_s
 
     def _is_due(self, total: int, anonymous: int, now_ns: int, rose_ns: int) -> bool:
         calm_ns = now_ns - rose_ns
@@ -323,8 +321,6 @@ class MappingWatch:
 _GROWING_NS = 200 * _MS
 _WRITE_EVERY_NS = 5_000 * _MS
 _CHECK_EVERY_NS = 500 * _MS
-_MAPPINGS_SHARE = 0.2
-"""The part of the budget for mappings."""
 
 
 class Helper:
@@ -333,19 +329,13 @@ class Helper:
     def __init__(self, order: Order, writer: Writer) -> None:
         self._writer = writer
         self._order = order
-        share = order["share"]
-        least_s = order["least_s"]
-        self._mappings = MappingWatch(writer, share * _MAPPINGS_SHARE, least_s * _MAPPINGS_SHARE)
-        rest = 1 - _MAPPINGS_SHARE
-        self._budget = Budget(share * rest, least_s * rest, own_cpu=self._own_cpu)
+        budget = Budget(order["share"] / (1 + _MAPPINGS), order["least_s"] / (1 + _MAPPINGS))
+        self._mappings = MappingWatch(writer, budget)
         self._poller = select.poll()
         self._tree = TreeWatch(writer, order["sampler"], order["pid"], children=order["children"])
-        self._stacks = StackTaker(writer, self._budget.is_left, is_allowed=order["stacks"])
-        self._ranges = RangeWatch(writer, self._budget.is_left)
-        self._pace = Pace(self._budget)
-
-    def _own_cpu(self) -> float:
-        return time.process_time() - self._mappings.spent_s
+        self._stacks = StackTaker(writer, budget.is_left, is_allowed=order["stacks"])
+        self._ranges = RangeWatch(writer, budget.is_left)
+        self._pace = Pace(budget)
 
     def run(self, control: int) -> None:
         """Watch until the starter sends the end on ``control``, or the sampler is gone."""

@@ -44,7 +44,7 @@ class StackLog:
     """The stacks, frames and line tables in the log, by their numbers."""
 
     def __init__(self, writer: Writer) -> None:
-        self._writer = writer
+        self.writer = writer
         self._tables: dict[tuple[str, str, int, bytes], int] = {}
         self._places: dict[Place, int] = {}
         self._frames: dict[Frame, int] = {}
@@ -68,7 +68,7 @@ class StackLog:
         numbers = tuple([self._frames[frame] for frame in frames])
         if numbers not in self._stacks:
             self._stacks[numbers] = len(self._stacks)
-            self._writer.line("stack", [self._stacks[numbers], numbers])
+            self.writer.line("stack", [self._stacks[numbers], numbers])
         return self._stacks[numbers]
 
     def _write_frame(self, frame: Frame, version: int) -> None:
@@ -77,7 +77,7 @@ class StackLog:
         if place not in self._places:
             self._places[place] = len(self._places)
             self._text_left -= len(code.name) + len(code.file)
-            self._writer.line("frame", [self._places[place], *place])
+            self.writer.line("frame", [self._places[place], *place])
         self._frames[frame] = self._places[place]
 
     def _write_table(self, code: Code, version: int) -> int | None:
@@ -88,7 +88,7 @@ class StackLog:
                 self._tables_left -= len(code.lines)
                 self._tables[key] = len(self._tables)
                 table = b2a_base64(code.lines, newline=False).decode()
-                self._writer.line("table", [self._tables[key], version, table])
+                self.writer.line("table", [self._tables[key], version, table])
             code.table = self._tables.get(key)
             code.lines = b""
         return code.table
@@ -98,7 +98,7 @@ class StackLog:
         number = self._frames.get(frame)  # None in the middle that is left out
         if number is not None and number not in self._loops:
             self._loops.add(number)
-            self._writer.line("loop", number)
+            self.writer.line("loop", number)
 
 
 _MOST_CALLS = 100
@@ -156,8 +156,6 @@ _TRIES = 3
 _EXEC_NS = 20 * _MS
 """The pause before the memory of a process that executes a program is read again."""
 _FIRST_PAUSE_NS = 100 * _MS
-_MOST_PAUSES = 10
-_MOST_PROBLEMS = 20
 _FAULTS_SHARE = 0.001
 """The part of a core's time for reading page faults of threads, if a single thread runs Python."""
 _FAULTS_SHARE_OF_SEVERAL = 0.01
@@ -256,7 +254,7 @@ class Timeline:
         self._raw = raw
         self._times.append(t_ns)
 
-    def write(self, writer: Writer, now_ns: int, *, is_end: bool) -> None:
+    def write(self, now_ns: int, *, is_end: bool) -> None:
         """Write the readings if they are due, and begin the next line where this line ends.
 
         At the end, close the memory.
@@ -264,7 +262,7 @@ class Timeline:
         is_cut = is_end or (bool(self._times) and now_ns - self._times[-1] > _GAP_NS)
         if self._times and (is_cut or len(self._times) > _READINGS):
             window = {"process": self._process, "t_ns": self._times, "threads": self._changes}
-            writer.line("window", window)
+            self._log.writer.line("window", window)
             if is_cut:
                 self._raw = {}
                 self._threads = {}
@@ -292,7 +290,7 @@ class StackTaker:
         self._is_allowed = is_allowed
         self._log = StackLog(writer)
         self._timelines: dict[Watched, Timeline] = {}
-        self._problems = 0
+        self._has_problems = False
         self._native: set[int] = set()
         """The processes that grew without a file of Python mapped."""
         self.taken = 0
@@ -362,7 +360,7 @@ class StackTaker:
             if number not in self._native:
                 self._native.add(number)
                 self._writer.line("native", number)
-        watched.look_after_ns = now_ns + _FIRST_PAUSE_NS * 2 ** min(watched.failures, _MOST_PAUSES)
+        watched.look_after_ns = now_ns + _FIRST_PAUSE_NS * 2**watched.failures
         watched.failures += 1
         return False
 
@@ -381,7 +379,7 @@ class StackTaker:
             self.failed += not is_read
 
     def _write(self, watched: Watched, now_ns: int, *, is_end: bool) -> None:
-        self._timelines[watched].write(self._writer, now_ns, is_end=is_end)
+        self._timelines[watched].write(now_ns, is_end=is_end)
         if is_end:
             del self._timelines[watched]
 
@@ -403,13 +401,12 @@ class StackTaker:
 
     def _refuse(self, watched: Watched, text: str) -> None:
         watched.may_look = False
-        self._problems += 1
-        if self._problems <= _MOST_PROBLEMS:
-            self._writer.line("problem", {"process": watched.process.number, "text": text})
+        self._has_problems = True
+        self._writer.line("problem", {"process": watched.process.number, "text": text})
 
     def close(self) -> None:
         """Write the remaining readings, and a problem if no program that grew was Python."""
         for watched in list(self._timelines):
             self._write(watched, time.monotonic_ns(), is_end=True)
-        if self._native and not (self._problems or self.taken):
+        if self._native and not self._has_problems and not self.taken:
             self._writer.line("problem", {"process": min(self._native), "text": "no_python"})

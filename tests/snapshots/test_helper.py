@@ -15,7 +15,8 @@ import pytest
 
 from nncftools.journal.writing import Writer
 from nncftools.sampler.tree import PAGE, Common, Process
-from nncftools.snapshots.helper import MappingWatch, group_mappings
+from nncftools.snapshots import helper
+from nncftools.snapshots.helper import Budget, MappingWatch, group_mappings
 from nncftools.snapshots.tree_watch import Watched
 
 MIB = 1 << 20
@@ -28,7 +29,8 @@ class Tree:
     def __init__(self, folder: pathlib.Path, least_s: float = 10.0) -> None:
         self._log = folder / "log"
         self.writer = Writer(os.open(self._log, os.O_RDWR | os.O_CREAT | os.O_APPEND))
-        self.watch = MappingWatch(self.writer, 0.01, least_s)
+        self.budget = Budget(0.01, least_s / helper._MAPPINGS)
+        self.watch = MappingWatch(self.writer, self.budget)
         self.copied = 0
         """The MiB that are no pages of files."""
         self.one = Watched(Process("/proc", os.getpid(), None, 0, (), common=Common()), 0)
@@ -90,7 +92,7 @@ def test_lower_memory(tree: Tree) -> None:
 def test_budget(tmp_path: pathlib.Path) -> None:
     """When the budget is spent, nothing is read."""
     tree = Tree(tmp_path, least_s=0.001)
-    tree.watch.spent_s = 0.002
+    tree.budget.mappings_s = 0.002
 
     assert not tree.has_read(1_000, at_rest=True)
 

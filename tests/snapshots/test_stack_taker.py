@@ -20,7 +20,6 @@ from nncftools.journal.writing import Writer
 from nncftools.sampler.tree import PAGE, Common, Process
 from nncftools.snapshots import stack_taker
 from nncftools.snapshots.finding import python_memory
-from nncftools.snapshots.helper import Budget
 from nncftools.snapshots.python_memory import Code, UnreadableError
 from nncftools.snapshots.stack_taker import CUT, Calls, StackLog, StackTaker
 from nncftools.snapshots.tree_watch import Watched
@@ -78,8 +77,7 @@ class Watch(Log):
     def __init__(self, folder: pathlib.Path, pid: int, *, is_allowed: bool = True) -> None:
         super().__init__(folder)
         self.spent_s = 0.0
-        self.budget = Budget(0.5, 5.0, own_cpu=lambda: self.spent_s)
-        self.stacks = StackTaker(self.writer, self.budget.is_left, is_allowed=is_allowed)
+        self.stacks = StackTaker(self.writer, lambda: self.spent_s < 5, is_allowed=is_allowed)
         self.every: dict[Process, Watched] = {}
         self.again: list[Watched] = []
         """Whose memory was read again, right after its stacks."""
