@@ -329,7 +329,8 @@ class Helper:
     def __init__(self, order: Order, writer: Writer) -> None:
         self._writer = writer
         self._order = order
-        budget = Budget(order["share"] / (1 + _MAPPINGS), order["least_s"] / (1 + _MAPPINGS))
+        parts = 1 + _MAPPINGS
+        budget = Budget(order["share"] / parts, order["least_s"] / parts)
         self._mappings = MappingWatch(writer, budget)
         self._poller = select.poll()
         self._tree = TreeWatch(writer, order["sampler"], order["pid"], children=order["children"])

@@ -66,8 +66,12 @@ _MOST_INTERPRETERS = 250
 _MOST_THREADS = 1_000
 _MOST_FRAMES = 20_000
 """The most frames of all threads together."""
-_MOST_KNOWN = 8_000
-"""The most code objects and instructions to keep, of about 1 KiB each."""
+_MOST_HELD = 8 << 20
+"""The most bytes to keep of code objects."""
+_CODE = 1_500
+"""The bytes to keep of a code object without texts and line table."""
+_PLACE = 250
+"""The bytes to keep of an instruction."""
 _MOST_READ = 16 << 20
 """The most bytes of the process's memory in a reading."""
 _LONGEST_S = 0.2
@@ -135,8 +139,7 @@ class PythonMemory:
         self._versions: dict[int, int] = {}
         """By address of a dictionary in this reading: the version."""
         self._codes: dict[int, Code] = {}
-        self._known = 0
-        """How many code objects and instructions are kept."""
+        self._held = 0
         self._left = 0
         self._has_new_code = False
         self._until_s = 0.0
@@ -312,7 +315,7 @@ class PythonMemory:
         """Return a code object after a check of its memory and of the instruction."""
         code = self._code_at(address)
         if instruction not in code.offsets:
-            self._known += 1
+            self._held += _PLACE
             if self.version >= _KERNEL_IDS:
                 offset = instruction - address - self._layout["bytecode"]
             else:  # the number of the instruction, of two bytes each
@@ -331,9 +334,9 @@ class PythonMemory:
             code = self._decode(address, data)
             if not self._is_unchanged(address, code):  # the memory of the texts may be used again, too
                 raise UnreadableError
-            self._known += 1
-            if self._known > _MOST_KNOWN:
-                self._known = 0
+            self._held += _CODE + len(code.lines) + len(code.name + code.file)
+            if self._held > _MOST_HELD:
+                self._held = 0
                 self._codes.clear()
             self._codes[address] = code
         return code

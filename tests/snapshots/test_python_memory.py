@@ -316,13 +316,13 @@ class TestMadeUp:
 
     def test_places_that_are_known(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """What is known of code is forgotten when it is too much."""
-        monkeypatch.setattr(module, "_MOST_KNOWN", 50)
+        monkeypatch.setattr(module, "_MOST_HELD", 50_000)
         with made_up(threads=1, frames=100, table=TABLE) as memory:
             for _ in range(5):
                 memory._codes.clear()
                 memory.stacks()
                 memory.frames(memory.stacks()[1], 0)
-                assert memory._known <= 50 + 100
+                assert memory._held <= 50_000 + 100 * module._PLACE
 
     def test_one_dictionary_of_all_frames(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The dictionary of a recursive module is read once in each reading, and a change of it is seen."""
