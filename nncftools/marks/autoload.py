@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Facts = dict[str, Any]
     """How to mark a function, by the keys of the catalogue. Functions of the user have a name."""
     Entries = dict[str, list[tuple[str, Facts]]]
-    """By module: the functions to mark."""
+    """The functions to mark, by module."""
 
 _PR_SET_PTRACER = 0x59616D61
 _BEGAN = 19
@@ -71,12 +71,12 @@ def began_at(pid: int) -> str:
 
 
 CALLS = "NNCF_TOOLS_MARK_CALLS"
-"""The user's functions, one per line, tab-separated: module, function, name, kind (empty if unknown)."""
+"""The user's functions, a line each, tab-separated: module, function, name, kind (empty if unknown)."""
 HELPER = "NNCF_TOOLS_STACKS"
-"""``PID:START`` of the helper, if the kernel lets it read only processes that allow it: see ``allow_helper``."""
+"""``PID:START`` of the helper, if processes must give the permission to read their memory: see ``allow_helper``."""
 _SAME_NAMES = "QEfficient", "nncf", "onnx", "onnxruntime", "openvino", "optimum", "torch", "transformers"
 LIBRARIES = {"openvino_tokenizers": "openvino", **{library: library.lower() for library in _SAME_NAMES}}
-"""By root package: the catalogue's file."""
+"""The catalogue's file for each root package."""
 
 
 def catalogued(file: str) -> dict[str, dict[str, Facts]]:
@@ -205,7 +205,7 @@ class Loader:
 
 
 def _report_end(path: bytes) -> None:
-    """Report which exception ended the program, and its memory before Python clears the modules."""
+    """Report the exception that ended the program, and the memory before Python clears the modules."""
     line.report_at_exit(path)
     if line.has_grown():
         line.append(path, line.describe_python(monotonic_ns(), ',"ended":true' + line.own_memory()))

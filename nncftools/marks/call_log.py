@@ -45,7 +45,7 @@ _LARGEST = 10**15
 
 
 class Parameters:
-    """The parameters of a function that matter: how to show them, and which parameter is the path of a saved file."""
+    """The parameters of a function that matter: how to show them, and the path of the file that a call saves."""
 
     def __init__(self, function: Function, facts: Facts) -> None:
         names, defaults = _signature(function)
@@ -54,9 +54,9 @@ class Parameters:
         self._saves: str | None = facts.get("saves")
         always: Sequence[str] = facts.get("always", ())
         self._left_out: dict[str, str] = {}
-        """By parameter: the text of the default value, which is not shown."""
+        """The text of each default value that is not shown, by parameter."""
         self._defaults: dict[str, Any] = {}
-        """By parameter: the default value, which is shown."""
+        """The other default values, by parameter."""
         for name, default in defaults.items():
             if name in always:
                 self._defaults[name] = default
@@ -153,7 +153,7 @@ def _path(value: Any) -> str | None:
 MAX_LOGGED = 1000
 """The most calls of a function directly inside an operation with lines of their own; more calls are aggregated."""
 DEEPEST = 100
-"""The most open calls of a thread in the log; calls inside the last of them are part of it."""
+"""The most open calls of a thread in the log; deeper calls are part of the innermost of these."""
 FLUSH_NS = 10 * 10**9
 """The time between flushes of aggregated calls; a kill loses at most this time."""
 
@@ -180,11 +180,8 @@ class Aggregate:
     __slots__ = ("count", "end", "error", "longest", "start", "total")
 
     def __init__(self, start: int) -> None:
-        self.start = start
-        self.end = start
-        self.count = 0
-        self.total = 0
-        self.longest = 0
+        self.start = self.end = start
+        self.count = self.total = self.longest = 0
         self.error: str | None = None
 
     def add(self, start: int, end: int, error: str | None) -> None:
@@ -253,11 +250,12 @@ class Thread(_local):
         self.unmarked = 0
         """How many inner calls of these functions are not marked; each has a frame of a wrapper."""
         self.raised = 0
-        """The amount by which Python's recursion limit was raised for these frames, to ``limit``."""
+        """The room that was added to Python's recursion limit for these frames."""
         self.limit = 0
+        """The recursion limit with the added room."""
 
     def close(self, call: Call) -> None:
-        """End a call; after the last call, lower the recursion limit by the amount that it was raised.
+        """End a call; after the last call, remove the added room from the recursion limit.
 
         If the program has set another limit, that limit stays.
         """
@@ -367,7 +365,7 @@ _READ = 64 * 1024
 _ROOM = 60
 """Frames that marking needs for a moment; while the function itself runs, marking needs a single frame."""
 _SLACK = 1 if sys.version_info >= (3, 12) else 2
-"""Extra room in the recursion limit for the call that raises it.
+"""Extra room for the call that raises the recursion limit.
 
 Before Python 3.12, calls of built-in functions count, too.
 """

@@ -99,15 +99,13 @@ class Unwritten:
         return b"\n" + facts if self.cut else facts
 
     def keep(self, data: bytes, written: int, noted: int, added: int) -> None:
-        """Keep the rest of ``data``, of which so many bytes were written.
+        """Keep the rest of ``data``, after ``written`` bytes.
 
         ``data`` begins with ``noted`` bytes of a note, and ends with ``added`` bytes of a new line.
         """
         start = data.rfind(b"\n", 0, written) + 1
         if start >= noted:
-            self.lost = 0
-            self.lost_ns = 0
-            self.cut = 0
+            self.lost = self.lost_ns = self.cut = 0
         self.lines = data[max(start, noted) :]
         self.cut += written > start
         if len(self.lines) > _MOST_KEPT:
@@ -128,7 +126,7 @@ def file_of_error() -> str:
 
 
 _unwritten: dict[bytes, Unwritten] = {}
-"""By log."""
+"""The waiting lines of each log."""
 _flushed: set[bytes] = set()
 """The logs whose waiting lines are written at the end of the process."""
 
@@ -338,9 +336,9 @@ def _children(thread: bytes, pages: int) -> list[tuple[bytes, bytes, int]]:
 def _pages_of_copy(pid: bytes, beginner: bytes) -> int:
     """Return the pages of a child with about as many as the parent; 0 for a child of vfork(2) before exec.
 
-    Such a child shows the parent's memory, and the thread that began it waits in the kernel (state D, proc(5)). It is
-    the newest child of the thread. A process of one thread cannot mark while it waits. Raises OSError, ValueError,
-    IndexError.
+    Such a child shows the parent's memory, and the thread that began the child waits in the kernel (state D, proc(5)).
+    The child is the thread's newest. A process with a single thread cannot mark during the wait. Raises OSError,
+    ValueError, IndexError.
     """
     following = _content(beginner + b"/stat").rpartition(b")")[2]
     return 0 if following.startswith(b" D") else _pages(b"/proc/%b/statm" % pid)
@@ -419,12 +417,15 @@ _TEXTS = (
 _LIBRARY_ERRORS = (RuntimeError, OSError, SystemError, ImportError)
 """Built-in exceptions that libraries raise for their own errors; other exceptions may only quote such a message."""
 _DEVICE_WORDS = ("cuda", "hip ", "xpu", "mps ", "cublas", "cudnn")
-"""A message with one of these words is about the memory of a device."""
+"""A message with any of these words is about the memory of a device."""
 _DEVICE_RAN_OUT = ("out of memory", "alloc_failed")
 
 
 def cause_of(error: BaseException) -> tuple[str | None, BaseException]:
-    """Return what ran out (``memory``, ``disk`` or ``device``), and the exception that says so: one of the causes."""
+    """Return the resource that ran out (``memory``, ``disk`` or ``device``), and the exception that says so.
+
+    The exception may be a cause of ``error``.
+    """
     source: BaseException | None = error
     for _ in range(_DEEPEST):
         if source is None:
@@ -458,7 +459,7 @@ def _message(error: BaseException) -> str:
 
 
 def report(path: bytes, error: BaseException, *, fatal: bool = False) -> None:
-    """Write to the log what ran out. A ``fatal`` exception, which ended the program, is written in any case."""
+    """Write to the log that a resource ran out. A ``fatal`` exception, the end of the program, is always written."""
     cause, source = cause_of(error)
     if cause is None and not fatal:
         return

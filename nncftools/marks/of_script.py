@@ -1,7 +1,7 @@
-"""Marks calls of functions of the script itself, which is not imported.
+"""Marks calls of functions of the script itself, a module that no import passes through.
 
 Runs in the marked program, with the standard library only. From Python 3.12 on, sys.monitoring (PEP 669) reports the
-calls; other code costs a single event, which is switched off for that code at the first call. Before, the lines of the
+calls; other code costs a single event, switched off for that code at the first call. Before 3.12, the lines of the
 script are traced until the script has defined the functions.
 """
 

@@ -69,7 +69,7 @@ def _shared_variable() -> ContextVar[Open | None]:
 
 
 variable = _shared_variable()
-"""The innermost operation. It may have ended, or belong to a parent process."""
+"""The innermost operation. This operation may have ended, or may belong to a parent process."""
 
 
 def around() -> str:
@@ -249,7 +249,7 @@ class Marking:
     """Marks ``with`` blocks, and the calls of decorated functions."""
 
     def __init__(self, name: str, profiler: Callable[[], int | None]) -> None:
-        """``profiler`` returns the number of the profiler that marks; None if it does not record."""
+        """``profiler`` returns the number of the profiler that marks; None if that profiler does not record."""
         self._name = name
         self._profiler = profiler
         self._begun: list[_Begun | None] = []
@@ -318,7 +318,7 @@ def end_marks(profiler: int) -> None:
 
 
 _marking: set[int] = set()
-"""The processes, this process and the forked ancestors, in which this program has marked something."""
+"""The processes (this process and forked ancestors) in which this program has marked an operation."""
 
 
 def _members(name: str, profiler: int) -> str:

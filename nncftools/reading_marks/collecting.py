@@ -31,6 +31,7 @@ from nncftools.marks.line import OUTPUT
 from nncftools.reading_marks.entries import BEGIN, EXEC, LOST, Entry, Row, rows
 from nncftools.reading_marks.resolving import Log, resolve
 from nncftools.redaction import Redaction
+from nncftools.session.devices import named, take_allocated
 from nncftools.session.model import (
     UNFINISHED,
     Failure,
@@ -95,8 +96,6 @@ def _take_marks(
     narrow(session)
     for mark in session.marks:
         if any(own is not None and own.devices for own in (mark.own_start, mark.own_end)):
-            from nncftools.session.devices import take_allocated
-
             take_allocated(session)
             break
 
@@ -119,14 +118,14 @@ class LogNotes:
         self.programs = 0
         """How many Pythons the hook ran in."""
         self.begun_s: dict[int | None, list[float]] = {}
-        """By process: when its programs wrote their first rows."""
+        """The times of first rows of programs, by process."""
         self._programs: set[int | None] = {None}
         """Numbers of programs, and None for rows without. A forked process has the number of the parent."""
         self.outside = 0
         """How many operations were not between start and end of the recording."""
         self.warnings: dict[str, None] = {}
         self.models: dict[str, SavedModel] = {}
-        """By path: the last model that was saved there."""
+        """The last model that was saved under each path."""
         self.failures: list[Failure] = []
         self.is_gone = False
         self.missing = 0
@@ -169,26 +168,23 @@ class LogNotes:
                     yield replace(entry, event=LOST)
 
     def _take_failure(self, entry: Entry) -> None:
-        if entry.failure is not None and entry.pid is not None and len(self.failures) < _MOST_KEPT:
-            failure = Failure(
-                pid=entry.pid,
-                at_s=entry.start_s or 0.0,
-                error=entry.failure,
-                cause=entry.cause,
-                device=self._device_of(entry),
-                fatal=entry.fatal,
-            )
-            self.failures.append(failure)
-
-    def _device_of(self, entry: Entry) -> str | None:
-        """Return torch's name of the device that failed; None if the message does not tell several devices apart."""
-        if entry.device is None:
-            return None
-        from nncftools.session.devices import named
-
-        uuids = {name: uuid for name, uuid, *_ in entry.devices or ()}
-        device = named(entry.device, uuids.get(entry.device, ""), self._devices)
-        return None if device.isalpha() else device
+        if entry.failure is None or entry.pid is None or len(self.failures) >= _MOST_KEPT:
+            return
+        device = None
+        if entry.device is not None:
+            uuids = {name: uuid for name, uuid, *_ in entry.devices or ()}
+            device = named(entry.device, uuids.get(entry.device, ""), self._devices)
+            if device.isalpha():  # the message has no number, so any of several devices may have failed
+                device = None
+        failure = Failure(
+            pid=entry.pid,
+            at_s=entry.start_s or 0.0,
+            error=entry.failure,
+            cause=entry.cause,
+            device=device,
+            fatal=entry.fatal,
+        )
+        self.failures.append(failure)
 
 
 def _hide_secrets(entry: Entry, redaction: Redaction) -> Entry:
@@ -240,7 +236,7 @@ class TreeReader:
         self._execs = held.execs
         self._lines = sorted(held.lines, key=lambda line: line["to_s"])
         self._sizes: dict[int, list[tuple[float, int, int]]] = {}
-        """By process number: time of the line, RSS, and the difference to the previous sample."""
+        """Time of the line, RSS, and difference to the previous sample, by process number."""
         for line in self._lines:
             for number, *sizes in line["rss"] or ():
                 size = line["to_s"], sizes[0], max(sizes) - min(sizes)
@@ -278,7 +274,7 @@ class TreeReader:
         return replace(own, tree=tree, is_estimate=change is None or change > noise(tree))
 
     def execs(self) -> Iterator[tuple[int, float, float]]:
-        """Yield the PID of each process that began another program, and the two times between which that happened."""
+        """Yield each process that began another program: PID, last time before, first time after."""
         for line in sorted(self._execs, key=lambda line: line["to_s"]):
             process = self._table.by_id.get(line["id"])
             if process is not None and process.pid is not None:
@@ -286,8 +282,6 @@ class TreeReader:
 
     def _allocated(self, readings: Sequence[tuple[str, str, int, int]]) -> dict[str, tuple[int, int]]:
         """Return by device the bytes in use by torch's allocator, now and at most so far."""
-        from nncftools.session.devices import named
-
         allocated = {}
         for name, uuid, held, most in readings:
             allocated[named(name, uuid, self._devices)] = held, most
@@ -309,7 +303,7 @@ class TreeReader:
             if parent is not None and reading.descendants is not None:
                 is_covered = parent.id in covered
                 if parent is process or (is_covered and reading.listed):
-                    continue  # the list would contain the process, so it did not live
+                    continue  # a living process would be in the list
                 if not is_covered and (parent.counted_s or 0.0) > at_s:
                     continue  # the parent had not begun
             others.append(other)
@@ -358,7 +352,7 @@ def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int
 def _without_others(entries: Iterable[Entry], pid: int, profiler: int) -> Iterator[Entry]:
     """Leave out the marks of all other profilers."""
     around: dict[tuple[int | None, int | None], int | None] = {}
-    """By process and number of another profiler's operation: the number of the operation around it."""
+    """The number of the outer operation, by process and number of another profiler's operation."""
     for entry in entries:
         outer = entry.within and around.get((entry.pid, entry.within), entry.within)
         if entry.profiler is None or (entry.pid, entry.profiler) == (pid, profiler):
@@ -370,7 +364,7 @@ def _without_others(entries: Iterable[Entry], pid: int, profiler: int) -> Iterat
 def _within(marks: Iterable[Mark], session: Session) -> list[Mark]:
     """Return the marks that overlap the recording; a start outside is moved to the nearer end of the recording.
 
-    A line of output was written before the command ended, even if it was read later.
+    A line of output was written before the command ended, even if the line was read later.
     """
     inside = []
     for mark in marks:
@@ -384,7 +378,7 @@ def _within(marks: Iterable[Mark], session: Session) -> list[Mark]:
 def read_sidecar(path: Path, session: Session) -> list[Mark]:
     """Return the operations of a sidecar file.
 
-    Raises NncfToolsError, which names the file, the row and the expected content.
+    Raises NncfToolsError with the file, the row and the expected content.
     """
     entries = sorted(_entries_of(path, session.start), key=lambda entry: entry.start_s or 0.0)
     marks = resolve(entries, session)
@@ -440,11 +434,11 @@ def write_sidecar(marks: Iterable[Mark], path: Path) -> None:
 _MOST_FILES = 10_000
 """The size of a folder with more files stays unknown."""
 _WEIGHTS = {".xml": ("{stem}.bin",), ".onnx": ("{stem}.onnx_data", "{stem}.onnx.data")}
-"""By ending of a model's file: the files beside the model that have the weights."""
+"""The files beside a model that have the weights, by ending of the model's file."""
 
 
 def take_sizes(marks: Iterable[Mark]) -> None:
-    """Set the size of what each mark has saved; the size of a missing file stays None."""
+    """Set the size of each saved file; the size of a missing file stays None."""
     size = functools.cache(size_of)
     for mark in marks:
         if mark.saved is not None:
@@ -452,7 +446,7 @@ def take_sizes(marks: Iterable[Mark]) -> None:
 
 
 def size_of(path: Path) -> int | None:
-    """Return the bytes of a file with the weights beside it, or of all files in a folder; None if unknown."""
+    """Return the bytes of a file and of weights beside the file, or of all files in a folder; None if unknown."""
     try:
         if not path.is_dir():
             size = path.stat().st_size

@@ -3,8 +3,8 @@
 ``Nesting`` finds the open operation around a new row, and the operations that the row ends. The same rule is used for
 sessions, limits and the live view:
 
-- A row that names the operation around it (``in``) is inside that operation. Any other row is inside the innermost
-  operation of its thread. A call that the hook marked is around everything that its thread begins before the end.
+- A row that names an outer operation (``in``) is inside that operation. Any other row is inside the innermost
+  operation of the thread. A call that the hook marked is around everything that the thread begins before the end.
 - A moment is open until the next row that its profiler marks by hand, on the same thread and inside the same operation.
   Calls that the hook marks are inside the moment, and so are marks of profilers that had marked nothing before. A row
   of output with the same name, such as the next row of a progress bar, does not end the moment.
@@ -33,7 +33,7 @@ AUTO = "auto"
 BEGIN = "begin"
 END = "end"
 EXEC = "exec"
-"""The event of an entry, never in a file, that ends all operations of a process: it runs another program now."""
+"""The event of an entry, never in a file, that ends all operations of a process, which runs another program now."""
 LOST = "lost"
 """The event of a row that counts the missing rows of its process."""
 
@@ -75,7 +75,7 @@ class Entry(msgspec.Struct, kw_only=True):
     listed: bool = False
     """Whether ``descendants`` contains all children of the children."""
     devices: list[tuple[str, str, Whole, Whole]] | None = None
-    """For each GPU: torch's name, UUID, and the bytes in use by torch's allocator, now and at most so far."""
+    """Torch's name of each GPU, UUID, and the bytes in use by torch's allocator, now and at most so far."""
     own: OwnMemory | None = None
     """The memory of the process and of the tree at this row: not a key of a file."""
     own_start: OwnMemory | None = None
@@ -187,7 +187,7 @@ _SEPARATORS = ",;\t"
 _SECONDS = {"start_s", "end_s", "start", "end", "total_s", "longest_s"}
 _FROM_JSON = msgspec.json.Decoder(Entry).decode
 _LONGEST_LINE = 1 << 24
-"""A longer line is read in parts, which are not JSON."""
+"""A longer line is read in parts, and no part is JSON."""
 
 
 def _raw_rows(file: BinaryIO, name: str) -> Iterator[tuple[str, Callable[[Any], Entry], Any]]:
@@ -253,8 +253,8 @@ class Open:
     def __init__(self, entry: Entry, outer: Open | None, bound: Open | None) -> None:
         """``outer`` is the operation or moment around this object, in the same process.
 
-        If this is a moment, ``bound`` is the operation that ends it: an operation of the same profiler, of any profiler
-        if the moment has none, or a call that the hook marked. None means the process.
+        ``bound`` is the operation whose end is also the end of a moment: an operation of the same profiler, of any
+        profiler if the moment has none, or a call that the hook marked. None means the process.
         """
         self.entry = entry
         self.outer = outer
@@ -262,7 +262,7 @@ class Open:
         self.number = 0
         """How many operations and moments were opened before."""
         self.moments: dict[Key, Open] = {}
-        """By thread and profiler: the moments that end with this operation."""
+        """The moments that end with this operation, by thread and profiler."""
 
     @property
     def is_moment(self) -> bool:
@@ -309,15 +309,15 @@ class Nesting:
         self._numbered: dict[Key, Open] = {}
         """Operations by process and ``op``."""
         self._moments: dict[Number, dict[Key, Open]] = {}
-        """By process: moments that end with the process."""
+        """Moments that end with their process, by process."""
         self._threads: dict[Number, dict[Number, _Thread]] = {}
-        """By process and thread ID."""
+        """The threads that began open operations, by process and thread ID."""
         self._profilers: dict[Key, int] = {}
-        """By process and profiler: how many profilers of any process had marked something before."""
+        """The order in which profilers of all processes marked first, by process and profiler."""
         self._opened = 0
 
     def begin(self, entry: Entry) -> tuple[Open, Open | None]:
-        """Return the operation that an entry begins, and the moment that the entry ends, which is closed now.
+        """Return the operation that an entry begins, and the moment that the entry ends, closed now.
 
         If the entry repeats an open moment, return that moment and None.
         """
@@ -337,7 +337,7 @@ class Nesting:
         return Open(entry, self._moment_in(operation, entry) or operation, bound), ended
 
     def open(self, opened: Open, payload: object) -> Open | None:
-        """Add an operation or moment that goes on; return an earlier one with the same number, which is closed now."""
+        """Add an operation or moment that goes on; close and return an earlier operation with the same number."""
         entry = opened.entry
         opened.payload = payload
         opened.number = self._opened
@@ -351,7 +351,7 @@ class Nesting:
         else:
             opened.siblings = opened.bound.moments
         replaced = opened.siblings.get(opened.key)
-        if replaced is not None:  # its process ended without an end row, and another process has the same PID
+        if replaced is not None:  # the process ended without an end row, and another process has the same PID
             self._close(replaced)
         opened.siblings[opened.key] = opened
         self.open_count += 1
@@ -365,7 +365,7 @@ class Nesting:
         return replaced
 
     def end(self, entry: Entry) -> list[Open]:
-        """Close what an end row ends: an operation after the moments in it, or all moments of a profiler."""
+        """Close and return an operation, after the inner moments, or all moments of a profiler."""
         if not entry.op and entry.profiler is not None:
             moments = [opened for opened in self._in_process(entry.pid) if opened.is_moment]
             ended = [opened for opened in moments if opened.entry.profiler == entry.profiler]
@@ -395,7 +395,7 @@ class Nesting:
         return may_have_ended
 
     def innermost(self, pid: Number, tid: Number = None) -> Open | None:
-        """Return the latest open operation of a process, or of one of its threads."""
+        """Return the latest open operation of a process or thread."""
         threads = self._threads.get(pid, {})
         if tid is not None:
             return threads[tid].innermost() if tid in threads else None

@@ -39,12 +39,12 @@ class _Scope:
     listed: int = 0
     """How many operations are listed."""
     together: dict[str, Mark] = field(default_factory=dict)
-    """By name: a mark for all operations that are counted together."""
+    """A mark for all operations that are counted together, by name."""
 
 
 @dataclass(eq=False, slots=True)
 class _Frame:
-    """An operation with the operation around it, in any process."""
+    """An operation with the enclosing operation, in any process."""
 
     opened: Open
     enclosing: _Frame | None
@@ -89,14 +89,14 @@ def _mark_of(entry: Entry, depth: int) -> Mark:
 
 @dataclass
 class Log:
-    """Facts about a marks log and its recording; the defaults are for a sidecar."""
+    """Facts about a marks log and the recording; the defaults are for a sidecar."""
 
     begun_s: Mapping[Number, Sequence[float]] = field(default_factory=dict)
-    """By process: when its programs wrote their first rows, up to the row that was read last."""
+    """The times of first rows of programs, by process, up to the row that was read last."""
     read: Callable[[float, Number, Entry], OwnMemory | None] | None = None
     """Returns the memory at a row, by time and process."""
     execs: Iterable[tuple[int, float, float]] = ()
-    """The processes that began another program, and the two times between which that happened."""
+    """The processes that began another program, with the last time before and the first time after."""
     is_cut: bool = False
     """Whether rows at the end may be missing."""
 
@@ -104,7 +104,7 @@ class Log:
 def resolve(entries: Iterable[Entry], session: Session, log: Log | None = None) -> list[Mark]:
     """Return the operations sorted by start; the times of ``entries`` are seconds from the session's start.
 
-    - ``Nesting`` decides which operation of a process is around another operation, and which moments end.
+    - ``Nesting`` finds the outer operation in the same process, and the moments that end.
     - Operations of a child process are nested in the innermost operation of the parent; automatic marks on another
       thread, in the innermost operation of the main thread; all operations, in marks from outside the programs.
     - An operation that never ended is unfinished. If the end may be among missing rows, the end is unknown, and nothing
@@ -168,7 +168,7 @@ class _NestedMarks:
         return marks
 
     def _name_outer(self, frames: Sequence[_Frame], by_depth: Sequence[int | None]) -> None:
-        """Give a number to an operation if readers of the marks could not find it by the depth of inner operations."""
+        """Give numbers to outer operations that readers of the marks could not find by depth."""
         highest = max((frame.mark.op or 0 for frame in frames), default=0)
         for frame, place in zip(frames, by_depth, strict=True):
             if frame.enclosing is None or frame.entry.depth is not None:
@@ -195,7 +195,7 @@ class _NestedMarks:
                 following[key] = frame.mark.start_s
 
     def _end_programs(self, until_s: float) -> None:
-        """End the operations of programs that their processes had replaced by then, as far as the sampler saw it.
+        """End the operations of programs that had been replaced by then, as far as the sampler noticed.
 
         The first row of the new program ends these operations, too.
         """
@@ -292,7 +292,7 @@ class _NestedMarks:
         return entry.own
 
     def _end(self, frame: _Frame, row: Entry) -> None:
-        """End an operation by its end row, or a moment by the row that ends it."""
+        """End an operation or moment by a row."""
         if not frame.is_listed:
             self._count(frame, row.start_s)
             return
@@ -321,8 +321,7 @@ class _NestedMarks:
             mark = replace(_mark_of(entry, frame.depth), **_SINGLE_CALL, name=name, end_s=start_s)
             mark.count = 0
             mark.kind = mark.kind if has_name else None
-            mark.total_s = 0.0
-            mark.longest_s = 0.0
+            mark.total_s = mark.longest_s = 0.0
             frame.mark = mark
             scope.together[name] = mark
             self._frames.append(frame)
@@ -333,9 +332,9 @@ class _NestedMarks:
         mark.end_s = max(mark.end_s or 0.0, end_s)
 
     def _finish(self, frame: _Frame) -> None:
-        """End an operation without an end with the operation around it; unless it is a moment, it is unfinished.
+        """End an operation without an end together with the outer operation, as unfinished unless it is a moment.
 
-        An operation of a context, such as a task, may go on after the operation around it.
+        An operation of a context, such as a task, may go on after the outer operation.
         """
         mark = frame.mark
         entry = frame.entry
@@ -374,7 +373,7 @@ def _in_order(entries: Iterable[Entry]) -> Iterator[Entry]:
 
 
 def _order(entry: Entry) -> tuple[float, bool, float]:
-    """Sort by time; at equal times ends first, then the longest. An end row without a duration keeps its position."""
+    """Sort by time; at equal times ends first, then the longest. An end row without a duration does not move."""
     assert entry.start_s is not None
     is_end = entry.event == EXEC or (entry.event == END and entry.end_s is not None)
     return entry.start_s, not is_end, -(entry.end_s or 0.0)
@@ -404,8 +403,7 @@ def _merge(steps: Sequence[_Frame]) -> _Frame:
     last = steps[-1].mark
     counts: dict[str | None, int] = defaultdict(int)
     ends: list[float] = []
-    total_s = 0.0
-    longest_s = 0.0
+    total_s = longest_s = 0.0
     for frame in steps:
         step = frame.mark
         counts[step.call] += step.count
@@ -417,9 +415,7 @@ def _merge(steps: Sequence[_Frame]) -> _Frame:
         frame.mark = mark  # for inner operations
     mark.count = max(counts.values())
     mark.call = ", ".join(sorted(filter(None, counts))) or None
-    mark.arguments = None
-    mark.saved = None
-    mark.saved_size = None
+    mark.arguments = mark.saved = mark.saved_size = None
     mark.total_s = total_s
     mark.longest_s = longest_s
     mark.end_s = max(ends) if len(ends) == len(steps) else None

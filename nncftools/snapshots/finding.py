@@ -61,7 +61,7 @@ _TABLES = {
     11: (40, 0, 16, 160, 56, 8, 48, 32, 56, ABSENT, 24, 72, 76, 72, 112, 128, 136, 184, 48, 72, 8),
     12: (40, 0, 72, 144, 56, 0, 8, 0, 56, 70, 40, 72, 72, 68, 112, 128, 136, 192, 40, 56, 8),
 }
-"""By minor version: the offsets of these fields in bytes, for builds of 64 bits."""
+"""The offsets of these fields in bytes by minor version, for builds of 64 bits."""
 
 _COOKIE = b"xdebugpy"
 _ORDERS = {
@@ -115,7 +115,7 @@ _ORDERS = {
         bytes.size count bytes
         string.size state length ascii_size wide_size""",
 }
-"""By minor version: the order of the published offsets; each line of a struct begins with the size of the struct."""
+"""The order of the published offsets by minor version; each line of a struct begins with the size of the struct."""
 _FINAL = 0xF0
 """The low byte of the version of a final release; other releases may have another order."""
 _PUBLISHED = {
@@ -332,8 +332,7 @@ def _lines_of(code: Code) -> list[int]:
 
 def _long_step(entry: bytes) -> int:
     """Return the number after the first byte: six bits a byte, the lowest first; the lowest bit is the sign."""
-    number = 0
-    shift = 0
+    number = shift = 0
     for byte in entry[1:]:
         number |= (byte & 63) << shift
         shift += 6
@@ -351,7 +350,7 @@ _NO_FILE = (
     "nncf-tools in there"
 )
 _known_symbols: dict[tuple[int, int], Symbols] = {}
-"""By device and inode of a file."""
+"""The symbols of each file, by device and inode."""
 
 
 def python_memory(process: str, maps: bytes) -> PythonMemory | None:

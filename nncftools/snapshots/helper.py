@@ -140,10 +140,8 @@ class Pace:
         """The cost of a poll that reads stacks."""
         self._mean_s = _FIRST_S
         """The mean cost of all polls."""
-        self._readings = 0
-        self._read_at_ns = 0
-        self._polled_ns = 0
-        self._highest = 0
+        self._readings = self._highest = 0
+        self._read_at_ns = self._polled_ns = 0
         self._phase = 0.0
         self._speed = 0.0
         """Growth in bytes a second."""
@@ -279,8 +277,7 @@ class MappingWatch:
         self._writer = writer
         self._budget = budget
         self._highest = _SMALLEST
-        self._most_anonymous = 0
-        self._read_ns = 0
+        self._most_anonymous = self._read_ns = 0
 
     def look(self, watched: Collection[Watched], now_ns: int, rose_ns: int) -> None:
         """Read the mappings if they are due; ``rose_ns`` is when the memory of the tree last rose."""
@@ -350,8 +347,7 @@ class Helper:
         }
         self._writer.line("helper", facts)
         tree = self._tree
-        write_at_ns = 0
-        check_at_ns = 0
+        write_at_ns = check_at_ns = 0
         is_wanted = True
         ends_ns = time.monotonic_ns() + (self._order["duration_s"] or math.inf) * 1e9
         while is_wanted:

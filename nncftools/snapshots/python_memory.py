@@ -112,7 +112,7 @@ class Code:
         self.table: int | None = None
         """The number of the line table in the log."""
         self.offsets: dict[int, int] = {}
-        """By address of an instruction: the offset."""
+        """The offset of each instruction, by address."""
 
 
 class PythonMemory:
@@ -137,10 +137,9 @@ class PythonMemory:
         """The fields of a code object that are compared."""
         self._blocks: dict[int, bytes] = {}
         self._versions: dict[int, int] = {}
-        """By address of a dictionary in this reading: the version."""
+        """The version of each dictionary in this reading, by address."""
         self._codes: dict[int, Code] = {}
-        self._held = 0
-        self._left = 0
+        self._held = self._left = 0
         self._has_new_code = False
         self._until_s = 0.0
         self._numbers: dict[int, int] = {}
@@ -242,9 +241,7 @@ class PythonMemory:
         owner = self._layout["owner"]
         locals_offset = self._layout["locals"]
         stack: list[RawFrame] = []
-        is_import = False
-        has_import = False
-        has_new_code = False
+        is_import = has_import = has_new_code = False
         checked = -1
         for step in steps:
             if not frame:

@@ -293,8 +293,7 @@ class StackTaker:
         self._has_problems = False
         self._native: set[int] = set()
         """The processes that grew without a file of Python mapped."""
-        self.taken = 0
-        self.failed = 0
+        self.taken = self.failed = 0
 
     def look(
         self, processes: dict[Process, Watched], now_ns: int, poll_again: Callable[[Watched], object], step: float
@@ -304,7 +303,7 @@ class StackTaker:
         Stacks are read after each ``step`` of bytes. ``poll_again`` reads the memory of a process.
         """
         growing: dict[Watched, list[Watched]] = {}
-        """By the process whose stacks explain the growth: the processes that grow."""
+        """The growing processes, by the process whose stacks explain the growth."""
         for watched in processes.values():
             if not watched.is_introduced or now_ns - watched.growth.rose_ns > _REST_NS:
                 continue

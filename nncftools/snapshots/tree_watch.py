@@ -184,8 +184,7 @@ class Watched:
         self.found_ns = t_ns
         self.is_introduced = False
         self.threads = Threads(process.path)
-        self.faults_read_ns = 0
-        self.faults_after_ns = 0
+        self.faults_read_ns = self.faults_after_ns = 0
         self.ranges: list[Range] = []
         """The addresses of anonymous memory at the last reading."""
         self.ranges_rss = 0
@@ -364,8 +363,7 @@ def find_anonymous_ranges(maps: bytes) -> tuple[list[Range], int]:
     since they reuse memory at the same addresses. Stacks are left out.
     """
     ranges: list[Range] = []
-    heap = 0
-    guard_ends = 0
+    heap = guard_ends = 0
     for line in maps.split(b"\n"):
         words = line.split(None, 5)
         if len(words) < 5:  # noqa: PLR2004 — up to the inode
