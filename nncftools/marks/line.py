@@ -19,6 +19,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    Children = list[tuple[bytes, bytes, int]]
+    """PID of each child, the thread that began the child, and the pages of the parent."""
+
 try:
     from resource import RUSAGE_SELF, getrusage
 except ImportError:  # not on Windows, which has no /proc either
@@ -304,7 +307,7 @@ def _descendants(pages: int) -> str:
 
 def _read_descendants(pages: int) -> str:
     """Return the members, as ``_descendants`` does. Raises OSError, ValueError, IndexError."""
-    children: list[tuple[bytes, bytes, int]] = []
+    children: Children = []
     if _has_one_thread():
         children += [(pid, b"", 0) for pid in _content("/proc/thread-self/children").split()]
     else:
@@ -324,7 +327,7 @@ def _read_descendants(pages: int) -> str:
     return f',"descendants":[{listed[1:]}]' + (',"listed":true' if is_listed else "")
 
 
-def _children(thread: bytes, pages: int) -> list[tuple[bytes, bytes, int]]:
+def _children(thread: bytes, pages: int) -> Children:
     """Return PID, beginner and ``pages`` for each child of a thread; only the newest child has the beginner."""
     pids = _content(thread + b"/children").split()
     children = [(pid, b"", pages) for pid in pids]

@@ -28,7 +28,7 @@ from nncftools.errors import NncfToolsError
 from nncftools.files import write_file
 from nncftools.intake import LIMITS
 from nncftools.marks.line import OUTPUT
-from nncftools.reading_marks.entries import BEGIN, EXEC, LOST, Entry, Row, rows
+from nncftools.reading_marks.entries import BEGIN, EXEC, LOST, Entry, Key, Number, Row, rows
 from nncftools.reading_marks.resolving import Log, resolve
 from nncftools.redaction import Redaction
 from nncftools.session.devices import named, take_allocated
@@ -117,9 +117,9 @@ class LogNotes:
         self._watched = [] if session.snapshots is None else session.snapshots.processes
         self.programs = 0
         """How many Pythons the hook ran in."""
-        self.begun_s: dict[int | None, list[float]] = {}
+        self.begun_s: dict[Number, list[float]] = {}
         """The times of first rows of programs, by process."""
-        self._programs: set[int | None] = {None}
+        self._programs: set[Number] = {None}
         """Numbers of programs, and None for rows without. A forked process has the number of the parent."""
         self.outside = 0
         """How many operations were not between start and end of the recording."""
@@ -253,7 +253,7 @@ class TreeReader:
         self._samples = session.samples
         self._devices = session.devices
 
-    def at(self, at_s: float, pid: int | None, reading: Entry) -> OwnMemory | None:
+    def at(self, at_s: float, pid: Number, reading: Entry) -> OwnMemory | None:
         """Return the reading of a process at a mark with the memory of the whole tree; None if unknown."""
         process = self._table.at(pid, at_s + _EARLY_S)
         has_own = reading.rss is not None and (process is not None or self._with_descendants)
@@ -309,7 +309,7 @@ class TreeReader:
             others.append(other)
         return others
 
-    def _with_others(self, others: Sequence[Process], at_s: float, held: int) -> tuple[int, int | None]:
+    def _with_others(self, others: Sequence[Process], at_s: float, held: int) -> tuple[int, Number]:
         """Return the memory of all processes, and by how much the other processes changed; None if unknown."""
         number = bisect_left(self._lines, at_s, key=lambda line: line["to_s"])
         line = self._lines[number] if number < len(self._lines) else None
@@ -351,7 +351,7 @@ def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int
 
 def _without_others(entries: Iterable[Entry], pid: int, profiler: int) -> Iterator[Entry]:
     """Leave out the marks of all other profilers."""
-    around: dict[tuple[int | None, int | None], int | None] = {}
+    around: dict[Key, Number] = {}
     """The number of the outer operation, by process and number of another profiler's operation."""
     for entry in entries:
         outer = entry.within and around.get((entry.pid, entry.within), entry.within)

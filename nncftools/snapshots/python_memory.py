@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     """The addresses of the frame, the code object and the instruction, and a digest of the variables."""
     RawStack = tuple[RawFrame, ...]
     """The outermost frame first."""
+    Stacks = dict[int, RawStack]
+    """The stack of each thread, by thread ID."""
 
 
 class UnreadableError(Exception):
@@ -154,7 +156,7 @@ class PythonMemory:
         """Close the memory."""
         os.close(self._file)
 
-    def stacks(self) -> dict[int, RawStack]:
+    def stacks(self) -> Stacks:
         """Return the stack of every thread that has a stack. Raises UnreadableError, EndedError."""
         self._blocks.clear()
         self._versions.clear()
@@ -181,15 +183,15 @@ class PythonMemory:
             raise EndedError from failure
         return any(os.path.exists(f"/proc/{parent}/task/{thread}") for thread in threads)
 
-    def completed(self, stacks: dict[int, RawStack]) -> dict[int, RawStack]:
+    def completed(self, stacks: Stacks) -> Stacks:
         """Return the latest stacks with the variables of new code objects, which ``frames`` has located."""
         if self._has_new_code:
             with contextlib.suppress(UnreadableError):  # too much to read
                 return self._parse()
         return stacks
 
-    def _parse(self) -> dict[int, RawStack]:
-        stacks: dict[int, RawStack] = {}
+    def _parse(self) -> Stacks:
+        stacks: Stacks = {}
         try:
             for interpreter in self._interpreters():
                 for thread, stack in self._threads(interpreter):

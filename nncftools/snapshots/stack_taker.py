@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nncftools.journal.writing import Writer
-    from nncftools.sampler.tree import Process
-    from nncftools.snapshots.python_memory import Frame, PythonMemory, RawStack
-    from nncftools.snapshots.tree_watch import Watched
+    from nncftools.snapshots.python_memory import Frame, PythonMemory, RawStack, Stacks
+    from nncftools.snapshots.tree_watch import Processes, Watched
 
     Place = tuple[str, str, int, int | None, int]
     """Name, file and first line of a function, number of the line table, and instruction."""
@@ -182,7 +181,7 @@ class Timeline:
         self._process = process
         self._memory = memory
         self._log = log
-        self._raw: dict[int, RawStack] = {}
+        self._raw: Stacks = {}
         self._threads: dict[int, _Thread] = {}
         self.read_ns = 0
         """When the stacks were last read."""
@@ -214,7 +213,7 @@ class Timeline:
         self._raw = {}
         return False
 
-    def _is_torn(self, raw: dict[int, RawStack]) -> bool:
+    def _is_torn(self, raw: Stacks) -> bool:
         """Return whether the outermost code object of any thread has changed."""
         for thread, stack in raw.items():
             outermost = self._raw.get(thread, stack)[0]
@@ -222,7 +221,7 @@ class Timeline:
                 return True
         return False
 
-    def _add(self, t_ns: int, raw: dict[int, RawStack]) -> None:
+    def _add(self, t_ns: int, raw: Stacks) -> None:
         """Add a reading. Raises UnreadableError."""
         past = self._raw if self._memory.is_certain else {}
         changed = {}
@@ -295,9 +294,7 @@ class StackTaker:
         """The processes that grew without a file of Python mapped."""
         self.taken = self.failed = 0
 
-    def look(
-        self, processes: dict[Process, Watched], now_ns: int, poll_again: Callable[[Watched], object], step: float
-    ) -> None:
+    def look(self, processes: Processes, now_ns: int, poll_again: Callable[[Watched], object], step: float) -> None:
         """Read the stacks of processes that grow, or of the Python programs that started them, and page faults.
 
         Stacks are read after each ``step`` of bytes. ``poll_again`` reads the memory of a process.
@@ -325,7 +322,7 @@ class StackTaker:
                 self._read(watched, now_ns)
                 poll_again(watched)
 
-    def _find_python(self, watched: Watched, processes: dict[Process, Watched], now_ns: int) -> Watched | None:
+    def _find_python(self, watched: Watched, processes: Processes, now_ns: int) -> Watched | None:
         """Return the process or the nearest ancestor that runs Python."""
         nearest: Watched | None = watched
         while nearest is not None and not self._is_python(nearest, now_ns):

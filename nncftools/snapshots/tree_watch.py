@@ -19,12 +19,17 @@ from nncftools.snapshot_rules import subtract_ranges
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from nncftools.journal.writing import Writer
     from nncftools.sampler.tree import Process
     from nncftools.snapshot_rules import Range
 
+    Ranges = list[Range]
+    Processes = dict[Process, "Watched"]
+    Reading = tuple[int, int, int]
+    """The time, the resident pages of a process, and how many of these belong to files or shared memory."""
+    Points = list["Point"]
     Point = tuple[int, int, int, int]
     """A time on CLOCK_MONOTONIC in nanoseconds, RSS in bytes, the bytes of RSS that are pages of files and of shared
     memory, and the longest time between two readings before the point."""
@@ -40,7 +45,7 @@ class Growth:
 
     def __init__(self, t_ns: int) -> None:
         """Begin with no memory: the first reading is a rise, too."""
-        self.points: list[Point] = [(t_ns, 0, 0, 0)]
+        self.points: Points = [(t_ns, 0, 0, 0)]
         self.rss = 0
         self.shared = 0
         """The bytes of ``rss`` that are pages of files and of shared memory."""
@@ -80,7 +85,7 @@ class Growth:
             self.risen += rise
         return rise
 
-    def take_points(self, t_ns: int) -> list[Point]:
+    def take_points(self, t_ns: int) -> Points:
         """Return as few points as possible since the last call; the last point is now."""
         points = self.points
         if points[-1][0] != t_ns:
@@ -89,7 +94,7 @@ class Growth:
         return thin_points(points, _MOST_POINTS)
 
 
-def thin_points(points: Sequence[Point], most: int) -> list[Point]:
+def thin_points(points: Points, most: int) -> Points:
     """Return at most ``most`` points: both ends, and the points farthest from the lines between the others."""
     chosen = {0, len(points) - 1}
     pending = [_farthest(points, 0, len(points) - 1)]
@@ -108,7 +113,7 @@ def thin_points(points: Sequence[Point], most: int) -> list[Point]:
     return thin
 
 
-def _farthest(points: Sequence[Point], first: int, last: int) -> tuple[float, int, int, int]:
+def _farthest(points: Points, first: int, last: int) -> tuple[float, int, int, int]:
     """Return deviation and number of the point farthest from the line between two points, and these two numbers.
 
     The deviation adds up shared bytes and all other bytes. RSS alone is a straight line if a process maps a file and
@@ -185,7 +190,7 @@ class Watched:
         self.is_introduced = False
         self.threads = Threads(process.path)
         self.faults_read_ns = self.faults_after_ns = 0
-        self.ranges: list[Range] = []
+        self.ranges: Ranges = []
         """The addresses of anonymous memory at the last reading."""
         self.ranges_rss = 0
         """RSS when ``ranges`` were read."""
@@ -220,8 +225,7 @@ _FAST = 2 << 20
 """Bytes between two polls."""
 
 
-def _read_memory(process: Process) -> tuple[int, int, int]:
-    """Return the time, the resident pages of a process, and how many of these belong to files or shared memory."""
+def _read_memory(process: Process) -> Reading:
     try:
         data = os.pread(process.files[0], 128, 0)
     except OSError:
@@ -243,7 +247,7 @@ class TreeWatch:
         self._tree = Tree(PROC, ["statm"], reaper=reaper, children=children or self._only_first)
         if pid is not None:
             self._tree.add(pid)
-        self.watched: dict[Process, Watched] = {}
+        self.watched: Processes = {}
         """The living processes."""
         self._look_at_ns = 0
         self.rose_ns = time.monotonic_ns()
@@ -283,7 +287,7 @@ class TreeWatch:
         if reading[1]:
             self._add(watched, reading)
 
-    def _add(self, watched: Watched, reading: tuple[int, int, int]) -> None:
+    def _add(self, watched: Watched, reading: Reading) -> None:
         rise = watched.growth.add(*reading)
         if rise > 0:
             self.rise += rise
@@ -291,7 +295,7 @@ class TreeWatch:
             if rise >= _FAST:
                 self.rose_fast_ns = self.rose_ns
 
-    def _meet(self, process: Process, reading: tuple[int, int, int]) -> None:
+    def _meet(self, process: Process, reading: Reading) -> None:
         if not process.alive:
             self._tree.remove(process)
             return
@@ -356,13 +360,13 @@ _LARGEST_GUARD = 64 << 10
 """A thread's stack is above at most this many bytes of pages without any rights."""
 
 
-def find_anonymous_ranges(maps: bytes) -> tuple[list[Range], int]:
+def find_anonymous_ranges(maps: bytes) -> tuple[Ranges, int]:
     """Return the blocks of anonymous memory in ``/proc/PID/maps`` (proc(5)), and the size of the heap in bytes.
 
     A block is writable memory without a file; adjacent blocks are merged. The heap and malloc's arenas are not blocks,
     since they reuse memory at the same addresses. Stacks are left out.
     """
-    ranges: list[Range] = []
+    ranges: Ranges = []
     heap = guard_ends = 0
     for line in maps.split(b"\n"):
         words = line.split(None, 5)
@@ -386,7 +390,7 @@ def find_anonymous_ranges(maps: bytes) -> tuple[list[Range], int]:
     return ranges, heap
 
 
-def _remove_arena(ranges: list[Range], begin: int, end: int) -> int:
+def _remove_arena(ranges: Ranges, begin: int, end: int) -> int:
     """Remove the addresses from ``begin`` on if the last range ends at ``end``; return how many bytes these are."""
     if not ranges or ranges[-1][1] != end:
         return 0
