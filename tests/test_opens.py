@@ -61,16 +61,15 @@ BARE = {
     "it is a link that replaces the one before": {"cli.destination beside.symlink_to"},
     "it only reads what the user names, or what this program has recorded": {
         "api.recorder self.marks_log.open",
-        "cli.destination path.open",
         "cli.planning path.open",
         "cli.sweep.results file.open",
         "marks.call_log open",
     },
     "it reads a file that a program names as its code: each folder is held open, links and kinds are checked": {
-        "session.sources open",
-        "session.sources os.open",
+        "session.snapshots open",
+        "session.snapshots os.open",
     },
-    "it only drops pages: O_NONBLOCK": {"limits.groups os.open"},
+    "it only drops pages: O_NONBLOCK": {"limits.needs os.open"},
     "it is a file of the kernel, a device, or of the package": {
         "cli.screen os.open",
         "cli.screen pathlib.Path(os.devnull).open",

@@ -26,12 +26,10 @@ from nncftools.analysis.peaks import narrow
 from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.files import write_file
-from nncftools.intake import LIMITS
+from nncftools.intake import LIMITS, Redaction
 from nncftools.marks.line import OUTPUT
 from nncftools.reading_marks.entries import BEGIN, EXEC, LOST, Entry, Key, Number, Row, rows
 from nncftools.reading_marks.resolving import Log, resolve
-from nncftools.redaction import Redaction
-from nncftools.session.devices import named, take_allocated
 from nncftools.session.model import (
     UNFINISHED,
     Failure,
@@ -43,7 +41,7 @@ from nncftools.session.model import (
     SessionData,
     Start,
 )
-from nncftools.session.nesting import in_order, renumbered, with_ends
+from nncftools.session.nesting import find_device, in_order, renumbered, take_allocated, with_ends
 from nncftools.session.samples import noise
 from nncftools.units import seconds_text, shortened
 
@@ -173,7 +171,7 @@ class LogNotes:
         device = None
         if entry.device is not None:
             uuids = {name: uuid for name, uuid, *_ in entry.devices or ()}
-            device = named(entry.device, uuids.get(entry.device, ""), self._devices)
+            device = find_device(entry.device, uuids.get(entry.device, ""), self._devices)
             if device.isalpha():  # the message has no number, so any of several devices may have failed
                 device = None
         failure = Failure(
@@ -284,7 +282,7 @@ class TreeReader:
         """Return by device the bytes in use by torch's allocator, now and at most so far."""
         allocated = {}
         for name, uuid, held, most in readings:
-            allocated[named(name, uuid, self._devices)] = held, most
+            allocated[find_device(name, uuid, self._devices)] = held, most
         return allocated
 
     def _others(self, at_s: float, process: Process | None, covered: Collection[int], reading: Entry) -> list[Process]:
