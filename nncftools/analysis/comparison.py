@@ -32,9 +32,9 @@ from nncftools.analysis.figures import (
     grown,
     places,
 )
-from nncftools.analysis.operation import Operation
+from nncftools.analysis.operation import Operation, combined
 from nncftools.analysis.session import Session
-from nncftools.analysis.summary import combined, cpu_s
+from nncftools.analysis.summary import cpu_s
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_memory, memory_of
 from nncftools.session.nesting import kind_of

@@ -19,8 +19,8 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from nncftools.analysis import series
-from nncftools.analysis.operation import RATE_WINDOW_S
+from nncftools.analysis import summary
+from nncftools.analysis.peaks import RATE_WINDOW_S
 from nncftools.live import figures
 from nncftools.live.figures import Machine, ViewSettings, charted
 from nncftools.live.processes import process_table
@@ -166,7 +166,7 @@ def _rates(run: Run, shown: Window, style: TerminalStyle, height: int) -> Iterat
     of_cpu, of_others = next((rows for least, rows in _RATES if height >= least), (0, 0))
     window_s = max(RATE_WINDOW_S, shown.end_s / shown.columns)
     for rate in terminal_plot.rates_shown(run.columns):
-        moments, rates = series.rates(*run.history.totals(rate.counters), window_s)
+        moments, rates = summary.rates(*run.history.totals(rate.counters), window_s)
         in_columns = terminal_plot.rates_in_columns(moments, rates, shown)
         now = None if run.ended else run.rate(rate.counters) or 0.0
         rows = of_cpu if rate.unit == "cores" else of_others
