@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import inf, isnan, nextafter
 from typing import NamedTuple, TypeVar
@@ -430,31 +431,85 @@ class Figures(NamedTuple):
 UNKNOWN = Figures()
 _TRIGGERED = 0.2
 """A mark triggered a sample that follows within this part of the distance to the sample before."""
+_KEPT = 4
+"""So many moments are asked for again: start and end of an operation, and of its parent."""
+
+
+class Timeline:
+    """The times of samples. The last answers are kept, as the columns ask for the same moments one after the other."""
+
+    def __init__(self, times: Sequence[float]) -> None:
+        self.times = times
+        self.find_first = lru_cache(_KEPT)(self._find_first)
+        self.find_after = lru_cache(_KEPT)(self._find_after)
+        self.locate = lru_cache(_KEPT)(self._locate)
+
+    def _find_first(self, at_s: float) -> int:
+        """Return the index of the first sample from a moment on."""
+        return bisect_left(self.times, at_s)
+
+    def _find_after(self, at_s: float) -> int:
+        """Return the index after the last sample up to a moment; a sample triggered by the moment counts."""
+        after = bisect_right(self.times, at_s)
+        return after + self.is_triggered(at_s, after)
+
+    def _locate(self, at_s: float) -> tuple[int, int, float]:
+        """Return the indexes of two samples around a moment, and the moment's share of the time between them.
+
+        A sample triggered by the moment stands for both.
+        """
+        after = bisect_left(self.times, at_s)
+        if after in {0, len(self.times)}:
+            edge = min(after, len(self.times) - 1)
+            return edge, edge, 0.0
+        if self.is_triggered(at_s, after):
+            return after, after, 0.0
+        passed_s = at_s - self.times[after - 1]
+        return after - 1, after, passed_s / self._distance_to(after)
+
+    def is_triggered(self, at_s: float, after: int) -> bool:
+        """Return whether a mark at ``at_s`` triggered the sample with the index ``after``, the next sample."""
+        if not 0 < after < len(self.times):
+            return False
+        return self.times[after] - at_s <= _TRIGGERED * self._distance_to(after)
+
+    def read_until(self, at_s: float) -> float:
+        """Return until when the sample that a mark at ``at_s`` triggered was read; ``at_s`` without such a sample."""
+        after = bisect_right(self.times, at_s)
+        if not self.is_triggered(at_s, after):
+            return at_s
+        return self.times[after] + _TRIGGERED * self._distance_to(after)
+
+    def _distance_to(self, index: int) -> float:
+        return self.times[index] - self.times[index - 1]
 
 
 class Column:
     """The samples in which a metric is known."""
 
-    def __init__(self, times: Sequence[float], values: Sequence[float], late: LateReadings | None = None) -> None:
+    def __init__(self, timeline: Timeline, values: Sequence[float], late: LateReadings | None = None) -> None:
         """Take a column of samples; ``late`` lists the samples that were read after their times."""
         self._read_s = {} if late is None else late.by_time()
         if isnan(sum(values)):
             known = [index for index, value in enumerate(values) if not isnan(value)]
-            times = [times[index] for index in known]
+            timeline = Timeline([timeline.times[index] for index in known])
             values = [values[index] for index in known]
-        self.times = times
+        self.timeline = timeline
+        self.times = timeline.times
         self.readings = values
 
     def measure_level(self, start_s: float, end_s: float, *, until_triggered: bool = True) -> Figures:
         """Return the figures of a gauge between two moments; by default a sample triggered by the end counts."""
         if not self.times:
             return UNKNOWN
-        first = bisect_left(self.times, start_s)
-        after = self._find_after(end_s) if until_triggered else bisect_right(self.times, end_s)
-        start = self.readings[max(0, self._find_after(start_s) - 1)]
+        timeline = self.timeline
+        first = timeline.find_first(start_s)
+        after = timeline.find_after(end_s) if until_triggered else bisect_right(self.times, end_s)
+        start = self.readings[max(0, timeline.find_after(start_s) - 1)]
         end = self.readings[max(0, after - 1)]
-        if after > first and self._read_s.get(self.times[after - 1], end_s) > end_s:
-            after -= 1  # a late sample shows memory after the end
+        if self._read_s and after > first:
+            read_s = self._read_s.get(self.times[after - 1], end_s)
+            after -= read_s > end_s  # a late sample shows memory after the end
         values = self.readings[first:after]
         if not values:
             return Figures(start, end)
@@ -471,7 +526,7 @@ class Column:
             return None, False
         after = bisect_right(self.times, at_s)
         values = self.readings[max(0, after - 1) : after + 1]
-        value = self.readings[max(0, self._find_after(at_s) - 1)]
+        value = self.readings[max(0, self.timeline.find_after(at_s) - 1)]
         return value, max(values) - min(values) > noise(value)
 
     def measure_growth(self, start_s: float, end_s: float) -> Figures:
@@ -482,47 +537,17 @@ class Column:
         """Return the highest rate per second of a counter between two moments, over 0.2 s."""
         rates = []
         for begin, end in pairwise(pick_spaced(self.times, RATE_WINDOW_S, start_s, end_s)):
-            rates.append(self._rate_between(begin, end))
+            rise = self.readings[end] - self.readings[begin]
+            rates.append(rise / (self.times[end] - self.times[begin]))
         if not rates:
             return None
         average = (self._interpolate(end_s) - self._interpolate(start_s)) / (end_s - start_s)
         return max([*rates, average])
 
-    def _rate_between(self, begin: int, end: int) -> float:
-        rise = self.readings[end] - self.readings[begin]
-        return rise / (self.times[end] - self.times[begin])
-
-    def _find_after(self, at_s: float) -> int:
-        """Return the index after the last sample up to a moment; a sample triggered by the moment counts."""
-        after = bisect_right(self.times, at_s)
-        return after + self._is_triggered(at_s, after)
-
-    def read_until(self, at_s: float) -> float:
-        """Return until when the sample that a mark at ``at_s`` triggered was read; ``at_s`` without such a sample."""
-        after = bisect_right(self.times, at_s)
-        if not self._is_triggered(at_s, after):
-            return at_s
-        return self.times[after] + _TRIGGERED * self._distance_to(after)
-
-    def _is_triggered(self, at_s: float, after: int) -> bool:
-        """Return whether a mark at ``at_s`` triggered the sample with the index ``after``, the next sample."""
-        if not 0 < after < len(self.times):
-            return False
-        return self.times[after] - at_s <= _TRIGGERED * self._distance_to(after)
-
-    def _distance_to(self, index: int) -> float:
-        return self.times[index] - self.times[index - 1]
-
     def _interpolate(self, at_s: float) -> float:
-        """Return a counter at a moment: the sample that the moment triggered, or a value between two samples."""
-        values = self.readings
-        after = bisect_left(self.times, at_s)
-        if after in {0, len(values)}:
-            return values[min(after, len(values) - 1)]
-        if self._is_triggered(at_s, after):
-            return values[after]
-        share = (at_s - self.times[after - 1]) / self._distance_to(after)
-        return values[after - 1] + share * (values[after] - values[after - 1])
+        before, after, share = self.timeline.locate(at_s)
+        value = self.readings[before]
+        return value + share * (self.readings[after] - value)
 
 
 def pick_spaced(times: Sequence[float], distance_s: float, start_s: float = -inf, end_s: float = inf) -> Iterator[int]:

@@ -29,6 +29,7 @@ from nncftools.analysis.peaks import (
     HeldSpan,
     MostHeld,
     PeakCandidate,
+    Timeline,
     bound_processes,
     find_highest,
     find_unseen_mark,
@@ -189,7 +190,10 @@ class _Measuring:
 
     def __init__(self, session: SessionData) -> None:
         self._columns = _make_columns(session)
-        self._rss = self._columns[RSS] if RSS in self._columns else Column((), ())  # a wrong figure is found here
+        self._names = list(self._columns)
+        self._rss = Column(Timeline(()), ())
+        if RSS in self._names:
+            self._rss = self._columns[RSS]  # a wrong figure is found here
         self._incomplete = {device.device for device in session.devices if device.missing is not None}
         self._duration_s = session.duration_s
         self._held = MostHeld(_bound_by_marks(session))
@@ -232,8 +236,8 @@ class _Measuring:
             is_known = mark.error != END_UNKNOWN and metrics.is_counter(name)
             return self._columns[name].highest_rate(mark.start_s, end_s) if is_known else None
 
-        operation.figures = LazyMapping(self._columns, measure)
-        operation.rates = LazyMapping(self._columns, rate)
+        operation.figures = LazyMapping(self._names, measure)
+        operation.rates = LazyMapping(self._names, rate)
         return operation
 
     def _computing_of(self, name: str) -> Callable[[Operation], Figures]:
@@ -326,7 +330,7 @@ class _Measuring:
     def _prove(self, operation: Operation, process: Process | None) -> Iterator[PeakCandidate]:
         """Yield the levels that rises of high-water marks within an operation prove."""
         end_s = operation.end_s
-        until_s = end_s if _is_end_read(operation) else self._rss.read_until(end_s)
+        until_s = end_s if _is_end_read(operation) else self._rss.timeline.read_until(end_s)
         first = bisect_left(self._rise_ends, operation.start_s)
         for rise in self._rises[first : bisect_right(self._rise_ends, until_s)]:
             if rise.from_s is not None and rise.from_s >= operation.start_s:
@@ -341,12 +345,14 @@ def _make_columns(session: SessionData) -> Mapping[str, Column]:
     samples = session.samples
     cpu_counters = metrics.cpu_counters(samples)
 
+    timeline = Timeline(samples.time_s)
+
     def compute(name: str) -> Column:
         if name != CPU:
-            return Column(samples.time_s, samples[name], session.late if name == RSS else None)
+            return Column(timeline, samples[name], session.late if name == RSS else None)
         parts = [samples[part] for part in cpu_counters]
         sums = map(sum, zip(*parts, strict=True))
-        return Column(samples.time_s, array("d", sums))
+        return Column(timeline, array("d", sums))
 
     return LazyMapping([*samples.metrics, *([CPU] if cpu_counters else [])], compute)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nncftools.analysis.peaks import UNKNOWN, Bracket, Column, Figures
+from nncftools.analysis.peaks import UNKNOWN, Bracket, Column, Figures, Timeline
 from nncftools.analysis.session import Session, add_allocator, measure_device, read_allocator
 from nncftools.session.devices import columns, named, take_allocated, used_columns
 from nncftools.session.model import Device, Mark, OwnMemory, Process
@@ -186,7 +186,7 @@ class TestAllocated:
 
     def test_reading_after_the_end(self) -> None:
         """A reading soon after the end of an operation is not part of it, and one after its start is not its start."""
-        column = Column([0.1, 0.6, 1.1], [1.0, 5.0, 9.0])
+        column = Column(Timeline([0.1, 0.6, 1.1]), [1.0, 5.0, 9.0])
         figures = measure_device(MEMORY, Mark(name="x", start_s=0.58), 1.08, column=column, incomplete=())
 
         assert figures == Figures(1, 5, Bracket(5, None, 0.6, 0.6))
@@ -200,7 +200,7 @@ class TestAllocated:
 
     def test_reading_long_before(self) -> None:
         """Of a device whose driver stopped answering, what was read before an operation says nothing of it."""
-        column = Column([0.1], [1.0])
+        column = Column(Timeline([0.1]), [1.0])
         of = Mark(name="x", start_s=0.5)
 
         assert measure_device(MEMORY, of, 0.9, column=column, incomplete=["nvidia0"]) == UNKNOWN
@@ -208,7 +208,7 @@ class TestAllocated:
 
     def test_silence(self) -> None:
         """What was read before a driver fell silent is known of an operation that ends soon after it only."""
-        column = Column([0.0, 0.5, 1.0], [1.0, 1.0, 7.0])
+        column = Column(Timeline([0.0, 0.5, 1.0]), [1.0, 1.0, 7.0])
 
         assert measure_device(MEMORY, Mark(name="x", start_s=1.1), 1.9, column=column, incomplete=()) == Figures(7, 7)
         assert measure_device(MEMORY, Mark(name="x", start_s=1.1), 4.0, column=column, incomplete=()) == UNKNOWN
