@@ -325,7 +325,8 @@ def _join_between(before: Stack, after: Stack, depth: int) -> Stack:
     line.
     """
     entered = after[depth:]
-    has_moved = len(entered) == 1 and depth < len(before) and before[depth].code == entered[0].code
+    codes = [frame.code for frame in before[depth : depth + 1]]
+    has_moved = [frame.code for frame in entered] == codes  # to another line of the same function
     if entered and not has_moved:
         return *after[:-1], Frame(*after[-1].code, 0)
     return _join_common(before, after, depth)
