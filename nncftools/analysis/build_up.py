@@ -442,7 +442,8 @@ def _sum_pieces(pieces: Iterable[_Piece], size: int) -> list[Part]:
         file_sizes[piece.part] += piece.file_size
     parts = []
     for part, part_size in sizes.items():
-        parts.append(part._replace(size=round(part_size), file_size=round(file_sizes[part])))
+        file_size = round(file_sizes[part])
+        parts.append(part._replace(size=round(part_size), file_size=file_size))
     parts.sort(key=lambda part: -part.size)
     if parts:
         largest = parts[0].size + size - sum(part.size for part in parts)
