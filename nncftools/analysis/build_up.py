@@ -40,41 +40,41 @@ PROGRAM = "program"
 NOT_SEEN = "not_seen"
 SHARED = "shared"
 _STARTING_S = 0.5
-"""A Python process that is first seen this soon after its start holds Python itself."""
+"""A Python process that is first seen this soon after the start holds Python itself."""
 _PYTHON_SIZE = 12 << 20
 """The memory of Python itself."""
 _AROUND_S = 0.06
 """The helper reads RSS at other moments than the sampler."""
 _ENDING_S = 0.1
-"""A process that did not report the end of its code clears its memory in this time before it is gone."""
+"""A process that did not report the end of its code clears the memory in this time before the end."""
 _JUST_BEFORE_S = 1e-6
 """At the last moment that shows memory, a process may have no memory already."""
 
 _INNERMOST = 2
-"""A stack whose other frames are certain counts as certain if so many of its innermost frames are not."""
+"""A stack whose other frames are certain counts as certain if so many of the innermost frames are not."""
 
 
 Memory = tuple[int | None, str]
-"""The ``id`` of a process, and a kind of its memory."""
+"""The ``id`` of a process, and a kind of memory."""
 
 
 class Part(NamedTuple):
-    """A part of the memory at a peak, in bytes, and its owner."""
+    """A part of the memory at a peak, in bytes, and the owner."""
 
     size: int
     kind: str
     """``seen``: there is a stack; ``program``: a process without Python holds the memory; ``not_seen``; ``shared``: a
-    forked copy shares at most this with its parent, and RSS counts the memory twice."""
+    forked copy shares at most this with the parent, and RSS counts the memory twice."""
     process: int | None
     """The ``id`` of the process."""
     stack: Stack = ()
-    """The likeliest stack, the outermost frame first; for a program, the stack of the Python program that runs it."""
+    """The likeliest stack, the outermost frame first; for a program, the stack of the starting Python program."""
     certain: int = 0
     """The number of outer frames that certainly took the memory."""
     program: str = ""
     """The name of a program without Python."""
     is_start: bool = False
-    """Whether a Python process held this memory when it was first seen, just after its start."""
+    """Whether a Python process held this memory when first seen, just after the start."""
     file_size: int = 0
     """The bytes of ``size`` that are pages of mapped files or of shared memory; 0 in earlier recordings."""
     still: int = 0
@@ -96,7 +96,7 @@ class Freed(NamedTuple):
 
     size: float
     parts: Sequence[tuple[Part, float]]
-    """The parts that came last, which are taken to be gone."""
+    """The parts that came last, and are taken to be gone."""
 
 
 class BuildUp(NamedTuple):
@@ -116,7 +116,7 @@ class BuildUp(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """A level of RSS in bytes, which was reached between two moments in seconds since the start."""
+    """A level of RSS in bytes, reached between two moments in seconds since the start."""
 
     from_s: float
     to_s: float
@@ -159,10 +159,10 @@ def at(session: SessionData, time_s: float, since_s: float | None = None) -> Bui
 
 
 def at_end(session: SessionData) -> BuildUp | None:
-    """Return the build-up of the memory that the program still held when its code had finished; None for unknown.
+    """Return the build-up of the memory that the program still held when the code had finished; None for unknown.
 
     That is when the last Python finished. A Python that another Python began does not count: the resource tracker of
-    ``multiprocessing`` outlives the program. Without Python, it is when the last process was gone.
+    ``multiprocessing`` outlives the program. Without Python, the end of the last process counts.
     """
     snapshots = session.snapshots or Snapshots()
     pythons = {watched.process: watched for watched in snapshots.processes if watched.windows}
@@ -172,7 +172,7 @@ def at_end(session: SessionData) -> BuildUp | None:
 
 
 def _end_of(watched: WatchedProcess) -> float:
-    """Return when a process reported the end of its code, else when it held the most shortly before it was gone."""
+    """Return when a process reported the end of the code, else when it held the most shortly before the end."""
     if watched.code_end_s is not None:
         return watched.code_end_s
     gone_s = max(compress(watched.time_s, watched.rss), default=0.0)
@@ -190,7 +190,7 @@ def build_ups(session: SessionData, moments: Sequence[Moment]) -> list[BuildUp |
 
 
 class _ProcessRise(NamedTuple):
-    """The memory that one process held, or gained."""
+    """The memory that a process held, or gained."""
 
     watched: WatchedProcess
     rises: list[Rise]
@@ -208,7 +208,7 @@ class _ProcessRise(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A part without its size, and its bytes, which are fractions of bytes until they are summed."""
+    """A part with a size of 0, and its bytes, which may be fractions until they are summed."""
 
     part: Part
     size: float
@@ -378,7 +378,7 @@ class _Builder:
         return ()
 
     def _limit_shared(self, process: Process | None, size: float, seen_s: float) -> float:
-        """Return how much of its first seen RSS, ``size``, a forked copy can share with its parent.
+        """Return how much of the first seen RSS, ``size``, a forked copy can share with the parent.
 
         That is the most that the parent had from the fork, whose time the kernel gives in ticks, to ``seen_s``. Pages
         of files are not copied by fork(2).
@@ -396,12 +396,12 @@ class _Builder:
         return min(size, most or size)
 
     def _find_top(self, change: _ProcessRise) -> Part | None:
-        """Return the part that owns most of the last rise, with a size of 0; None if its stack was not seen.
+        """Return the part that owns most of the last rise, with a size of 0; None if the stack was not seen.
 
         If the stacks before and after the rise own as much, the part has the stack after.
         """
         last = max(change.rises, key=lambda rise: rise.to_s)
-        middle_s = (last.from_s + last.to_s) / 2  # at its end, the code may already be back from the call
+        middle_s = (last.from_s + last.to_s) / 2  # at the end, the code may already be back from the call
         rise = replace(last, from_s=middle_s, to_s=middle_s)
         pieces = list(self._parts_of(change._replace(rises=[rise]), middle_s))
         top = max(reversed(pieces), key=lambda piece: piece.size).part

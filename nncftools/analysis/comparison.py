@@ -51,7 +51,7 @@ _NNCF_PARTS = 3
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting on both sides; if runs differ, all values with ``or`` between them; empty for none."""
+    """A setting on both sides; if runs differ, all values with ``or`` between them; empty for none."""
 
     name: str
     base: str
@@ -135,7 +135,7 @@ _KEYS: tuple[Callable[[Operation], Hashable], ...] = (
 )
 """The attributes that must be equal, the strictest first."""
 Match = dict[int, str]
-"""By the index of a run: the name of an operation that several runs have."""
+"""The names of an operation in the runs that have the operation, by the index of the run."""
 
 
 def match_operations(runs: Sequence[Mapping[str, Operation]]) -> list[Match]:
@@ -178,7 +178,7 @@ def _index_matches(
 
 
 _SAVING = "Saving"
-"""Its arguments are names of files, which differ without being a setting."""
+"""The arguments of this operation are names of files, not settings."""
 _MOST_STACKS = 6
 
 
@@ -193,16 +193,16 @@ class Run:
     models: Mapping[str, str] = field(default_factory=dict)
     """The compression settings of the saved models, by name."""
     peak: str
-    """The moment of the RSS peak and its operation as a text; empty for unknown."""
+    """The moment of the RSS peak and the operation as a text; empty for unknown."""
     remarks: Sequence[str]
     """Problems of this run."""
     figures: Values
     operations: Mapping[str, Values]
-    """Operations by name, in the order of their starts; the second with one name is called ``NAME (2)``."""
+    """Operations by name, in the order of their starts; the second with a name is called ``NAME (2)``."""
     calls: Mapping[str, Operation] = field(default_factory=dict)
     """These operations without their figures."""
     every: Mapping[str, Operation] = field(default_factory=dict)
-    """For gates: these operations and those inside them with their figures, in the order of their starts."""
+    """These operations and those inside them, for gates, with their figures, in the order of their starts."""
     stacks: Sizes | None = None
     """The bytes that code held at the RSS peak; None if no stacks were taken."""
     why_no_stacks: str = ""
@@ -219,9 +219,9 @@ class Run:
 
 
 def measured(session: Session, title: str, depth: int = 1, *, peak: str = "", with_inner: bool = False) -> Run:
-    """Return the figures of a session, with the operations of its outer ``depth`` levels.
+    """Return the figures of a session, with the operations of the outer ``depth`` levels.
 
-    ``title`` names the session in messages, ``peak`` describes its peak. Gates on operations also need the figures of
+    ``title`` names the session in messages, ``peak`` describes the peak. Gates on operations also need the figures of
     inner operations (``with_inner``). Raises NncfToolsError for a session without samples.
     """
     if not len(session.samples):
@@ -349,11 +349,11 @@ def _list_remarks(session: Session) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedOperation:
-    """One operation in the runs that have it; no ``differences`` if a side lacks the operation."""
+    """An operation in the runs that have the operation; no ``differences`` if a side lacks the operation."""
 
     name: str
     title: str
-    """The name, with its number where a run has several: ``NAME (1)``, or ``NAME (1 → 2)`` for different numbers."""
+    """The name, with a number where a run has several: ``NAME (1)``, or ``NAME (1 → 2)`` for different numbers."""
     base_runs: int
     new_runs: int
     differences: Mapping[str, Difference]
@@ -471,7 +471,7 @@ def longest_in_all(
 ) -> list[tuple[str, list[Values]]]:
     """Return the operations that all runs have, with their figures in each; the ``most`` longest, in their order.
 
-    ``typical`` reduces the durations in all runs to one.
+    ``typical`` reduces the durations in all runs to a single duration.
     """
     matches = match_operations([run.calls for run in runs])
     everywhere = [match for match in matches if len(match) == len(runs)]

@@ -1,7 +1,7 @@
-"""The figures by which runs are compared, by the names that gates use, and the code that grew.
+"""The figures that ``compare`` compares, by the names that gates use, and the code that grew.
 
 A ``Difference`` holds the change of a figure, and whether the change is more than noise. A ``GrownStack`` is a place in
-the code that held more, or less, memory at the peak of one run than at the peak of the other run.
+the code that held more, or less, memory at the peak of a run than at the peak of another run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PEAK = "peak_"
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure that is compared: its name in a gate, its label, and its unit (``"B"``, ``"s"`` or ``""``)."""
+    """A figure that is compared: the name in a gate, the label, and the unit (``"B"``, ``"s"`` or ``""``)."""
 
     name: str
     label: str
@@ -89,7 +89,7 @@ FIGURES = [name for name in _EVERY if figure_of(name)]
 
 
 class Value(NamedTuple):
-    """One figure of one run, in bytes or seconds."""
+    """A figure of a run, in bytes or seconds."""
 
     low: float
     """The figure, or the lower end of a peak's bracket."""
@@ -127,14 +127,14 @@ _LEAST = {
     "s": (0.05, 0.1),
     "": (0.05, 1.0),
 }
-"""By unit: a change below this share of the figure, or below this amount, is noise, however often it was measured."""
+"""Limits by unit: a change below this share of the figure, or below this amount, is noise, even if measured often."""
 
 
 class Side(NamedTuple):
-    """One figure of one run or group."""
+    """A figure of a run or group."""
 
     values: Sequence[float]
-    """A value for each run in which the figure is known."""
+    """The values of the runs with a known figure."""
     high: float | None = None
     """The median of the upper ends of the brackets; None if an end is unknown."""
 
@@ -145,7 +145,7 @@ class Side(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """One figure on both sides."""
+    """A figure on both sides."""
 
     figure: Figure
     base: Side
@@ -188,7 +188,7 @@ class Difference(NamedTuple):
     def is_beyond_spread(self) -> bool | None:
         """Whether the difference exceeds the spread; None for single runs.
 
-        In groups that are too small for the test, no run of one side may lie between the runs of the other side.
+        In groups that are too small for the test, no run of a side may lie between the runs of the other side.
         """
         can_be_significant = smallest_p(len(self.base.values), len(self.new.values)) <= SIGNIFICANT
         if self.p is None or can_be_significant:
@@ -229,9 +229,9 @@ def _make_side(values: Sequence[Value]) -> Side:
 
 
 def p_value(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the probability of ranks at least as uneven as these, if both groups come from one distribution.
+    """Return the probability of ranks at least as uneven as these, if both groups come from the same distribution.
 
-    This is the two-sided test of Mann and Whitney (Ann. Math. Statist. 18 (1947) 50-60), exact even with ties. It
+    This is the two-sided test of Mann and Whitney (Ann. Math. Statist. 18 (1947) 50-60), exact even with ties. The test
     counts all ways to deal the observed mid-ranks to groups of these sizes, by the shift algorithm of Streitberg and
     Röhmel (Statistical Software Newsletter 12 (1986) 10-17). Neither group may be empty.
     """
@@ -252,7 +252,7 @@ def p_value(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def smallest_p(first: int, second: int) -> float:
-    """Return the smallest p that groups of these sizes can reach: every value of one group exceeds the other group."""
+    """Return the smallest p that groups of these sizes can reach: all values of a group exceed the other group."""
     return min(1.0, 2 / comb(first + second, first))
 
 
@@ -260,10 +260,10 @@ Code = tuple[str, str]
 """A function and its file, named alike in every environment. Memory without a stack, or of a program without Python,
 has the name and an empty text."""
 CodePath = tuple[Code, ...]
-"""A function of the user's own code, and below it functions of libraries; lines do not matter. Code that no own code
-called has all its callers."""
+"""A function of the user's own code, and functions of libraries that the function called; lines do not matter. Code
+that no own code called has all callers."""
 _EXPRESSION = ".<locals>.<"
-"""Before the name of a lambda or a comprehension, which is part of the function around it."""
+"""The text before the name of a lambda or a comprehension, which is part of the outer function."""
 _SITE = "/site-packages/"
 _STANDARD = "/lib/python3/"
 _PLAIN = {
@@ -275,11 +275,11 @@ _SMALLEST = 0.005
 _LEAST_CHANGE = 0.01
 """A smaller change, as a share of the larger peak, is ignored."""
 _EXPLAINED = 0.7
-"""A place is divided if its parts explain this much of its change."""
+"""A place is divided if the parts explain this much of the change."""
 
 
 class HeldSize(NamedTuple):
-    """The bytes that a place held: the likely size, and its bounds."""
+    """The bytes that a place held: the likely size, and the bounds."""
 
     size: float = 0.0
     low: float = 0.0
@@ -294,7 +294,7 @@ Sizes = Mapping[CodePath, HeldSize]
 
 
 class GrownStack(NamedTuple):
-    """A place in the code and the bytes that it held at both peaks; for groups, the medians."""
+    """A place in the code and the bytes that the place held at both peaks; for groups, the medians."""
 
     label: str
     owner: str
@@ -344,7 +344,7 @@ def places(build_up: BuildUp) -> dict[CodePath, HeldSize]:
 
 
 def _start_at_own(part: Part) -> Part:
-    """Return a part whose stack begins at its deepest frame of own code; imports are like a program."""
+    """Return a part whose stack begins at the deepest frame of own code; imports are like a program."""
     if part.is_start or (part.kind == SEEN and imported_package(part.stack)):
         return Part(part.size, PROGRAM, part.process, program=LABELS[IMPORTS])
     depth = 0
@@ -356,13 +356,13 @@ def _start_at_own(part: Part) -> Part:
 
 
 def _unplaced_in(node: Node) -> int:
-    """Return the bytes that certainly belong to a place, and to no function that it called with certainty."""
+    """Return the bytes that certainly belong to a place, and to no function that the place certainly called."""
     in_children = sum(child.certain for child in node.children.values() if child.kind == SEEN)
     return node.certain - node.own_certain - in_children
 
 
 def _stable_file(file: str) -> str:
-    """Return a file by a name that is the same in any environment: own code by its name, other code by its package."""
+    """Return a file by a name that is the same in any environment: own code by name, other code by package."""
     if is_own(file):
         return file.rpartition("/")[2]
     folder = {OWN: "/", PYTHON: _STANDARD}.get(package_of(file), _SITE)
@@ -372,7 +372,7 @@ def _stable_file(file: str) -> str:
 def find_grown(base: Sequence[Sizes], new: Sequence[Sizes], most: int) -> list[GrownStack]:
     """Return the ``most`` places that changed most, the largest change first; they do not overlap.
 
-    A place is divided into its parts as long as a few of these explain most of its change.
+    A place is divided as long as a few parts explain most of the change.
     """
     reference = new[0]
     base = [_rename_scripts(run, reference) for run in base]
@@ -405,7 +405,7 @@ def _owner_of(path: CodePath) -> CodePath:
 
 
 def _medians(runs: Sequence[Sizes], paths: Iterable[CodePath]) -> dict[CodePath, HeldSize]:
-    """Return the memory of each place; in a run without the place, the unseen memory of the caller may belong to it."""
+    """Return the memory of each place; a run without the place may hold unseen memory of the caller there."""
     completed = [dict(run) for run in runs]
     for run in completed:
         for path in paths:
@@ -434,8 +434,8 @@ def _make_change(path: CodePath, base: HeldSize, new: HeldSize) -> GrownStack:
 def _rename_scripts(run: Sizes, reference: Sizes) -> Sizes:
     """Return a run whose own functions have the files of the reference: a script may have another name.
 
-    A function in only one run is the function with the same name in only the other run. Of several such functions, the
-    largest in one run is the largest in the other run.
+    A function that only this run has is the function with the same name that only the reference has. Of several such
+    functions, the largest ones are the same.
     """
     by_rank = _rank_own(reference, run)
     ranks = {path: rank for rank, path in _rank_own(run, reference).items()}

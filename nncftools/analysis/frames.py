@@ -1,10 +1,10 @@
-"""Who holds the memory of a build-up: its tree of frames, the places in it that hold most, and a few rows for people.
+"""Who holds the memory of a build-up: the tree of frames, the places that hold most, and a few rows for people.
 
-Every output that shows code is a view of the tree. A frame is a function at a line: two lines of one function are two
+Every output that shows code is a view of the tree. A frame is a function at a line: two lines of a function are two
 places. Memory without a stack, or of programs without Python, stands beside the outermost frames.
 
 The rows sum to the whole. A row is the deepest frame of the user's own code; a program without own code has the frames
-of its libraries. All imports are one row, and so are the pages that forked copies share. The last row is everything
+of the libraries. All imports share a row, and so do the pages that forked copies share. The last row is everything
 else.
 """
 
@@ -54,7 +54,7 @@ from nncftools.units import printable, shortened
 _SMALL = 0.05
 """A smaller part of the peak is not named: there are at most 20 larger parts."""
 _HALF = 0.5
-"""A place is divided into its parts if these hold half of its memory; then they say more than the place."""
+"""A place is divided if the parts hold half of the memory; then the parts say more than the place."""
 _LEAST_DOUBT = 16 << 20
 """No later function is named for a place with less memory in doubt."""
 
@@ -64,7 +64,7 @@ WITHOUT_STACK = {NOT_SEEN: "not seen", SHARED: "shared with the parent"}
 
 @dataclass(eq=False)
 class Node:
-    """A frame at its place in the stacks, with the bytes that it and its calls took."""
+    """A frame at a place in the stacks, with the bytes that the frame and all inner calls took."""
 
     frame: Frame | None = None
     """None for the whole, for a program, and for memory without a stack."""
@@ -136,7 +136,7 @@ class Node:
 def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
     """Return the root of the tree; frames that only pass calls on are left out.
 
-    Without ``by_line``, the lines of a function are one place, and the starters of a program do not matter.
+    Without ``by_line``, the lines of a function are the same place, and the starters of a program do not matter.
     """
     root = Node(size=build_up.size)
     for part in build_up.parts:
@@ -245,9 +245,9 @@ def held_by(root: Node, most: int = 20) -> list[Node]:
 def _find_holders(root: Node) -> list[Node]:
     """Return places that do not overlap.
 
-    A place is divided as long as large parts hold half of its memory, and in a library half of its certain memory. The
-    entry point of a program says nothing: it is divided also if its parts are less certain. Lines of one function that
-    only call the holders of the memory are one place, and so are the lines of an imported module. Programs are first if
+    A place is divided as long as large parts hold half of the memory, and in a library half of the certain memory. The
+    entry point of a program says nothing, and is also divided if the parts are less certain. Lines of a function that
+    only call the holders of the memory are joined, and so are the lines of an imported module. Programs are first if
     they hold half of the memory.
     """
     least = max(1.0, root.size * _SMALL)
@@ -296,7 +296,7 @@ def _join(places: Iterable[Node], key: Callable[[Node], Hashable]) -> Iterator[N
 
 
 def _join_lines(lines: Sequence[Node]) -> Node:
-    """Return lines of a function as one place."""
+    """Return lines of a function as a single place."""
     first = lines[0]
     if len(lines) == 1 or first.frame is None:
         return first
@@ -311,7 +311,7 @@ def _join_lines(lines: Sequence[Node]) -> Node:
 
 
 def _find_parts(node: Node, least: float) -> Iterator[Node]:
-    """Yield the large parts of a place; small lines of one function that are large together are one part.
+    """Yield the large parts of a place; small lines of a function that are large together are joined.
 
     Small lines of a script have no function to name. The import of a module is not divided by the module's own code,
     only by imports of other modules.
@@ -440,7 +440,7 @@ def _make_rows(build_up: BuildUp, session: SessionData) -> _Rows:
 def _keep_own(part: Part) -> Part:
     """Return a part whose stack has only the frames of the user's code, if there are any.
 
-    A function that calls itself has the innermost of its frames.
+    A function that calls itself keeps only its innermost frame.
     """
     places: list[int] = []
     for place in own_places(part.stack):
@@ -458,9 +458,9 @@ def _keep_own(part: Part) -> Part:
 
 
 def _find_lines(code: Sequence[Part]) -> list[Part]:
-    """Return parts; a part without a certain line gets the line of its function that took more.
+    """Return parts; a part without a certain line gets the line of the same function that took more.
 
-    If no line did, all lines of this function lose their numbers: they are one row.
+    If no line did, all lines of this function lose their numbers: they share a row.
     """
     known = defaultdict[tuple[Stack, tuple[str, str]], Counter[Frame]](Counter)
     unknown = Counter[Stack]()
@@ -482,8 +482,11 @@ def _find_lines(code: Sequence[Part]) -> list[Part]:
             moved[stack] = (*outer, best)
         elif not frame.line:
             moved |= {(*outer, line): stack for line in possible}
-    stacks = [moved.get(part.stack, part.stack) for part in code]
-    return [part._replace(stack=stack) for part, stack in zip(code, stacks, strict=True)]
+    placed = []
+    for part in code:
+        stack = moved.get(part.stack, part.stack)
+        placed.append(part._replace(stack=stack))
+    return placed
 
 
 def _make_code_rows(build_up: BuildUp, code: Sequence[Part], session: SessionData) -> list[Holder]:

@@ -1,6 +1,6 @@
 """Limits that a run must keep, written as text: ``peak_rss>+5%`` fails if the peak rose by more than 5 %.
 
-The form is METRIC[@OPERATION], or METRIC@DEVICE[@OPERATION] for a figure of one device, where OPERATION is the name of
+The form is METRIC[@OPERATION], or METRIC@DEVICE[@OPERATION] for a figure of a device, where OPERATION is the name of
 an operation or a function that the operation called, also with arguments: ``compress_weights(INT4_SYM)``. Then ``>`` or
 ``<``, an optional sign, a number and an optional unit. With a sign, the limit applies to the change against BASE, in
 per cent or in the metric's unit; without a sign, to the figure of NEW itself.
@@ -35,7 +35,7 @@ _UNITS = {
     "": {},
 }
 _FUNCTION = re.compile(r"(?P<function>[\w.]+)(?:\((?P<arguments>.*?)\))?(?: \((?P<number>[0-9]{1,9})\))?", re.DOTALL)
-"""A function, its arguments, and a number after a space."""
+"""A function, arguments, and a number after a space."""
 _LISTED = 20
 _ALIKE = 0.8
 """All peaks begin alike: `peak_gpu` is not meant to be `peak_uss`."""
@@ -44,19 +44,19 @@ _LONGEST = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """A limit; it fails if the figure is above the limit, or below the limit if not ``above``."""
+    """A limit. The gate fails if the figure is above the limit, or below the limit if not ``above``."""
 
     text: str
     figure: Figure
     operation: str | None
     above: bool
     limit: Fraction
-    """The limit in bytes, seconds or per cent, with its sign."""
+    """The limit in bytes, seconds or per cent, with the sign."""
     relative: bool
     """Whether the limit applies to the change against BASE."""
     percent: bool
     unit: MemoryUnit | None = None
-    """The unit of a limit in memory, in which figures are shown, too."""
+    """The unit of a limit in memory, also for the figures in texts."""
 
     def fails(self, base: float, new: float) -> bool:
         """Return whether the figure ``new`` is beyond the limit; exact even at the limit itself."""
@@ -231,7 +231,7 @@ def _no_operation(gate: Gate, groups: Sequence[Sequence[Run]], where: str) -> Us
 
 
 def _writer_for(gate: Gate, smallest: float) -> Callable[[float], str]:
-    """Return the function that writes all figures of a gate in one unit: the unit of its limit, or a fitting unit."""
+    """Return the function that writes all figures of a gate in the unit of the limit, or else in a fitting unit."""
     if gate.figure.unit != "B":
         return lambda value: text_of(value, gate.figure.unit)
     return (gate.unit or unit_for(smallest)).label

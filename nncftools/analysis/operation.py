@@ -1,6 +1,6 @@
-"""An operation of a run: its kind, which gives it name and colour, its function as people read it, and its figures.
+"""An operation of a run: the kind, which gives name and colour, the function as people read it, and the figures.
 
-``combined`` makes several calls one operation, and ``place_of`` finds the operation that holds the peak of the run.
+``combined`` joins several calls, and ``place_of`` finds the operation that holds the peak of the run.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from nncftools.session.samples import noise
 
 
 def short_name(call: str) -> str:
-    """Return the part of a function's name that says what the function does.
+    """Return the part of a function's name that tells the function's purpose.
 
-    That is the last part if this has several words (``compress_weights``) or is NNCF's (``quantize``). A method of one
-    word needs its class (``AWQ.apply``), any other function its whole name (``torch.onnx.export``).
+    That is the last part if this has several words (``compress_weights``) or is NNCF's (``quantize``). A method of a
+    single word needs the class (``AWQ.apply``), any other function the whole name (``torch.onnx.export``).
     """
     *outer, last = call.split(".")
     is_method = bool(outer) and outer[-1][:1].isupper()
@@ -34,9 +34,9 @@ def short_name(call: str) -> str:
 
 
 def signature(name: str, call: str | None, arguments: str | None) -> str:
-    """Return the function of an operation with its arguments; empty if they say no more than the operation's name.
+    """Return the function of an operation with the arguments; empty if they say no more than the operation's name.
 
-    Several functions of one operation are all named.
+    If an operation has several functions, all are named.
     """
     if call is None:
         return ""
@@ -54,7 +54,7 @@ def _fold(text: str) -> str:
 
 
 class _FigureOf:
-    """An attribute of an operation that is one figure of one column."""
+    """An attribute of an operation that is a figure of a column."""
 
     def __init__(self, column: str, figure: str) -> None:
         self._column = column
@@ -66,22 +66,22 @@ class _FigureOf:
 
 
 class Operation(Mark, eq=False, kw_only=True):
-    """One operation with its end and its figures; bytes and seconds, None for unknown.
+    """An operation with end and figures; bytes and seconds, None for unknown.
 
-    Two operations with one name are two. An operation inside another operation has a greater depth.
+    Two operations with the same name are two. An operation inside another operation has a greater depth.
     """
 
     end_s: float
     parent: Operation | None = None
     """The operation that encloses this operation; None for an outermost operation."""
     calls: Sequence[Operation] = ()
-    """The calls that this operation sums, if it stands for several."""
+    """The calls that this operation sums."""
     has_peak: bool | None = False
     """Whether RSS reached the peak of the whole run during the operation; None if perhaps."""
     is_parallel: bool = False
     """Whether other operations of the process, neither inside nor around, ran at the same time.
 
-    The figures are then those of all parallel operations together.
+    The figures then count all parallel operations together.
     """
     process: int | None = None
     """The ``id`` of the process that performed the operation."""
@@ -129,7 +129,7 @@ class Operation(Mark, eq=False, kw_only=True):
 
     @property
     def signature(self) -> str:
-        """The function with its arguments, ``compress_weights(INT4_SYM, g64)``.
+        """The function with arguments, ``compress_weights(INT4_SYM, g64)``.
 
         Empty if they say no more than the name.
         """
@@ -202,9 +202,9 @@ class LazyMapping(Mapping[str, _Value]):
 
 
 def combined(group: Sequence[Operation]) -> Operation:
-    """Return several calls as one operation: from the first start to the last end, with the sum of their figures.
+    """Return several calls as a single operation: from the first start to the last end, with the sum of their figures.
 
-    The sum is unknown if some ran at the same time: the figures of each are then those of all of them.
+    The sum is unknown if some ran at the same time: the figures of each call then count all of them.
     """
     if len(group) == 1:
         return group[0]
@@ -284,7 +284,7 @@ class PeakPlace(NamedTuple):
     """Operations that may hold the peak, too.
 
     Most ran at other times: by their brackets, memory may have been higher then, or as high before. An operation of
-    ``path`` stands for its time outside its inner operations. Others ran in other processes at this time, and nothing
+    ``path`` stands for the time outside the inner operations. Others ran in other processes at this time, and nothing
     says whose memory grew.
     """
     may_be_outside: bool = False
@@ -298,11 +298,12 @@ def place_of(
     duration_s: float,
     gaps: Iterable[Operation] | None = None,
 ) -> PeakPlace | None:
-    """Return where the RSS peak belongs; None if its moment is unknown.
+    """Return where the RSS peak belongs; None if the moment is unknown.
 
-    The peak belongs to the operation in which memory first came within noise of it. If operations of several processes
-    ran then, the peak belongs to the process that, with its descendants, held most at its own peak. ``gaps`` are the
-    times outside all operations; with None, the brackets are too wide to say where else the peak may have been.
+    The peak belongs to the operation in which memory first came within noise of the peak. If operations of several
+    processes ran then, the peak belongs to the process that, with all descendants, held most at the process's own peak.
+    ``gaps`` are the times outside all operations; with None, the brackets are too wide to say where else the peak may
+    have been.
     """
     if peak.span_s is None:
         return None
@@ -349,7 +350,7 @@ def _keep_large(holders: Iterable[Operation], outer: Operation, sizes: Mapping[i
 
 
 def raise_bracket(bracket: Bracket, low: int) -> Bracket:
-    """Return the peak of the operation that holds the peak of the run, raised to it by their drift.
+    """Return the peak of the operation that holds the peak of the run, raised to the peak of the run.
 
     A bracket that is lower by more than noise stays: then only an estimate says that the peak was in the operation.
     """
@@ -361,7 +362,7 @@ def raise_bracket(bracket: Bracket, low: int) -> Bracket:
 
 
 def _find_children(operations: Sequence[Operation], processes: Sequence[Process], place: PeakPlace) -> Children:
-    """Return the children of each operation; a child that outlives its parent is a child of the grandparent."""
+    """Return the children of each operation; a child that outlives the parent is a child of the grandparent."""
     pids = {process.pid for process in processes}
     children: Children = {}
     for operation in operations:
@@ -369,7 +370,7 @@ def _find_children(operations: Sequence[Operation], processes: Sequence[Process]
         is_last = operation.end_s <= operation.start_s
         if is_last or operation.error == END_UNKNOWN:
             continue
-        if pids and operation.pid is not None and operation.pid not in pids:  # its process was not recorded
+        if pids and operation.pid is not None and operation.pid not in pids:  # the process was not recorded
             continue
         parent = None
         for outer in operation.ancestors:
@@ -383,10 +384,10 @@ def _find_children(operations: Sequence[Operation], processes: Sequence[Process]
 def _find_rivals(
     operations: Sequence[Operation], path: Path, children: Children, place: PeakPlace, *, level: float
 ) -> Iterator[Operation]:
-    """Yield operations whose brackets allow that the peak was at another time; for nested operations, the inner ones.
+    """Yield operations whose brackets allow that the peak was at another time, the inner ones of nested operations.
 
-    ``level`` was certainly reached at the moment of the peak. An outer operation is a rival if its inner operations
-    leave some of its time free.
+    ``level`` was certainly reached at the moment of the peak. An outer operation is a rival if the inner operations
+    leave some time free.
     """
     for operation in operations:
         bracket = _bracket(operation)
@@ -418,7 +419,7 @@ def _holds(operation: Operation, peak: Peak, place: PeakPlace) -> bool:
 
 
 def _find_shared(path: Path, children: Children, place: PeakPlace) -> PeakPlace | None:
-    """Return the place of a peak that parallel operations of one process share, the innermost ones; else None."""
+    """Return the place of a peak that parallel operations of a process share, the innermost operations; else None."""
     for level, holder in enumerate(path):
         siblings = children[path[level - 1] if level else None]
         parallel = [
@@ -433,7 +434,7 @@ def _find_shared(path: Path, children: Children, place: PeakPlace) -> PeakPlace 
 
 
 def _find_innermost(operation: Operation, children: Children, place: PeakPlace) -> list[Operation]:
-    """Return the innermost operations at the peak, and outer operations whose inner ones do not fill the moment."""
+    """Return the innermost operations at the peak, and outer operations that the inner ones do not fill."""
     inner = [child for child in children.get(operation, ()) if _is_at(child, place)]
     innermost = [] if inner and _cover(inner, place) else [operation]
     for child in inner:
@@ -456,7 +457,7 @@ def _bracket(operation: Operation) -> Bracket | None:
 
 
 def _sizes_at_peak(processes: Sequence[Process], peak: Peak, place: PeakPlace) -> Mapping[int | None, int]:
-    """Return the memory of each process with its descendants, counting only those that peaked at the run's peak."""
+    """Return the memory of each process with all descendants, counting only those that peaked at the run's peak."""
     table = ProcessTable(processes)
     sizes: dict[int | None, int] = {}
     for process in processes:

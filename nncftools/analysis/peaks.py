@@ -1,4 +1,4 @@
-"""Peaks, and the figures of one metric between two moments, from samples and the kernel's high-water marks.
+"""Peaks, and the figures of a metric between two moments, from samples and the kernel's high-water marks.
 
 ``peaks`` computes the peaks of a session: reports, gates and merged ranks take them from there. A view that follows a
 recording asks ``raise_peak`` at each new level. Times are seconds since the start, sizes are bytes, None is unknown.
@@ -83,7 +83,7 @@ def raise_peak(peak: PeakSoFar | None, candidate: PeakCandidate) -> PeakSoFar:
 def peaks(session: SessionData) -> dict[str, Peak]:
     """Return the peak of every memory metric that was recorded.
 
-    PSS and USS are never above RSS, and so never above the upper bound of its peak.
+    PSS and USS are never above RSS, and so never above the upper bound of the RSS peak.
     """
     names = [name for name in session.samples.metrics if is_memory(name)]
     if session.ranks:
@@ -102,9 +102,9 @@ def peaks(session: SessionData) -> dict[str, Peak]:
 def rss_peak(session: SessionData) -> Peak:
     """Return the peak of RSS by samples, high-water marks, and readings at operation marks.
 
-    The peak was at least the high-water mark of any process: a mark also covers memory between two samples. It was at
-    most the sum of the marks of processes that lived at the same time. The command inherits the sampler's own
-    ``ru_maxrss`` over fork and exec (getrusage(2)). A late sample shows what rose until the sample was read.
+    The peak was at least the high-water mark of any process: a mark also covers memory between two samples. The peak
+    was at most the sum of the marks of processes that lived at the same time. The command inherits the sampler's own
+    ``ru_maxrss`` over fork and exec (getrusage(2)). A late sample shows rises until the sample was read.
     """
     processes = session.processes
     floor = session.sampler.peak_rss or 0
@@ -136,13 +136,13 @@ def _merge_peaks(name: str, samples: Samples, ranks: Sequence[RankRun]) -> Peak:
 
 
 def is_once_per_machine(name: str) -> bool:
-    """Return whether a metric is one figure per machine, equal for all ranks of the machine."""
+    """Return whether a metric is a figure of the machine, equal for all ranks of the machine."""
     metric = metric_of(name)
     return metric is not None and metric.merging == ONCE_PER_MACHINE
 
 
 def sampled_peak(name: str, samples: Samples, late: Mapping[float, float] | None = None) -> Peak:
-    """Return the peak of a metric as far as samples show it; ``late`` has the end of each late reading by its time."""
+    """Return the peak of a metric as far as samples show it; ``late`` has the end of each late reading by the begin."""
     figures = samples.figures(name)
     if not figures.known:
         return Peak(sampled=None, at_s=None, low=None)
@@ -158,7 +158,7 @@ def sampled_peak(name: str, samples: Samples, late: Mapping[float, float] | None
 
 
 def find_near_peak(values: Sequence[float], highest: float) -> int:
-    """Return the index of the first value that came within ``noise`` of the highest one."""
+    """Return the index of the first value that came within ``noise`` of the highest value."""
     return first_at_least(values, highest - noise(highest))
 
 
@@ -222,7 +222,7 @@ def rise_candidate(rise: Rise, process: int) -> PeakCandidate:
 def _prove_by_marks(processes: Iterable[Process], floor: int) -> Iterator[PeakCandidate]:
     """Yield the levels that the processes' high-water marks prove.
 
-    A mark that no rise explains is close to a sample of its process, or rose at an unknown moment of its life.
+    A mark that no rise explains is close to a sample of the process, or rose at an unknown moment.
     """
     for process in processes:
         for rise in process.rises:
@@ -248,13 +248,13 @@ def _largest_mark(processes: Iterable[Process]) -> int:
 
 
 def is_mark_explained(process: Process) -> bool:
-    """Return whether a rise or a sample shows when a process reached its high-water mark."""
+    """Return whether a rise or a sample shows when a process reached the high-water mark."""
     mark = process.high_water_mark or 0
     return 0 < mark - drift(mark) <= process.most_shown
 
 
 def read_tree(marks: Iterable[Mark]) -> Iterator[PeakCandidate]:
-    """Yield the memory of the whole tree where it was read at the start or the end of an operation."""
+    """Yield the readings of the memory of the whole tree at the start or the end of an operation."""
     for mark in marks:
         for at_s, own in _readings_of(mark):
             if own.tree is None or own.is_estimate:
@@ -282,7 +282,7 @@ def mark_of_tree(process: Process, floor: int) -> int:
 
 
 HeldSpan = tuple[float | None, float | None, int | None]
-"""Begin and end of the time in which a size was held, and the size. An end of None never came."""
+"""The begin and end of a time, and the size held during this time. An end of None never came."""
 
 
 class MostHeld:
@@ -324,9 +324,9 @@ def bound_processes(processes: Sequence[Process]) -> Iterator[HeldSpan]:
 def _bound_memory(process: Process, table: ProcessTable) -> int | None:
     """Return the most memory that a process can have held.
 
-    This is its mark, if the process was still running at the end of the recording. Otherwise it is the ``ru_maxrss`` of
-    the process or of the nearest ancestor with a known one: ``ru_maxrss`` is the largest of all descendants that were
-    waited for.
+    This is the process's mark, if the process was still running at the end of the recording. Otherwise the
+    ``ru_maxrss`` of the process counts, or of the nearest ancestor that has a figure: ``ru_maxrss`` is the largest of
+    all descendants that were waited for.
     """
     if process.end_s is None and process.high_water_mark is not None:
         return process.high_water_mark
@@ -360,7 +360,7 @@ def narrow(session: SessionData) -> None:
 
 
 def _find_unrecorded(process: Process, readings: Readings) -> Iterator[Rise]:
-    """Yield the rise to the highest mark that the process read of itself, if neither sample nor rise shows it."""
+    """Yield the rise to the highest mark that the process read of itself, if neither sample nor rise shows the mark."""
     highest = max(mark for _, mark in readings)
     risen = highest - drift(highest)
     if process.most_shown < risen:
@@ -393,11 +393,11 @@ class Bracket(NamedTuple):
     from_s: float
     to_s: float
     likely: float | None = None
-    """The best estimate of the peak, at least ``low``; None if it equals ``low``."""
+    """The best estimate of the peak, at least ``low``; None if equal to ``low``."""
 
 
 class Figures(NamedTuple):
-    """The figures of one metric for one operation, in the metric's unit."""
+    """The figures of a metric for an operation, in the metric's unit."""
 
     start: float | None = None
     """The level in the last sample up to the start, or in the sample that the mark triggered. RSS that was read at the
@@ -432,11 +432,11 @@ UNKNOWN = Figures()
 _TRIGGERED = 0.2
 """A mark triggered a sample that follows within this part of the distance to the sample before."""
 _KEPT = 4
-"""So many moments are asked for again: start and end of an operation, and of its parent."""
+"""So many moments are asked for again: start and end of an operation, and of the parent."""
 
 
 class Timeline:
-    """The times of samples. The last answers are kept, as the columns ask for the same moments one after the other."""
+    """The times of samples. The last answers are kept, as the columns ask for the same moments in turn."""
 
     def __init__(self, times: Sequence[float]) -> None:
         self.times = times
@@ -551,7 +551,7 @@ class Column:
 
 
 def pick_spaced(times: Sequence[float], distance_s: float, start_s: float = -inf, end_s: float = inf) -> Iterator[int]:
-    """Yield the indexes of samples between two moments, each at least ``distance_s`` after the last one yielded."""
+    """Yield the indexes of samples between two moments, each at least ``distance_s`` after the index before."""
     row = bisect_left(times, start_s)
     stop = bisect_right(times, end_s)
     while row < stop:

@@ -1,6 +1,6 @@
-"""Recordings of the ranks of one job, merged into one session.
+"""Recordings of the ranks of a job, merged into a single session.
 
-The columns are sums of the memory that the ranks held at the same time, on one clock.
+The columns are sums of the memory that the ranks held at the same time, on a common clock.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _names_of(sessions: Iterable[Session]) -> list[str]:
 
 
 def _has_sum(parts: Parts, name: str) -> bool:
-    """Return whether the sum of a metric has a meaning, and every rank or machine that needs the metric has it."""
+    """Return whether the sum of a metric has a meaning, and no rank or machine lacks a needed metric."""
     metric = metrics.of(name)
     by_machine = [any(name in session.samples for _, session in machine) for machine in _group_by_machine(parts)]
     if metric is not None and metric.scope == metrics.DEVICE and metric.merging != metrics.NEVER:
@@ -92,7 +92,8 @@ def _to_array(values: Column) -> array[float]:
 def _sum_column(parts: Parts, name: str, moments: Column) -> Column:
     """Return the sum of a metric at moments of the job; NaN if a rank does not know the metric.
 
-    A rank without a device holds nothing on the device. A figure of a machine comes from its first rank that knows it.
+    A rank without a device holds nothing on the device. A figure of a machine comes from the first rank that knows the
+    figure.
     """
     having = [part for part in parts if name in part[1].samples]
     if not is_once_per_machine(name):
@@ -143,7 +144,7 @@ class _Changes(NamedTuple):
 def _find_changes(session: Session, name: str, at_s: float) -> _Changes:
     """Return the changes of a metric of a rank that began at ``at_s``.
 
-    A rank holds its last sample until the next sample, and nothing while it does not run; a counter keeps its value.
+    A rank holds its last sample until the next sample, and nothing while not running; a counter keeps the value.
     After a recording that broke off, everything is unknown.
     """
     values = np.asarray(session.samples[name])
@@ -152,7 +153,7 @@ def _find_changes(session: Session, name: str, at_s: float) -> _Changes:
     end_s = np.nextafter(last_s, np.inf)
     known = ~np.isnan(values)
     longest_s = GAP * (session.sampler.spacing_s or np.inf)
-    if known.sum() < len(known) * SELDOM:  # a figure with an interval of its own, as PSS
+    if known.sum() < len(known) * SELDOM:  # a figure with its own interval, as PSS
         longest_s = np.inf
     values = values[known]
     time_s = time_s[known]
@@ -210,7 +211,7 @@ def start_times(sessions: Named) -> tuple[dict[str, float], list[str]]:
 
 
 def _group_by_clock(sessions: Named) -> list[dict[str, Session]]:
-    """Return recordings by machine; a recording without a boot ID is a machine of its own."""
+    """Return recordings by machine; a recording without a boot ID counts as another machine."""
     machines: dict[str, dict[str, Session]] = {}
     for name, session in sessions.items():
         is_known = session.host.boot_id and session.start.monotonic_ns is not None
@@ -260,10 +261,10 @@ _NAMED = 10
 
 
 def merged(sessions: Named) -> Session:
-    """Return one session for the recordings of a job, which are given by the names of their files.
+    """Return a session for the recordings of a job, given by the names of their files.
 
-    Memory is the sum over the ranks at each moment, each rank with its last sample. ``system`` counts once per
-    machine. Raises NncfToolsError for two recordings of one rank, for a recording without a start time, for a merged
+    Memory is the sum over the ranks at each moment, each rank with the last sample. ``system`` counts once per
+    machine. Raises NncfToolsError for two recordings of a rank, for a recording without a start time, for a merged
     session, and for runs without a rank that ran one after the other.
     """
     _check(sessions)
@@ -447,7 +448,7 @@ def _warn_of_missing(sessions: Iterable[Session]) -> Iterator[str]:
 
 
 def _recording_warnings(sessions: Named) -> Iterator[str]:
-    """Yield each warning of the recordings once, with the names of its recordings unless all have it."""
+    """Yield each warning of the recordings once, with the names of the recordings unless all have the warning."""
     names: dict[str, list[str]] = {}
     for name, session in sessions.items():
         for warning in of_recording(session):

@@ -1,6 +1,6 @@
 """The memory of processes at a moment: the remaining part of each rise, and the kinds of mapped memory.
 
-A fall of RSS ends earlier rises. A large block of memory has addresses of its own: the addresses that went tell which
+A fall of RSS ends earlier rises. A large block of memory has its own addresses: the addresses that went tell which
 rises ended. Pages of files rise and fall apart from all other memory. Where nothing tells, the rises that came last are
 taken to be gone. Then all rises of such memory before the fall are in doubt.
 """
@@ -81,7 +81,7 @@ class Fall(NamedTuple):
 
     size: float
     removed: Sequence[Rise]
-    """The rises that came last, which are taken to be gone."""
+    """The rises that came last, taken to be gone."""
 
 
 class Levels(NamedTuple):
@@ -95,7 +95,7 @@ class Levels(NamedTuple):
 
 @dataclass(eq=False)
 class _Block:
-    """Addresses that came at one reading, and the rises that filled them."""
+    """Addresses that came at a reading, and the rises that filled them."""
 
     spans: list[Range]
     rises: list[Rise] = field(default_factory=list)
@@ -127,7 +127,7 @@ class _Block:
         lost = [rise.cut_share(share) for rise in self.rises]
         for block in (self, *self.rivals):
             for rise in block.rises:
-                rise.is_replaced = True  # nobody knows which part went
+                rise.is_replaced = True  # nobody knows the part that went
         return lost
 
 
@@ -136,7 +136,7 @@ def _sum_sizes(rises: Iterable[Rise]) -> float:
 
 
 class _Process:
-    """Follows the rises and falls of one process."""
+    """Follows the rises and falls of a process."""
 
     def __init__(self, watched: WatchedProcess) -> None:
         threads = chain.from_iterable(window.threads for window in watched.windows)
@@ -174,7 +174,7 @@ class _Process:
         return sum(block.pages for block in self._blocks)
 
     def read(self, change: RangeChange) -> None:
-        """Take a reading of addresses: it explains the falls since the reading before."""
+        """Take a reading of addresses, which explains the falls since the reading before."""
         went = _to_ranges(change.went)
         pages = self._count_pages()
         lost: list[Rise] = []
@@ -205,7 +205,7 @@ class _Process:
             remaining -= part
             if part > 0 and self._has_threads:
                 block.add_rivals(unfilled)
-            for rise in reversed(rises):  # the reading followed the largest rise, which was the last rise
+            for rise in reversed(rises):  # the reading followed the largest rise, the last rise
                 if part > 0 and rise.size > 0:
                     piece = rise.cut_last(part)
                     part -= piece.size
@@ -214,9 +214,10 @@ class _Process:
         self._blocks = [block for block in self._blocks if block.spans]
 
     def _settle(self, explained: float, in_blocks: float) -> list[Rise]:
-        """Take the waiting rises and falls, of which so many bytes are explained; return the rest of these rises.
+        """Take the waiting rises and falls, and return the rest of these rises.
 
-        Other falls may have taken as many bytes ``in_blocks``: infinite if the addresses were not read after them.
+        So many bytes of the falls are ``explained``. Other falls may have taken as many bytes ``in_blocks``: infinite
+        if the addresses were not read after them.
         """
         waiting = self._waiting
         self._waiting = []
@@ -312,7 +313,7 @@ def _to_ranges(pages: Sequence[int]) -> list[Range]:
 
 
 def rss_at(watched: WatchedProcess, time_s: float) -> float:
-    """Return the RSS of a process at a moment; 0 before and after its life, as its last point is 0 when it ends."""
+    """Return the RSS of a process at a moment; 0 before and after the process's life, as the last point is 0."""
     return _value_at(watched.time_s, watched.rss, time_s)
 
 
@@ -334,10 +335,10 @@ def _value_at(times: Sequence[float], values: Sequence[int], time_s: float) -> f
 
 
 _FAR_S = 10.0
-"""Mappings that were read this long before or after the peak are as unlike the peak as mappings of twice its size."""
+"""Mappings that were read this long before or after the peak are as unlike the peak as mappings of twice the size."""
 _SAME_SIZE = 0.02
 _SAME_TIME_S = 0.2
-"""Mappings that are nearer than both are those of the moment: reading them takes up to 0.1 s."""
+"""Mappings that are nearer than both stand for the moment: reading them takes up to 0.1 s."""
 _OTHER_SIZE = 0.25
 _MOST_OF_FILE = 0.5
 _LONGEST_FILE = 40

@@ -1,4 +1,4 @@
-"""The session as an object: one recorded run with its operations, their figures, and the place of its peak."""
+"""The session as an object: a recorded run with operations, their figures, and the place of the peak."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Running:
-    """The operations of one process that go on."""
+    """The operations of a process that go on."""
 
     parallel_ends: list[float] = field(default_factory=list)
     """The ends of the parallel operations, as a heap."""
     nested: list[Operation] = field(default_factory=list)
-    """The other operations, each inside the one before."""
+    """The other operations, each inside the operation before."""
 
 
 def _find_parallel(operations: Sequence[Operation]) -> None:
-    """Set ``is_parallel`` of operations, which are in the order of their starts.
+    """Set ``is_parallel`` of operations in the order of their starts.
 
     Two operations are parallel if they share some time and their process, and neither encloses the other. Calls that
     are counted together are left out: their span does not say when they ran.
@@ -87,7 +87,7 @@ def _find_parallel(operations: Sequence[Operation]) -> None:
 
 
 def _find_operations(session: SessionData) -> tuple[list[Operation], PeakPlace | None]:
-    """Return the operations of a session in the order of their starts, and the place of its RSS peak."""
+    """Return the operations of a session in the order of their starts, and the place of the RSS peak."""
     measuring = _Measuring(session)
     ended = with_ends(session.marks, session)
     operations: list[Operation] = []
@@ -153,9 +153,9 @@ _FASTEST = 2 << 30
 
 
 def _bound_by_marks(session: SessionData) -> Iterator[HeldSpan]:
-    """Yield begin and end of each process, and its high-water mark.
+    """Yield begin and end of each process, and the high-water mark.
 
-    The mark of a process that ended is raised by the memory that it can have taken after its last sample.
+    The mark of a process that ended is raised by the memory that the process can have taken after the last sample.
     """
     times = session.samples.time_s
     table = ProcessTable(session.processes)
@@ -167,14 +167,14 @@ def _bound_by_marks(session: SessionData) -> Iterator[HeldSpan]:
         mark = process.most_memory
         parent = table.by_id.get(process.parent)
         if not process.samples and process.forked_copy and parent is not None:
-            mark = parent.high_water_mark or 0  # it began with the memory of its parent
+            mark = parent.high_water_mark or 0  # a forked copy begins with the memory of the parent
         count = bisect_left(times, end_s) if process.samples else 0
         unseen_s = end_s - max(start_s or 0.0, times[count - 1] if count else 0.0)
         yield start_s, end_s, min(limit, mark + int(_FASTEST * unseen_s))
 
 
 _BLOCK = 1024
-"""Samples in a block. One maximum for each of 2,000,000 samples would take 16 MiB and more."""
+"""Samples in a block. A maximum for each of 2,000,000 samples would take 16 MiB and more."""
 
 
 def _end_of(candidate: PeakCandidate) -> float:
@@ -212,7 +212,7 @@ class _Measuring:
 
     @cached_property
     def _highest(self) -> list[float]:
-        """For each block of samples, the largest value before it."""
+        """The largest value before each block of samples."""
         values = self._rss.readings
         begins = range(0, len(values), _BLOCK)
         blocks = (max(values[begin : begin + _BLOCK]) for begin in begins)
@@ -295,7 +295,7 @@ class _Measuring:
     def _bound(self, operation: Operation, process: Process | None) -> int | None:
         """Return the sum of the high-water marks of all processes that lived during an operation; None for unknown.
 
-        The operation's process, or else the largest process, counts with its mark at the end of the operation.
+        The operation's process, or else the largest process, counts with the mark at the end of the operation.
         """
         high = self._held.find_most(operation.start_s, operation.end_s)
         if high is None:
@@ -310,9 +310,9 @@ class _Measuring:
         return high - max(0, process.high_water_mark - mark)
 
     def _mark_of_largest(self, start_s: float, end_s: float) -> int | None:
-        """Return the high-water mark of the largest process at ``end_s``; None if it did not live all the time.
+        """Return the high-water mark of the largest process at ``end_s``; None if it began or ended in between.
 
-        The mark is that of a rise, or no larger than the samples of the whole tree.
+        The mark belongs to a rise, or is no larger than the samples of the whole tree.
         """
         largest = self._largest
         times = self._rss.times
@@ -364,10 +364,10 @@ _LATE = 2
 
 
 def read_allocator(mark: Mark, end_s: float, device: str) -> Figures | None:
-    """Return the memory that torch's allocator had given out during an operation of its process; None if not read.
+    """Return the memory that torch's allocator had given out during an operation of the process; None if not read.
 
     The allocator keeps a high-water mark: where the mark rose, the peak is exact. Where the mark fell, the program has
-    reset it, and the peak since then is a lower bound.
+    reset the mark, and the peak since then is a lower bound.
     """
     if mark.own_start is None or mark.own_end is None or mark.own_end.rss is None:
         return None
@@ -397,7 +397,7 @@ def measure_device(name: str, mark: Mark, end_s: float, *, column: Column, incom
     """Return the figures of a column of a device for an operation.
 
     A reading before the operation says nothing about devices whose readings are ``incomplete``, nor if the reading
-    is old: the driver, or its reader, has stopped.
+    is old: the driver, or the reader, has stopped.
     """
     metric, _, device = name.partition("@")
     allocator = read_allocator(mark, end_s, device)
@@ -418,7 +418,7 @@ _Value = TypeVar("_Value")
 
 
 class Session(SessionData):
-    """One recorded run. Everything is in bytes and seconds; null is unknown, never 0.
+    """A recorded run. Everything is in bytes and seconds; null is unknown, never 0.
 
     Load with ``Session.load(path)``, write with ``session.save(path)``.
     """
@@ -435,7 +435,7 @@ class Session(SessionData):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a session or a journal, either also gzipped.
 
-        Raises SessionFileError, which names the file, the place and what was expected.
+        Raises SessionFileError, which names the file, the place and the expected value.
         """
         return cls.of(load(path))
 
@@ -454,7 +454,7 @@ class Session(SessionData):
 
     @property
     def peak_place(self) -> PeakPlace | None:
-        """The moment of the RSS peak and its operation; None if the moment is unknown."""
+        """The moment of the RSS peak and the operation; None if the moment is unknown."""
         return self.once(_find_operations)[1]
 
     @property

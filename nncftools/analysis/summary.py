@@ -1,6 +1,6 @@
-"""The figures of a whole session that reports name, its columns prepared for drawing, and warnings about figures.
+"""The figures of a whole session that reports name, columns prepared for drawing, and warnings about figures.
 
-Sizes are bytes, times are seconds, None is unknown. PSS takes long to count, so most samples do not have it. Only the
+Sizes are bytes, times are seconds, None is unknown. PSS takes long to count, so most samples lack PSS. Only the
 functions for drawing load NumPy.
 """
 
@@ -18,7 +18,7 @@ from nncftools.analysis.operation import Operation, sum_all
 from nncftools.analysis.peaks import CPU, RATE_WINDOW_S, mark_of_tree, pick_spaced
 from nncftools.analysis.session import Session
 from nncftools.metrics import cpu_counters
-from nncftools.session.model import UNKNOWN_PEAK, Host, Peak, Process, RankRun, SessionData
+from nncftools.session.model import UNKNOWN_PEAK, Exit, Host, Peak, Process, RankRun, SessionData
 from nncftools.session.samples import drift
 from nncftools.units import MemoryUnit, seconds_text
 
@@ -32,7 +32,7 @@ _FEWEST_SAMPLES = 2
 
 
 class MetricSummary(NamedTuple):
-    """One memory metric over the whole session."""
+    """A memory metric over the whole session."""
 
     peak: float | None
     """The lower bound of the bracket: the real peak is at least this."""
@@ -106,8 +106,8 @@ class LargestProcess(NamedTuple):
 def largest_process(session: Session) -> LargestProcess | None:
     """Return the process that held the most memory by itself.
 
-    The ``ru_maxrss`` of the command is its own only if no other process was seen. After the sampler was killed, figures
-    of processes that went on may be old: the largest process must have held its share of the peak.
+    The ``ru_maxrss`` of the command counts only if no other process was seen. After the sampler was killed, figures
+    of processes that went on may be old: the largest process must have held a share of the peak.
     """
     largest = None
     for process in session.processes:
@@ -153,7 +153,7 @@ def short_lived(session: Session) -> int:
 
 
 def unit_for(size: float) -> MemoryUnit:
-    """Return the largest binary unit in which ``size`` bytes are a number of at least one."""
+    """Return the largest binary unit that is not larger than ``size`` bytes."""
     units = (MemoryUnit.GiB, MemoryUnit.MiB, MemoryUnit.KiB)
     return next((unit for unit in units if size >= unit.factor), MemoryUnit.B)
 
@@ -169,11 +169,12 @@ def failed_in_order(runs: Iterable[RankRun]) -> list[RankRun]:
     Later failures are consequences: often the launcher ended the rank by a signal.
     """
 
-    def has_signal(run: RankRun) -> bool:
-        return run.exit is not None and run.exit.signal is not None
+    def order(run: RankRun) -> tuple[float, bool]:
+        return end_of(run), run.exit is not None and run.exit.signal is not None
 
-    failed = [run for run in runs if has_signal(run) or (run.exit is not None and run.exit.code)]
-    return sorted(failed, key=lambda run: (end_of(run), has_signal(run)))
+    not_failed = (None, Exit(), Exit(code=0))
+    failed = [run for run in runs if run.exit not in not_failed]
+    return sorted(failed, key=order)
 
 
 def largest_rank(runs: Iterable[RankRun]) -> RankRun | None:
@@ -189,7 +190,7 @@ def largest_rank(runs: Iterable[RankRun]) -> RankRun | None:
 
 
 class HiddenTime(NamedTuple):
-    """Calls of one name that took most of a run's time, and that a list of the outer levels does not show."""
+    """Calls with the same name that took most of a run's time, and that a list of the outer levels does not show."""
 
     name: str
     calls: int
@@ -202,8 +203,8 @@ class HiddenTime(NamedTuple):
 def hidden_time(session: Session, depth: int = 1) -> HiddenTime | None:
     """Return the calls that explain most of the run although the outer ``depth`` levels do not show them.
 
-    Calls of one name explain the run if they took at least half of it, and more than any listed operation without such
-    a call inside. If several names do, the innermost calls are returned.
+    Calls with the same name explain the run if they took at least half of the time, and more than any listed operation
+    without such a call inside. If several names do, the innermost calls are returned.
     """
     listed = [operation for operation in session.operations if operation.depth < depth]
     calls: dict[str, list[Operation]] = {}
@@ -228,7 +229,7 @@ def hidden_time(session: Session, depth: int = 1) -> HiddenTime | None:
 
 
 def _time_in(calls: Sequence[Operation]) -> float:
-    """Return the seconds in which at least one of these calls ran; calls are in the order of their starts."""
+    """Return the seconds during which any of these calls ran; calls are in the order of their starts."""
     time_s = 0.0
     until_s = -inf
     for call in calls:
@@ -249,7 +250,7 @@ class NearPeak(NamedTuple):
     rss: float
     distance_s: float
     is_at_peak: bool
-    """Whether RSS was close to its peak in this sample."""
+    """Whether RSS was close to the peak in this sample."""
 
 
 def pss_near_peak(session: Session) -> NearPeak | None:
@@ -264,7 +265,7 @@ def pss_near_peak(session: Session) -> NearPeak | None:
     for at_s, age_s, pss in zip(samples.time_s, ages_s, samples["pss"], strict=True):
         if isnan(pss):
             continue
-        counted_s = at_s - age_s  # the sample shows PSS later than it was counted
+        counted_s = at_s - age_s  # the sample shows PSS later than the count
         rss = samples["rss"][max(0, bisect_right(samples.time_s, counted_s) - 1)]
         if not isnan(rss):
             distance_s = max(0.0, place.from_s - counted_s, counted_s - place.to_s)
@@ -285,12 +286,12 @@ _HELPERS = ("resource_tracker", "forkserver")
 
 
 def of_recording(session: Session) -> list[str]:
-    """Return the warnings of one recording by itself, which also hold in a merged session."""
+    """Return the warnings of a single recording that also hold in a merged session."""
     return [*session.warnings, *_warn_of_survivors(session), *_warn_of_missed(session)]
 
 
 def processes_at_peak(session: Session) -> list[Process]:
-    """Return the processes that were alive at the RSS peak; none if its moment is unknown."""
+    """Return the processes that were alive at the RSS peak; none if the moment is unknown."""
     at_s = session.rss_peak.at_s
     if at_s is None:
         return []
@@ -299,7 +300,7 @@ def processes_at_peak(session: Session) -> list[Process]:
 
 
 def forked_copies(session: Session) -> int:
-    """Return how many processes at the RSS peak were forked copies, which share pages with their parent."""
+    """Return how many processes at the RSS peak were forked copies, and so share pages with their parent."""
     return sum(process.forked_copy for process in processes_at_peak(session))
 
 
@@ -324,7 +325,7 @@ _RELEASE = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
 def rss_error(host: Host) -> int:
     """Return the possible error of a process's RSS in /proc; 0 if RSS is exact or nothing is known.
 
-    Each CPU adds its count to the sum when the count has reached a batch, max(32, 2 × CPUs) pages
+    Each CPU adds a count to the sum when the count has reached a batch, max(32, 2 × CPUs) pages
     (lib/percpu_counter.c).
     """
     version = _RELEASE.match(host.release)
@@ -365,9 +366,9 @@ def _warn_of_missed(session: Session) -> Iterator[str]:
 
 
 SELDOM = 0.6
-"""A metric that is known in a smaller share of the samples has its own interval, as PSS has."""
+"""A metric that is known in a smaller share of the samples has an interval of another length, as PSS has."""
 GAP = 2.5
-"""Two samples that are more intervals apart have a gap between them, in which the metric is unknown."""
+"""Between two samples that are more intervals apart, the metric is unknown."""
 _SHORTEST_S = 1e-3
 
 MOST_POINTS = 2000
@@ -377,7 +378,7 @@ MOST_POINTS = 2000
 def keep_extremes(time: Floats, value: Floats, most: int = MOST_POINTS) -> Points:
     """Return at most ``most`` points in time order: the least and the largest value of each bucket, and the last point.
 
-    Where values are unknown, a bucket also keeps its first NaN, so that a gap stays a gap.
+    Where values are unknown, a bucket also keeps the first NaN, so that a gap stays a gap.
     """
     import numpy as np
 
@@ -405,8 +406,8 @@ def decimated_with_gaps(
 ) -> Points:
     """Return time and values of at most ``points`` points that look like the whole column.
 
-    Where samples are missing, one NaN breaks the line. A metric that most samples do not have (PSS) has its own,
-    changing interval: only its known values are returned.
+    Where samples are missing, a NaN breaks the line. A metric that most samples do not have (PSS) has a changing
+    interval: only known values are returned.
     """
     import numpy as np
 
@@ -429,7 +430,7 @@ def run_s(session: SessionData) -> float:
 
 
 def window_s(session: SessionData, most: int) -> float:
-    """Return the seconds over which a rate of a session is averaged, for at most ``most`` rates."""
+    """Return the length of the windows of a session's rates in seconds, for at most ``most`` rates."""
     return max(RATE_WINDOW_S, run_s(session) / most)
 
 
