@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
+from operator import add
 from statistics import median
 from typing import NamedTuple
 
@@ -336,9 +337,9 @@ def places(build_up: BuildUp) -> dict[CodePath, HeldSize]:
                 below = sizes[path].below
                 held = HeldSize(child.size, child.certain, child.certain + below, below + _unplaced_in(child))
             child_path = (*path, code)
-            if child_path in sizes:  # a comprehension, or a file of the same name in another folder
-                held = HeldSize(*map(sum, zip(sizes[child_path], held, strict=True)))
-            sizes[child_path] = held
+            # A comprehension, or a file of the same name in another folder, may have this path, too.
+            known = sizes.get(child_path, HeldSize())
+            sizes[child_path] = HeldSize(*map(add, known, held))
             waiting.append((child_path, child))
     return sizes
 
