@@ -286,15 +286,16 @@ def _model_size(session: Session) -> float | None:
 
 
 def _operation_values(operation: Operation) -> Values:
-    gauges, counters = _compared_columns(tuple(operation.figures))
+    columns = operation.figures
+    gauges, counters = _compared_columns(tuple(columns))
     values: Values = {}
-    for column in gauges:
-        peak = operation.of(column).peak
+    for name in gauges:
+        peak = columns[name].peak
         if peak is not None:
-            values[PEAK + column] = Value(peak.low, peak.high)
+            values[PEAK + name] = Value(peak.low, peak.high)
     duration_s = None if operation.known_duration_s is None else operation.in_calls_s
     _add_known(values, {DURATION: duration_s, CPU_TIME: operation.cpu_s})
-    _add_known(values, {column: operation.of(column).spent for column in counters})
+    _add_known(values, {name: columns[name].spent for name in counters})
     return values
 
 

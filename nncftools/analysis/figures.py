@@ -6,7 +6,7 @@ the code that held more, or less, memory at the peak of a run than at the peak o
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -438,28 +438,25 @@ def _rename_scripts(run: Sizes, reference: Sizes) -> Sizes:
     A function that only this run has is the function with the same name that only the reference has. Of several such
     functions, the largest ones are the same.
     """
-    by_rank = _rank_own(reference, run)
-    ranks = {path: rank for rank, path in _rank_own(run, reference).items()}
+    theirs = _own_by_name(reference, run)
+    names = dict[CodePath, CodePath]()
+    for name, functions in _own_by_name(run, reference).items():
+        names.update(zip(functions, theirs[name], strict=False))
     renamed = {}
     for path, size in run.items():
         function = path[:1]
-        if function in ranks:
-            function = by_rank.get(ranks[function], function)
-        renamed[function + path[1:]] = size
+        renamed[names.get(function, function) + path[1:]] = size
     return renamed
 
 
-def _rank_own(run: Sizes, other: Sizes) -> dict[tuple[str, int], CodePath]:
-    """Return the functions of scripts and other own code that the other run lacks, by name and rank in size."""
-    functions = [path for path in run if len(path) == 1 and path not in other]
-    lacking = [path for path in functions if package_of(path[0][1]) == OWN]
-    ranks = Counter[str]()
-    by_rank: dict[tuple[str, int], CodePath] = {}
-    for path in sorted(lacking, key=lambda path: -run[path].size):
-        function = path[0][0]
-        ranks[function] += 1
-        by_rank[function, ranks[function]] = path
-    return by_rank
+def _own_by_name(run: Sizes, other: Sizes) -> defaultdict[str, list[CodePath]]:
+    """Return the functions of scripts and other own code that the other run lacks, by name, the largest first."""
+    by_name = defaultdict[str, list[CodePath]](list)
+    for path in sorted(run, key=lambda path: -run[path].size):
+        function, file = path[-1] if path else ("", "")
+        if len(path) == 1 and path not in other and package_of(file) == OWN:
+            by_name[function].append(path)
+    return by_name
 
 
 def _divide(changes: Mapping[CodePath, GrownStack]) -> Iterator[CodePath]:

@@ -440,13 +440,8 @@ class Timeline:
 
     def __init__(self, times: Sequence[float]) -> None:
         self.times = times
-        self.find_first = lru_cache(_KEPT)(self._find_first)
         self.find_after = lru_cache(_KEPT)(self._find_after)
         self.locate = lru_cache(_KEPT)(self._locate)
-
-    def _find_first(self, at_s: float) -> int:
-        """Return the index of the first sample from a moment on."""
-        return bisect_left(self.times, at_s)
 
     def _find_after(self, at_s: float) -> int:
         """Return the index after the last sample up to a moment; a sample triggered by the moment counts."""
@@ -503,7 +498,7 @@ class Column:
         if not self.times:
             return UNKNOWN
         timeline = self.timeline
-        first = timeline.find_first(start_s)
+        first = bisect_left(self.times, start_s)
         after = timeline.find_after(end_s) if until_triggered else bisect_right(self.times, end_s)
         start = self.readings[max(0, timeline.find_after(start_s) - 1)]
         end = self.readings[max(0, after - 1)]

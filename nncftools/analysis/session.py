@@ -109,20 +109,15 @@ def _find_operations(session: SessionData) -> tuple[list[Operation], PeakPlace |
                     around.has_peak = None
         for operation in place.path:
             operation.has_peak = True
-            operation.figures = _raise_figures(operation.figures, session.rss_peak.low or 0)
+            figures = operation.of(RSS)
+            if figures.peak is not None:
+                bracket = raise_bracket(figures.peak, session.rss_peak.low or 0)
+                operation.figures = _with_rss(operation.figures, figures._replace(peak=bracket))
     return operations, place
 
 
-def _raise_figures(figures: Mapping[str, Figures], low: int) -> Mapping[str, Figures]:
-    """Return the figures of an operation that holds the peak of the run, raised to that peak."""
-
-    def compute(name: str) -> Figures:
-        known = figures[name]
-        if name != RSS or known.peak is None:
-            return known
-        return known._replace(peak=raise_bracket(known.peak, low))
-
-    return LazyMapping(figures, compute)
+def _with_rss(figures: Mapping[str, Figures], rss: Figures) -> Mapping[str, Figures]:
+    return LazyMapping(figures, lambda name: rss if name == RSS else figures[name])
 
 
 def unmarked(session: SessionData, shortest_s: float) -> list[Operation]:
@@ -208,7 +203,6 @@ class _Measuring:
         self._rise_ends = [*map(_end_of, self._rises)]
         self._readings = sorted(read_tree(session.marks), key=_end_of)
         self._reading_ends = [*map(_end_of, self._readings)]
-        self._computing = LazyMapping(self._columns, self._computing_of)
 
     @cached_property
     def _highest(self) -> list[float]:
@@ -227,7 +221,7 @@ class _Measuring:
         )
 
         def measure(name: str) -> Figures:
-            figures = self._computing[name](operation)
+            figures = self._measure(name, operation)
             if mark.error == END_UNKNOWN:
                 return Figures(figures.start, start_is_estimate=figures.start_is_estimate)
             return figures
@@ -240,18 +234,15 @@ class _Measuring:
         operation.rates = LazyMapping(self._names, rate)
         return operation
 
-    def _computing_of(self, name: str) -> Callable[[Operation], Figures]:
-        """Return the function that computes the figures of a column."""
+    def _measure(self, name: str, operation: Operation) -> Figures:
+        if name == RSS:
+            return self._measure_rss(operation)
         column = self._columns[name]
         if metrics.is_counter(name):
-            return lambda operation: column.measure_growth(operation.start_s, operation.end_s)
-        if name == RSS:
-            return self._measure_rss
+            return column.measure_growth(operation.start_s, operation.end_s)
         if metrics.name_of(name) not in metrics.OF_DEVICES:
-            return lambda operation: column.measure_level(operation.start_s, operation.end_s)
-        return lambda operation: measure_device(
-            name, operation, operation.end_s, column=column, incomplete=self._incomplete
-        )
+            return column.measure_level(operation.start_s, operation.end_s)
+        return measure_device(name, operation, operation.end_s, column=column, incomplete=self._incomplete)
 
     def _measure_rss(self, mark: Operation) -> Figures:
         """Return RSS of samples, with readings at both ends where known, and the peak that high-water marks prove."""
