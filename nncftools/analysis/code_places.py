@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import PurePath
 
@@ -99,6 +99,12 @@ def own_places(stack: Sequence[Frame]) -> list[int]:
             continue
         places.append(place)
     return places
+
+
+def own_functions(stack: Sequence[Frame]) -> Stack:
+    """Return the functions of a stack that are the user's own code, without lines; all if there are none."""
+    places = own_places(stack) or range(len(stack))
+    return tuple(Frame(*stack[place].code, 0) for place in places)
 
 
 def deepest_own(stack: Sequence[Frame]) -> Frame | None:
@@ -278,6 +284,19 @@ def library_text(function: str, file: str) -> str:
     name = function.rpartition(".")[2]
     package = package_of(file)
     return name if package in {OWN, PYTHON} else f"{package} {name}"
+
+
+def main_library(stacks: Mapping[Stack, int], size: int) -> str:
+    """Return the function of a library that took most of a row: `` (numpy ones)``; empty if none did."""
+    names = Counter[str]()
+    for stack, part in stacks.items():
+        if not is_of_user(stack[-1]):
+            name = library_text(*stack[-1].code)
+            names[shortened(printable(name), _LONGEST)] += part
+    for name, most in names.most_common(1):
+        if name and most >= size / 2:
+            return f" ({name})"
+    return ""
 
 
 def best_frame(stack: Sequence[Frame]) -> Frame | None:

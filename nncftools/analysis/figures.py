@@ -205,10 +205,8 @@ class Difference(NamedTuple):
 
 def find_differences(base: Sequence[Values], new: Sequence[Values]) -> Mapping[str, Difference]:
     """Return the figures that both sides have, by name; a side is one run or several."""
-    base_names = list_recorded(base)
     new_names = list_recorded(new)
-    every = list_recorded([*base, *new])
-    common = [name for name in every if name in base_names and name in new_names]
+    common = [name for name in list_recorded(base) if name in new_names]
 
     def compute(name: str) -> Difference:
         base_side = _make_side([values[name] for values in base if name in values])

@@ -11,7 +11,7 @@ else.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import NamedTuple
@@ -37,8 +37,9 @@ from nncftools.analysis.code_places import (
     deepest_own,
     is_of_user,
     last_line,
-    library_text,
+    main_library,
     module_of,
+    own_functions,
     own_places,
     package_of,
     place_labels,
@@ -49,7 +50,6 @@ from nncftools.analysis.code_places import (
 from nncftools.analysis.rss_levels import file_held, mapped_file_text
 from nncftools.analysis.session import Session
 from nncftools.session.model import Frame, SessionData, Snapshots
-from nncftools.units import printable, shortened
 
 _SMALL = 0.05
 """A smaller part of the peak is not named: there are at most 20 larger parts."""
@@ -115,7 +115,7 @@ class Node:
 
         Among functions that called each other, the first function that is not in this stack counts.
         """
-        own = _functions_of(self.stack)
+        own = own_functions(self.stack)
         sizes = Counter[Stack]()
         for stack, size in self.later.items():
             depth = min(shared_depth(own, stack), len(stack) - 1)
@@ -191,7 +191,7 @@ def _take_doubts(root: Node, memory: Memory, freed: Sequence[Freed], *, by_line:
         every = Counter[Stack]()
         removed = defaultdict[int, Counter[Stack]](Counter)
         for part, size in fall.parts:
-            functions = _functions_of(part.stack)
+            functions = own_functions(part.stack)
             every[functions] += round(size)
             node = root
             for _, _, key in _find_path(part, by_line=by_line):
@@ -204,12 +204,6 @@ def _take_doubts(root: Node, memory: Memory, freed: Sequence[Freed], *, by_line:
             own = removed[id(node)]
             if _put_in_doubt(node, memory, epoch, round(fall.size) - own.total()):
                 node.later += every - own
-
-
-def _functions_of(stack: Sequence[Frame]) -> Stack:
-    """Return the functions of a stack that are the user's own code, without lines; all if there are none."""
-    places = own_places(stack) or range(len(stack))
-    return tuple(Frame(*stack[place].code, 0) for place in places)
 
 
 def _put_in_doubt(node: Node, memory: Memory, epoch: int, most: int) -> bool:
@@ -352,7 +346,6 @@ REST = "rest"
 _MOST = 4
 _SMALL_REST = 0.01
 """A rest that is a smaller part of the memory has no row."""
-_LONGEST_NAME = 60
 LABELS = {IMPORTS: "Python and imports", SHARED_PAGES: "shared pages, counted again", REST: "everything else"}
 _LINES = "other lines"
 _WITH_REST = "Python, imports and everything else"
@@ -502,7 +495,7 @@ def _make_code_rows(build_up: BuildUp, code: Sequence[Part], session: SessionDat
             inner = stacks[node.frame]
             stack = max(inner, key=inner.__getitem__)
             source = source_of(session.snapshots or Snapshots(), node.frame)
-            label += "" if source else _library_text(inner, node.size)
+            label += "" if source else main_library(inner, node.size)
         if node.file_size >= node.size * _HALF:
             file = file_held(session, build_up.at_s, build_up.size, node.file_size)
             label = f"{mapped_file_text(file)}, read in {label}" if file else label
@@ -520,19 +513,6 @@ def _make_code_rows(build_up: BuildUp, code: Sequence[Part], session: SessionDat
             row = row._replace(size=size, certain=row.certain + rows[label].certain)
         rows[label] = row
     return list(rows.values())
-
-
-def _library_text(stacks: Mapping[Stack, int], size: int) -> str:
-    """Return the function of a library that took most of a row: `` (numpy ones)``; empty if none did."""
-    names = Counter[str]()
-    for stack, part in stacks.items():
-        if not is_of_user(stack[-1]):
-            name = library_text(*stack[-1].code)
-            names[shortened(printable(name), _LONGEST_NAME)] += part
-    for name, most in names.most_common(1):
-        if name and most >= size * _HALF:
-            return f" ({name})"
-    return ""
 
 
 def _add_rest(every: _Rows, most: int) -> list[Holder]:
