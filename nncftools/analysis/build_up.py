@@ -318,23 +318,23 @@ class _Builder:
         if shared:
             shared = self._limit_shared(process, shared, watched.time_s[0])
             yield _Piece(Part(0, SHARED, watched.process), shared)
-        own = size - shared
+        unshared = size - shared
         if watched.is_native and not watched.windows:
             name = "" if process is None else process.name
             program = Part(0, PROGRAM, watched.process, self._find_starter(watched, at_s), program=name)
-            yield _Piece(program, own, min(own, file_size))
+            yield _Piece(program, unshared, min(unshared, file_size))
             for rise in later:
                 yield _Piece(program, rise.size, rise.size if rise.memory == FILE else 0.0)
             return
-        file_share = min(1.0, file_size / own) if own else 0.0
+        file_share = min(1.0, file_size / unshared) if unshared else 0.0
         begun_s = None if process is None or not watched.windows else process.start_s
         if begun_s is None or watched.time_s[0] - begun_s > _STARTING_S:
-            yield _Piece(Part(0, NOT_SEEN, watched.process), own, own * file_share)
+            yield _Piece(Part(0, NOT_SEEN, watched.process), unshared, unshared * file_share)
         else:
-            python = 0.0 if watched.inherited else min(own, _PYTHON_SIZE)
+            python = 0.0 if watched.inherited else min(unshared, _PYTHON_SIZE)
             yield _Piece(Part(0, NOT_SEEN, watched.process, is_start=True), python, python * file_share)
             begun_s = min(begun_s, watched.time_s[0])
-            rise = Rise(own - python, begun_s, watched.time_s[0], is_replaced=True)
+            rise = Rise(unshared - python, begun_s, watched.time_s[0], is_replaced=True)
             yield from self._divide(watched, rise, file_share)
         for rise in later:
             yield from self._divide(watched, rise, 1.0 if rise.memory == FILE else 0.0)
@@ -392,8 +392,8 @@ class _Builder:
         begun_s = process.start_s or 0.0
         first = bisect_left(watched.time_s, begun_s)
         moments = [begun_s, *watched.time_s[first : bisect_left(watched.time_s, seen_s)], seen_s]
-        most = max(rss_at(watched, at_s) - shared_at(watched, at_s) for at_s in moments)
-        return min(size, most or size)
+        largest = max(rss_at(watched, at_s) - shared_at(watched, at_s) for at_s in moments)
+        return min(size, largest or size)
 
     def _find_top(self, change: _ProcessRise) -> Part | None:
         """Return the part that owns most of the last rise, with a size of 0; None if the stack was not seen.
@@ -497,10 +497,10 @@ def imported_with(part: Part, snapshots: Snapshots) -> str:
     if part.kind != SEEN:
         return ""
     package = imported_package(part.stack)
-    own = deepest_own(part.stack)
-    if package or own is None:
+    frame = deepest_own(part.stack)
+    if package or frame is None:
         return package
-    for statement in source_of(snapshots, own).split(";"):
+    for statement in source_of(snapshots, frame).split(";"):
         match = _IMPORT.match(statement.strip())
         if match is None:
             return ""

@@ -293,8 +293,8 @@ def main_library(stacks: Mapping[Stack, int], size: int) -> str:
         if not is_of_user(stack[-1]):
             name = library_text(*stack[-1].code)
             names[shortened(printable(name), _LONGEST)] += part
-    for name, most in names.most_common(1):
-        if name and most >= size / 2:
+    for name, largest in names.most_common(1):
+        if name and largest >= size / 2:
             return f" ({name})"
     return ""
 

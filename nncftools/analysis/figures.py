@@ -328,16 +328,16 @@ def places(build_up: BuildUp) -> dict[CodePath, HeldSize]:
             if child.frame is None:
                 name = child.program or child.text
                 code = (_PLAIN.get(name, name), "")
-                held = HeldSize(child.size, child.size, child.size)
+                size = HeldSize(child.size, child.size, child.size)
             else:
                 function = child.frame.function.partition(_EXPRESSION)[0]
                 code = (function, _stable_file(child.frame.file))
                 below = sizes[path].below
-                held = HeldSize(child.size, child.certain, child.certain + below, below + _unplaced_in(child))
+                size = HeldSize(child.size, child.certain, child.certain + below, below + _unplaced_in(child))
             child_path = (*path, code)
             # A comprehension, or a file of the same name in another folder, may have this path, too.
-            known = sizes.get(child_path, HeldSize())
-            sizes[child_path] = HeldSize(*map(add, known, held))
+            earlier = sizes.get(child_path, HeldSize())
+            sizes[child_path] = HeldSize(*map(add, earlier, size))
             waiting.append((child_path, child))
     return sizes
 
@@ -467,24 +467,24 @@ def _divide(changes: Mapping[CodePath, GrownStack]) -> Iterator[CodePath]:
         largest[parent] = max(largest[parent], largest[path])  # a place that grew may have shrunk below
     outermost = [changes[path] for path in children[()]]
     base_size = sum(change.base for change in outermost)
-    least = _LEAST_CHANGE * max(base_size, sum(change.new for change in outermost))
+    threshold = _LEAST_CHANGE * max(base_size, sum(change.new for change in outermost))
     waiting: list[CodePath] = [()]
     while waiting:
         path = waiting.pop()
-        large = [child for child in children[path] if largest[child] >= least]
+        large = [child for child in children[path] if largest[child] >= threshold]
         parts = [changes[child] for child in large]
         if not path or (parts and _is_explained(changes[path], parts)):
             waiting += reversed(large)
-        elif abs(changes[path].change) >= least:
+        elif abs(changes[path].change) >= threshold:
             yield path
 
 
-def _is_explained(whole: GrownStack, parts: Sequence[GrownStack]) -> bool:
+def _is_explained(place: GrownStack, parts: Sequence[GrownStack]) -> bool:
     """Return whether the changes of the parts explain the change of the whole, with no less certainty."""
     explained = sum(part.change for part in parts)
     changed = sum(abs(part.change) for part in parts)
     unsure = sum(abs(part.change) for part in parts if part.is_within_bounds)
-    most = max(abs(whole.change), changed)
-    if abs(whole.change - explained) > most * (1 - _EXPLAINED):
+    largest = max(abs(place.change), changed)
+    if abs(place.change - explained) > largest * (1 - _EXPLAINED):
         return False
-    return whole.is_within_bounds or unsure * 2 <= changed
+    return place.is_within_bounds or unsure * 2 <= changed

@@ -115,14 +115,14 @@ class Node:
 
         Among functions that called each other, the first function that is not in this stack counts.
         """
-        own = own_functions(self.stack)
+        functions = own_functions(self.stack)
         sizes = Counter[Stack]()
         for stack, size in self.later.items():
-            depth = min(shared_depth(own, stack), len(stack) - 1)
+            depth = min(shared_depth(functions, stack), len(stack) - 1)
             sizes[stack[depth : depth + 1]] += size
         later = max(sizes, key=sizes.__getitem__, default=())
         least = max(_LEAST_DOUBT, self.size * _HALF)
-        if later in {(), own[-1:]} or self.doubt < least:
+        if later in {(), functions[-1:]} or self.doubt < least:
             return ""
         return brief_label(*later, is_short=True)
 
@@ -201,17 +201,17 @@ def _take_doubts(root: Node, memory: Memory, freed: Sequence[Freed], *, by_line:
                 removed[id(node)][functions] += round(size)
         nodes = [node for node in nodes if node.certain or node.size >= _LEAST_DOUBT]
         for node in nodes:
-            own = removed[id(node)]
-            if _put_in_doubt(node, memory, epoch, round(fall.size) - own.total()):
-                node.later += every - own
+            own_parts = removed[id(node)]
+            if _put_in_doubt(node, memory, epoch, round(fall.size) - own_parts.total()):
+                node.later += every - own_parts
 
 
-def _put_in_doubt(node: Node, memory: Memory, epoch: int, most: int) -> bool:
+def _put_in_doubt(node: Node, memory: Memory, epoch: int, limit: int) -> bool:
     """Put at most so many bytes of a place in doubt that came before a fall; return whether there were any.
 
     Certain bytes are taken first.
     """
-    remaining = most
+    remaining = limit
     for level in sorted(node.levels, key=itemgetter(0)):
         is_likely, level_memory, level_epoch = level
         if remaining > 0 and level_memory == memory and level_epoch <= epoch:
@@ -221,7 +221,7 @@ def _put_in_doubt(node: Node, memory: Memory, epoch: int, most: int) -> bool:
             node.certain -= 0 if is_likely else part
             remaining -= part
     node.own_certain = min(node.own_certain, node.certain)
-    return remaining < most
+    return remaining < limit
 
 
 def held_by(root: Node, most: int = 20) -> list[Node]:
@@ -455,18 +455,18 @@ def _find_lines(code: Sequence[Part]) -> list[Part]:
 
     If no line did, all lines of this function lose their numbers: they share a row.
     """
-    known = defaultdict[tuple[Stack, tuple[str, str]], Counter[Frame]](Counter)
-    unknown = Counter[Stack]()
+    certain = defaultdict[tuple[Stack, tuple[str, str]], Counter[Frame]](Counter)
+    uncertain = Counter[Stack]()
     for part in code:
         for frame in part.stack[-1:]:
             if frame.line and not last_line(frame):
-                known[part.stack[:-1], frame.code][frame] += part.size
+                certain[part.stack[:-1], frame.code][frame] += part.size
             else:
-                unknown[part.stack] += part.size
+                uncertain[part.stack] += part.size
     moved: dict[Stack, Stack] = {}
-    for stack, size in unknown.items():
+    for stack, size in uncertain.items():
         *outer, frame = stack
-        lines = known[stack[:-1], frame.code]
+        lines = certain[stack[:-1], frame.code]
         possible = list(lines)
         if frame.line:
             possible = [line for line in lines if frame.line <= line.line <= last_line(frame)]

@@ -135,13 +135,13 @@ def judged(gate: Gate, comparison: Comparison) -> Verdict:
     if gate.operation is not None and not all(calls):
         raise _no_operation(gate, groups, where)
     figures = [_read_figures(gate.operation, runs) for runs in groups]
-    known = [name for name in figures[-1] if name in figures[0]]
-    if gate.figure.name not in known:
+    names = [name for name in figures[-1] if name in figures[0]]
+    if gate.figure.name not in names:
         spent = [call.of(gate.figure.name).spent for call in chain.from_iterable(calls)]
         if spent and None not in spent:
             where += ", as some calls ran at the same time"
-        there = ", ".join(known) or "none"
-        raise UsageError(f"{gate.text!r}: {gate.figure.name!r} is not known {where}; known there: {there}")
+        listed = ", ".join(names) or "none"
+        raise UsageError(f"{gate.text!r}: {gate.figure.name!r} is not known {where}; known there: {listed}")
     values = [group[gate.figure.name] for group in figures]
     counts = [sum(call.count for call in group) for group in reversed(calls)]
     in_calls = ""
@@ -224,10 +224,10 @@ def _judge_change(gate: Gate, comparison: Comparison, values: Sequence[Sequence[
 
 def _no_operation(gate: Gate, groups: Sequence[Sequence[Run]], where: str) -> UsageError:
     names = [dict.fromkeys(chain.from_iterable(run.operations for run in runs)) for runs in groups]
-    there = [repr(name) for name in names[0] if name in names[-1]]
-    more = f" and {len(there) - _LISTED} more" if len(there) > _LISTED else ""
-    known = f"{', '.join(there[:_LISTED]) or 'none'}{more}"
-    return UsageError(f"{gate.text!r}: no operation {gate.operation!r} {where}; known there: {known}")
+    common = [repr(name) for name in names[0] if name in names[-1]]
+    more = f" and {len(common) - _LISTED} more" if len(common) > _LISTED else ""
+    listed = f"{', '.join(common[:_LISTED]) or 'none'}{more}"
+    return UsageError(f"{gate.text!r}: no operation {gate.operation!r} {where}; known there: {listed}")
 
 
 def _writer_for(gate: Gate, smallest: float) -> Callable[[float], str]:

@@ -250,8 +250,8 @@ def combined(group: Sequence[Operation]) -> Operation:
 
 def sum_all(values: Sequence[float | None]) -> float | None:
     """Return the sum of values; None if a value is unknown."""
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if len(numbers) == len(values) else None
 
 
 def _find_common(texts: Iterable[str | None]) -> str | None:

@@ -127,10 +127,10 @@ def _merge_peaks(name: str, samples: Samples, ranks: Sequence[RankRun]) -> Peak:
     for rank in ranks:
         high = None
         if name in rank.peaks:
-            own = rank.peaks[name]
-            low = own.low or 0
-            candidates.append(PeakCandidate(low, low, own.rose_from_s, own.rose_to_s))
-            high = None if rank.finished is False else own.high
+            rank_peak = rank.peaks[name]
+            low = rank_peak.low or 0
+            candidates.append(PeakCandidate(low, low, rank_peak.rose_from_s, rank_peak.rose_to_s))
+            high = None if rank.finished is False else rank_peak.high
         spans.append((rank.start_s, rank.start_s + rank.duration_s, high))
     return _bracket_peak(peak, candidates, MostHeld(spans).find_most())
 
@@ -256,10 +256,12 @@ def is_mark_explained(process: Process) -> bool:
 def read_tree(marks: Iterable[Mark]) -> Iterator[PeakCandidate]:
     """Yield the readings of the memory of the whole tree at the start or the end of an operation."""
     for mark in marks:
-        for at_s, own in _readings_of(mark):
-            if own.tree is None or own.is_estimate:
+        for at_s, reading in _readings_of(mark):
+            if reading.tree is None or reading.is_estimate:
                 continue
-            yield PeakCandidate(own.tree if own.tree_low is None else own.tree_low, own.tree, at_s, at_s)
+            yield PeakCandidate(
+                reading.tree if reading.tree_low is None else reading.tree_low, reading.tree, at_s, at_s
+            )
 
 
 def _readings_of(mark: Mark) -> Iterator[tuple[float, OwnMemory]]:
@@ -344,9 +346,9 @@ def narrow(session: SessionData) -> None:
         return
     by_pid: dict[int | None, list[tuple[float, int]]] = {}
     for mark in session.marks:
-        for at_s, own in _readings_of(mark):
-            if own.high_water_mark is not None:
-                by_pid.setdefault(mark.pid, []).append((at_s, own.high_water_mark))
+        for at_s, reading in _readings_of(mark):
+            if reading.high_water_mark is not None:
+                by_pid.setdefault(mark.pid, []).append((at_s, reading.high_water_mark))
     for process in session.processes:
         until_s = session.duration_s if process.end_s is None else min(process.end_s, session.duration_s)
         readings = []
@@ -373,11 +375,11 @@ def _find_unrecorded(process: Process, readings: Readings) -> Iterator[Rise]:
 
 def _narrow_rise(rise: Rise, readings: Readings) -> Rise:
     risen = rise.high_water_mark - drift(rise.high_water_mark)
-    most = rise.high_water_mark + drift(rise.high_water_mark)  # a program before exec may have had a higher mark
+    limit = rise.high_water_mark + drift(rise.high_water_mark)  # a program before exec may have had a higher mark
     from_s = rise.from_s
     to_s = rise.to_s
     for at_s, mark in reversed(readings):
-        if rise.from_s <= at_s <= rise.to_s and risen <= mark <= most:
+        if rise.from_s <= at_s <= rise.to_s and risen <= mark <= limit:
             to_s = at_s
     for at_s, mark in readings:
         if rise.from_s <= at_s <= rise.to_s and mark < risen:
@@ -540,9 +542,9 @@ class Column:
         return max([*rates, average])
 
     def _interpolate(self, at_s: float) -> float:
-        before, after, share = self.timeline.locate(at_s)
-        value = self.readings[before]
-        return value + share * (self.readings[after] - value)
+        first, second, share = self.timeline.locate(at_s)
+        value = self.readings[first]
+        return value + share * (self.readings[second] - value)
 
 
 def pick_spaced(times: Sequence[float], distance_s: float, start_s: float = -inf, end_s: float = inf) -> Iterator[int]:

@@ -151,12 +151,12 @@ def _find_changes(session: Session, name: str, at_s: float) -> _Changes:
     time_s = _times_of(session, at_s)
     last_s = max(at_s + session.duration_s, time_s.max(initial=0.0))
     end_s = np.nextafter(last_s, np.inf)
-    known = ~np.isnan(values)
+    is_known = ~np.isnan(values)
     longest_s = GAP * (session.sampler.spacing_s or np.inf)
-    if known.sum() < len(known) * SELDOM:  # a figure with its own interval, as PSS
+    if is_known.sum() < len(is_known) * SELDOM:  # a figure with its own interval, as PSS
         longest_s = np.inf
-    values = values[known]
-    time_s = time_s[known]
+    values = values[is_known]
+    time_s = time_s[is_known]
     begins = np.append(at_s, time_s)
     ends = np.append(time_s, end_s)
     is_gap = ends - begins > longest_s if len(time_s) else np.array([True])

@@ -148,21 +148,21 @@ class RiseOwners:
         the function that was entered in between, or else in the frames that both have in common. ``still`` is the
         number of outer frames that stood still.
         """
-        before = self._frames(stacks[0])
-        after = self._frames(stacks[1])
-        is_loop = stacks[0] == stacks[1] and still < len(before) and self._has_still
-        if before == after and not is_loop:  # the stack stood still, or went on in the same line
-            yield share._replace(stack=before)
+        earlier = self._frames(stacks[0])
+        later = self._frames(stacks[1])
+        is_loop = stacks[0] == stacks[1] and still < len(earlier) and self._has_still
+        if earlier == later and not is_loop:  # the stack stood still, or went on in the same line
+            yield share._replace(stack=earlier)
             return
         speed_before = self._measure_speed(thread, readings.start, -1)
         speed_after = self._measure_speed(thread, readings.stop - 1, 1)
-        depth = still if before == after else shared_depth(before, after)
+        depth = still if earlier == later else shared_depth(earlier, later)
         is_large = share.size > _MOST_IMPORTED
-        stood_before = _has_stood(speed_before, before[depth:], is_large=is_large)
-        stood_after = _has_stood(speed_after, after[depth:], is_large=is_large)
+        stood_before = _has_stood(speed_before, earlier[depth:], is_large=is_large)
+        stood_after = _has_stood(speed_after, later[depth:], is_large=is_large)
         if stood_before and stood_after:
             is_long = self._times[readings.stop - 1] - self._times[readings.start] > _LONG_S
-            stack = _join_common(before, after, depth) if is_long else _join_between(before, after, depth)
+            stack = _join_common(earlier, later, depth) if is_long else _join_between(earlier, later, depth)
             certain = min(share.certain, len(stack))
             yield Share(stack, certain, min(share.still, len(stack) - 1), share.size)
             return
@@ -172,9 +172,9 @@ class RiseOwners:
         elif speed_before and speed_after:
             part_before = speed_before / (speed_before + speed_after)
         if part_before > 0:
-            yield share._replace(stack=before, size=share.size * part_before)
+            yield share._replace(stack=earlier, size=share.size * part_before)
         if part_before < 1:
-            yield share._replace(stack=after, size=share.size * (1 - part_before))
+            yield share._replace(stack=later, size=share.size * (1 - part_before))
 
     def _measure_speed(self, thread: int, number: int, step: int) -> float | None:
         """Return the bytes a second by which memory rose beside a reading, while the stack stood still.
@@ -318,33 +318,33 @@ def _has_stood(speed: float | None, stack: Stack, *, is_large: bool) -> bool:
     return speed is not None and speed < _STANDING
 
 
-def _join_between(before: Stack, after: Stack, depth: int) -> Stack:
+def _join_between(earlier: Stack, later: Stack, depth: int) -> Stack:
     """Return the stack that took memory between two stacks whose first ``depth`` frames are the same.
 
     If the later stack has calls that the earlier stack lacks, the innermost of these took the memory, at an unknown
     line.
     """
-    entered = after[depth:]
-    codes = [frame.code for frame in before[depth : depth + 1]]
+    entered = later[depth:]
+    codes = [frame.code for frame in earlier[depth : depth + 1]]
     has_moved = [frame.code for frame in entered] == codes  # to another line of the same function
     if entered and not has_moved:
-        return *after[:-1], Frame(*after[-1].code, 0)
-    return _join_common(before, after, depth)
+        return *later[:-1], Frame(*later[-1].code, 0)
+    return _join_common(earlier, later, depth)
 
 
-def _join_common(before: Stack, after: Stack, depth: int) -> Stack:
+def _join_common(earlier: Stack, later: Stack, depth: int) -> Stack:
     """Return the first ``depth`` frames of two stacks, and the function that moved from a line to another line.
 
     The function has the range of the lines in between, as far as these are known.
     """
-    common = before[:depth]
-    if depth >= min(len(before), len(after)):
+    common = earlier[:depth]
+    if depth >= min(len(earlier), len(later)):
         return common
-    if before[depth].code != after[depth].code:
+    if earlier[depth].code != later[depth].code:
         return common
-    code = before[depth].code
-    first = before[depth].line
-    last = after[depth].line
+    code = earlier[depth].code
+    first = earlier[depth].line
+    last = later[depth].line
     if last - first > 1:
         first += 1
         last -= 1

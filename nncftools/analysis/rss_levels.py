@@ -232,10 +232,10 @@ class _Process:
             size = -rise.size
             for part in self._going:
                 size -= part.cut_last(size).size
-            known = min(size, explained)
-            explained -= known
-            unexplained += size - known
-            for part in self._take_last((HEAP, BLOCK), size - known, is_ordered=in_blocks < inf):
+            explained_part = min(size, explained)
+            explained -= explained_part
+            unexplained += size - explained_part
+            for part in self._take_last((HEAP, BLOCK), size - explained_part, is_ordered=in_blocks < inf):
                 removed[part.memory].append(part)
         self._doubt(HEAP, unexplained, removed[HEAP])
         in_blocks = max(in_blocks, _sum_sizes(removed[BLOCK]))
@@ -387,8 +387,8 @@ def kinds_at(moment: MappingsMoment) -> Kinds:
     for process in moment.processes:
         for group in process.groups:
             kind, file, *sizes = astuple(group)
-            known = sums.get((kind, file), [0] * len(sizes))
-            sums[kind, file] = list(map(add, known, sizes))
+            earlier = sums.get((kind, file), [0] * len(sizes))
+            sums[kind, file] = list(map(add, earlier, sizes))
     groups = [MappingGroup(*key, *sizes) for key, sizes in sums.items()]
     groups.sort(key=lambda group: -group.rss)
     total = sum(group.rss for group in groups)  # memory may grow between the helper's poll and the reading

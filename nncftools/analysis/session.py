@@ -138,9 +138,9 @@ def _find_gaps(session: SessionData, measuring: _Measuring, shortest_s: float) -
             memory = _tree_only(mark.own_end)
 
 
-def _tree_only(own: OwnMemory | None) -> OwnMemory | None:
+def _tree_only(reading: OwnMemory | None) -> OwnMemory | None:
     """Return a reading of the whole tree, without the process's reading of itself."""
-    return None if own is None else replace(own, rss=None, high_water_mark=None)
+    return None if reading is None else replace(reading, rss=None, high_water_mark=None)
 
 
 _FASTEST = 2 << 30
@@ -274,13 +274,13 @@ class _Measuring:
         to_s = nearest.to_s or 0.0
         return figures._replace(peak=Bracket(low, high, from_s, to_s, likely=likely))
 
-    def _level_at(self, own: OwnMemory | None, at_s: float) -> tuple[float | None, bool]:
+    def _level_at(self, reading: OwnMemory | None, at_s: float) -> tuple[float | None, bool]:
         """Return the memory of the tree at a mark, and whether this is an estimate: from samples, if not read."""
-        if own is not None and own.tree is not None:
-            return own.tree, own.is_estimate or own.tree_low is not None
+        if reading is not None and reading.tree is not None:
+            return reading.tree, reading.is_estimate or reading.tree_low is not None
         size, is_estimate = self._rss.level_at(at_s)
-        if size is not None and own is not None and own.rss is not None and own.rss > size:
-            return own.rss, True
+        if size is not None and reading is not None and reading.rss is not None and reading.rss > size:
+            return reading.rss, True
         return size, is_estimate
 
     def _bound(self, operation: Operation, process: Process | None) -> int | None:
@@ -326,9 +326,9 @@ class _Measuring:
         for rise in self._rises[first : bisect_right(self._rise_ends, until_s)]:
             if rise.from_s is not None and rise.from_s >= operation.start_s:
                 yield rise
-        own = operation.own_peak
-        if own is not None and process is not None and end_s <= self._duration_s:
-            yield PeakCandidate(own, own, operation.start_s, end_s, process=process.id)
+        own_peak = operation.own_peak
+        if own_peak is not None and process is not None and end_s <= self._duration_s:
+            yield PeakCandidate(own_peak, own_peak, operation.start_s, end_s, process=process.id)
 
 
 def _make_columns(session: SessionData) -> Mapping[str, Column]:
@@ -363,10 +363,10 @@ def read_allocator(mark: Mark, end_s: float, device: str) -> Figures | None:
     if mark.own_start is None or mark.own_end is None or mark.own_end.rss is None:
         return None
     # Where other values were read and these were not, torch had not begun to use the device.
-    end, most = (mark.own_end.devices or {}).get(device, (0, 0))
-    start, most_at_start = (mark.own_start.devices or {}).get(device, (0, 0))
-    low = max(end if most == most_at_start else most, start)
-    high = None if most < most_at_start else most
+    end, mark_at_end = (mark.own_end.devices or {}).get(device, (0, 0))
+    start, mark_at_start = (mark.own_start.devices or {}).get(device, (0, 0))
+    low = max(end if mark_at_end == mark_at_start else mark_at_end, start)
+    high = None if mark_at_end < mark_at_start else mark_at_end
     return Figures(start, end, Bracket(low, high, mark.start_s, end_s))
 
 

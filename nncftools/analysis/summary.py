@@ -82,11 +82,11 @@ def device_rise(session: Session, device: str) -> tuple[float, float] | None:
     if column not in session.samples:
         return None
     pairs = zip(session.samples.time_s, session.samples[column], strict=True)
-    known = [(at_s, size) for at_s, size in pairs if not isnan(size)]
-    if not known:
+    readings = [(at_s, size) for at_s, size in pairs if not isnan(size)]
+    if not readings:
         return None
-    first_s, first = known[0]
-    return max(size for _, size in known) - first, first_s
+    first_s, first = readings[0]
+    return max(size for _, size in readings) - first, first_s
 
 
 def is_between_samples(peak: Peak) -> bool:
@@ -180,12 +180,12 @@ def failed_in_order(runs: Iterable[RankRun]) -> list[RankRun]:
 def largest_rank(runs: Iterable[RankRun]) -> RankRun | None:
     """Return the rank of a job with the highest known RSS peak."""
     largest = None
-    most = -1
+    size = -1
     for run in runs:
         low = run.peaks.get("rss", UNKNOWN_PEAK).low
-        if low is not None and low > most:
+        if low is not None and low > size:
             largest = run
-            most = low
+            size = low
     return largest
 
 
@@ -261,7 +261,7 @@ def pss_near_peak(session: Session) -> NearPeak | None:
         return None
     ages_s = samples["pss_age"] if "pss_age" in samples else [0.0] * len(samples)
     enough = (session.rss_peak.low or 0) * _NEAR
-    known = []
+    candidates = []
     for at_s, age_s, pss in zip(samples.time_s, ages_s, samples["pss"], strict=True):
         if isnan(pss):
             continue
@@ -269,9 +269,9 @@ def pss_near_peak(session: Session) -> NearPeak | None:
         rss = samples["rss"][max(0, bisect_right(samples.time_s, counted_s) - 1)]
         if not isnan(rss):
             distance_s = max(0.0, place.from_s - counted_s, counted_s - place.to_s)
-            known.append(NearPeak(pss, rss, distance_s, is_at_peak=rss >= enough))
-    at_peak = [near for near in known if near.is_at_peak]
-    return min(at_peak or known, key=attrgetter("distance_s", "rss", "pss"), default=None)
+            candidates.append(NearPeak(pss, rss, distance_s, is_at_peak=rss >= enough))
+    at_peak = [near for near in candidates if near.is_at_peak]
+    return min(at_peak or candidates, key=attrgetter("distance_s", "rss", "pss"), default=None)
 
 
 _MANY_MISSED = 0.05
@@ -413,10 +413,10 @@ def decimated_with_gaps(
 
     time = np.asarray(time_s, dtype=np.float64)
     value = np.asarray(values, dtype=np.float64)
-    known = ~np.isnan(value)
-    if known.sum() < len(known) * SELDOM:
-        time = time[known]
-        value = value[known]
+    is_known = ~np.isnan(value)
+    if is_known.sum() < len(is_known) * SELDOM:
+        time = time[is_known]
+        value = value[is_known]
     elif interval_s:
         after = np.flatnonzero(np.diff(time) > GAP * interval_s) + 1
         time = np.insert(time, after, time[after])
@@ -455,7 +455,7 @@ def highest_rate(session: Session, counters: Sequence[str]) -> float | None:
     The rate is at least the highest rate of any operation: their windows begin at other moments.
     """
     _, sampled = rates_of(session, counters, sys.maxsize)
-    known = [rate for rate in sampled.tolist() if not isnan(rate)]
+    all_rates = [rate for rate in sampled.tolist() if not isnan(rate)]
     column = ""
     if tuple(counters) == cpu_counters(session.samples):
         column = CPU
@@ -464,8 +464,8 @@ def highest_rate(session: Session, counters: Sequence[str]) -> float | None:
     for operation in session.operations:
         rate = operation.rates.get(column)
         if rate is not None:
-            known.append(rate)
-    return max(known, default=None)
+            all_rates.append(rate)
+    return max(all_rates, default=None)
 
 
 def rates(time_s: ArrayLike, totals: ArrayLike, window_s: float, interval_s: float | None = None) -> Points:
@@ -479,9 +479,9 @@ def rates(time_s: ArrayLike, totals: ArrayLike, window_s: float, interval_s: flo
 
     time = np.asarray(time_s, dtype=np.float64)
     total = np.asarray(totals, dtype=np.float64)
-    known = ~np.isnan(total)
-    time = time[known]
-    total = total[known]
+    is_known = ~np.isnan(total)
+    time = time[is_known]
+    total = total[is_known]
     bounds = list(pick_spaced(time.data, window_s))  # a step of Python for each window, not for each sample
     if len(bounds) <= 1:
         return np.empty(0), np.empty(0)
