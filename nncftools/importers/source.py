@@ -18,8 +18,7 @@ from nncftools import intake
 from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError, UsageError
 from nncftools.importers import IMPORTERS
-from nncftools.intake import Progress, WrongValueError
-from nncftools.redaction import Redaction
+from nncftools.intake import Progress, Redaction, WrongValueError
 from nncftools.session import session
 from nncftools.session.session import mend
 from nncftools.units import not_one_of

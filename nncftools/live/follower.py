@@ -22,12 +22,12 @@ from nncftools.analysis.code_places import best_frame
 from nncftools.analysis.peaks import PeakCandidate, PeakSoFar, mark_of_tree, rise_candidate
 from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
+from nncftools.intake import Redaction
 from nncftools.journal import reading
 from nncftools.journal.reading import Lines
 from nncftools.live.run import LiveOperations, LiveProcess, Run
 from nncftools.metrics import DEVICE_MEMORY, name_of
 from nncftools.reading_marks.entries import rows as entries_of
-from nncftools.redaction import Redaction
 from nncftools.render.terminal_plot import Span
 from nncftools.render.view import command_text
 from nncftools.session.model import Exit, Frame, Process, Start
