@@ -191,7 +191,7 @@ def numbered(operations: Sequence[Operation], session: Session) -> list[Numbered
     of, performers, short = fills(operations), Performers(session), short_names(operations)
     return [
         NumberedOperation(
-            number, operation, of[operation.name], performers.of(operation), short.get(operation.name, "")
+            number, operation, of[operation.name], performers.name_process(operation), short.get(operation.name, "")
         )
         for number, operation in zip(_numbers(operations), operations, strict=True)
     ]
