@@ -25,12 +25,21 @@ from nncftools.analysis.rss_levels import Kinds, kinds_near
 from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.markdown import code, text
-from nncftools.render.answer import doubted
-from nncftools.render.markdown import render_table
-from nncftools.render.peak_lines import as_sentences
+from nncftools.render.peak_lines import doubt, join_lines
 from nncftools.render.sentences import span_text, when_text
 from nncftools.render.stacks import PEAK, kind_name, lines_of, missing, moment_text
-from nncftools.render.table import FIRST_COLUMN, Cell, Column, Fitting, Row, Table, column_widths, painted, pairs
+from nncftools.render.table import (
+    FIRST_COLUMN,
+    Cell,
+    Column,
+    Fitting,
+    Row,
+    Table,
+    column_widths,
+    painted,
+    pairs,
+    render_markdown,
+)
 from nncftools.render.view import END, command_text
 from nncftools.session.model import Frame, MappingGroup, Process
 from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
@@ -177,7 +186,7 @@ def _code(rise: BuildUp, unit: MemoryUnit) -> Table:
             unit,
             (of.size, rise.size),
             _percent(of.certain, of.size),
-            doubted(of.label, of.or_later),
+            doubt(of.label, of.or_later),
             depth=min(of.depth, _DEEPEST),
         )
         for of in shown
@@ -273,8 +282,8 @@ def as_markdown(whole: BuildUpReport) -> str:
     blocks = [
         [f"### {code(whole.command)}"],
         [f"**{text(whole.title)}**"],
-        [f"- {text(line)}" for line in as_sentences(whole.lines)],
-        *(block for table in whole.tables.values() for block in render_table(table)),
+        [f"- {text(line)}" for line in join_lines(whole.lines)],
+        *(block for table in whole.tables.values() for block in render_markdown(table)),
         [f"- {text(note)}" for note in whole.notes],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"

@@ -16,7 +16,7 @@ from nncftools.analysis.series import Floats, keep_extremes, rates_of, run_s
 from nncftools.analysis.session import Session
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.listing import PATTERNS, NumberedOperation, counters_of, in_lanes
-from nncftools.render.peak_lines import drawn_limit, memory_line, peak_label
+from nncftools.render.peak_lines import choose_drawn_limit, label_peak, memory_line
 from nncftools.render.view import BREAK, View, label, plotly_text
 from nncftools.units import printable, seconds_text, shortened, time_unit
 
@@ -215,7 +215,7 @@ def _memory(session: Session, view: View, factor: float) -> tuple[list[str], lis
     for run in session.ranks[:_MOST_RANKS] if not view.from_zero else ():
         time_s, sizes = keep_extremes(np.array(run.time_s), np.array(run.rss, dtype=np.float64))
         traces.append(_line(f"RSS of {run.name}", time_s / factor, sizes / view.unit.factor, is_hidden=True))
-    if (limit := drawn_limit(session, view)) is not None:
+    if (limit := choose_drawn_limit(session, view)) is not None:
         look = {"mode": "lines", "hoverinfo": "skip", "line": {"color": _INK, "dash": "6px,4px"}}
         ends = np.array([0, run_s(session) / factor])
         traces.append(_line(f"{limit.name} {limit.size_text}", ends, np.full(2, limit.size)) | look)
@@ -227,7 +227,7 @@ def _memory(session: Session, view: View, factor: float) -> tuple[list[str], lis
     traces.append(
         {**_line("", np.array([at_s / factor]), np.array([size])), **dot, "error_x": {"type": "data", **span}}
     )
-    return [line.peak_text, peak_label(session, view.unit) if name == "rss" else ""], traces
+    return [line.peak_text, label_peak(session, view.unit) if name == "rss" else ""], traces
 
 
 def _io_counters(session: Session) -> dict[str, list[str]]:

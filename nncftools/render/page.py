@@ -20,10 +20,9 @@ from typing import Any
 
 from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
-from nncftools.render import answer, chart, session_tables, stacks
+from nncftools.render import chart, peak_lines, session_tables, stacks
 from nncftools.render.listing import NumberedOperation, in_lanes, with_inner_levels
 from nncftools.render.operations_table import longest, table_of, with_gaps
-from nncftools.render.peak_lines import peak_lines, verdict_lines
 from nncftools.render.sentences import hints
 from nncftools.render.session_tables import memory, processes, ranks
 from nncftools.render.table import Cell, Output, Table
@@ -88,16 +87,16 @@ def _texts(session: Session, view: View) -> dict[str, str]:
     """Return the parts above the chart, as HTML."""
     title = shortened(printable(view.title) or command_text(session), _TITLE)
     failure = session_tables.failure(session)
-    verdict = verdict_lines(session, view.unit) or ([("Failed", failure)] if failure else [])
-    rows = [(f"{row.size} {row.label}", row.text) for row in answer.rows_of_peak(session, view)]
-    of_peak = peak_lines(session, view.unit) if session_tables.peak(session, view) else []
-    lines = [*rows, ("", answer.sufficient(session, view.unit)), *of_peak]
+    verdict = peak_lines.explain_verdict(session, view.unit) or ([("Failed", failure)] if failure else [])
+    rows = [(f"{row.size} {row.label}", row.text) for row in peak_lines.list_holders(session, view)]
+    of_peak = peak_lines.explain_peak(session, view.unit) if session_tables.peak(session, view) else []
+    lines = [*rows, ("", peak_lines.write_need(session, view.unit)), *of_peak]
     return {
         "TITLE": escape(title),
         "HEADING": " ".join(f"<span>{escape(word)}</span>" for word in title.split(" ")),
         "RUN": escape(shortened(session_tables.run(session), _TITLE)),
         "VERDICT": "".join(f"<p>{escape(f'{heading}: {text}')}</p>" for heading, text in verdict),
-        "PEAK": escape(answer.headline(session, view)),
+        "PEAK": escape(peak_lines.write_headline(session, view)),
         "LINES": "".join(f"<dt>{escape(heading)}</dt><dd>{escape(text)}</dd>" for heading, text in lines),
         "WARNINGS": "".join(
             f"<li>{escape(shortened(printable(hint), _WARNING))}</li>" for hint in hints(session, view.unit)

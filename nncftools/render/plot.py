@@ -17,7 +17,7 @@ from nncftools.analysis.summary import largest_rank
 from nncftools.drawing import FAINT, INK, PALETTE, Ruler
 from nncftools.render.listing import numbered, timeline
 from nncftools.render.operation_bars import Band
-from nncftools.render.peak_lines import drawn_limit, memory_line, peak_label
+from nncftools.render.peak_lines import choose_drawn_limit, label_peak, memory_line
 from nncftools.render.view import View, command_text, label
 from nncftools.session.model import RankRun
 from nncftools.units import printable, shortened
@@ -61,7 +61,7 @@ def draw_memory(axes: Axes, session: Session, view: View) -> None:
     label_values(axes, f"{name}{view.above} ({view.unit})")
     if session.ranks and view.metrics[:1] == ["rss"] and not view.from_zero:
         _draw_ranks(axes, session.ranks, view)
-    limit = drawn_limit(session, view)
+    limit = choose_drawn_limit(session, view)
     has_data = False
     for number, metric in enumerate(view.metrics):
         if (line := memory_line(session, view, metric)) is None:
@@ -75,14 +75,14 @@ def draw_memory(axes: Axes, session: Session, view: View) -> None:
             at_s, size = line.peak
             if limit is not None and size <= limit.size < size * _BESIDE_PEAK:
                 size = limit.size
-            below = peak_label(session, view.unit) if metric == "rss" else ""
+            below = label_peak(session, view.unit) if metric == "rss" else ""
             _write_beside(axes, (at_s, size), line.peak_text, below, is_left=at_s < run_s(session) / 2)
     if not has_data:
         draw_note(axes, "no samples were recorded")
         return
     lowest, highest = axes.dataLim.intervaly
     if limit is not None:
-        drawing.draw_limit(axes, limit.size, limit.label)
+        drawing.draw_limit(axes, limit.size, f"{limit.name}\n{limit.size_text}")
         highest = max(highest, limit.size)
     if highest > lowest:
         axes.set_ylim(lowest - (highest - lowest) * 0.04 if lowest < 0 else 0, highest * _ABOVE_PEAK)

@@ -402,7 +402,7 @@ _REASONS = {
     "set it to 0 with sysctl",
     "(the helper process .+|the log of the helper .+)": "{}; record again",
 }
-"""Sentences with a remedy, by a pattern in the recorder's text. Other texts of the recorder name a remedy themselves."""
+"""Sentences with a remedy, by a pattern in the recorder's text. Other texts of the recorder name a remedy."""
 
 
 def missing_line(session: Session) -> str:

@@ -62,6 +62,11 @@ def label(column: str) -> str:
     return printable(column if metric is None else metric.label)
 
 
+def brief_label(size: float, unit: MemoryUnit) -> str:
+    """Return a size without needless digits, and the unit: ``254 MiB``."""
+    return f"{unit.brief(size)} {unit}"
+
+
 BREAK = "<br>"
 
 
@@ -117,7 +122,7 @@ ENDINGS = {
 """By the ending of a file: the formats that it may hold. Without ``--format``, the first one is written."""
 FORMATS = {
     TEXT: "nncftools.render.text:report",
-    "markdown": "nncftools.render.markdown:report",
+    "markdown": "nncftools.render.text:markdown_report",
     "json": "nncftools.render.summary_json:report",
     "csv": "nncftools.render.samples:csv_report",
     PAGE: "nncftools.render.page:report",

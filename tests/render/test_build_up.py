@@ -7,7 +7,7 @@ from rich.console import Console
 
 from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.render import build_up, markdown, text
+from nncftools.render import build_up, text
 from nncftools.render.build_up import BuildUpReport, build_up_report
 from nncftools.render.view import View
 from nncftools.session.model import Mark
@@ -198,7 +198,7 @@ class TestReport:
         stream = io.StringIO()
         Console(file=stream, width=80, highlight=False, color_system=None).print(text.report(exported(), view))
         lines = stream.getvalue().splitlines()
-        shown = markdown.report(exported(), view)
+        shown = text.markdown_report(exported(), view)
 
         assert lines[:3] == [
             "run: Peak memory 500 MiB, 1.0 s after the start, during Run",
@@ -210,7 +210,7 @@ class TestReport:
 
     def test_not_from_zero(self) -> None:
         """Where the peak is above the first sample, the rows and lines about the whole peak are not shown."""
-        shown = markdown.report(exported(), View(metrics=["rss"], from_zero=True))
+        shown = text.markdown_report(exported(), View(metrics=["rss"], from_zero=True))
 
         assert "running" not in shown
         assert "b.py:9" not in shown

@@ -11,11 +11,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from nncftools.analysis.session import Session
-from nncftools.render.markdown import report as markdown_report
-from nncftools.render.notebook import cell as notebook_cell
 from nncftools.render.operations_table import operations, operations_table
 from nncftools.render.page import report as page_report
 from nncftools.render.table import NOTE
+from nncftools.render.text import markdown_report, notebook_cell
 from nncftools.render.view import View
 from nncftools.session.model import END_UNKNOWN, Mark, OwnMemory
 from nncftools.units import MemoryUnit
