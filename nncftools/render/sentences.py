@@ -244,7 +244,13 @@ def where_reached(session: Session, level: int, at_s: float) -> str:
     """Return the operation in which RSS reached a level; the sample at ``at_s`` is the first at this level."""
     times = session.samples.time_s
     before_s = times[max(0, bisect_left(times, at_s) - 1)] if len(times) else at_s
-    reached = Peak(sampled=level, at_s=at_s, low=level, rose_from_s=min(before_s, at_s), rose_to_s=at_s)
+    reached = Peak(
+        sampled=level,
+        at_s=at_s,
+        low=level,
+        rose_from_s=min(before_s, at_s),
+        rose_to_s=at_s,
+    )
     place = place_of(reached, session.operations, session.processes, session.duration_s)
     return _describe_place(place, session)
 
