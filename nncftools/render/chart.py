@@ -15,7 +15,7 @@ from nncftools import metrics
 from nncftools.analysis.series import Floats, keep_extremes, rates_of, run_s
 from nncftools.analysis.session import Session
 from nncftools.metrics import cpu_counters, is_memory
-from nncftools.render.listing import PATTERNS, NumberedOperation, counters_of, in_lanes
+from nncftools.render.listing import PATTERNS, NumberedOperation, list_counters, place_in_lanes
 from nncftools.render.peak_lines import choose_drawn_limit, label_peak, memory_line
 from nncftools.render.view import BREAK, View, label, plotly_text
 from nncftools.units import printable, seconds_text, shortened, time_unit
@@ -161,7 +161,7 @@ def chart(session: Session, view: View, every: Sequence[NumberedOperation]) -> F
     length_s = run_s(session)
     factor, time_name = time_unit(length_s)
     unit, cpus = view.unit, session.host.cpus
-    placed = in_lanes(every, LANES)
+    placed = place_in_lanes(every, LANES)
     texts, memory = _memory(session, view, factor)
     of_kinds = kinds(session, view, length_s, factor)
     cpu = _rates(session, factor, 1, {"CPU": cpu_counters(session.samples), "of it system": ["cpu_system"]})
@@ -232,7 +232,7 @@ def _memory(session: Session, view: View, factor: float) -> tuple[list[str], lis
 
 def _io_counters(session: Session) -> dict[str, list[str]]:
     """Return the recorded counters of bytes by their names."""
-    every = [(column, metrics.of(column)) for column in counters_of(session.samples.metrics)]
+    every = [(column, metrics.of(column)) for column in list_counters(session.samples.metrics)]
     return {metric.short_label.lower(): [column] for column, metric in every if metric and metric.unit == "B"}
 
 

@@ -22,12 +22,12 @@ from nncftools.metrics import DEVICE_MEMORY
 from nncftools.render.listing import (
     REST,
     NumberedOperation,
+    drop_small,
+    explain_rows,
     left_out_text,
-    numbered,
-    operation_notes,
-    peak_notes,
+    note_peak,
+    number_operations,
     timeline,
-    without_small,
 )
 from nncftools.render.table import Cell, Column, Fitting, Row, Table, Text, change_text, figure_cell, size_cell
 from nncftools.render.view import View
@@ -57,7 +57,7 @@ def operations_table(session: Session, view: View, most: int) -> RenderableType 
 
 def operations(session: Session, view: View, most: int, *, is_brief: bool = False) -> Table:
     """Return the table of the view's operations and of long times without any; at most the ``most`` longest."""
-    every = numbered(timeline(session.operations, view.depth), session)
+    every = number_operations(timeline(session.operations, view.depth), session)
     rows, more = longest(every, session, most)
     return table_of(with_gaps(rows, session), more, session, view, is_brief=is_brief)
 
@@ -67,7 +67,7 @@ def longest(every: Sequence[NumberedOperation], session: Session, most: int) -> 
 
     Small ones are left out first. The operation that holds the peak is always there.
     """
-    large = without_small(every, session)
+    large = drop_small(every, session)
     by_length = sorted(large, key=lambda row: (row.operation.has_peak is not False, row.operation.duration_s))
     numbers = {row.number for row in by_length[-most:]}
     rows = [row for row in every if row.number in numbers]
@@ -121,7 +121,7 @@ def table_of(
     columns = [*_columns(rows, session, view, is_brief=is_brief)]
     groups = {column.group for column, cells in columns if _is_known(cells, view.unit)}
     columns = [part for index, part in enumerate(columns) if index < _FIRST or part[0].group in groups]
-    sentences = [finding_text(session, view), *(operation_notes(rows) if not is_brief else ())]
+    sentences = [finding_text(session, view), *(explain_rows(rows) if not is_brief else ())]
     return Table(
         columns=[column for column, _ in columns],
         rows=[
@@ -145,7 +145,7 @@ def table_of(
 
 def _notes_at_peak(rows: Sequence[NumberedOperation], session: Session) -> dict[int, str]:
     """Return a note for each row that holds the peak, or may hold it, by the ``id()`` of its operation."""
-    notes = peak_notes((row.operation for row in rows if row.number), session)
+    notes = note_peak((row.operation for row in rows if row.number), session)
     peak = session.peak_place
     if notes or peak is None:
         return notes

@@ -21,7 +21,7 @@ from typing import Any
 from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.render import chart, peak_lines, session_tables, stacks
-from nncftools.render.listing import NumberedOperation, in_lanes, with_inner_levels
+from nncftools.render.listing import NumberedOperation, place_in_lanes, with_inner_levels
 from nncftools.render.operations_table import longest, table_of, with_gaps
 from nncftools.render.sentences import hints
 from nncftools.render.session_tables import memory, processes, ranks
@@ -137,7 +137,7 @@ def _operations(every: Sequence[NumberedOperation], session: Session, view: View
     numbers = {row.number for row in listed}
     shown = [row for row in every if ".".join(row.number.split(".")[: view.depth]) in numbers]
     rows = with_gaps(shown, session)
-    lane_of = {id(operation): lane for _, operation, lane in in_lanes(every, chart.LANES)}
+    lane_of = {id(operation): lane for _, operation, lane in place_in_lanes(every, chart.LANES)}
     table = table_of(rows, more, session, view)
     made, attributes = [], []
     for operation, row in zip(rows, table.rows, strict=True):

@@ -22,7 +22,7 @@ from nncftools.analysis.session import Session
 from nncftools.analysis.summary import cores_average, cpu_s, unit_for
 from nncftools.drawing import DPI, FAINT, INK, Ruler
 from nncftools.metrics import cpu_counters
-from nncftools.render.listing import counters_of, numbered, timeline
+from nncftools.render.listing import list_counters, number_operations, timeline
 from nncftools.render.operations_table import operations
 from nncftools.render.peak_lines import MemoryLine, memory_line
 from nncftools.render.plot import Band, draw_line, draw_memory, draw_note, label_values, write
@@ -147,7 +147,7 @@ def _draw_io(axes: Axes, session: Session, _view: View) -> None:
     """Draw the bytes read and written up to each moment."""
     samples = session.samples
     labels = {}
-    for name in counters_of(samples.metrics):
+    for name in list_counters(samples.metrics):
         metric = metrics.of(name)
         if metric is not None and metric.unit == "B" and name in samples and samples.figures(name).known:
             labels[name] = metric.short_label
@@ -318,7 +318,7 @@ def draw(session: Session, view: View, path: pathlib.Path, kind: str = "") -> No
 def page(session: Session, view: View) -> Figure:
     """Return the picture."""
     table = operations(session, view, _MOST_ROWS)
-    band = Band(numbered(timeline(session.operations, view.depth), session), run_s(session))
+    band = Band(number_operations(timeline(session.operations, view.depth), session), run_s(session))
     ruler = Ruler()
     text = shortened(printable(view.title) or command_text(session), _TITLE)
     title = ruler.lines(text, _WIDTH - 4 * _MARGIN, _TITLE_SIZE, 2)

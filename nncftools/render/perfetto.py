@@ -21,7 +21,7 @@ from nncftools.analysis.operation import Operation
 from nncftools.analysis.series import keep_extremes, rates_of, run_s, window_s
 from nncftools.analysis.session import Session
 from nncftools.metrics import cpu_counters, is_memory
-from nncftools.render.listing import by_key, estimates_by_key
+from nncftools.render.listing import estimates_by_key, figures_by_key
 from nncftools.render.sentences import hints
 from nncftools.render.stacks import place_text
 from nncftools.render.view import View, command_text, label
@@ -190,7 +190,7 @@ def _operation(operation: Operation) -> Event:
     args = {
         "operation": operation.name,
         **{name: getattr(operation, name) for name in _OF_OPERATION},
-        **{key if key != "rss_delta" else "delta": value for key, value in by_key(operation).items()},
+        **{key if key != "rss_delta" else "delta": value for key, value in figures_by_key(operation).items()},
         **{key: is_estimate or None for key, is_estimate in estimates_by_key(operation).items()},
         "calls": operation.count if operation.count > 1 else None,
         "holds_peak": None if operation.has_peak is False else operation.has_peak or "perhaps",

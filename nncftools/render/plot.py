@@ -19,7 +19,7 @@ from nncftools.analysis.series import run_s
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import largest_rank
 from nncftools.drawing import DPI, FAINT, INK, PALETTE, Ruler
-from nncftools.render.listing import Fill, NumberedOperation, in_lanes, numbered, timeline
+from nncftools.render.listing import Fill, NumberedOperation, number_operations, place_in_lanes, timeline
 from nncftools.render.peak_lines import MemoryLine, choose_drawn_limit, label_peak, memory_line
 from nncftools.render.view import View, command_text, label
 from nncftools.session.model import RankRun
@@ -45,7 +45,7 @@ def draw(session: Session, view: View, path: pathlib.Path) -> None:
     picture, axes = drawing.figure()
     draw_memory(axes, session, view)
     drawing.time_axis(axes, run_s(session))
-    band = Band(numbered(timeline(session.operations, view.depth), session), run_s(session))
+    band = Band(number_operations(timeline(session.operations, view.depth), session), run_s(session))
     band.tint(axes)
     band.draw(axes, Ruler())
     title = printable(view.title) or shortened(command_text(session), _TITLE)
@@ -213,7 +213,7 @@ class Band:
     def __init__(self, operations: Sequence[NumberedOperation], length_s: float) -> None:
         self._length_s = length_s
         rows = [row for row in operations if row.operation.overlaps(0, length_s)]
-        self._placed = in_lanes(rows, _MOST_LANES)
+        self._placed = place_in_lanes(rows, _MOST_LANES)
         self._left_out = len(rows) - len(self._placed)
         self._lanes = max((lane + 1 for *_, lane in self._placed), default=0)
 

@@ -31,7 +31,7 @@ from nncftools.analysis.rss_levels import Kinds
 from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.render import listing
-from nncftools.render.listing import NumberedOperation, numbered, timeline, without_small
+from nncftools.render.listing import NumberedOperation, drop_small, number_operations, timeline
 from nncftools.render.view import BREAK, View, command_text, plotly_text
 from nncftools.session.model import Frame, MappingGroup, Snapshots
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened
@@ -189,7 +189,7 @@ def report(session: Session, view: View) -> bytes:
     peak = build_up_of_peak(session, "speedscope")
     places: dict[Named, int] = {}
     profiles = [_profile("Peak", peak, places), _profile("Peak, what is certain", peak, places, only_certain=True)]
-    operations = _largest(without_small(numbered(timeline(session.operations, view.depth), session), session))
+    operations = _largest(drop_small(number_operations(timeline(session.operations, view.depth), session), session))
     for (row, _), build_up in zip(operations, build_ups(session, [of for _, of in operations]), strict=True):
         if build_up is not None:
             profiles.append(_profile(f"{row.number} {row.title}", build_up, places))
@@ -249,7 +249,7 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
     boxes = _boxes(tree_of(build_up))
     packages = [None if node.frame is None else package_of(node.frame.file) for _, node in boxes]
     largest_first = sorted((-node.size, of) for (_, node), of in zip(boxes, packages, strict=True) if of is not None)
-    fills = listing.package_fills(list(dict.fromkeys(package for _, package in largest_first)))
+    fills = listing.choose_package_fills(list(dict.fromkeys(package for _, package in largest_first)))
     legend = {
         _package_name(package) if fill != listing.OTHER_PACKAGES else "other packages": fill.colour
         for package, fill in fills.items()

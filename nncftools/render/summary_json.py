@@ -23,7 +23,7 @@ from nncftools.analysis.summary import cores_average, cpu_s, largest_process, le
 from nncftools.limits.judges import verdict
 from nncftools.limits.needs import needs
 from nncftools.metrics import is_memory
-from nncftools.render.listing import by_key, estimates_by_key, timeline
+from nncftools.render.listing import estimates_by_key, figures_by_key, timeline
 from nncftools.render.sentences import hints, where_text
 from nncftools.render.session_tables import significant
 from nncftools.render.view import View, as_json
@@ -162,7 +162,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
     bracket = operation.of("rss").peak
     bounds = {} if bracket is None else {f"rss_peak_{key}": getattr(bracket, key) for key in ("high", "from_s", "to_s")}
     fields = _fields(operation, _OF_OPERATION) | {"duration_s": operation.known_duration_s}
-    return fields | by_key(operation) | estimates_by_key(operation) | bounds
+    return fields | figures_by_key(operation) | estimates_by_key(operation) | bounds
 
 
 def _processes(session: Session) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from nncftools.analysis.session import Session
 from nncftools.render.peak_lines import (
-    name_largest_holder,
     list_holders,
+    name_largest_holder,
     write_headline,
     write_need,
     write_other_peaks,

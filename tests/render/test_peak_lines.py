@@ -218,9 +218,7 @@ class TestText:
     def test_throttling(self) -> None:
         """A limit above which processes are only slowed down is named."""
         text = str(write_limit(limited(400, THROTTLE)))
-        assert text.startswith(
-            "75 % of 400 MiB (control group, memory.high, set by"
-        )
+        assert text.startswith("75 % of 400 MiB (control group, memory.high, set by")
 
     def test_unknown(self) -> None:
         """Without a limit, without a peak, and with memory from an unknown zero there is no share."""
