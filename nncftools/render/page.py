@@ -22,7 +22,7 @@ from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.render import chart, peak_lines, session_tables, stacks
 from nncftools.render.listing import NumberedOperation, place_in_lanes, with_inner_levels
-from nncftools.render.operations_table import longest, table_of, with_gaps
+from nncftools.render.operations_table import add_gaps, make_table, select_longest
 from nncftools.render.sentences import hints
 from nncftools.render.session_tables import memory, processes, ranks
 from nncftools.render.table import Cell, Output, Table
@@ -133,12 +133,12 @@ def _operations(every: Sequence[NumberedOperation], session: Session, view: View
     The operations that a list of the view's levels shows are there, with all inside them.
     """
     outer = [row for row in every if row.operation.depth < view.depth]
-    listed, more = longest(outer, session, _MOST_OPERATIONS)
+    listed, more = select_longest(outer, session, _MOST_OPERATIONS)
     numbers = {row.number for row in listed}
     shown = [row for row in every if ".".join(row.number.split(".")[: view.depth]) in numbers]
-    rows = with_gaps(shown, session)
+    rows = add_gaps(shown, session)
     lane_of = {id(operation): lane for _, operation, lane in place_in_lanes(every, chart.LANES)}
-    table = table_of(rows, more, session, view)
+    table = make_table(rows, more, session, view)
     made, attributes = [], []
     for operation, row in zip(rows, table.rows, strict=True):
         name = shortened(operation.short_title, _NAME)
