@@ -23,7 +23,7 @@ from nncftools.analysis.session import Session
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.listing import estimates_by_key, figures_by_key
 from nncftools.render.sentences import hints
-from nncftools.render.stacks import place_text
+from nncftools.render.stacks import write_place
 from nncftools.render.view import View, command_text, label
 from nncftools.session.model import Exit, Frame, Process, RankRun, Snapshots, WatchedProcess
 from nncftools.units import MemoryUnit, shortened
@@ -276,7 +276,7 @@ def _stacks(session: Session, process: int | None, pid: int, spare: Iterator[int
         yield from _track(pid, tid, f"Python stacks, thread {thread}", _AFTER_OPERATIONS + order)
         for stack in slices:
             if stack in shown:
-                event = _slice(stack.name, (stack.from_s, stack.to_s), {"place": place_text(stack.frame)})
+                event = _slice(stack.name, (stack.from_s, stack.to_s), {"place": write_place(stack.frame)})
                 yield {**event, "cat": "stack", "pid": pid, "tid": tid}
 
 

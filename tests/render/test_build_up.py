@@ -147,7 +147,7 @@ class TestChoice:
         [
             ((0.5, 0.2), "0.5 s is not before 0.2 s"),
             ((0.5, 0.5), "0.5 s is not before 0.5 s"),
-            ((0.5, 9.0), "9 s is outside of the recording, which lasted 0.980 s"),
+            ((0.5, 9.0), "9 s is outside the recording, which lasted 0.980 s"),
         ],
     )
     def test_bad_times(self, between_s: tuple[float, float], why: str) -> None:
@@ -163,7 +163,7 @@ class TestChoice:
     @pytest.mark.parametrize("at_s", [-1.0, 99.0])
     def test_moment_outside(self, at_s: float) -> None:
         """A moment outside of the recording is refused, with its length."""
-        with pytest.raises(UsageError, match=r"outside of the recording, which lasted 0\.980 s"):
+        with pytest.raises(UsageError, match=r"outside the recording, which lasted 0\.980 s"):
             whole(exported(), at_s=at_s)
 
     def test_operation_with_the_highest_peak(self) -> None:
