@@ -244,12 +244,19 @@ def _list_processes(rise: BuildUp, session: Session, unit: MemoryUnit) -> Table:
 
 def _list_kinds(kinds: Kinds | None, unit: MemoryUnit) -> Table:
     """Return the kinds of memory, as the mappings of the processes show them."""
-    rows = []
+    rows: list[Row] = []
     if kinds is not None and not kinds.is_other_memory:
         least = kinds.total * _SHARE
-        for group in kinds.groups:
-            if group.rss >= least / 10:
-                rows.append(_make_row(unit, group.rss, kinds.total, _describe_group(group, unit)))
+        groups = [group for group in kinds.groups if group.rss >= least / 10]
+        rows = [
+            _make_row(
+                unit,
+                group.rss,
+                kinds.total,
+                _describe_group(group, unit),
+            )
+            for group in groups
+        ]
         if kinds.not_read >= least:
             texts = [*[UNKNOWN] * 4, "other processes: their mappings were not read"]
             rows.append(_make_row(unit, kinds.not_read, kinds.total, texts))

@@ -125,7 +125,7 @@ def make_table(
 ) -> Table:
     """Return the table of these operations; ``more`` says how many are left out.
 
-    A brief table has no other metrics than the user named. A group of columns with nothing but 0 and unknown figures is left out.
+    A brief table has no other metrics than the user named. Groups of columns without figures other than 0 are left out.
     """
     notes = _note_rows(rows, session)
     columns = list(_make_columns(rows, session, view, is_brief=is_brief))

@@ -128,10 +128,11 @@ function seek({target}) {
   Plotly.restyle(icicle, {"marker.colors": colors, "insidetextfont.color": faint(insidetextfont.color, () => FAINT)});
 }
 async function start() {
+  const figures = [[chart, data.chart], [icicle, data.flame]].filter(([, of]) => of?.traces.length);
+  if (!figures.length) return;
   const packed = Uint8Array.from(atob(find("#plotly").textContent), letter => letter.charCodeAt(0));
   const unpacked = new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate")));
   document.head.append(Object.assign(document.createElement("script"), {textContent: await unpacked.text()}));
-  const figures = [[chart, data.chart], [icicle, data.flame]].filter(([, of]) => of?.traces.length);
   await Promise.all(figures.map(([place, of]) => plot(place, of)));
   if (data.chart.traces.length) link();
   find("#flame input").addEventListener("input", seek);

@@ -320,18 +320,18 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
     if build_up is None:
         return None
     boxes = _make_boxes(tree_of(build_up))
-    packages = [
+    sizes = sorted(
         (
             -box.node.size,
             box.package,
         )
         for box in boxes
         if box.package is not None
-    ]
-    fills = choose_package_fills(list(dict.fromkeys(package for _, package in sorted(packages))))
+    )
+    fills = choose_package_fills(list(dict.fromkeys(package for _, package in sizes)))
     legend = {}
-    for package, fill in fills.items():
-        legend["other packages" if fill == OTHER_PACKAGES else _name_package(package)] = fill.colour
+    for name, fill in fills.items():
+        legend["other packages" if fill == OTHER_PACKAGES else _name_package(name)] = fill.colour
     texts = []
     sought = []
     fill_of = []

@@ -525,8 +525,11 @@ class TestPage:
         ids=["no sample", "unknown", "no metric"],
     )
     def test_nothing(self, of: Session) -> None:
-        """Where nothing is known, the page says so in place of an empty picture."""
-        assert data_of(page(of, metrics=list(of.samples)[1:]))["chart"]["nothing"] == "no samples were recorded"
+        """Where nothing is known, the page says so in place of an empty picture, and has no program that draws."""
+        text = page(of, metrics=list(of.samples)[1:])
+
+        assert data_of(text)["chart"]["nothing"] == "no samples were recorded"
+        assert len(text) < 100_000
 
     def test_without_plotly(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without plotly one line says how to install it."""
