@@ -133,8 +133,8 @@ FORMATS = {
     "collapsed": "nncftools.render.stacks:collapsed_report",
     "speedscope": "nncftools.render.stacks:report",
     "parquet": "nncftools.render.samples:parquet_report",
-    "bencher": "nncftools.render.benchmarks:bencher_report",
-    "benchmark-action": "nncftools.render.benchmarks:benchmark_action_report",
+    "bencher": "nncftools.render.summary_json:bencher_report",
+    "benchmark-action": "nncftools.render.summary_json:benchmark_action_report",
 }
 REMOVED = {"openmetrics": "json", "hyperfine": "json"}
 """By a format of an earlier version: the one that has the same figures."""
