@@ -25,9 +25,8 @@ from nncftools.live import figures
 from nncftools.live.figures import Machine, ViewSettings, charted
 from nncftools.live.processes import process_table
 from nncftools.live.run import LiveProcess, Run
-from nncftools.render import terminal_plot, terminal_style
-from nncftools.render.terminal_plot import SIGNS, Line, Marked, Window
-from nncftools.render.terminal_style import (
+from nncftools.render import terminal_chart, terminal_plot
+from nncftools.render.terminal_plot import (
     AXIS,
     CURVES,
     DANGER,
@@ -35,9 +34,13 @@ from nncftools.render.terminal_style import (
     GUTTER,
     KEY,
     PEAK,
+    SIGNS,
     TITLE,
     WARNING,
+    Line,
+    Marked,
     TerminalStyle,
+    Window,
     fitting,
     render_rows,
 )
@@ -92,7 +95,7 @@ class Drawing:
     def frame(self, run: Run, settings: ViewSettings, width: int, height: int) -> list[str]:
         """Return ``height`` lines of ``width`` columns at most, with colours as escape sequences."""
         rows = self.rows(run, settings, width, height)
-        return [terminal_style.coloured(row) for row in rows]
+        return [terminal_plot.coloured(row) for row in rows]
 
     def rows(self, run: Run, settings: ViewSettings, width: int, height: int) -> list[list[Segment]]:
         """Return ``height`` rows of ``width`` columns: in a frame if there is room, else between title and keys."""
@@ -165,12 +168,12 @@ def _rates(run: Run, shown: Window, style: TerminalStyle, height: int) -> Iterat
     """Yield CPU and I/O as bars, and the rate of now beside them."""
     of_cpu, of_others = next((rows for least, rows in _RATES if height >= least), (0, 0))
     window_s = max(RATE_WINDOW_S, shown.end_s / shown.columns)
-    for rate in terminal_plot.rates_shown(run.columns):
+    for rate in terminal_chart.rates_shown(run.columns):
         moments, rates = series.rates(*run.history.totals(rate.counters), window_s)
-        in_columns = terminal_plot.rates_in_columns(moments, rates, shown)
+        in_columns = terminal_chart.rates_in_columns(moments, rates, shown)
         now = None if run.ended else run.rate(rate.counters) or 0.0
         rows = of_cpu if rate.unit == "cores" else of_others
-        yield from terminal_plot.rate_rows(rate, in_columns, now, style.gutter, rows)
+        yield from terminal_chart.rate_rows(rate, in_columns, now, style.gutter, rows)
 
 
 def _window(now_s: float, columns: int, *, has_ended: bool) -> Window:

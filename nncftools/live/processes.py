@@ -15,7 +15,7 @@ from rich.text import Text
 
 from nncftools.live.figures import ViewSettings
 from nncftools.live.run import LiveProcess
-from nncftools.render.terminal_style import AXIS, CURVES, GOOD, TITLE
+from nncftools.render.terminal_plot import AXIS, CURVES, GOOD, TITLE
 from nncftools.units import cores_text, printable, shortened
 
 if TYPE_CHECKING:
