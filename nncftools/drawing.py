@@ -99,7 +99,7 @@ def marker_for(points: Sized) -> str:
 
 
 def draw_peak(axes: Axes, point: tuple[float, float], colour: str, mark: tuple[float, float] | None = None) -> None:
-    """Draw a dot at a peak; a high-water mark above the line has a bar over the time in which memory rose to the mark."""
+    """Draw a dot at a peak; a high-water mark above the line has a bar over the time of the rise."""
     if mark is None:
         axes.plot(*point, marker="o", color=colour, markersize=6, markeredgecolor="white")
         return

@@ -40,7 +40,7 @@ from nncftools.render.table import (
     pairs,
     render_markdown,
 )
-from nncftools.render.view import END, command_text
+from nncftools.render.view import END, clip, command_text
 from nncftools.session.model import Frame, MappingGroup
 from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
 
@@ -236,7 +236,7 @@ def _list_processes(rise: BuildUp, session: Session, unit: MemoryUnit) -> Table:
     rows = []
     for number, size in sums.most_common():
         process = None if number is None else by_id.get(number)
-        name = "" if process is None else shortened(printable(process.name), _PATH)
+        name = "" if process is None else clip(process.name, _PATH)
         pid = UNKNOWN if process is None or process.pid is None else f"{process.pid}"
         rows.append(_make_row(unit, size, rise.size, (pid, name or "?")))
     return _make_table(unit, ("pid",), "process", rows if len(rows) > 1 else [])
@@ -270,7 +270,7 @@ def _describe_group(group: MappingGroup, unit: MemoryUnit) -> list[str]:
         unit.text(group.shared_clean + group.shared_dirty),
         unit.text(group.clean),
         unit.text(group.anonymous) if is_file else "",
-        shortened(printable(group.file), _PATH) if group.kind == "file" else name_kind(group),
+        clip(group.file, _PATH) if group.kind == "file" else name_kind(group),
     ]
 
 
@@ -320,7 +320,7 @@ def _find_operation(session: Session, name: str) -> tuple[str, BuildUp | None]:
     operation = max(chosen, key=lambda operation: operation.rss_peak or 0)
     peak = operation.of("rss").peak
     when = "" if peak is None else f" at {span_text((peak.from_s, peak.to_s))}"
-    return f"Peak of {shortened(printable(name), _PATH)}{when}", build_up.of_operation(session, operation)
+    return f"Peak of {clip(name, _PATH)}{when}", build_up.of_operation(session, operation)
 
 
 def _write_percent(size: int, whole: int) -> str:

@@ -17,8 +17,8 @@ from nncftools.analysis.session import Session
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.listing import PATTERNS, NumberedOperation, list_counters, place_in_lanes
 from nncftools.render.peak_lines import MemoryLine, choose_drawn_limit, label_peak, memory_line
-from nncftools.render.view import BREAK, View, label, plotly_text
-from nncftools.units import printable, seconds_text, shortened, time_unit
+from nncftools.render.view import BREAK, View, clip, label, plotly_text
+from nncftools.units import seconds_text, shortened, time_unit
 
 if TYPE_CHECKING:
     from nncftools.analysis.rss_levels import Kinds
@@ -129,7 +129,7 @@ def _find_large_files(moments: Iterable[Kinds]) -> dict[str, tuple[_Part, _Part]
     parts = {}
     largest_first = sorted(sizes, key=lambda file: (-sizes[file], file))
     for file, colour in zip(largest_first, _FILE_COLOURS, strict=False):
-        name = shortened(printable(file.rpartition("/")[2]), _KIND_NAME)
+        name = clip(file.rpartition("/")[2], _KIND_NAME)
         parts[file] = (_Part(f"copied from {name}", colour, "/"), _Part(name, colour))
     return parts
 

@@ -18,7 +18,7 @@ from nncftools.analysis.gates import Verdict
 from nncftools.analysis.summary import unit_for
 from nncftools.metrics import DEVICE_MEMORY
 from nncftools.render.table import Cell, Column, Row, Table, make_columns, signed
-from nncftools.render.view import brief_label
+from nncftools.render.view import brief_label, clip
 from nncftools.units import UNKNOWN, MemoryUnit, fixed, printable, shortened
 
 Write = Callable[[float], str]
@@ -160,7 +160,7 @@ def sides(comparison: Comparison) -> Table:
     """Return the sessions and commands of both sides."""
     rows = []
     for side, runs in (("Base", comparison.base), ("New", comparison.new)):
-        command = shortened(printable(runs[0].command), _COMMAND)
+        command = clip(runs[0].command, _COMMAND)
         rows.append([side, runs_text(runs), command])
     return _make_text_table(("", "Session", "Command"), rows)
 
@@ -222,13 +222,13 @@ def _write_title(operation: ComparedOperation, comparison: Comparison) -> str:
 
 
 def _write_name(operation: ComparedOperation, length: int = _NAME) -> str:
-    return shortened(printable(operation.title), length)
+    return clip(operation.title, length)
 
 
 def _write_function(operation: ComparedOperation) -> str:
     """Return the function that an operation called; both functions if the sides differ."""
     sides = (operation.base_signatures, operation.new_signatures)
-    texts = [shortened(printable(" or ".join(side)), _FUNCTION) for side in sides]
+    texts = [clip(" or ".join(side), _FUNCTION) for side in sides]
     if not any(texts):
         return ""
     return " → ".join(text or UNKNOWN for text in dict.fromkeys(texts))
@@ -378,7 +378,7 @@ def _describe_owner(comparison: Comparison, peak: Difference, unit: MemoryUnit) 
         return ""
     best = min(large, key=lambda group: abs(share(group) - 1))
     name = best[0].label if len(best) == 1 else best[0].owner
-    label = shortened(printable(name), _PLACE)
+    label = clip(name, _PLACE)
     likely = "likely " if any(stack.is_within_bounds for stack in best) else ""
     if share(best) > _WHOLE:
         return f"all of it {likely}{label}; other code holds {'more' if peak.change < 0 else 'less'}"
@@ -453,7 +453,7 @@ def settings(comparison: Comparison) -> Table:
     rows = []
     for setting in comparison.settings[:_MOST_SETTINGS]:
         texts = (setting.name, setting.base, setting.new)
-        rows.append([shortened(printable(text), _SETTING) or UNKNOWN for text in texts])
+        rows.append([clip(text, _SETTING) or UNKNOWN for text in texts])
     left_out = len(comparison.settings) - len(rows)
     return _make_text_table(("Differs", "Base", "New"), rows, f"and {left_out:,} more settings" if left_out else "")
 
@@ -476,7 +476,7 @@ def repeats(runs: Sequence[Run], metrics: Sequence[str], unit: MemoryUnit) -> Ta
     for name in (*(f"peak_{metric}" for metric in metrics), *_OF_RUN):
         rows += _make_repeated_row(name, "", figures, unit)
     for title, values in longest_in_all(runs, _MOST_REPEATED_OPERATIONS, median):
-        label = f"{shortened(printable(title), _REPEATED_NAME)}: duration"
+        label = f"{clip(title, _REPEATED_NAME)}: duration"
         rows += _make_repeated_row(DURATION, label, values, unit)
     return Table(columns=make_columns("", ("Median", "Smallest", "Largest", "Spread")), rows=rows)
 

@@ -17,9 +17,10 @@ from nncftools.analysis.session import Session
 from nncftools.analysis.summary import combined
 from nncftools.render.sentences import Performers, without_shared_start
 from nncftools.render.table import NOTE, has_estimates
+from nncftools.render.view import clip
 from nncftools.session.model import END_UNKNOWN, UNFINISHED
 from nncftools.session.nesting import KINDS, kind_of
-from nncftools.units import printable, seconds_text, shortened
+from nncftools.units import seconds_text, shortened
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ class NumberedOperation:
     @property
     def title(self) -> str:
         """Name, number of calls, process, and whether the operation failed or did not end."""
-        return f"{shortened(printable(self.operation.name), _LONGEST_TEXT)}{self._addition}"
+        return f"{clip(self.operation.name, _LONGEST_TEXT)}{self._addition}"
 
     @property
     def short_title(self) -> str:
@@ -171,7 +172,7 @@ class NumberedOperation:
         texts = [operation.error, operation.signature]
         if operation.total_s is not None:
             texts.append(f"{seconds_text(operation.total_s)} in {operation.count} calls")
-        return shortened(printable(" · ".join(filter(None, texts))), _LONGEST_TEXT)
+        return clip(" · ".join(filter(None, texts)), _LONGEST_TEXT)
 
 
 def list_counters(columns: Iterable[str]) -> list[str]:
@@ -252,7 +253,7 @@ def explain_rows(rows: Sequence[NumberedOperation]) -> list[str]:
 
 def short_names(operations: Sequence[Operation]) -> dict[str, str]:
     """Return long names without the start that they share, by the whole name."""
-    names = {operation.name: shortened(printable(operation.name), _LONGEST_TEXT) for operation in operations}
+    names = {operation.name: clip(operation.name, _LONGEST_TEXT) for operation in operations}
     long = {name: text for name, text in names.items() if len(text) > _LONG_NAME}
     if len(names) > _MOST_LONG_NAMES or not long:
         return {}

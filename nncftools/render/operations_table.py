@@ -30,8 +30,8 @@ from nncftools.render.listing import (
     timeline,
 )
 from nncftools.render.table import Cell, Column, Fitting, Row, Table, Text, change_text, figure_cell, size_cell
-from nncftools.render.view import View
-from nncftools.units import MemoryUnit, about_text, cores_text, number_text, printable, seconds_text, shortened
+from nncftools.render.view import View, clip
+from nncftools.units import MemoryUnit, about_text, cores_text, number_text, seconds_text, shortened
 
 _LONG_GAP = 0.05
 """A time without operations has a row from this share of the run on."""
@@ -112,11 +112,11 @@ def _write_finding(session: Session, view: View) -> str:
     hidden = hidden_time(session, view.depth)
     if hidden is None:
         return ""
-    name = shortened(printable(hidden.name), _TITLE)
+    name = clip(hidden.name, _TITLE)
     if hidden.calls > 1:
         name += f" ×{hidden.calls:,}"
     if hidden.inside:
-        name += f", inside {shortened(printable(hidden.inside), _TITLE)}"
+        name += f", inside {clip(hidden.inside, _TITLE)}"
     return f"Most of the time is in {name}: {about_text(hidden.time_s)} of {about_text(session.duration_s)}"
 
 
@@ -149,7 +149,7 @@ def make_table(
                 is_strong=bool(note),
                 is_faint=not row.number,
                 note=note,
-                function=shortened(printable(operation.signature), _FUNCTION),
+                function=clip(operation.signature, _FUNCTION),
                 details=row.details,
                 colour=row.fill.colour,
                 span_s=(operation.start_s, operation.end_s),

@@ -24,8 +24,8 @@ from nncftools.metrics import MEMORY, is_memory
 from nncftools.render.listing import NumberedOperation, fills, short_names
 from nncftools.render.peak_lines import MemoryLine, memory_line
 from nncftools.render.plot import LANE, Band, draw_line, inches_above, label_values
-from nncftools.render.view import View, label
-from nncftools.units import MemoryUnit, printable, seconds_text, shortened
+from nncftools.render.view import View, clip, label
+from nncftools.units import MemoryUnit, seconds_text
 
 Group = tuple[str, Sequence["Curve"]]
 """Name and runs of a group."""
@@ -216,7 +216,7 @@ def _draw_group(axes: Axes, name: str, lines: Sequence[MemoryLine], unit: Memory
         high = together.max(axis=0) / unit.factor
         axes.fill_between(moments, low, high, color=colour, alpha=0.2, linewidth=0)
     time, value = _find_median(lines)
-    draw_line(axes, (time, value / unit.factor), look, f"{shortened(printable(name), _NAME)}: {text}")
+    draw_line(axes, (time, value / unit.factor), look, f"{clip(name, _NAME)}: {text}")
     if len(lines) == 1:
         line = lines[0]
         span_s = line.span_s

@@ -26,7 +26,7 @@ from nncftools.render.operations_table import add_gaps, make_table, select_longe
 from nncftools.render.sentences import hints
 from nncftools.render.session_tables import memory, processes, ranks
 from nncftools.render.table import Cell, Output, Row, Table
-from nncftools.render.view import View, command_text
+from nncftools.render.view import View, clip, command_text
 from nncftools.units import printable, shortened
 
 _FILE = "package_data/plotly.min.js"
@@ -102,7 +102,7 @@ def _write_texts(session: Session, view: View) -> dict[str, str]:
     lines.append(("", peak_lines.write_need(session, view.unit)))
     if session_tables.peak(session, view):
         lines += peak_lines.explain_peak(session, view.unit)
-    warnings = [shortened(printable(hint), _WARNING) for hint in hints(session, view.unit)]
+    warnings = [clip(hint, _WARNING) for hint in hints(session, view.unit)]
     return {
         "TITLE": escape(title),
         "HEADING": " ".join(f"<span>{escape(word)}</span>" for word in title.split(" ")),

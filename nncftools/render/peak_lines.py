@@ -16,7 +16,7 @@ from nncftools.limits.needs import MACHINE, Effective, effective_limit, needs, w
 from nncftools.limits.verdict import Verdict
 from nncftools.metrics import DEVICE_ALLOCATED, OF_DEVICES, name_of
 from nncftools.render.sentences import brief_where_text, span_text, where_text
-from nncftools.render.view import SEPARATOR, View, brief_label, label
+from nncftools.render.view import SEPARATOR, View, brief_label, clip, label
 from nncftools.session.model import UNKNOWN_PEAK
 from nncftools.units import MemoryUnit, brief_seconds, brief_size, printable, seconds_text, shortened
 
@@ -48,7 +48,7 @@ _NEAR = 0.5
 def write_headline(session: Session, view: View) -> str:
     """Return peak, time and operation, with the name of the run: ``Peak memory 254 MiB, 1.7 s after the start``."""
     name = view.title or session.name
-    title = f"{shortened(printable(name), _NAME)}: " if name else ""
+    title = f"{clip(name, _NAME)}: " if name else ""
     return f"{title}{write_peak(session, view)}"
 
 
@@ -131,12 +131,12 @@ def _find_holders(session: Session, most: int) -> list[Holder]:
 def _make_row(holder: Holder, whole: int, unit: MemoryUnit) -> HolderRow:
     is_likely = holder.is_code and holder.certain < holder.size * _MOSTLY
     size = f"{'~' if is_likely else ''}{brief_label(holder.size, unit)}"
-    text = shortened(printable(holder.source), _SOURCE)
+    text = clip(holder.source, _SOURCE)
     if holder.parts:
         parts = []
         for name, part in holder.parts[:_MOST_PARTS]:
             if part >= whole * _NAMED and name != _PYTHON:
-                parts.append(f"{shortened(printable(name), _PART)} {unit.brief(part)}")
+                parts.append(f"{clip(name, _PART)} {unit.brief(part)}")
         text = f"({', '.join(parts)})" if parts else ""
     if holder.or_later:
         text = ""  # the label is long
@@ -252,7 +252,7 @@ def write_limit(session: Session) -> str | None:
     limit, peak = _find_limit(session)
     if limit is None or (limit.kind == MACHINE and peak <= limit.size * _NEAR):
         return None
-    source = f", set by {shortened(printable(limit.set_by), _FILE)}" if limit.set_by else ""
+    source = f", set by {clip(limit.set_by, _FILE)}" if limit.set_by else ""
     kind = "all of the machine" if limit.kind == MACHINE else limit.kind
     return f"{limit.share_text(peak)} of {brief_size(limit.size)} ({kind}{source})"
 
@@ -324,7 +324,7 @@ def _explain(judged: Verdict, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
         yield "held", held
     largest = []
     for process in state.largest:
-        name = shortened(printable(process.name), _PROCESS) or "a process"
+        name = clip(process.name, _PROCESS) or "a process"
         largest.append(f"{name} (pid {process.pid}) {brief_label(process.most_memory, unit)}")
     lines = {
         "largest": ", ".join(largest),

@@ -21,7 +21,7 @@ from nncftools.analysis.summary import largest_rank
 from nncftools.drawing import DPI, FAINT, INK, PALETTE, Ruler
 from nncftools.render.listing import Fill, NumberedOperation, number_operations, place_in_lanes, timeline
 from nncftools.render.peak_lines import MemoryLine, choose_drawn_limit, label_peak, memory_line
-from nncftools.render.view import View, command_text, label
+from nncftools.render.view import View, clip, command_text, label
 from nncftools.session.model import RankRun
 from nncftools.units import printable, shortened
 
@@ -160,7 +160,7 @@ def _draw_ranks(axes: Axes, runs: Sequence[RankRun], view: View) -> None:
         if run is largest:
             top = int(np.nanargmax(rss))
             point = (run.time_s[top], float(rss[top]))
-            text = f"the largest: {shortened(printable(run.name), _NAME)}, {view.unit.label(run.peaks['rss'].low)}"
+            text = f"the largest: {clip(run.name, _NAME)}, {view.unit.label(run.peaks['rss'].low)}"
             _write_beside(axes, point, text, is_left=point[0] < middle_s)
 
 

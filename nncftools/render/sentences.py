@@ -25,6 +25,7 @@ from nncftools.analysis.summary import (
     rss_error,
 )
 from nncftools.metrics import in_order, is_counter
+from nncftools.render.view import clip
 from nncftools.session.model import Peak, Process
 from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened, size_text
 
@@ -50,7 +51,7 @@ class Performers:
         pid = f"pid {operation.pid}"
         if operation.process is None:
             return pid
-        name = shortened(printable(self._names[operation.process]), _PROCESS_NAME)
+        name = clip(self._names[operation.process], _PROCESS_NAME)
         return f"{name}, {pid}" if name else pid
 
 
@@ -477,7 +478,7 @@ def no_marks_reason(processes: Sequence[Process], programs: int, outside: int) -
                 by_reason.setdefault(_APART[key], []).append(process)
     for reason, (first, *others) in by_reason.items():
         more = f" and {len(others):,} more" if others else ""
-        reasons.append(f"process {first.pid} ({shortened(printable(first.name), _PROCESS_NAME)}){more} {reason}")
+        reasons.append(f"process {first.pid} ({clip(first.name, _PROCESS_NAME)}){more} {reason}")
     text = "; ".join(reasons)
     if programs:
         loaded = "1 Python program" if programs == 1 else f"{programs:,} Python programs"

@@ -17,9 +17,9 @@ from nncftools.limits.needs import needs
 from nncftools.render.listing import left_out_text
 from nncftools.render.sentences import hugetlb_text, span_text, where_text
 from nncftools.render.table import Cell, Column, Output, Row, Table, make_columns, signed, size_cell
-from nncftools.render.view import View, label
+from nncftools.render.view import View, clip, label
 from nncftools.session.model import UNKNOWN_PEAK, Device, Process, ProcessTable, SavedModel
-from nncftools.units import UNKNOWN, MemoryUnit, cores_text, printable, seconds_text, shortened, size_text, text_of
+from nncftools.units import UNKNOWN, MemoryUnit, cores_text, printable, seconds_text, size_text, text_of
 
 _FEW_PROCESSES = 5
 _MOST_PROCESSES = 300
@@ -83,8 +83,8 @@ def ranks(session: Session, unit: MemoryUnit) -> Table:
         if len(failed) > 1 and run is failed[0]:
             end += ", first"
         texts = [
-            shortened(printable(name), 24),
-            shortened(printable(run.host.name), 20) or UNKNOWN,
+            clip(name, 24),
+            clip(run.host.name, 20) or UNKNOWN,
             unit.text(peak.low),
             span_text(peak.span_s),
             seconds_text(run.duration_s),
@@ -125,14 +125,14 @@ def _make_process_table(
     rows = []
     for process, depth in processes:
         cells = [
-            Cell(shortened(printable(process.name), longest) or "?"),
+            Cell(clip(process.name, longest) or "?"),
             Cell(UNKNOWN if process.pid is None else f"{process.pid}"),
             Cell(seconds_text(process.start_s)),
             Cell(seconds_text(process.end_s)),
             size_cell(process.most_memory or None, unit),
             Cell(seconds_text(process.cpu_s)),
         ]
-        details = shortened(printable(" ".join(process.command)), 400)
+        details = clip(" ".join(process.command), 400)
         span_s = None
         if process.start_s is not None:
             span_s = (process.start_s, process.end_s or process.start_s)
@@ -335,7 +335,7 @@ def _describe_processes(session: Session, unit: MemoryUnit) -> str:
     text = f"{len(session.processes):,}"
     largest = summary.largest_process(session)
     if largest is not None:
-        name = shortened(printable(largest.process.name), _PROCESS) or "one without a name"
+        name = clip(largest.process.name, _PROCESS) or "one without a name"
         kind = "kernel's high-water mark" if largest.by_kernel else "largest sample"
         text += f", the largest: {name}, {unit.label(largest.size)} ({kind})"
     short = summary.short_lived(session)

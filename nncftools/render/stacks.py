@@ -39,7 +39,7 @@ from nncftools.render.listing import (
     number_operations,
     timeline,
 )
-from nncftools.render.view import BREAK, View, brief_label, command_text, plotly_text
+from nncftools.render.view import BREAK, View, brief_label, clip, command_text, plotly_text
 from nncftools.session.model import Frame, MappingGroup, Snapshots
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened
 
@@ -112,7 +112,7 @@ def _name_process(top: Part, session: Session) -> str:
         return ""
     for process in session.processes:
         if process.id == top.process:
-            return f"{shortened(printable(process.name), _SHORT)} (pid {process.pid}): "
+            return f"{clip(process.name, _SHORT)} (pid {process.pid}): "
     return ""
 
 
@@ -124,7 +124,7 @@ def write_moment(kinds: Kinds, unit: MemoryUnit) -> str:
 def name_kind(group: MappingGroup) -> str:
     """Return the kind of a group of mappings in words; a file has its name without the folder."""
     if group.kind == "file":
-        return shortened(printable(group.file.rpartition("/")[2] or group.file), _SHORT)
+        return clip(group.file.rpartition("/")[2] or group.file, _SHORT)
     return _KINDS.get(group.kind, printable(group.kind))
 
 
@@ -180,12 +180,12 @@ def _list_stacks(build_up: BuildUp, *, only_certain: bool = False) -> Iterator[t
 def write_place(frame: Frame) -> str:
     """Return file and line, starting with the package: ``torch/jit/_trace.py:455``."""
     line = f":{frame.line}" if frame.line else ""
-    return f"{shortened(printable(short_file(frame.file)), _LONGEST)}{line}"
+    return f"{clip(short_file(frame.file), _LONGEST)}{line}"
 
 
 def _name_frame(frame: Frame) -> NamedFrame:
     """Return a frame with function and place as the name: ``_check_trace (torch/jit/_trace.py:455)``."""
-    function = shortened(printable(frame.function), _LONGEST) or "?"
+    function = clip(frame.function, _LONGEST) or "?"
     place = write_place(frame)
     return NamedFrame(f"{function} ({place})" if place else function, printable(frame.file), frame.line)
 
@@ -248,7 +248,7 @@ def _make_profile(
         weights.append(size)
     return {
         "type": "sampled",
-        "name": f"{shortened(printable(name), _LONGEST)}, at {seconds_text(build_up.at_s)}",
+        "name": f"{clip(name, _LONGEST)}, at {seconds_text(build_up.at_s)}",
         "unit": "bytes",
         "startValue": 0,
         "endValue": sum(weights),
@@ -302,7 +302,7 @@ class _Box(NamedTuple):
     def name(self) -> str:
         if self.node.frame is None:
             return self.node.text or _WHOLE
-        return shortened(printable(what_runs(self.node.frame)), _FLAME_NAME)
+        return clip(what_runs(self.node.frame), _FLAME_NAME)
 
     @property
     def place(self) -> str:
@@ -380,7 +380,7 @@ def _fit_name(name: str, place: str, room: int) -> str:
 
 
 def _name_package(package: str) -> str:
-    return shortened(printable(package), _FLAME_NAME) or "the program itself"
+    return clip(package, _FLAME_NAME) or "the program itself"
 
 
 def _is_likely(node: Node) -> bool:

@@ -47,9 +47,9 @@ from nncftools.metrics import is_memory
 from nncftools.render.listing import estimates_by_key, figures_by_key, timeline
 from nncftools.render.sentences import hints, where_text
 from nncftools.render.session_tables import significant
-from nncftools.render.view import View, as_json, command_text
+from nncftools.render.view import View, as_json, clip, command_text
 from nncftools.session.model import Frame
-from nncftools.units import MemoryUnit, printable, shortened
+from nncftools.units import MemoryUnit
 
 FORMAT = "nncf-tools-summary"
 VERSION = 1
@@ -372,7 +372,7 @@ def _track(name: str, runs: Sequence[Run]) -> Iterator[_Tracked]:
 
 def _select_figures(name: str, runs: Sequence[Values], is_wanted: Callable[[str], bool]) -> Iterator[_Tracked]:
     """Yield the wanted figures that all runs have."""
-    benchmark = shortened(printable(name), _LONGEST)
+    benchmark = clip(name, _LONGEST)
     for key in runs[0]:
         values = [run[key] for run in runs if key in run]
         if is_wanted(key) and len(values) == len(runs):

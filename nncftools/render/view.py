@@ -27,7 +27,7 @@ import msgspec
 from nncftools import metrics
 from nncftools.analysis.session import Session
 from nncftools.errors import UsageError
-from nncftools.units import MemoryUnit, not_one_of, printable
+from nncftools.units import MemoryUnit, not_one_of, printable, shortened
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -60,6 +60,11 @@ def label(column: str) -> str:
     """Return the display name of a column."""
     metric = metrics.of(column)
     return printable(column if metric is None else metric.label)
+
+
+def clip(text: str, length: int) -> str:
+    """Return a text without control characters, shortened in the middle to at most ``length`` characters."""
+    return shortened(printable(text), length)
 
 
 def brief_label(size: float, unit: MemoryUnit) -> str:
