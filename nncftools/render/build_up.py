@@ -10,9 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.padding import Padding
-from rich.segment import Segment, Segments
-from rich.table import Table as Grid
 from rich.text import Text
 
 from nncftools.analysis import build_up
@@ -36,6 +33,7 @@ from nncftools.render.table import (
     Row,
     Table,
     column_widths,
+    join_blocks,
     painted,
     pairs,
     render_markdown,
@@ -52,7 +50,7 @@ _TITLE = 200
 _PATH = 60
 _LISTED = 20
 _LEAST_NAME = 30
-"""Least width for code beside the figures; in a narrower terminal, code has lines of its own."""
+"""Least width for code after the figures; in a narrower terminal, code comes first."""
 
 
 _ALMOST_ALL = 0.99
@@ -337,7 +335,7 @@ def as_markdown(whole: BuildUpReport) -> str:
     for table in whole.tables.values():
         blocks += render_markdown(table)
     blocks.append([f"- {text(note)}" for note in whole.notes])
-    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+    return join_blocks(blocks)
 
 
 def as_text(whole: BuildUpReport) -> RenderableType:
@@ -360,32 +358,17 @@ def as_text(whole: BuildUpReport) -> RenderableType:
 
 
 class _TreeTable(NamedTuple):
-    """A table whose last column is indented and wrapped.
-
-    In a narrow console, the last column of a tree is below the figures; the last column of other tables is the first.
-    """
+    """A table whose last column is indented and wrapped; in a narrow console, that column is the first."""
 
     table: Table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = self.table
         last = len(table.columns) - 1
-        if sum(column_widths(table)[:last]) + last <= options.max_width - _LEAST_NAME:
-            yield _make_grid(table)
-        elif not any(row.depth for row in table.rows):
+        figures = sum(column_widths(table)[:last]) + last
+        if figures > options.max_width - _LEAST_NAME:
             yield Fitting(table.with_columns([last, *range(last)]))
-        else:
-            header, *lines = console.render_lines(_make_grid(table.with_columns(range(last))), options)
-            yield Segments([*header, Segment.line()])
-            for line, row in zip(lines, table.rows, strict=True):
-                yield Segments([*line, Segment.line()])
-                yield Padding(
-                    Text(row.cells[-1].text),
-                    (0, 0, 0, 1 + row.depth),
-                )
-
-
-def _make_grid(table: Table) -> Grid:
-    result = painted(table, folds=True)
-    result.padding = (0, 2, 0, 0)
-    return result
+            return
+        grid = painted(table, folds=True)
+        grid.padding = (0, 2, 0, 0)
+        yield grid

@@ -16,7 +16,7 @@ from nncftools.analysis.figures import SIGNIFICANT, smallest_p
 from nncftools.analysis.gates import Verdict
 from nncftools.markdown import code, text
 from nncftools.render import comparison as tables
-from nncftools.render.table import Fitting, Row, Table, Text, painted, pairs, render_markdown, warnings
+from nncftools.render.table import Fitting, Row, Table, Text, join_blocks, painted, pairs, render_markdown, warnings
 from nncftools.units import MemoryUnit, printable
 
 _STARRED = "*"
@@ -148,8 +148,7 @@ _PASSED = "✅"
 
 def as_markdown(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict] = ()) -> str:
     """Return the comparison and the results of the gates as GitHub's Markdown."""
-    blocks = [*_render_visible(comparison, unit, verdicts), *_render_folded(comparison, unit, verdicts)]
-    return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
+    return join_blocks([*_render_visible(comparison, unit, verdicts), *_render_folded(comparison, unit, verdicts)])
 
 
 def _render_visible(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict]) -> Iterator[list[str]]:

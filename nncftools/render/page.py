@@ -26,8 +26,8 @@ from nncftools.render.operations_table import add_gaps, make_table, select_longe
 from nncftools.render.sentences import hints
 from nncftools.render.session_tables import memory, processes, ranks
 from nncftools.render.table import Cell, Output, Row, Table
-from nncftools.render.view import View, clip, command_text
-from nncftools.units import printable, shortened
+from nncftools.render.view import View, clip, write_title
+from nncftools.units import shortened
 
 _FILE = "package_data/plotly.min.js"
 _LEVEL = 6
@@ -92,7 +92,7 @@ def report(session: Session, view: View) -> bytes:
 
 def _write_texts(session: Session, view: View) -> dict[str, str]:
     """Return the parts above the chart, as HTML."""
-    title = shortened(printable(view.title) or command_text(session), _TITLE)
+    title = write_title(session, view, _TITLE)
     verdict = peak_lines.explain_verdict(session, view.unit)
     failure = session_tables.failure(session)
     if failure and not verdict:

@@ -27,9 +27,9 @@ from nncftools.render.operations_table import operations
 from nncftools.render.peak_lines import MemoryLine, memory_line
 from nncftools.render.plot import Band, draw_line, draw_memory, draw_note, label_values, write
 from nncftools.render.table import Table, column_groups
-from nncftools.render.view import View, command_text, label
+from nncftools.render.view import View, label, write_title
 from nncftools.session.samples import known
-from nncftools.units import MemoryUnit, cores_text, printable, seconds_text, shortened, size_text
+from nncftools.units import MemoryUnit, cores_text, seconds_text, size_text
 
 _GREYS = ("#8a8f94", "#b9bdc1", "#dfe1e3")
 """Colours of the parts of RSS, from the bottom up; other colours mark operations."""
@@ -320,7 +320,7 @@ def page(session: Session, view: View) -> Figure:
     table = operations(session, view, _MOST_ROWS)
     band = Band(number_operations(timeline(session.operations, view.depth), session), run_s(session))
     ruler = Ruler()
-    text = shortened(printable(view.title) or command_text(session), _TITLE)
+    text = write_title(session, view, _TITLE)
     title = ruler.lines(text, _WIDTH - 4 * _MARGIN, _TITLE_SIZE, 2)
     panels: list[
         tuple[

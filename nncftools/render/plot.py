@@ -21,9 +21,8 @@ from nncftools.analysis.summary import largest_rank
 from nncftools.drawing import DPI, FAINT, INK, PALETTE, Ruler
 from nncftools.render.listing import Fill, NumberedOperation, number_operations, place_in_lanes, timeline
 from nncftools.render.peak_lines import MemoryLine, choose_drawn_limit, label_peak, memory_line
-from nncftools.render.view import View, clip, command_text, label
+from nncftools.render.view import View, clip, label, write_title
 from nncftools.session.model import RankRun
-from nncftools.units import printable, shortened
 
 _TITLE = 180
 """Longest texts, in characters."""
@@ -48,9 +47,8 @@ def draw(session: Session, view: View, path: pathlib.Path) -> None:
     band = Band(number_operations(timeline(session.operations, view.depth), session), run_s(session))
     band.tint(axes)
     band.draw(axes, Ruler())
-    title = printable(view.title) or shortened(command_text(session), _TITLE)
     axes.set_title(
-        "\n".join(textwrap.wrap(title, _TITLE_LINE)),
+        "\n".join(textwrap.wrap(write_title(session, view, _TITLE), _TITLE_LINE)),
         loc="left",
         fontsize=10,
         parse_math=False,

@@ -39,7 +39,7 @@ from nncftools.render.listing import (
     number_operations,
     timeline,
 )
-from nncftools.render.view import BREAK, View, brief_label, clip, command_text, plotly_text
+from nncftools.render.view import BREAK, View, brief_label, clip, plotly_text
 from nncftools.session.model import Frame, MappingGroup, Snapshots
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened
 
@@ -229,7 +229,7 @@ def report(session: Session, view: View) -> bytes:
     document = {
         "$schema": _SCHEMA,
         "exporter": f"nncf-tools {session.tool_version}".rstrip(),
-        "name": shortened(printable(view.title) or command_text(session), _LONGEST),
+        "name": write_title(session, view, _LONGEST),
         "activeProfileIndex": 0,
         "shared": {"frames": [frame.write() for frame in indexes]},
         "profiles": profiles,

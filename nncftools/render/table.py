@@ -193,6 +193,11 @@ def _render_cells(table: Table, row: Row, code_in: int | None) -> list[str]:
     return texts
 
 
+def join_blocks(blocks: Iterable[Sequence[str]]) -> str:
+    """Return blocks of lines as Markdown, without empty blocks; the text ends with a line break."""
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
 FIRST_COLUMN = 12
 
 

@@ -17,7 +17,7 @@ from nncftools.render.operations_table import operations, operations_table
 from nncftools.render.sentences import brief_hints, hints, missing_line
 from nncftools.render.session_tables import few_processes, memory, ranks
 from nncftools.render.table import Text
-from nncftools.render.view import SEPARATOR, View, command_text, label
+from nncftools.render.view import SEPARATOR, View, command_text, label, write_title
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened, size_text
 
 _TITLE = 200
@@ -42,7 +42,7 @@ def report(session: Session, view: View) -> RenderableType:
 
 def _render_details(session: Session, view: View) -> Iterator[RenderableType]:
     yield from _render_headlines(session, view)
-    yield Text(printable(view.title) or shortened(command_text(session), _TITLE))
+    yield Text(write_title(session, view, _TITLE))
     yield Text(session_tables.run(session), style="dim")
     yield Text()
     yield tables.Fitting(memory(session, view))
@@ -177,9 +177,8 @@ def _render_headlines(session: Session, view: View) -> Iterator[RenderableType]:
 
 def markdown_report(session: Session, view: View) -> str:
     """Return the report as Markdown for a pull request; the text ends with a line break."""
-    title = text(shortened(view.title, _TITLE))
-    title = title or code(shortened(command_text(session), _TITLE))
-    blocks = [*_write_headlines(session, view), [title]]
+    title = write_title(session, view, _TITLE)
+    blocks = [*_write_headlines(session, view), [text(title) if view.title else code(title)]]
     for table in (
         memory(session, view),
         ranks(session, view.unit),
@@ -188,7 +187,7 @@ def markdown_report(session: Session, view: View) -> str:
     ):
         blocks += tables.render_markdown(table)
     blocks += [[f"> **Note:** {text(hint)}"] for hint in hints(session, view.unit)]
-    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+    return tables.join_blocks(blocks)
 
 
 def _write_headlines(session: Session, view: View) -> Iterator[list[str]]:

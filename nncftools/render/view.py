@@ -87,6 +87,11 @@ def command_text(session: Session) -> str:
     return printable(shlex.join(session.command)) or printable(session.name) or "unknown command"
 
 
+def write_title(session: Session, view: View, length: int) -> str:
+    """Return the title of the view, or else the command, in at most ``length`` characters."""
+    return shortened(printable(view.title) or command_text(session), length)
+
+
 def as_json(document: object) -> str:
     """Return a document as indented JSON with a line break at the end."""
     return (
