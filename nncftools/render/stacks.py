@@ -39,7 +39,7 @@ from nncftools.render.listing import (
     number_operations,
     timeline,
 )
-from nncftools.render.view import BREAK, View, brief_label, clip, plotly_text
+from nncftools.render.view import BREAK, View, brief_label, clip, plotly_text, write_title
 from nncftools.session.model import Frame, MappingGroup, Snapshots
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened
 
