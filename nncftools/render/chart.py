@@ -135,7 +135,6 @@ def _find_large_files(moments: Iterable[Kinds]) -> dict[str, tuple[_Part, _Part]
 
 
 def _measure_parts(moment: Kinds, files: Mapping[str, tuple[_Part, _Part]]) -> Counter[_Part]:
-    """Return the bytes of each part."""
     sizes = Counter({_NOT_READ: moment.not_read})
     for group in moment.groups:
         if group.kind != "file":
@@ -167,8 +166,6 @@ _INK = "#202124"
 
 
 class _Panel(NamedTuple):
-    """A panel of the chart."""
-
     title: str
     height: int
     hover: str
@@ -322,7 +319,6 @@ def _make_line(name: str, x: Floats, y: Floats, *, is_hidden: bool = False) -> F
 
 
 def _make_shades(placed: Sequence[tuple[int, NumberedOperation, int]], factor: float) -> list[Figure]:
-    """Return the shades of the longest outermost operations, behind the line of memory."""
     outermost = (row for _, row, lane in placed if lane == 0)
     longest_first = sorted(outermost, key=lambda row: row.operation.duration_s, reverse=True)
     return [

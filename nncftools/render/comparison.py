@@ -60,7 +60,6 @@ def figures(comparison: Comparison, unit: MemoryUnit) -> Table:
 
 
 def _make_table(rows: Sequence[Row], count: int, more: str = "") -> Table:
-    """Return a table with the first ``count`` columns of rows of figures."""
     columns = make_columns("", ("Base", "New", "Change ", "", "p  "))
     return Table(columns=columns, rows=rows, more=more).with_columns(range(count))
 
@@ -77,7 +76,6 @@ def _is_worth_a_row(figure: Figure, values: Sequence[float]) -> bool:
 
 
 def _make_cells(difference: Difference, unit: MemoryUnit, label: str) -> list[Cell]:
-    """Return the cells of one figure: label, both sides, change, per cent and p."""
     base = difference.base
     new = difference.new
     name, write = _choose_unit(difference.figure, [*base.values, *new.values], unit)

@@ -179,7 +179,6 @@ def _note_rows(rows: Sequence[NumberedOperation], session: Session) -> dict[int,
 
 
 def _has_figures(cells: Sequence[Cell], unit: MemoryUnit) -> bool:
-    """Return whether a cell has a figure other than 0."""
     return any(_NOT_ZERO & set(cell.shown(unit)) for cell in cells)
 
 

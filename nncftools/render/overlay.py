@@ -266,7 +266,6 @@ def _subtract_first(groups: Sequence[Sequence[MemoryLine]]) -> list[Line]:
 
 
 def _draw_differences(axes: Axes, differences: Sequence[Line], unit: MemoryUnit) -> None:
-    """Draw differences over time; the area of a single difference is filled."""
     axes.axhline(0, color=FAINT, linewidth=0.8)
     for number, (time, value) in enumerate(differences, start=1):
         sizes = value / unit.factor

@@ -87,7 +87,6 @@ def _draw_parts(axes: Axes, session: Session, view: View, line: MemoryLine) -> N
 
 
 def _draw_devices(axes: Axes, session: Session, view: View) -> None:
-    """Draw the memory of the run on each GPU and NPU."""
     names = _list_devices(session)
     draw_memory(axes, session, replace(view, metrics=names))
     axes.set_ylabel(f"Devices{view.above} ({view.unit})")
@@ -105,7 +104,6 @@ def _list_devices(session: Session) -> list[str]:
 
 
 def _draw_cpu(axes: Axes, session: Session, _view: View) -> None:
-    """Draw the number of busy cores, and the average."""
     cpus = session.host.cpus
     axes.set_ylabel(f"CPU (cores of {cpus})" if cpus else "CPU (cores)", fontsize=_SIZE + 1)
     counters = cpu_counters(session.samples)
@@ -144,7 +142,6 @@ def _draw_cpu(axes: Axes, session: Session, _view: View) -> None:
 
 
 def _draw_io(axes: Axes, session: Session, _view: View) -> None:
-    """Draw the bytes read and written up to each moment."""
     samples = session.samples
     labels = {}
     for name in list_counters(samples.metrics):

@@ -379,8 +379,6 @@ def _make_counters(session: Session, run: int) -> Iterator[Event]:
 
 
 class _Track(NamedTuple):
-    """A track of values."""
-
     pid: int
     name: str
     unit: str

@@ -273,7 +273,6 @@ class Band:
             write(axes, beside, f"and {self._left_out:,} more", transform=transform, color=FAINT)
 
     def _place(self, row: NumberedOperation) -> _Span:
-        """Return the span of an operation on the time axis."""
         start_s = max(0.0, row.operation.start_s)
         end_s = min(row.operation.end_s, self._length_s)
         width_s = max(end_s - start_s, self._length_s * _NARROWEST)
@@ -298,7 +297,6 @@ def _fit_name(row: NumberedOperation, room: float, ruler: Ruler) -> str:
 
 
 def _write_on(axes: Axes, fill: Fill, middle: tuple[float, float], text: str) -> None:
-    """Write a text in the middle of an operation, on a ground without hatch."""
     look: dict[str, Any] = {"color": fill.ink, "ha": "center", "fontsize": _SIZE}
     if fill.hatch:
         look["bbox"] = {"boxstyle": "square,pad=0.1", "facecolor": fill.colour, "edgecolor": "none"}

@@ -258,7 +258,6 @@ def _make_profile(
 
 
 def _select_largest(session: Session, view: View) -> list[tuple[NumberedOperation, Moment]]:
-    """Return the operations with the largest peaks, in the order of the table, and these peaks."""
     operations = number_operations(timeline(session.operations, view.depth), session)
     known = []
     for row in drop_small(operations, session):

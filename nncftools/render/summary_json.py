@@ -127,7 +127,6 @@ def _write_level(session: Session, name: str) -> dict[str, float | None]:
 
 
 def _write_peak(session: Session) -> dict[str, Any] | None:
-    """Return the moment of the RSS peak and the names of the operations, the outermost first."""
     peak = session.peak_place
     if peak is None:
         return None

@@ -141,7 +141,6 @@ def _select_metrics(session: Session, view: View) -> list[str]:
 
 
 def _make_rows_below(session: Session, shown: Window, style: TerminalStyle) -> list[RenderableType]:
-    """Return the operations, and the rates with a caption."""
     operations = timeline(session.operations, 1)
     spans = [
         Span(
@@ -168,7 +167,6 @@ def _make_rows_below(session: Session, shown: Window, style: TerminalStyle) -> l
 def _make_legend(
     lines: Sequence[Line], peak: tuple[float, float] | None, peak_at: str, style: TerminalStyle
 ) -> list[Text]:
-    """Return each metric with a sign and the latest value, and the peak after the first metric."""
     parts = []
     for number, line in enumerate(lines):
         value = f"{line.label} {style.unit.label(line.last)}  "

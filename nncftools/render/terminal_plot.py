@@ -294,8 +294,6 @@ def chart_problem() -> str:
 
 
 class _Pen(NamedTuple):
-    """Plotext's figure, with points in colours."""
-
     plotext: Any
     figure: Any
 
