@@ -392,8 +392,11 @@ def _end_of(path: pathlib.Path) -> tuple[float, float]:
 
 def read_head(path: pathlib.Path) -> bytes:
     """Return the first bytes of a session: each line holds one key. Raises OSError."""
-    with path.open("rb") as file:
-        return file.read(_HEAD)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # never waits for a FIFO that took the file's place
+    try:
+        return os.read(descriptor, _HEAD)
+    finally:
+        os.close(descriptor)
 
 
 def check_there(path: pathlib.Path, log_dir: pathlib.Path) -> None:
