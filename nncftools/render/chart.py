@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from nncftools import metrics
 from nncftools.analysis.series import Floats, keep_extremes, rates_of, run_s
 from nncftools.analysis.session import Session
 from nncftools.metrics import cpu_counters, is_memory
-from nncftools.render.listing import PATTERNS, NumberedOperation, list_counters, place_in_lanes
+from nncftools.render.listing import PATTERNS, NumberedOperation, label_storage, place_in_lanes
 from nncftools.render.peak_lines import MemoryLine, choose_drawn_limit, label_peak, memory_line
 from nncftools.render.view import BREAK, View, clip, label, plotly_text
 from nncftools.units import seconds_text, shortened, time_unit
@@ -208,11 +207,7 @@ def _make_panels(session: Session, view: View, length_s: float, factor: float) -
     cpus = session.host.cpus
     texts, memory = _make_memory(session, view, factor)
     cpu_time = {"CPU": cpu_counters(session.samples), "of it system": ["cpu_system"]}
-    storage = {}
-    for column in list_counters(session.samples.metrics):
-        metric = metrics.of(column)
-        if metric is not None and metric.unit == "B":
-            storage[metric.short_label.lower()] = [column]
+    storage = {name.lower(): [column] for column, name in label_storage(session).items()}
     panels = (
         _Panel(f"Memory{view.above}, {unit}", 300, f"%{{y:,.{unit.decimals}f}} {unit}", memory, texts=texts),
         _Panel(f"Memory by kind, {unit}", 180, f"%{{y:,.1f}} {unit}", kinds(session, view, length_s, factor)),

@@ -175,9 +175,13 @@ class NumberedOperation:
         return clip(" · ".join(filter(None, texts)), _LONGEST_TEXT)
 
 
-def list_counters(columns: Iterable[str]) -> list[str]:
-    """Return the counters that outputs show for each operation, out of the columns of a session."""
-    return [column for column, metric in metrics.of_operations(columns).items() if metric.is_counter]
+def label_storage(session: Session) -> dict[str, str]:
+    """Return the labels of the counters of bytes, by column."""
+    labels = {}
+    for column, metric in metrics.of_operations(session.samples.metrics).items():
+        if metric.is_counter and metric.unit == "B":
+            labels[column] = metric.short_label
+    return labels
 
 
 def figures_by_key(operation: Operation) -> dict[str, float | None]:
@@ -353,7 +357,7 @@ def timeline(operations: Sequence[Operation], depth: int) -> list[Operation]:
         return operation.source, operation.name, operation.call, operation.error == END_UNKNOWN
 
     paths: dict[Operation | None, tuple[int, ...]] = {None: ()}
-    """By operation: indexes of the operations around it, and its own index."""
+    """Indexes of the operations around each operation, and its own index."""
     outer = []
     inner: dict[tuple[object, ...], list[Operation]] = {}
     for index, operation in enumerate(shown):

@@ -55,7 +55,7 @@ class Curve(NamedTuple):
 
     duration_s: float
     lines: Mapping[str, MemoryLine]
-    """By metric."""
+    """Memory by metric."""
     operations: Sequence[Operation]
     """The outermost operations, without figures."""
 

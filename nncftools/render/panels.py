@@ -22,7 +22,7 @@ from nncftools.analysis.session import Session
 from nncftools.analysis.summary import cores_average, cpu_s, unit_for
 from nncftools.drawing import DPI, FAINT, INK, Ruler
 from nncftools.metrics import cpu_counters
-from nncftools.render.listing import list_counters, number_operations, timeline
+from nncftools.render.listing import label_storage, number_operations, timeline
 from nncftools.render.operations_table import operations
 from nncftools.render.peak_lines import MemoryLine, memory_line
 from nncftools.render.plot import Band, draw_line, draw_memory, draw_note, label_values, write
@@ -143,11 +143,10 @@ def _draw_cpu(axes: Axes, session: Session, _view: View) -> None:
 
 def _draw_io(axes: Axes, session: Session, _view: View) -> None:
     samples = session.samples
-    labels = {}
-    for name in list_counters(samples.metrics):
-        metric = metrics.of(name)
-        if metric is not None and metric.unit == "B" and name in samples and samples.figures(name).known:
-            labels[name] = metric.short_label
+    labels = label_storage(session)
+    for name in list(labels):
+        if name not in samples or not samples.figures(name).known:
+            del labels[name]
     highest = max((samples.figures(name).highest for name in labels), default=0.0)
     unit = unit_for(highest)
     label_values(axes, f"I/O ({unit})")

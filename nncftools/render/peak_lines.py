@@ -191,7 +191,7 @@ class MemoryLine(NamedTuple):
     span_s: tuple[float, float] | None
     """The moments between which memory rose to the peak; None if unknown."""
     mark: tuple[float, float] | None
-    """The same moments, if the peak is a high-water mark above the line; else None."""
+    """These moments, if the peak is a high-water mark above the line; else None."""
     peak_text: str
     """``"RSS peak 300.0 MiB at 0.500 s"``."""
 

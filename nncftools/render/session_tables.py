@@ -212,33 +212,33 @@ def run(session: Session) -> str:
     return f"{when} on {machine}, {seconds_text(session.duration_s)}, {ending}"
 
 
-def peak(session: Session, view: View) -> tuple[str, str, str] | None:
-    """Return the peak of RSS, the time and the operation; None when the view does not show RSS."""
+def peak(session: Session, view: View) -> str:
+    """Return the peak of RSS, the time and the operation; empty when the view does not show RSS."""
     rss = session.rss_peak
     if view.from_zero or "rss" not in view.metrics or rss.low is None:
-        return None
+        return ""
     size = f"RSS {view.unit.label(rss.low)}"
     place = session.peak_place
     if place is None:
-        return f"{size} at an unknown moment (kernel's high-water mark)", "", ""
+        return f"{size} at an unknown moment (kernel's high-water mark)"
     when = span_text((place.from_s, place.to_s))
     if summary.is_between_samples(rss):
         when += ", between two samples"
     with contextlib.suppress(ValueError, OverflowError):  # the time of day is unknown
         moment = moment_of(session.start.utc or "") + dt.timedelta(seconds=place.from_s)
         when = f"{moment:%H:%M:%S} ({when})"
-    return size, f"at {when}", where_text(session)
+    return f"{size} at {when} {where_text(session)}".rstrip()
 
 
 def facts(session: Session, unit: MemoryUnit) -> Table:
-    """Return further facts about the run as headings and texts; Markdown begins with the time of the run."""
+    """Return the table of further facts; Markdown begins with the time of the run."""
     rows = [
         Row(
             cells=(Cell("When"), Cell(run(session))),
             output=Output.MARKDOWN,
         )
     ]
-    for heading, text in _list_facts(session, unit):
+    for heading, text in list_facts(session, unit):
         rows.append(Row(cells=(Cell(heading), Cell(text))))
     return Table(
         columns=[Column("Run", is_text=True), Column("", is_text=True)],
@@ -246,7 +246,8 @@ def facts(session: Session, unit: MemoryUnit) -> Table:
     )
 
 
-def _list_facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
+def list_facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
+    """Yield further facts about the run as headings and texts."""
     rss = session.rss_peak
     if rss.low and rss.high and rss.high > rss.low * _WIDE:
         bracket = f"between {unit.label(rss.low)} and {unit.label(rss.high)}"

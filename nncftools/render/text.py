@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -55,9 +55,7 @@ def _render_details(session: Session, view: View) -> Iterator[RenderableType]:
     if table is not None:
         yield table
         yield Text()
-    facts = session_tables.facts(session, view.unit).of(tables.Output.TEXT)
-    texts = [[cell.text for cell in row.cells] for row in facts.rows]
-    yield _render_pairs([(heading, fact) for heading, fact in texts])
+    yield _render_pairs(session_tables.list_facts(session, view.unit))
     process_table = few_processes(session, view.unit)
     if len(process_table.rows) > 1:
         yield Text()
@@ -68,7 +66,7 @@ def _render_details(session: Session, view: View) -> Iterator[RenderableType]:
     yield from tables.warnings(warnings)
 
 
-def _render_pairs(lines: Sequence[tuple[str, str]]) -> RenderableType:
+def _render_pairs(lines: Iterable[tuple[str, str]]) -> RenderableType:
     rows = [(heading, Text(line)) for heading, line in lines]
     return tables.pairs(rows, tables.FIRST_COLUMN)
 
@@ -122,10 +120,9 @@ def _render_further(session: Session, view: View) -> Iterator[RenderableType]:
     peaks = peak_lines.write_other_peaks(session, view)
     if peaks:
         yield Text(peaks)
-    for row in session_tables.facts(session, view.unit).rows:
-        heading, fact = row.cells
-        if heading.text == _DEVICES:
-            yield Text(f"{heading.text} {fact.text}")
+    for heading, fact in session_tables.list_facts(session, view.unit):
+        if heading == _DEVICES:
+            yield Text(f"{heading} {fact}")
     warnings = brief_hints(session)
     more = len(warnings) - _MOST_WARNINGS
     if more > 1:
@@ -168,9 +165,8 @@ def _render_headlines(session: Session, view: View) -> Iterator[RenderableType]:
         yield _Holders(holders)
     yield _render_need(session, view, has_verdict=False)
     peak = session_tables.peak(session, view)
-    if peak is not None:
-        lines = peak_lines.explain_peak(session, view.unit)
-        lines.insert(0, ("peak", " ".join(filter(None, peak))))
+    if peak:
+        lines = [("peak", peak), *peak_lines.explain_peak(session, view.unit)]
         yield _render_pairs([(f"  {heading}", line) for heading, line in lines])
     yield Text()
 
