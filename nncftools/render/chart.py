@@ -14,7 +14,7 @@ import numpy as np
 from nncftools.analysis.series import Floats, keep_extremes, rates_of, run_s
 from nncftools.analysis.session import Session
 from nncftools.metrics import cpu_counters, is_memory
-from nncftools.render.listing import PATTERNS, NumberedOperation, label_storage, place_in_lanes
+from nncftools.render.listing import PATTERNS, NumberedOperation, keep_largest, label_storage, place_in_lanes
 from nncftools.render.peak_lines import MemoryLine, choose_drawn_limit, label_peak, memory_line
 from nncftools.render.view import BREAK, View, clip, label, plotly_text
 from nncftools.units import seconds_text, shortened, time_unit
@@ -314,8 +314,8 @@ def _make_line(name: str, x: Floats, y: Floats, *, is_hidden: bool = False) -> F
 
 
 def _make_shades(placed: Sequence[tuple[int, NumberedOperation, int]], factor: float) -> list[Figure]:
-    outermost = (row for _, row, lane in placed if lane == 0)
-    longest_first = sorted(outermost, key=lambda row: row.operation.duration_s, reverse=True)
+    outermost = [row for _, row, lane in placed if lane == 0]
+    longest = keep_largest(outermost, _SHADES, lambda row: row.operation.duration_s)
     return [
         {
             "x0": row.operation.start_s / factor,
@@ -324,7 +324,7 @@ def _make_shades(placed: Sequence[tuple[int, NumberedOperation, int]], factor: f
             "fillcolor": row.fill.colour,
             "opacity": 0.13,
         }
-        for row in longest_first[:_SHADES]
+        for row in longest
     ]
 
 
@@ -332,8 +332,7 @@ def _make_bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: f
     """Return the longest operations as bars above the panels, all in one trace."""
     if not placed:
         return []
-    longest_first = sorted(placed, key=lambda item: item[1].operation.duration_s, reverse=True)
-    shown = sorted(longest_first[:_BARS])
+    shown = keep_largest(placed, _BARS, lambda item: item[1].operation.duration_s)
     names = []
     hovers = []
     widths = []

@@ -17,6 +17,7 @@ from nncftools.analysis.figures import CPU_TIME, DURATION, Difference, Figure, G
 from nncftools.analysis.gates import Verdict
 from nncftools.analysis.summary import unit_for
 from nncftools.metrics import DEVICE_MEMORY
+from nncftools.render.listing import keep_largest
 from nncftools.render.table import Cell, Column, Row, Table, make_columns, signed
 from nncftools.render.view import brief_label, clip
 from nncftools.units import UNKNOWN, MemoryUnit, fixed, printable, shortened
@@ -203,9 +204,8 @@ def _select_operations(operations: Iterable[ComparedOperation]) -> tuple[list[Co
         duration_s = abs(differences[DURATION].change) if DURATION in differences else 0.0
         return max(peaks, default=0), duration_s
 
-    largest = sorted(both, key=measure_change, reverse=True)[:_MOST_OPERATIONS]
-    names = {operation.name for operation in largest}
-    return [operation for operation in both if operation.name in names], len(both) - len(largest)
+    changed_most = keep_largest(both, _MOST_OPERATIONS, measure_change)
+    return changed_most, len(both) - len(changed_most)
 
 
 def _write_title(operation: ComparedOperation, comparison: Comparison) -> str:
@@ -442,8 +442,7 @@ def _select_changed(comparison: Comparison, most: int) -> list[tuple[ComparedOpe
         whole = comparison.figures[row[1].figure.name].base.median
         return abs(row[1].change) / whole if whole else 0.0
 
-    changed_most = sorted(changed, key=measure_share, reverse=True)[:most]
-    return [row for row in changed if row in changed_most]
+    return keep_largest(changed, most, measure_share)
 
 
 def settings(comparison: Comparison) -> Table:

@@ -6,10 +6,11 @@ Outputs show the operations of the outer levels, with repeated calls in one row;
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, groupby, product
 from operator import itemgetter
+from typing import Any, TypeVar
 
 from nncftools import metrics
 from nncftools.analysis.operation import Operation
@@ -21,6 +22,14 @@ from nncftools.render.view import clip
 from nncftools.session.model import END_UNKNOWN, UNFINISHED
 from nncftools.session.nesting import KINDS, kind_of
 from nncftools.units import seconds_text, shortened
+
+_Item = TypeVar("_Item")
+
+
+def keep_largest(items: Sequence[_Item], most: int, key: Callable[[_Item], Any]) -> list[_Item]:
+    """Return at most ``most`` items, those with the largest keys, in the order of ``items``."""
+    largest_first = sorted(range(len(items)), key=lambda index: key(items[index]), reverse=True)
+    return [items[index] for index in sorted(largest_first[:most])]
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from nncftools.render.listing import (
     NumberedOperation,
     drop_small,
     explain_rows,
+    keep_largest,
     left_out_text,
     note_peak,
     number_operations,
@@ -76,10 +77,8 @@ def select_longest(
     def rank(row: NumberedOperation) -> tuple[bool, float]:
         return row.operation.has_peak is not False, row.operation.duration_s
 
-    longest = sorted(drop_small(rows, session), key=rank)[-most:]
-    numbers = {row.number for row in longest}
-    selected = [row for row in rows if row.number in numbers]
-    return selected, left_out_text(len(rows) - len(selected))
+    longest = keep_largest(drop_small(rows, session), most, rank)
+    return longest, left_out_text(len(rows) - len(longest))
 
 
 def add_gaps(rows: Sequence[NumberedOperation], session: Session) -> list[NumberedOperation]:

@@ -21,7 +21,7 @@ from nncftools.analysis.series import Points as Line
 from nncftools.analysis.session import Session
 from nncftools.drawing import DPI, FAINT, INK, Ruler
 from nncftools.metrics import MEMORY, is_memory
-from nncftools.render.listing import NumberedOperation, fills, short_names
+from nncftools.render.listing import NumberedOperation, fills, keep_largest, short_names
 from nncftools.render.peak_lines import MemoryLine, memory_line
 from nncftools.render.plot import LANE, Band, draw_line, inches_above, label_values
 from nncftools.render.view import View, clip, label
@@ -74,7 +74,6 @@ def curve(session: Session) -> Curve:
 def _select_operations(operations: Sequence[Operation]) -> list[Operation]:
     """Return the outermost operations without their figures, which would keep the samples in memory."""
     outer = [operation for operation in operations if operation.depth == 0]
-    longest = sorted(outer, key=lambda operation: operation.duration_s, reverse=True)[:_MOST]
     return [
         Operation(
             name=operation.name,
@@ -82,7 +81,7 @@ def _select_operations(operations: Sequence[Operation]) -> list[Operation]:
             end_s=operation.end_s,
             kind=operation.kind,
         )
-        for operation in sorted(longest, key=lambda operation: operation.start_s)
+        for operation in keep_largest(outer, _MOST, lambda operation: operation.duration_s)
     ]
 
 

@@ -36,6 +36,7 @@ from nncftools.render.listing import (
     NumberedOperation,
     choose_package_fills,
     drop_small,
+    keep_largest,
     number_operations,
     timeline,
 )
@@ -269,8 +270,7 @@ def _select_largest(session: Session, view: View) -> list[tuple[NumberedOperatio
                     Moment(peak.from_s, peak.to_s, round(peak.low)),
                 )
             )
-    largest = sorted(known, key=lambda item: -item[1].size)[:_MOST_OPERATIONS]
-    return [item for item in known if item in largest]
+    return keep_largest(known, _MOST_OPERATIONS, lambda item: item[1].size)
 
 
 _MOST_NODES = 1000
