@@ -209,22 +209,10 @@ def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, styl
     extremes = []
     for number, line in enumerate(lines[:MOST_LINES]):
         columns = shown.columns if number else across  # the sign of a further curve is two dots wide
-        extremes.append(
-            np.stack(
-                column_extremes(
-                    line.time_s,
-                    line.values,
-                    shown.end_s,
-                    columns,
-                )
-            )
-        )
-    largest = max(
-        (float(np.nanmax(pair, initial=0.0)) for pair in extremes),
-        default=0.0,
-    )
-    if peak is not None:
-        largest = max(largest, peak[0])
+        extremes.append(_find_extremes(line, shown, columns))
+    largest = 0.0 if peak is None else peak[0]
+    for pair in extremes:
+        largest = max(largest, float(np.nanmax(pair, initial=0.0)))
     limit = marked.limit if marked.limit is not None and largest > marked.limit / 2 else None
     unit = style.unit
     top = rounded_up(unit.of(max(largest, limit or 0.0))) * unit.factor
@@ -233,16 +221,12 @@ def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, styl
         low, high = extremes[0]
         dots = np.nansum(high - low) / top * up
         if dots > _MOST_DOTS:
-            line = lines[0]
-            extremes[0] = np.stack(column_extremes(line.time_s, line.values, shown.end_s, shown.columns))
+            extremes[0] = _find_extremes(lines[0], shown, shown.columns)
 
     def count_dots(values: Floats | float) -> NDArray[np.int16]:
         """Return heights in dots, -1 for unknown."""
-        dots = np.clip(
-            np.ceil(np.asarray(values) / top * up - 1e-9) - 1,
-            0,
-            up - 1,
-        )
+        heights = np.asarray(values) / top * up
+        dots = np.clip(np.ceil(heights - 1e-9) - 1, 0, up - 1)
         return np.where(np.isnan(values), -1, dots).astype(np.int16)
 
     levels = []
@@ -266,14 +250,18 @@ def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, styl
         curves=tuple(count_dots(pair).tobytes() for pair in extremes),
         levels=tuple(levels),
         moments=tuple(moments),
-        peak=None
-        if peak is None
-        else (
+        peak=peak
+        and (
             shown.column(peak[1]) * _ACROSS,
             int(count_dots(peak[0])),
         ),
         limit=None if limit is None else (int(count_dots(limit)), f" limit {brief_size(limit)} "),
     )
+
+
+def _find_extremes(line: Line, shown: Window, columns: int) -> Floats:
+    """Return two rows: the smallest and the largest value in each column."""
+    return np.stack(column_extremes(line.time_s, line.values, shown.end_s, columns))
 
 
 def load_plotext() -> Any:  # noqa: ANN401 — plotext has no types
@@ -293,6 +281,22 @@ def chart_problem() -> str:
     return ""
 
 
+class _Signs(NamedTuple):
+    """The characters that a chart consists of."""
+
+    fine: str
+    """For the first curve, in dots."""
+    coarse: str
+    """For the first curve, in whole characters."""
+    area: str
+    limit: str
+    peak: str
+
+
+_UNICODE = _Signs("braille", "⣿", "⣿", limit="─", peak="◆")
+_PLAIN = _Signs("*", "*", ":", limit="-", peak="^")
+
+
 class _Pen(NamedTuple):
     plotext: Any
     figure: Any
@@ -307,6 +311,32 @@ class _Pen(NamedTuple):
             (heights + 0.5).tolist(),
             marker=marker,
         )
+
+    def draw_area(self, highs: NDArray[np.int16], columns: int, sign: str) -> None:
+        """Draw the area below a curve, in whole characters."""
+        cells = highs.reshape(columns, -1).min(axis=1)
+        known = np.flatnonzero(cells >= 0)
+        signal = self.make_signal(known * _ACROSS, cells[known], sign, AREA)
+        self.figure.draw(signal.fillx())
+
+    def draw_curve(self, highs: NDArray[np.int16], lows: NDArray[np.int16], width: int, sign: str, colour: str) -> None:
+        """Draw a line from the lowest to the highest dot of each column, and between columns that do not touch.
+
+        Each column is ``width`` dots wide.
+        """
+        known = np.flatnonzero(highs >= 0)
+        highest = highs[known]
+        lowest = lows[known]
+        points = np.stack([lowest, highest], axis=1).ravel()
+        curve = self.make_signal(np.repeat(known, 2) * width, points, sign, colour)
+        is_above = lowest[1:] > highest[:-1]
+        is_below = highest[1:] < lowest[:-1]
+        is_next = np.diff(known) == 1
+        has_join = np.zeros(len(known), dtype=bool)
+        has_join[1:] = (is_above | is_below) & is_next
+        for point in np.flatnonzero(np.stack([has_join, lowest != highest], axis=1)):
+            curve.line(int(point))
+        self.figure.draw(curve)
 
 
 @lru_cache(maxsize=1)
@@ -335,98 +365,56 @@ def _draw(  # noqa: PLR0913 — everything that a reader sees
     figure.plot_size(style.gutter + 1 + columns, rows + 1)
     figure.axes(active=False)
     figure.axes(active=True, axis="y", side="left")
-    for name, marks, dots in (
-        ("x", moments, _ACROSS * columns),
-        ("y", levels, _UP * rows),
-    ):
+    axes = {"x": (moments, _ACROSS * columns), "y": (levels, _UP * rows)}
+    for name, (marks, dots) in axes.items():
         ruler = figure.ruler(name)
         ruler.lim(0, dots)
         ruler.alignment(lim="edge", tick="left")
         ruler.ticks([dot for dot, _ in marks], [label for _, label in marks])
-    signs = (
-        (
-            "braille",
-            "⣿",
-            "⣿",
-            "─",
-            "◆",
-        )
-        if style.unicode
-        else ("*", "*", ":", "-", "^")
-    )
-    fine, coarse, filling, dash, diamond = signs
+    signs = _UNICODE if style.unicode else _PLAIN
     pen = _Pen(plotext, figure)
     if limit is not None:
-        height, label = limit
+        height, text = limit
         across = np.arange(0, _ACROSS * columns, _ACROSS)
-        figure.draw(pen.make_signal(across, np.full(columns, height), dash, PEAK))
         figure.draw(
-            figure.text(
-                _ACROSS + 0.5,
-                height + 0.5,
-                plotext.colorize(label, pen.make_pixel(PEAK)),
+            pen.make_signal(
+                across,
+                np.full(columns, height),
+                signs.limit,
+                PEAK,
             )
         )
-    lows_and_highs = [
+        label = plotext.colorize(text, pen.make_pixel(PEAK))
+        figure.draw(figure.text(_ACROSS + 0.5, height + 0.5, label))
+    pairs = [
         np.frombuffer(curve, dtype=np.int16).reshape(
             2,
             -1,
         )
         for curve in curves
     ]
-    for _, highs in lows_and_highs[:1]:
-        cells = highs.reshape(columns, -1).min(axis=1)
-        known = np.flatnonzero(cells >= 0)
-        figure.draw(
-            pen.make_signal(
-                known * _ACROSS,
-                cells[known],
-                filling,
-                AREA,
-            ).fillx()
-        )
-    for number, (lows, highs) in reversed(list(enumerate(lows_and_highs))):  # the first curve above the others
-        known = np.flatnonzero(highs >= 0)
-        highest = highs[known]
-        lowest = lows[known]
-        if not number:
-            lowest = lowest // _UP * _UP  # the first curve hides the area in its cells
+    if pairs:
+        pen.draw_area(pairs[0][1], columns, signs.area)
+    for number in reversed(range(1, len(pairs))):
+        lows, highs = pairs[number]
+        pen.draw_curve(highs, lows, _ACROSS, SIGNS[number], colour=CURVES[number])
+    if pairs:  # the first curve is above the others, and hides the area in its cells
+        lows, highs = pairs[0]
         width = _ACROSS * columns // len(highs)
-        sign = SIGNS[number]
-        if not number:
-            sign = fine if width == 1 else coarse
-        points = np.stack([lowest, highest], axis=1).ravel()
-        curve = pen.make_signal(
-            np.repeat(known, 2) * width,
-            points,
-            sign,
-            CURVES[number],
-        )
-        is_above = lowest[1:] > highest[:-1]
-        is_apart = is_above | (highest[1:] < lowest[:-1])
-        has_join = np.insert(
-            is_apart & (np.diff(known) == 1),
-            0,
-            values=False,
-        )[: len(known)]
-        for point in np.flatnonzero(np.stack([has_join, lowest != highest], axis=1)):
-            curve.line(int(point))
-        figure.draw(curve)
+        sign = signs.fine if width == 1 else signs.coarse
+        pen.draw_curve(highs, lows // _UP * _UP, width, sign, colour=CURVES[0])
     if peak is not None:
-        across_peak, height = peak
+        at_peak, height = peak
         figure.draw(
             pen.make_signal(
-                np.array([across_peak]),
+                np.array([at_peak]),
                 np.array([height]),
-                diamond,
+                signs.peak,
                 PEAK,
             )
         )
-    return Text.from_ansi(
-        figure.build().string().rstrip("\n"),
-        style=AXIS,
-        no_wrap=True,
-    )
+    content = figure.build().string().rstrip("\n")
+    return Text.from_ansi(content, style=AXIS, no_wrap=True)
 
 
 _STEPS = (1, 2, 2.5, 5, 10)
