@@ -290,12 +290,12 @@ def _explain_kinds(kinds: Kinds | None, unit: MemoryUnit) -> Iterator[str]:
         yield "the kinds of memory were not read"
     elif not kinds.is_other_memory:
         when = "" if kinds.is_of_moment else f"the mappings are those {write_moment(kinds, unit)}; "
-        yield f"{when}clean: the kernel can drop it and read it again; copied: changed pages of a mapped file"
+        yield f"{when}clean: pages that the kernel can drop and read again; copied: changed pages of a mapped file"
 
 
 def _explain_code(session: Session, rise: BuildUp) -> Iterator[str]:
-    yield "certain: its calls went on while memory rose; the rest is likely: the stack before or after the rise"
-    yield "freed memory is known by its addresses; on the heap, what came last is taken to be freed"
+    yield "certain: the calls went on while memory rose; the rest is likely: from the stack before or after the rise"
+    yield "freed memory is known by address; on the heap, the newest memory is assumed to be freed"
     if rise.sum_of(NOT_SEEN):
         unless = "no stack within a second of the rise, or the thread is not known"
         yield f"not seen: {explain_missing(session, unless)}"

@@ -83,15 +83,8 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
         is_known = _is_known(session, moment, following)
         widths_s.append(until_next_s if is_known else min(until_next_s, narrow_s))
     widths_s.append(narrow_s)
-    order = dict.fromkeys(
-        (
-            _ANONYMOUS,
-            *chain(*files.values()),
-            *_KINDS.values(),
-            _OTHER,
-            _NOT_READ,
-        )
-    )
+    of_files = chain(*files.values())
+    order = dict.fromkeys((_ANONYMOUS, *of_files, *_KINDS.values(), _OTHER, _NOT_READ))
     return [
         {
             "type": "bar",
@@ -206,8 +199,9 @@ def _make_panels(session: Session, view: View, length_s: float, factor: float) -
     unit = view.unit
     cpus = session.host.cpus
     texts, memory = _make_memory(session, view, factor)
-    cpu_time = {"CPU": cpu_counters(session.samples), "of it system": ["cpu_system"]}
-    storage = {name.lower(): [column] for column, name in label_storage(session).items()}
+    cpu_time = {"CPU": cpu_counters(session.samples), "system": ["cpu_system"]}
+    labels = label_storage(session)
+    storage = {name.lower(): [column] for column, name in labels.items()}
     panels = (
         _Panel(f"Memory{view.above}, {unit}", 300, f"%{{y:,.{unit.decimals}f}} {unit}", memory, texts=texts),
         _Panel(f"Memory by kind, {unit}", 180, f"%{{y:,.1f}} {unit}", kinds(session, view, length_s, factor)),
@@ -239,21 +233,13 @@ def _make_memory(session: Session, view: View, factor: float) -> tuple[list[str]
         highest = samples.figures(name).highest
         is_zero = view.unit.text(highest) == view.unit.text(0)
         is_hidden = name not in view.metrics or (bool(traces) and is_zero)
-        traces.append(
-            _make_line(
-                label(name),
-                line.time_s / factor,
-                line.sizes,
-                is_hidden=is_hidden,
-            )
-        )
+        time = line.time_s / factor
+        traces.append(_make_line(label(name), time, line.sizes, is_hidden=is_hidden))
     if not lines:
         return [], []
     for run in session.ranks[:_MOST_RANKS] if not view.from_zero else ():
-        time_s, sizes = keep_extremes(
-            np.array(run.time_s),
-            np.array(run.rss, dtype=np.float64),
-        )
+        rss = np.array(run.rss, dtype=np.float64)
+        time_s, sizes = keep_extremes(np.array(run.time_s), rss)
         traces.append(_make_line(f"RSS of {run.name}", time_s / factor, sizes / view.unit.factor, is_hidden=True))
     limit = choose_drawn_limit(session, view)
     if limit is not None:

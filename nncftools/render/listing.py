@@ -28,7 +28,11 @@ _Item = TypeVar("_Item")
 
 def keep_largest(items: Sequence[_Item], most: int, key: Callable[[_Item], Any]) -> list[_Item]:
     """Return at most ``most`` items, those with the largest keys, in the order of ``items``."""
-    largest_first = sorted(range(len(items)), key=lambda index: key(items[index]), reverse=True)
+    largest_first = sorted(
+        range(len(items)),
+        key=lambda index: key(items[index]),
+        reverse=True,
+    )
     return [items[index] for index in sorted(largest_first[:most])]
 
 
@@ -129,7 +133,7 @@ _SMALL = 0.01
 PARALLEL = "parallel"
 _WITHOUT_END = (UNFINISHED, END_UNKNOWN)
 _END_NOTE = f"{END_UNKNOWN}: the mark of the end was lost, and so the figures from start to end are unknown"
-_PARALLEL_NOTE = f"{PARALLEL}: others of its process ran at the same time; growth, CPU and I/O are those of all of them"
+_PARALLEL_NOTE = f"{PARALLEL}: other operations of its process ran at the same time; growth, CPU and I/O include theirs"
 
 
 @dataclass(frozen=True)
@@ -338,10 +342,8 @@ def place_in_lanes(rows: Sequence[NumberedOperation], most: int) -> list[tuple[i
     placed: list[tuple[int, NumberedOperation, int]] = []
     for index, row in enumerate(rows):
         operation = row.operation
-        lane = next(
-            (lane for lane, end_s in enumerate(ends) if end_s <= operation.start_s),
-            len(ends),
-        )
+        free = (lane for lane, end_s in enumerate(ends) if end_s <= operation.start_s)
+        lane = next(free, len(ends))
         if lane < most:
             ends[lane : lane + 1] = [operation.end_s]
             placed.append((index, row, lane))
@@ -372,10 +374,8 @@ def timeline(operations: Sequence[Operation], depth: int) -> list[Operation]:
     for index, operation in enumerate(shown):
         paths[operation] = (*paths[operation.parent], index)
         if operation.depth:
-            inner.setdefault(
-                (operation.parent, operation.depth, *key(operation)),
-                [],
-            ).append(operation)
+            place = (operation.parent, operation.depth, *key(operation))
+            inner.setdefault(place, []).append(operation)
         else:
             outer.append(operation)
     rows: list[tuple[tuple[int, ...], Operation]] = []

@@ -165,15 +165,8 @@ def _make_bands(groups: Sequence[Sequence[Curve]], length_s: float) -> list[Band
     for side in sides:
         rows = []
         for operation in side:
-            name = operation.name
-            rows.append(
-                NumberedOperation(
-                    "",
-                    operation,
-                    fill_of[name],
-                    short_name=short.get(name, ""),
-                )
-            )
+            short_name = short.get(operation.name, "")
+            rows.append(NumberedOperation("", operation, fill_of[operation.name], short_name=short_name))
         bands.append(Band(rows, length_s))
     return bands
 
@@ -220,12 +213,8 @@ def _draw_group(axes: Axes, name: str, lines: Sequence[MemoryLine], unit: Memory
         line = lines[0]
         span_s = line.span_s
         mark = span_s if span_s is not None and span_s[0] < span_s[1] else None
-        drawing.draw_peak(
-            axes,
-            (line.peak[0], line.peak_size / unit.factor),
-            colour,
-            mark,
-        )
+        point = (line.peak[0], line.peak_size / unit.factor)
+        drawing.draw_peak(axes, point, colour, mark)
 
 
 def _find_median(lines: Sequence[MemoryLine]) -> Line:
@@ -238,13 +227,10 @@ def _find_median(lines: Sequence[MemoryLine]) -> Line:
 
 def _align(lines: Sequence[Line]) -> Line:
     """Return moments during which all runs were running, and the memory of each run at these moments."""
-    known = [
-        (
-            time[~np.isnan(value)],
-            value[~np.isnan(value)],
-        )
-        for time, value in lines
-    ]
+    known = []
+    for time, value in lines:
+        is_known = ~np.isnan(value)
+        known.append((time[is_known], value[is_known]))
     start_s = max(time[0] for time, _ in known)
     end_s = min(time[-1] for time, _ in known)
     moments = np.linspace(start_s, end_s, _MOMENTS)

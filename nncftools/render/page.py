@@ -159,17 +159,13 @@ def _write_operations(every: Sequence[NumberedOperation], session: Session, view
     for operation, row in zip(operations, table.rows, strict=True):
         name = shortened(operation.short_title, _NAME)
         title = "" if name == operation.title else operation.title
-        rows.append(
-            replace(
-                row,
-                cells=[row.cells[0], Cell(name), *row.cells[2:]],
-            )
-        )
+        cells = [row.cells[0], Cell(name), *row.cells[2:]]
+        rows.append(replace(row, cells=cells))
         attributes.append(f'data-lane="{lanes.get(id(operation), "")}" title="{escape(title)}"')
     return _write_table("operations", replace(table, rows=rows), factor, attributes, levels=view.depth)
 
 
-_FOLD = '<button type="button" class="fold" aria-label="what is inside"></button>'
+_FOLD = '<button type="button" class="fold" aria-label="inner rows"></button>'
 _MOST_INDENTS = 12
 
 

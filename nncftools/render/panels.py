@@ -116,12 +116,8 @@ def _draw_cpu(axes: Axes, session: Session, _view: View) -> None:
         draw_note(axes, note)
         return
     average = cores_average(session)
-    highest = float(
-        max(
-            busy[~np.isnan(busy)].max(initial=0),
-            average or 0,
-        )
-    )
+    known_busy = busy[~np.isnan(busy)]
+    highest = float(max(known_busy.max(initial=0), average or 0))
     tops = [part * cpus for part in _CPU_TOPS] if cpus else []
     top = next((top for top in tops if highest <= top), highest or 1)
     axes.set_ylim(0, top * 1.04)
@@ -231,12 +227,8 @@ def _draw_table(axes: Axes, table: Table, ruler: Ruler) -> None:
         write(axes, (left, middle), name, color=FAINT if row.is_faint else INK)
         left += ruler.width(name, _SIZE) + _GAP
         if row.details and right - left > _LEAST_DETAILS:
-            write(
-                axes,
-                (left, middle),
-                ruler.fitted(row.details, right - left, _SIZE),
-                color=FAINT,
-            )
+            details = ruler.fitted(row.details, right - left, _SIZE)
+            write(axes, (left, middle), details, color=FAINT)
     for number, note in enumerate(_list_notes(table), len(table.rows)):
         text = ruler.fitted(note, _WIDTH - _NAME - _GAP, _SIZE)
         write(axes, (_NAME, _HEADER + _ROW * (number + 0.5)), text, color=FAINT)

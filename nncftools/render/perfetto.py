@@ -332,11 +332,8 @@ def _make_stacks(session: Session, process: int | None, pid: int, spare: Iterato
         yield from _name_track(pid, tid, f"Python stacks, thread {thread}", order)
         for stack in slices:
             if stack in shown:
-                event = _make_slice(
-                    stack.name,
-                    (stack.from_s, stack.to_s),
-                    {"place": write_place(stack.frame)},
-                )
+                place = {"place": write_place(stack.frame)}
+                event = _make_slice(stack.name, (stack.from_s, stack.to_s), place)
                 yield {**event, "cat": "stack", "pid": pid, "tid": tid}
 
 
@@ -367,15 +364,11 @@ def _make_counters(session: Session, run: int) -> Iterator[Event]:
         if metric is None:
             yield from _Track(run, name, "value").write_levels(samples.time_s, samples[name])
         elif metric.is_counter:
-            yield from _Track(run, metric.label, _RATE_UNITS[metric.unit]).write_rates(
-                session,
-                [name],
-            )
+            track = _Track(run, metric.label, _RATE_UNITS[metric.unit])
+            yield from track.write_rates(session, [name])
         else:
-            yield from _Track(run, metric.label, _LEVEL_UNITS[metric.unit]).write_levels(
-                samples.time_s,
-                samples[name],
-            )
+            track = _Track(run, metric.label, _LEVEL_UNITS[metric.unit])
+            yield from track.write_levels(samples.time_s, samples[name])
 
 
 class _Track(NamedTuple):

@@ -102,13 +102,8 @@ def _write_peak(axes: Axes, session: Session, view: View, line: MemoryLine) -> N
     if limit is not None and size <= limit.size < size * _BESIDE_PEAK:
         size = limit.size
     below = label_peak(session, view.unit) if view.metrics[0] == "rss" else ""
-    _write_beside(
-        axes,
-        (at_s, size),
-        line.peak_text,
-        below,
-        is_left=at_s < run_s(session) / 2,
-    )
+    is_left = at_s < run_s(session) / 2
+    _write_beside(axes, (at_s, size), line.peak_text, below, is_left=is_left)
 
 
 def label_values(axes: Axes, text: str) -> None:
@@ -149,12 +144,8 @@ def _draw_ranks(axes: Axes, runs: Sequence[RankRun], view: View) -> None:
         rss = np.array(run.rss, dtype=np.float64) / view.unit.factor
         if np.isnan(rss).all():
             continue
-        axes.plot(
-            run.time_s,
-            rss,
-            color=PALETTE[0] if run is largest else FAINT,
-            linewidth=0.9,
-        )
+        colour = PALETTE[0] if run is largest else FAINT
+        axes.plot(run.time_s, rss, color=colour, linewidth=0.9)
         if run is largest:
             top = int(np.nanargmax(rss))
             point = (run.time_s[top], float(rss[top]))

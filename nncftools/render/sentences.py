@@ -357,7 +357,7 @@ def _warn_of_pss(session: Session, unit: MemoryUnit) -> Iterator[str]:
         rss = unit.label(near.rss)
         pss = unit.label(near.pss)
         text = f"RSS counts shared pages once for each process: near its peak, when RSS was {rss}, PSS was {pss}"
-        yield f"{text}; to size a machine, take PSS"
+        yield f"{text}; use PSS to size a machine"
 
 
 def _warn_of_peak_between_samples(session: Session, unit: MemoryUnit) -> Iterator[str]:

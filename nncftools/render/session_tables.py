@@ -92,13 +92,8 @@ def ranks(session: Session, unit: MemoryUnit) -> Table:
             end,
         ]
         note = "<- largest" if run is largest else ""
-        rows.append(
-            Row(
-                cells=list(map(Cell, texts)),
-                is_strong=run is largest,
-                note=note,
-            )
-        )
+        cells = list(map(Cell, texts))
+        rows.append(Row(cells=cells, is_strong=run is largest, note=note))
     return Table(columns=columns, rows=rows)
 
 
@@ -153,11 +148,10 @@ def significant(processes: Sequence[Process]) -> list[Process]:
 
 
 def _sort_by_size(processes: Sequence[Process]) -> list[Process]:
-    return sorted(
-        processes,
-        key=lambda process: (process.most_memory, process.cpu_s or 0.0),
-        reverse=True,
-    )
+    def measure(process: Process) -> tuple[int, float]:
+        return process.most_memory, process.cpu_s or 0.0
+
+    return sorted(processes, key=measure, reverse=True)
 
 
 def _order_as_tree(processes: Sequence[Process]) -> Iterator[tuple[Process, int]]:
@@ -240,10 +234,8 @@ def facts(session: Session, unit: MemoryUnit) -> Table:
     ]
     for heading, text in list_facts(session, unit):
         rows.append(Row(cells=(Cell(heading), Cell(text))))
-    return Table(
-        columns=[Column("Run", is_text=True), Column("", is_text=True)],
-        rows=rows,
-    )
+    columns = [Column("Run", is_text=True), Column("", is_text=True)]
+    return Table(columns=columns, rows=rows)
 
 
 def list_facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
@@ -300,7 +292,7 @@ def _describe_device(session: Session, device: Device, unit: MemoryUnit) -> str:
     rise = summary.device_rise(session, device.device)
     if rise is None:
         return text
-    return f"{text}; at most {unit.label(rise[0])} more than at {seconds_text(rise[1])}: by that, everyone's use rose"
+    return f"{text}; at most {unit.label(rise[0])} more than at {seconds_text(rise[1])}, as everyone's use rose by that"
 
 
 def _describe_cpu(session: Session) -> str:
@@ -336,7 +328,7 @@ def _describe_processes(session: Session, unit: MemoryUnit) -> str:
     text = f"{len(session.processes):,}"
     largest = summary.largest_process(session)
     if largest is not None:
-        name = clip(largest.process.name, _PROCESS) or "one without a name"
+        name = clip(largest.process.name, _PROCESS) or "a process without name"
         kind = "kernel's high-water mark" if largest.by_kernel else "largest sample"
         text += f", the largest: {name}, {unit.label(largest.size)} ({kind})"
     short = summary.short_lived(session)

@@ -264,12 +264,8 @@ def _select_largest(session: Session, view: View) -> list[tuple[NumberedOperatio
     for row in drop_small(operations, session):
         peak = row.operation.of("rss").peak
         if peak is not None:
-            known.append(
-                (
-                    row,
-                    Moment(peak.from_s, peak.to_s, round(peak.low)),
-                )
-            )
+            moment = Moment(peak.from_s, peak.to_s, round(peak.low))
+            known.append((row, moment))
     return keep_largest(known, _MOST_OPERATIONS, lambda item: item[1].size)
 
 
@@ -364,7 +360,7 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
         "unit": view.unit,
         "bytes": view.unit.factor,
         "digits": view.unit.decimals,
-        "text": f"Which code made memory rise to its peak of {view.unit.label(build_up.size)}.",
+        "text": f"The code that made memory rise to its peak of {view.unit.label(build_up.size)}.",
         "legend": legend,
     }
 
@@ -402,13 +398,7 @@ def _make_boxes(root: Node) -> list[_Box]:
     large = [root]
     for node in large:  # the list grows, level by level: of equal nodes, the outermost are first
         large += [child for child in node.children.values() if child.size >= root.size * _SMALLEST_BOX]
-    drawn = {
-        id(node)
-        for node in sorted(
-            large,
-            key=lambda node: -node.size,
-        )[:_MOST_NODES]
-    }
+    drawn = {id(node) for node in keep_largest(large, _MOST_NODES, lambda node: node.size)}
     boxes: list[_Box] = []
     waiting = [_Box(root, None, 1)]
     while waiting:

@@ -87,23 +87,12 @@ def chart(session: Session, view: View, width: int, height: int, *, style: Termi
     for name in names:
         line = memory_line(session, replace(view, unit=MemoryUnit.B), name, 8 * shown.columns)
         if line is None:
-            lines.append(
-                Line(
-                    label(name),
-                    np.empty(0),
-                    np.empty(0),
-                )
-            )
+            nothing = np.empty(0)
+            lines.append(Line(label(name), nothing, nothing))
             continue
         sizes = np.maximum(line.sizes, 0.0) if view.from_zero else line.sizes
-        lines.append(
-            Line(
-                label(name),
-                line.time_s,
-                sizes,
-                float(sizes[~np.isnan(sizes)][-1]),
-            )
-        )
+        last = float(sizes[~np.isnan(sizes)][-1])
+        lines.append(Line(label(name), line.time_s, sizes, last))
         is_first = name == names[0] and name in session.peaks
         if is_first and not view.from_zero and line.span_s is not None:
             peak = (line.peak_size, line.peak[0])
@@ -112,17 +101,9 @@ def chart(session: Session, view: View, width: int, height: int, *, style: Termi
     marked = Marked(peak, None if limit is None or limit.kind == MACHINE else limit.size)
     below = _make_rows_below(session, shown, style)
     problem = chart_problem()
-    plotted = (
-        Text(problem)
-        if problem
-        else plot(
-            lines,
-            marked,
-            shown,
-            height - len(below) - 1,
-            style=style,
-        )
-    )
+    plotted = Text(problem)
+    if not problem:
+        plotted = plot(lines, marked, shown, height - len(below) - 1, style=style)
     legend = fitting(_make_legend(lines, peak, peak_at, style), width)
     legend.pad_left(min(style.gutter + 1, width - legend.cell_len))
     return Group(legend, plotted, *below)
@@ -223,11 +204,8 @@ def rates_in_columns(moments: Floats, rates: Floats, shown: Window) -> Floats:
     middles = (np.arange(shown.columns) + 0.5) * shown.end_s / shown.columns
     indexes = np.searchsorted(moments, middles, side="right") - 1
     is_within = (indexes >= 0) & (indexes < len(rates))
-    return np.where(
-        is_within,
-        rates[np.clip(indexes, 0, len(rates) - 1)],
-        np.nan,
-    )
+    known = rates[np.clip(indexes, 0, len(rates) - 1)]
+    return np.where(is_within, known, np.nan)
 
 
 def rate_rows(rate: Rate, rates: Floats, figure: float | None, gutter: int, height: int = 1) -> Iterator[Text]:

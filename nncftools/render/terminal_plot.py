@@ -141,10 +141,8 @@ class Window(NamedTuple):
 
     def column(self, at_s: float) -> int:
         """Return the column of a moment."""
-        return min(
-            max(int(at_s / self.end_s * self.columns), 0),
-            self.columns - 1,
-        )
+        column = int(at_s / self.end_s * self.columns)
+        return min(max(column, 0), self.columns - 1)
 
 
 class Line(NamedTuple):
@@ -236,14 +234,10 @@ def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, styl
         if len(text) >= style.gutter:
             text = brief_size(size)
         levels.append((size / top * up, f"{text:>{style.gutter - 1}} "))
-    times_s = time_ticks(shown.end_s, shown.columns // _COLUMNS_PER_TICK)
-    moments = [
-        (
-            at_s / shown.end_s * across,
-            clock(round(at_s, 6)),
-        )
-        for at_s in times_s
-    ]
+    moments = []
+    for at_s in time_ticks(shown.end_s, shown.columns // _COLUMNS_PER_TICK):
+        dot = at_s / shown.end_s * across
+        moments.append((dot, clock(round(at_s, 6))))
     return _draw(
         (shown.columns, rows),
         style,
@@ -306,11 +300,9 @@ class _Pen(NamedTuple):
 
     def make_signal(self, across: NDArray[Any], heights: NDArray[Any], sign: str, colour: str) -> Any:  # noqa: ANN401 — plotext has no types
         marker = self.plotext.marker(sign, self.make_pixel(colour))
-        return self.figure.signal(
-            (across + 0.5).tolist(),
-            (heights + 0.5).tolist(),
-            marker=marker,
-        )
+        across = across + 0.5
+        heights = heights + 0.5
+        return self.figure.signal(across.tolist(), heights.tolist(), marker=marker)
 
     def draw_area(self, highs: NDArray[np.int16], columns: int, sign: str) -> None:
         """Draw the area below a curve, in whole characters."""
@@ -376,23 +368,12 @@ def _draw(  # noqa: PLR0913 — everything that a reader sees
     if limit is not None:
         height, text = limit
         across = np.arange(0, _ACROSS * columns, _ACROSS)
-        figure.draw(
-            pen.make_signal(
-                across,
-                np.full(columns, height),
-                signs.limit,
-                PEAK,
-            )
-        )
+        heights = np.full(columns, height)
+        figure.draw(pen.make_signal(across, heights, signs.limit, PEAK))
         label = plotext.colorize(text, pen.make_pixel(PEAK))
         figure.draw(figure.text(_ACROSS + 0.5, height + 0.5, label))
-    pairs = [
-        np.frombuffer(curve, dtype=np.int16).reshape(
-            2,
-            -1,
-        )
-        for curve in curves
-    ]
+    arrays = [np.frombuffer(curve, dtype=np.int16) for curve in curves]
+    pairs = [pair.reshape(2, -1) for pair in arrays]
     if pairs:
         pen.draw_area(pairs[0][1], columns, signs.area)
     for number in reversed(range(1, len(pairs))):
@@ -405,14 +386,13 @@ def _draw(  # noqa: PLR0913 — everything that a reader sees
         pen.draw_curve(highs, lows // _UP * _UP, width, sign, colour=CURVES[0])
     if peak is not None:
         at_peak, height = peak
-        figure.draw(
-            pen.make_signal(
-                np.array([at_peak]),
-                np.array([height]),
-                signs.peak,
-                PEAK,
-            )
+        point = pen.make_signal(
+            np.array([at_peak]),
+            np.array([height]),
+            signs.peak,
+            PEAK,
         )
+        figure.draw(point)
     content = figure.build().string().rstrip("\n")
     return Text.from_ansi(content, style=AXIS, no_wrap=True)
 
@@ -512,22 +492,15 @@ def operations_row(spans: Sequence[Span], shown: Window, style: TerminalStyle) -
         if room <= 0:
             continue
         row.append(" " * (start - column), "none")
-        name = (
-            shortened(
-                printable(span.name),
-                max(1, room - 2),
-            )
-            if room >= _SHORTEST_NAME
-            else ""
-        )
+        name = ""
+        if room >= _SHORTEST_NAME:
+            name = shortened(printable(span.name), max(1, room - 2))
         if style.colours is None:
             name = set_cell_size(name, min(cell_len(name), max(0, room - 2)))
             row.append(set_cell_size(f"├{name.center(room - 2, '─')}", room - 1) + "┤", "none")
         else:
             fill = colours[span.name]
-            row.append(
-                set_cell_size(name.center(room), room),
-                name_style(fill.ink, fill.colour, style.colours),
-            )
+            look = name_style(fill.ink, fill.colour, style.colours)
+            row.append(set_cell_size(name.center(room), room), look)
         column = start + room
     return row

@@ -126,7 +126,7 @@ def _render_further(session: Session, view: View) -> Iterator[RenderableType]:
     warnings = brief_hints(session)
     more = len(warnings) - _MOST_WARNINGS
     if more > 1:
-        warnings[_MOST_WARNINGS:] = [f"{more} more warnings are among the details"]
+        warnings[_MOST_WARNINGS:] = [f"{more} more warnings are in the detailed report"]
     yield from tables.warnings(warnings)
 
 
@@ -174,7 +174,8 @@ def _render_headlines(session: Session, view: View) -> Iterator[RenderableType]:
 def markdown_report(session: Session, view: View) -> str:
     """Return the report as Markdown for a pull request; the text ends with a line break."""
     title = write_title(session, view, _TITLE)
-    blocks = [*_write_headlines(session, view), [text(title) if view.title else code(title)]]
+    blocks = list(_write_headlines(session, view))
+    blocks.append([text(title) if view.title else code(title)])
     for table in (
         memory(session, view),
         ranks(session, view.unit),

@@ -94,13 +94,8 @@ def write_title(session: Session, view: View, length: int) -> str:
 
 def as_json(document: object) -> str:
     """Return a document as indented JSON with a line break at the end."""
-    return (
-        msgspec.json.format(
-            msgspec.json.encode(document),
-            indent=2,
-        ).decode()
-        + "\n"
-    )
+    encoded = msgspec.json.encode(document)
+    return msgspec.json.format(encoded, indent=2).decode() + "\n"
 
 
 Files = Mapping[str, Callable[[pathlib.Path], None]]

@@ -140,7 +140,7 @@ class TestFlame:
         found = graph(built_up(([MAIN], 100)), View(metrics=["rss"], unit=MemoryUnit.GiB))
 
         assert (found["unit"], found["bytes"], found["digits"]) == ("GiB", 2**30, 3)
-        assert found["text"] == "Which code made memory rise to its peak of 0.098 GiB."
+        assert found["text"] == "The code that made memory rise to its peak of 0.098 GiB."
 
     @pytest.mark.parametrize("of", [session(), session(snapshots=Snapshots(missing="why"))])
     def test_nothing_seen(self, of: Session) -> None:
