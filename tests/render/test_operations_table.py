@@ -192,7 +192,7 @@ def test_operations_beside_others_of_their_process() -> None:
     names = [row.cells[1].text for row in operations(of, View(["rss"], depth=2), MOST).rows]
 
     assert names[1:-1] == ["a (parallel)", "in a (parallel)", "b (parallel)", "in b (parallel)"]
-    assert "parallel: others of its process ran at the same time" in text_of(of, depth=2, brief=False)
+    assert "parallel: other operations of its process ran" in text_of(of, depth=2, brief=False)
 
 
 def test_operations_of_several_processes() -> None:
