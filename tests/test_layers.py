@@ -224,7 +224,7 @@ MAY_NAME_OPTIONS = {
     "limits.needs": "the kind of a limit, which reports show",
     "render.sentences": "advice on a recording, which reports repeat wherever they are shown",
     "marks.autoload": "a warning that the command's Python writes for the session",
-    "sampler.service": "a warning that the sampler writes for the session",
+    "sampler.target": "a warning that the sampler writes for the session",
 }
 
 

@@ -44,10 +44,7 @@ _ENDING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
 _POLL_S = 0.1
 _GRACE_S = 2.0
 """How long a run may ignore SIGTERM, before SIGKILL follows."""
-_HELPERS = {
-    str(pathlib.Path(__file__).parents[1] / folder / "__main__.py")
-    for folder in ("sampler", "sampler/devices", "snapshots")
-}
+_HELPERS = {str(pathlib.Path(__file__).parents[1] / folder / "__main__.py") for folder in ("sampler", "snapshots")}
 """One of these is in the command line of each helper of a recording."""
 _ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b(?!:\s*$).*")
 _TAIL = 1 << 16

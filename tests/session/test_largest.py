@@ -12,9 +12,8 @@ import pytest
 from nncftools import intake
 from nncftools.api.session import Session
 from nncftools.intake import LIMITS
-from nncftools.journal.writing import Plan
+from nncftools.journal.writing import COARSER, DEVICES_OF_ROW, PROCESSES_OF_ROW, Plan, Thinner
 from nncftools.metrics import METRICS
-from nncftools.sampler.loop import COARSER, DEVICES_OF_ROW, PROCESSES_OF_ROW, Thinner
 from nncftools.session.recording import session_from
 from nncftools.session.session import load
 from tests.made_up import END, header, journal, mib, session

@@ -18,7 +18,7 @@ import pytest
 from nncftools import Session as nncftools_Session
 from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
-from nncftools.sampler.loop import Thinner
+from nncftools.journal.writing import Thinner
 from nncftools.session import snapshots as session_snapshots
 from nncftools.session.model import (
     ControlGroup,
