@@ -19,25 +19,25 @@ from tests.test_layers import name_of, needed
 ROOT = pathlib.Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 MOST_NODES = {
-    "ground floor": 7_869,
-    "analysis": 30_004,
-    "api": 6_360,
-    "cli": 41_720,
+    "ground floor": 7_804,
+    "analysis": 29_988,
+    "api": 6_297,
+    "cli": 41_708,
     "compression": 14_135,
-    "importers": 4_021,
+    "importers": 4_019,
     "journal": 2_087,
-    "limits": 6_160,
+    "limits": 6_043,
     "live": 11_583,
     "marks": 8_104,
-    "reading_marks": 7_038,
-    "render": 37_621,
+    "reading_marks": 7_037,
+    "render": 37_617,
     "sampler": 21_604,
-    "session": 11_762,
+    "session": 11_315,
     "snapshots": 10_282,
     "testing": 3_071,
 }
 """By room: the most nodes that it may have."""
-MOST_FILES = 195
+MOST_FILES = 189
 LONGEST = 2_600
 LONGER = {
     "analysis.ranks": "merges the sessions of a job; its times, figures and names of ranks belong together",

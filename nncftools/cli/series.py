@@ -32,7 +32,7 @@ from nncftools.cli.options import Request, SeriesRequest
 from nncftools.cli.recording import Recorded, RecordingJob
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError, memory_shortage
 from nncftools.files import write_file
-from nncftools.redaction import Redaction
+from nncftools.intake import Redaction
 from nncftools.render.table import Fitting, Table, render_markdown, warnings
 from nncftools.sampler.client import Interrupted, Starter, held_back
 from nncftools.units import MemoryUnit, printable, shortened

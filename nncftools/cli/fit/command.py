@@ -30,15 +30,15 @@ def fit(request: FitOptions) -> int:
     argv = planning.target(request.recorded)
     request.check_resume()
     from nncftools.cli.fit import runs
-    from nncftools.limits import groups
+    from nncftools.limits import needs
 
     request = replace(request, words=argv)
     parent = None
     if not request.free_only:
         try:
-            parent = groups.parent_group()
+            parent = needs.parent_group()
         except OSError as error:
-            groups.start_in_scope()
+            needs.start_in_scope()
             reason = error.strerror or error
             allowed = (
                 "run it as root or, with control groups of version 2, as a user of systemd, "

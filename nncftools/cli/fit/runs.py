@@ -20,10 +20,9 @@ from nncftools.cli import destination, screen
 from nncftools.cli.fit.search import OUT_OF_MEMORY, WORKED, Fit, FitOptions, Free, Trial
 from nncftools.cli.series import Results, Runner, Shown, Watch, docker_mib, runner, shareable, whole_mib, with_limit
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.limits import groups
-from nncftools.limits.groups import LimitedGroup, ParentGroup
-from nncftools.limits.needs import needs
-from nncftools.redaction import Redaction
+from nncftools.intake import Redaction
+from nncftools.limits import needs
+from nncftools.limits.needs import LimitedGroup, ParentGroup
 from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell
 from nncftools.units import MemoryUnit, printable, seconds_text
 
@@ -56,7 +55,7 @@ class GroupWatch(Watch):
         super().__init__(runner, most_s)
         self._group = group
         self._lists_files = most_s == math.inf
-        self._ours = groups.files_of([os.getpid()])
+        self._ours = needs.files_of([os.getpid()])
         """The files that this process maps, too: they cannot be dropped from the page cache."""
         self.files: set[str] = set()
         self.lost_processes = False
@@ -74,7 +73,7 @@ class GroupWatch(Watch):
     def look(self) -> None:
         """List the files that the processes of the group map."""
         if self._group is not None and self._lists_files:
-            self.files |= groups.files_of(groups.pids_of(self._group.folder)) - self._ours
+            self.files |= needs.files_of(needs.pids_of(self._group.folder)) - self._ours
 
 
 def new_search(request: FitOptions) -> Fit:
@@ -101,7 +100,7 @@ def search(request: FitOptions, parent: ParentGroup | None) -> int:
     wanted, results = new_search(request), results_of(request)
     with results.locked():
         fit = begun_search(wanted, results)
-        for left in () if parent is None else groups.remove_leftovers(parent):
+        for left in () if parent is None else needs.remove_leftovers(parent):
             screen.message(f"removed the control group of a search that was killed: {left}")
         with runner() as runs:
             _Runs(request, results, parent, fit, runs).go()
@@ -146,7 +145,7 @@ class _Runs:
         if session is None or done.ended != WORKED:
             log = f"its output is in {self.results.folder / done.name}.log"
             raise NncfToolsError(f"the command does not work without a limit: {done.ended}; {log}")
-        needed = needs(session)
+        needed = needs.needs(session)
         if needed is None or not session.finished:
             too_short = f"it took {seconds_text(session.duration_s)}: too short to see what memory it needs"
             raise NncfToolsError(f"the run without a limit says nothing: {' '.join(session.warnings[:1]) or too_short}")
@@ -199,7 +198,7 @@ class _Runs:
             log = stack.enter_context(destination.opened("--output", path.with_suffix(".log")))
             failed = before is not None and runner.shell(before, log)
             with runner.starter.interruptible():
-                groups.drop(files)
+                needs.drop(files)
             if failed:
                 raise NncfToolsError(f"option --before: {before!r} failed; its output is in {path}.log")
             watch = GroupWatch(runner, group, most_s)

@@ -20,7 +20,7 @@ from nncftools.cli.sweep.steps import CALIBRATION, KIND, MODEL, PROMPTS, Task
 from nncftools.compression.reading import INT4, INT8, PLOT_NAME, SIZE
 from nncftools.errors import NncfToolsError
 from nncftools.files import write_file
-from nncftools.limits import groups
+from nncftools.limits import needs
 from nncftools.units import MemoryUnit, brief_size, printable, seconds_text
 
 
@@ -107,7 +107,7 @@ class Sweep:
             parent = steps.parent_group()
             how = "by a control group" if parent else "by the sampler, which ends what exceeds it in the sum of RSS"
             if parent is not None:
-                groups.remove_leftovers(parent)
+                needs.remove_leftovers(parent)
             screen.line(f"Limit of each step: {MemoryUnit.MiB.label(self.options.max_memory)}, {how}")
         inputs = self._inputs(runner)
         self._write()

@@ -29,7 +29,7 @@ from nncftools.compression import filling
 from nncftools.compression.reading import STDERR
 from nncftools.errors import NncfToolsError
 from nncftools.files import Folder, above_standard
-from nncftools.limits import groups
+from nncftools.limits import needs
 from nncftools.units import MemoryUnit, shortened
 
 if TYPE_CHECKING:
@@ -92,10 +92,10 @@ class Ran:
         return (None, None) if peak is None else (peak.low, peak.high)
 
 
-def parent_group() -> groups.ParentGroup | None:
+def parent_group() -> needs.ParentGroup | None:
     """Return where control groups with a limit can be made; None where that is not allowed."""
     try:
-        return groups.parent_group()
+        return needs.parent_group()
     except OSError:
         return None
 
@@ -211,7 +211,7 @@ class _Steps:
         record = partial(_recorded, self._runner, task.python, job, self.folder / step)
         if self._parent is None or limit is None:
             return self._noted(record(max_memory=limit))
-        with groups.LimitedGroup(self._parent, 1) as group:
+        with needs.LimitedGroup(self._parent, 1) as group:
             group.limit(limit)
             ran = record(entry=group.entry)
             if group.oom_kills() and ran.result is None:
