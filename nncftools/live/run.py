@@ -35,7 +35,7 @@ class LiveOperations:
 
     def __init__(self) -> None:
         """Begin without operations."""
-        self._nesting: Nesting[Span] = Nesting()
+        self._nesting: Nesting = Nesting()
         self._ended: list[Span] = []
         """Outermost operations only."""
         self._programs: set[int | None] = {None}
@@ -71,9 +71,9 @@ class LiveOperations:
         """End the operations of a process that has ended."""
         self._close(self._nesting.end_process(pid), at_s)
 
-    def _close(self, ended: Sequence[Open[Span]], at_s: float) -> None:
+    def _close(self, ended: Sequence[Open], at_s: float) -> None:
         for operation in ended:
-            span = operation.what
+            span: Span = operation.payload
             self._store(replace(span, end_s=max(at_s, span.start_s)))
 
     def _store(self, span: Span) -> None:
@@ -90,7 +90,7 @@ class LiveOperations:
 
     def spans(self) -> list[Span]:
         """Return the outermost and the open operations, in the order of their starts."""
-        current = [operation.what for operation in self._nesting.every()]
+        current = [operation.payload for operation in self._nesting.every()]
         return sorted([*self._ended, *current], key=lambda span: span.start_s)
 
 
