@@ -314,7 +314,7 @@ def view_settings(view: View, encoding: str | None, state: str = "recording") ->
     from rich.console import Console
 
     from nncftools.live.figures import ViewSettings
-    from nncftools.render.terminal_style import colours_of
+    from nncftools.render.terminal_plot import colours_of
 
     is_unicode = (encoding or "ascii").lower().replace("-", "").startswith("utf")
     return ViewSettings(
