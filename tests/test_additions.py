@@ -76,7 +76,7 @@ def report(session, view):
 IMPORTER = """
 import re
 
-from nncftools.importers.table import RowLog
+from nncftools.importers.source import RowLog
 
 class Log(RowLog):
     head = re.compile(rb".*\\nMADE UP")

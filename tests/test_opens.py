@@ -52,7 +52,7 @@ BARE = {
         "cli.sweep.worker open",
         "compression.picture drawing.figure.savefig",
         "drawing drawing.savefig",
-        "render.notebook panels.page(session, view).savefig",
+        "render.text panels.page(session, view).savefig",
     },
     "a library writes it, in the folder of a configuration that this sweep has made anew": {
         "cli.sweep.worker.model openvino.save_model",

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from nncftools.analysis.operation import RSS, Operation
+from nncftools.analysis.operation import Operation
+from nncftools.analysis.peaks import RSS
 from nncftools.analysis.session import Session, unmarked
 
 LEAST_SLICES = 3

@@ -204,7 +204,7 @@ def _rendered(
     has_details: bool,
 ) -> RenderableType:
     if format_ in _OF_NEW:
-        from nncftools.render.benchmarks import write_history
+        from nncftools.render.summary_json import write_history
 
         new = groups[1:] or groups
         return write_history(format_, {name: group.runs for name, group in zip(_names(new), new, strict=True)})

@@ -25,7 +25,7 @@ from nncftools.sampler.client import Interrupted, Starter, held_back
 
 if TYPE_CHECKING:
     from nncftools.live.figures import ViewSettings
-    from nncftools.live.live_view import LiveView
+    from nncftools.live.viewer import LiveView
 
 
 _CHUNK = 1 << 16
@@ -245,7 +245,7 @@ class OutputDisplay:
         with self._stack:
             self._open_capture()
             if self.live:
-                from nncftools.live.live_view import LiveView
+                from nncftools.live.viewer import LiveView
 
                 live_view = LiveView(
                     _STANDARD_ERROR,
@@ -314,7 +314,7 @@ def view_settings(view: View, encoding: str | None, state: str = "recording") ->
     from rich.console import Console
 
     from nncftools.live.figures import ViewSettings
-    from nncftools.render.terminal_style import colours_of
+    from nncftools.render.terminal_plot import colours_of
 
     is_unicode = (encoding or "ascii").lower().replace("-", "").startswith("utf")
     return ViewSettings(

@@ -202,7 +202,7 @@ class TestFigures:
         assert peaks["rss"].sampled == pytest.approx(rss, rel=0.02)
         assert peaks["pss"].sampled == pytest.approx(pss, rel=0.02)
         assert re.match(rf"Peak memory {peaks['pss'].sampled / MIB:.0f} MiB \(PSS; RSS of 5 processes: ", result.stderr)
-        assert "to size a machine, take PSS" in " ".join(nncf_tools("report", "run.json", "--details").stdout.split())
+        assert "use PSS to size a machine" in " ".join(nncf_tools("report", "run.json", "--details").stdout.split())
 
     @pytest.mark.long
     def test_parts_of_rss_add_up(self, recorded: Recorded, truth: pathlib.Path) -> None:
@@ -1107,7 +1107,7 @@ class TestProfileBadInput:
         [
             (["--mark-on", "(", "true"], "option --mark-on: '(' is not a regular expression"),
             (["--mark-call", "nonsense", "true"], "option --mark-call: package.module:function=Name or"),
-            (["--mark-call", "prepare", "true"], "found 'prepare'; of the script itself: __main__:prepare"),
+            (["--mark-call", "prepare", "true"], "found 'prepare'; for the script itself: __main__:prepare"),
             (["--no-auto", "--mark-call", "a:b=c", "true"], "either --no-auto or --mark-call, not both"),
             (["--depth", "0", "true"], "--depth"),
             ([], "argument COMMAND: missing"),

@@ -304,7 +304,7 @@ class TestPeak:
     @pytest.mark.parametrize(
         ("words", "message"),
         [
-            (("--peak", "--at", "99"), "option --at: 99 s is outside of the recording, which lasted 0.980 s"),
+            (("--peak", "--at", "99"), "option --at: 99 s is outside the recording, which lasted 0.980 s"),
             (("--peak", "--operation", "X"), "option --operation: no operation 'X'; the session has no operations"),
             (("--peak", "--at", "1", "--operation", "X"), "option --at: either --operation or --at, not both"),
             (("--at", "1"), "option --at: only with --peak"),
