@@ -30,7 +30,7 @@ _NOTICEABLE = 1.01
 _MATTERS = 1.05
 """A line that is not straight leaves the peak unknown if other lines may be lower by this factor."""
 _WIDE = 0.05
-_VAGUE = 0.1
+_VAGUE = 0.12
 _SMALL_ERROR = 24 << 20
 """With a larger error, a further slice is run; with an even larger error, the peak is not known."""
 _LEAST_SPREAD = 0.03
@@ -185,16 +185,19 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
 
 
 def _choose_certain(found: Sequence[Line], layer_parameters: int, *, twice: bool) -> list[Line]:
-    """Return the straight lines, and those bent lines that a layer can cost, with ``twice`` if two runs show them.
+    """Return the straight lines, and others that a layer can cost: bent lines, with ``twice`` only if two runs agree.
 
     A layer can cost one more copy in float32 than straight lines show.
     """
-    certain = [line for line in found if line.is_straight]
+    certain = [line for line in found if line.is_straight and not line.is_partial]
     steepest = max((line.slope for line in certain), default=0.0)
     copy = layer_parameters * _BYTES_PER_NUMBER or math.inf
     most = copy * (math.ceil(steepest / copy) + 1)
-    bent = [line for line in found if line.is_bent and line.slope <= most]
-    return [*certain, *(line for line in bent if line.is_confirmed or not twice)]
+    for line in found:
+        is_seen = line.is_partial or (line.is_bent and (line.is_confirmed or not twice))
+        if is_seen and line.slope <= most:
+            certain.append(line)
+    return certain
 
 
 def estimate(known: Line, full: int, least: float = _LEAST_SPREAD) -> Estimate:

@@ -24,6 +24,8 @@ _STRAIGHT_OF_MANY = 0.025
 _STRAIGHT_LEAST = 12 << 20
 """A point is on a line if it is nearer than this share of the largest size, or these bytes: imports differ by some MiB.
 Four points say more about a line than three, so each may be further away."""
+_FACTORS = {1: 4.0, 2: 2.5}
+"""By the number of points beyond two: three points say little about the error of their line."""
 _UNSURE = 0.03
 _UNSURE_LEAST = 16 << 20
 """A peak with a wider bracket is not used: near a boundary, samples show the neighbour."""
@@ -79,6 +81,8 @@ class Line(NamedTuple):
     """Empty for the whole run."""
     what: str = "peak"
     """``start``, ``peak`` or ``end``."""
+    is_partial: bool = False
+    """Whether only the last three points are on the line."""
     is_bent: bool = False
     """Whether only the last two points are on the line, because the slope grew there."""
     is_off: bool = False
@@ -108,14 +112,14 @@ class Line(NamedTuple):
         return [self.at(count) - size for count, size in points]
 
     def error_at(self, layers: int) -> float:
-        """Return twice the standard error of the bytes with so many layers; 0 for a line through two points."""
+        """Return the error of the bytes with so many layers, by a few standard errors; 0 for two points."""
         spare = len(self.layers) - 2
         if not self.is_straight or not spare:
             return 0.0
         deviation = math.hypot(*self._misses()) / math.sqrt(spare)
         distance = statistics.pstdev(self.layers) * math.sqrt(len(self.layers))
         carried = (layers - statistics.fmean(self.layers)) / distance
-        return 2 * deviation * carried
+        return _FACTORS.get(spare, 2.2) * deviation * carried
 
     def highest_at(self, layers: int) -> float:
         """Return the most bytes that the operation may hold with so many layers, by its points."""
@@ -217,7 +221,7 @@ def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
     """Return the line through all points, or else through the last three, or else through the last two."""
     for first in range(max(1, len(layers) - LEAST_SLICES + 1)):
         slope, base = statistics.linear_regression(layers[first:], sizes[first:])
-        fitted = Line(layers=layers[first:], sizes=sizes[first:], slope=slope, base=base)
+        fitted = Line(layers[first:], sizes[first:], slope=slope, base=base, is_partial=first > 0)
         if fitted.off <= find_tolerance(fitted.sizes):
             return fitted
     slopes = []
