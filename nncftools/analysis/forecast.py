@@ -172,8 +172,11 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
     certain = _choose_certain(found, layer_parameters, twice=True)
     winner = max(certain or [of_run], key=lambda line: line.at(full))
     least = winner.at(full) * _MATTERS
-    others = [line for line in found if line not in certain]
-    doubts = [line for line in others if line is of_run or line.highest_at(full) > least]
+    doubts = []
+    for line in found:
+        is_open = line not in certain or line.apart
+        if is_open and (line is of_run or line.highest_at(full) + line.apart > least):
+            doubts.append(line)
     if not doubts and (not certain or _has_error(winner, full, _VAGUE)):
         doubts = [winner]
     ends_higher = False
@@ -205,7 +208,7 @@ def estimate(known: Line, full: int, least: float = _LEAST_SPREAD) -> Estimate:
     value = known.highest_at(full)
     spread = max(value * least, known.error_at(full))
     low = max(known.sizes[-1], value - spread)
-    return Estimate(value, low, high=value + spread + known.above, is_at_least=not known.is_straight)
+    return Estimate(value, low, high=value + spread, is_at_least=not known.is_straight)
 
 
 def estimate_slices(used: Sequence[Slice], sizes: Sequence[float], full: int) -> Estimate:

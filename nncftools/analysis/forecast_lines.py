@@ -87,8 +87,8 @@ class Line(NamedTuple):
     """Whether only the last two points are on the line, because the slope grew there."""
     is_off: bool = False
     """Whether only the last two points are on the line, for another reason: no forecast follows."""
-    above: float = 0.0
-    """How many bytes more another run with the same layers held."""
+    apart: float = 0.0
+    """By how many bytes two runs with the same layers differ, if they are not on one line."""
     is_confirmed: bool = False
     """Whether a second run of the last point held the same."""
 
@@ -112,14 +112,14 @@ class Line(NamedTuple):
         return [self.at(count) - size for count, size in points]
 
     def error_at(self, layers: int) -> float:
-        """Return the error of the bytes with so many layers, by a few standard errors; 0 for two points."""
+        """Return the error of the bytes with so many layers, by a few standard errors, and by runs that differ."""
         spare = len(self.layers) - 2
         if not self.is_straight or not spare:
-            return 0.0
+            return self.apart
         deviation = math.hypot(*self._misses()) / math.sqrt(spare)
         distance = statistics.pstdev(self.layers) * math.sqrt(len(self.layers))
         carried = (layers - statistics.fmean(self.layers)) / distance
-        return _FACTORS.get(spare, 2.2) * deviation * carried
+        return _FACTORS.get(spare, 2.2) * deviation * carried + self.apart
 
     def highest_at(self, layers: int) -> float:
         """Return the most bytes that the operation may hold with so many layers, by its points."""
@@ -206,9 +206,9 @@ def line_of_runs(slices: Sequence[Slice], sizes: Sequence[float]) -> Line:
     choices = [_line_through([*runs], chosen) for chosen in product(*options)]
     straight = [line for line in choices if line.is_straight]
     best = min(straight or choices, key=lambda line: line.off)
-    above = max(sizes) - best.highest_at(max(runs)) if len(choices) > 1 else 0.0
+    apart = max(max(some) - min(some) for some in options)
     is_confirmed = len(runs[max(runs)]) > len(options[-1])
-    return best._replace(above=max(0.0, above), is_confirmed=is_confirmed)
+    return best._replace(apart=apart, is_confirmed=is_confirmed)
 
 
 def find_tolerance(sizes: Sequence[float]) -> float:

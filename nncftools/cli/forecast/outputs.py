@@ -83,6 +83,8 @@ def _explain_unknown(result: Result, unit: MemoryUnit) -> str:
     held = f"{doubtful.operation} held" if doubtful.operation else "the command held"
     sizes = ", ".join(unit.brief(size) for size in doubtful.sizes)
     layers = ", ".join(map(str, doubtful.layers))
+    if doubtful.apart:
+        return f"{held} {unit.label(doubtful.apart)} more in one of two runs with the same number of layers"
     return f"{held} {sizes} {unit} ({doubtful.what}) with {layers} layers: not on a line"
 
 
