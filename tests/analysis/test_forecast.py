@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import gzip
+import pathlib
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -321,3 +324,38 @@ def test_peak_below_an_earlier_one(end_s: float, expected: float | None) -> None
     )
 
     assert [point.peak for point in measure_points(run) if point.operation == "Saving"] == [expected]
+
+
+KEPT = pathlib.Path(__file__).parents[1] / "data/forecasts.json.gz"
+"""Slices and true figures of the models and scripts that ``benchmarks.forecast`` holds out."""
+
+
+class Kept(msgspec.Struct):
+    """The slices of a command, and what the whole run held, in bytes."""
+
+    name: str
+    peak: float
+    floor: float
+    result: forecast.Result
+
+
+def name_of(kept: Kept) -> str:
+    """Return the name of a case."""
+    return kept.name
+
+
+@pytest.mark.parametrize("kept", msgspec.json.decode(gzip.decompress(KEPT.read_bytes()), type=list[Kept]), ids=name_of)
+def test_kept_recordings(kept: Kept) -> None:
+    """A peak is right to 5 %, or not known, or a lower bound, and no figures of the forecast contradict each other."""
+    kept.result.finish(None)
+    known = kept.result.forecast
+    if known is None:
+        assert kept.result.doubts
+        return
+    if known.comfortable.value >= known.peak.value:  # processes that share memory need less than the sum of them
+        check_parts(known)
+    for limit in (known.floor.low, known.floor.high, known.peak.high, known.comfortable.high):
+        verdict = forecast.judged(known, round(limit))
+        assert verdict != forecast.YES or limit >= known.comfortable.high
+    assert known.peak.low <= kept.peak * 1.01
+    assert known.peak.is_at_least or known.peak.value == pytest.approx(kept.peak, rel=0.05)
