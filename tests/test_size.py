@@ -41,7 +41,6 @@ MOST_FILES = 173
 LONGEST = 2_600
 LONGER = {
     "analysis.ranks": "merges the sessions of a job; its times, figures and names of ranks belong together",
-    "cli.forecast.runs": "the runs of a forecast share one state",
     "compression.picture": "the trade-off picture, with the solver that keeps its labels apart",
     "render.comparison": "the tables of compare",
     "session.recording": "the one reader of a recording's lines",
