@@ -36,7 +36,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
         argument(
             "BASE NEW",
             "Sessions, journals, folders that hold one, latest, latest~1. Each NEW is compared with BASE.",
-            autocompletion=options.session_candidates,
+            autocompletion=options.complete_session,
         ),
     ] = None,
     *,
@@ -50,7 +50,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
             f"--format -f {'|'.join(FORMATS)}",
             SHOW,
             f"Output format. {options.FORMAT}",
-            autocompletion=options.candidates(FORMATS),
+            autocompletion=options.complete_from(FORMATS),
         ),
     ] = None,
     output: Annotated[
@@ -91,7 +91,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
     """
     from nncftools.analysis import comparison, gates
 
-    format_ = options.format_of(format_, output, FORMATS)
+    format_ = options.choose_format(format_, output, FORMATS)
     with options.naming_option("--fail-if"):
         limits = [gates.parsed(text) for text in fail_if or []]
     groups = _groups(sessions or [], base, new, least=1 if format_ in _OF_NEW else 2)

@@ -126,7 +126,7 @@ def _meant(argv: Sequence[str]) -> str:
     if os.path.isfile(program):  # noqa: PTH113 — a name may be too long
         interpreter = _INTERPRETERS.get(pathlib.Path(program).suffix)
         return f"; did you mean `{interpreter} {program}`?" if interpreter else f"; did you mean `./{program}`?"
-    near = nearest(program, sorted(file.name for file in options.on_path(program[:1])))
+    near = nearest(program, sorted(file.name for file in options.find_on_path(program[:1])))
     return f"; did you mean `{near}`?" if near else ""
 
 
@@ -176,7 +176,7 @@ def _limit(request: Request) -> MemoryLimit | None:
 
 def _redaction(request: Request) -> list[str] | None:
     """Return the patterns to hide in addition to likely secrets, or None to hide nothing."""
-    options.compiled("--redact", request.redact)
+    options.compile_patterns("--redact", request.redact)
     if request.no_redact and request.redact:
         raise UsageError("option --redact: either --redact or --no-redact, not both")
     return None if request.no_redact else request.redact or []
@@ -221,7 +221,7 @@ def columns(request: Request, default: Sequence[str] = options.DEFAULT_TYPES) ->
 
     client.check()
     offers = client.offers()
-    for listed in options.listed(request.types or ()):
+    for listed in options.split_types(request.types or ()):
         name = DEVICE_MEMORY if listed == DEVICE else listed
         if is_memory(name) and (name not in offers or offers[name].missing):
             reason = offers[name].missing if name in offers else "not on this platform"

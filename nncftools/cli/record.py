@@ -73,7 +73,7 @@ def profile(request: ProfileRequest) -> int:
 def _record(request: Request, *, profiles: bool) -> int:
     metrics, columns = planning.columns(request, options.PROFILE_TYPES if profiles else options.DEFAULT_TYPES)
     calls = _calls(request) if profiles else None
-    patterns = options.compiled("--mark-on", request.mark_on)
+    patterns = options.compile_patterns("--mark-on", request.mark_on)
     argv = planning.target(request)
     planning.name_late_options(argv)
     capture = _capture(request)

@@ -41,7 +41,7 @@ def report(  # noqa: PLR0913 — one parameter per option
             "SESSION",
             "A session, a journal, a log, a folder (its newest session), latest, or latest~1; also gzipped. For a "
             "job, the sessions of its ranks. Default: latest.",
-            autocompletion=options.session_candidates,
+            autocompletion=options.complete_session,
         ),
     ] = None,
     *,
@@ -51,7 +51,7 @@ def report(  # noqa: PLR0913 — one parameter per option
             "--from TOOL",
             READ,
             f"The tool that wrote the log ({', '.join(IMPORTERS)}), if it is not recognised. With --to: a time.",
-            autocompletion=options.candidates(IMPORTERS),
+            autocompletion=options.complete_from(IMPORTERS),
         ),
     ] = None,
     format_: Annotated[
@@ -60,7 +60,7 @@ def report(  # noqa: PLR0913 — one parameter per option
             "--format -f FORMAT",
             SHOW,
             f"Output format: {', '.join(render_view.FORMATS)}. {options.FORMAT}",
-            autocompletion=options.candidates(render_view.FORMATS),
+            autocompletion=options.complete_from(render_view.FORMATS),
         ),
     ] = None,
     output: Annotated[
@@ -136,7 +136,7 @@ def report(  # noqa: PLR0913 — one parameter per option
     NNCF's memory monitor are read, too.
     """
     by_default = render_view.PAGE if opens else None
-    format_ = options.format_of(format_ or by_default, output, render_view.FORMATS)
+    format_ = options.choose_format(format_ or by_default, output, render_view.FORMATS)
     if opens and format_ != render_view.PAGE:
         raise UsageError(f"option --open: it opens the page; not with --format {format_}")
     of_peak = _of_peak(operation, at, from_ if peak or to is not None else None, to, is_asked=peak)

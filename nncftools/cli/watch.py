@@ -36,7 +36,7 @@ def watch(
         argument(
             "SESSION",
             "A session, its journal, or a folder of them. Default: the newest running recording in memory_logs.",
-            autocompletion=options.session_candidates,
+            autocompletion=options.complete_session,
         ),
     ] = None,
     *,
@@ -187,7 +187,7 @@ def replay(
         argument(
             "SESSION",
             "A session, a journal, a folder (its newest session), latest, or latest~1. Default: latest.",
-            autocompletion=options.session_candidates,
+            autocompletion=options.complete_session,
         ),
     ] = None,
     *,

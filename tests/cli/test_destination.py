@@ -16,7 +16,7 @@ from nncftools.analysis.session import Session
 from nncftools.cli import closing, destination
 from nncftools.cli.closing import is_worth_a_page
 from nncftools.cli.destination import numbered
-from nncftools.cli.options import session_candidates
+from nncftools.cli.options import complete_session
 from nncftools.errors import NncfToolsError
 from nncftools.files import Folder
 from nncftools.render.view import View
@@ -183,8 +183,8 @@ def test_completion(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None
     """Tab offers the words with the folders that they mean."""
     monkeypatch.chdir(logs.parent)
 
-    assert session_candidates("latest~")[:3] == [("latest", "newest"), ("latest~1", "middle"), ("latest~2", "oldest")]
-    assert session_candidates("run") == []
+    assert complete_session("latest~")[:3] == [("latest", "newest"), ("latest~1", "middle"), ("latest~2", "oldest")]
+    assert complete_session("run") == []
 
 
 def last_line(logs: pathlib.Path, name: str = "newest", *, profiled: bool = False) -> str:
