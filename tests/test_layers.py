@@ -65,6 +65,8 @@ MAY_IMPORT = {
 TYPES_OF_EACH_OTHER = [
     ("__init__", "api.qeff"),
     ("cli.fit", "cli.fit_runs"),
+    ("cli.sweep", "cli.sweep.checks"),
+    ("cli.sweep", "cli.sweep.runs"),
 ]
 SAMPLER_MAY_NAME = {"errors", "files", "metrics"}
 SAMPLER_MAY_NAME |= {"journal.reading", "journal.writing"}

@@ -158,17 +158,6 @@ _OTHER_NAMES = {
     "clean": "prune",
 }
 """Names that other programs use for our subcommands."""
-_REMOVED = {
-    "--source": "the platform decides: /proc on Linux, psutil on macOS",
-    "--pss-budget": "PSS and USS take at most 1% of the time",
-    "--max-samples": "beyond 1,000,000 samples, neighbours are merged, and peaks stay exact",
-    "--max-size": "files up to 2 GiB are read",
-    "--swap": "runs have no swap",
-    "--give-up": "a run ends after five times the time without a limit",
-    "--tolerance": "limits are found to 3%",
-    "--slower": "full speed is up to 1.1 times the time without a limit",
-}
-"""Removed options, each with the replacement or the new behaviour."""
 _WRITTEN_BY_REPORT = "`nncf-tools report --format {}` writes that format"
 _ALWAYS_RECORDED = "every metric that this machine offers is recorded: `nncf-tools metrics`"
 _SUGGESTIONS = {
@@ -184,8 +173,6 @@ _ALIKE = 0.6
 def _explain(error: Any) -> UsageError:
     """Return our error for an error of Click: an unknown option, too few words, or too many words."""
     option = getattr(error, "option_name", "")
-    if option in _REMOVED:
-        return UsageError(f"option {option}: removed; {_REMOVED[option]}")
     command = error.ctx.command_path if error.ctx else "nncf-tools COMMAND"
     hint = f"see `{command} --help`"
     if option in _SUGGESTIONS:

@@ -69,7 +69,7 @@ def _name(target: Destination) -> str:
     """Return how a command names the session: ``latest``, if that leads to it."""
     if target.folder is None or not target.shown.startswith(f"{destination.DEFAULT_LOG_DIR}/"):
         return target.shown
-    newest = destination.in_order(target.folder.parent)
+    newest = destination.list_recordings(target.folder.parent)
     return destination.LATEST if newest[:1] == [target.session] else target.shown
 
 
@@ -78,7 +78,7 @@ def _next(session: Session, target: Destination, view: View, name: str, *, profi
     earlier = _earlier(session, target)
     change = "" if earlier is None else _change(session, earlier, view)
     if earlier is not None and change:
-        newest = destination.in_order(earlier.parent.parent)
+        newest = destination.list_recordings(earlier.parent.parent)
         parent = target.shown.rpartition("/")[0]
         before = f"{name}~{newest.index(earlier)}" if name == destination.LATEST else f"{parent}/{earlier.parent.name}"
         return change, f"nncf-tools compare {_typed(before)} {_typed(name)}"
@@ -96,7 +96,7 @@ def _typed(name: str) -> str:
 def _earlier(session: Session, target: Destination) -> pathlib.Path | None:
     if target.folder is None or session.attached_to is not None:
         return None
-    others = (path for path in destination.in_order(target.folder.parent) if path.parent != target.folder)
+    others = (path for path in destination.list_recordings(target.folder.parent) if path.parent != target.folder)
     of_sessions = [path for path in others if path.name == destination.SESSION][:_MOST_LOOKED_AT]
     return next((path for path in of_sessions if _command(path) == session.command), None)
 

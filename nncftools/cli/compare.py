@@ -135,7 +135,7 @@ def _groups(
         if len(sessions) < least:
             expected = "two sessions expected, such as `nncf-tools compare latest~1 latest`, or --base and --new"
             raise UsageError(f"arguments BASE NEW: {expected}")
-        groups = [[destination.recording(path, options.DEFAULT_LOG_DIR)] for path in sessions]
+        groups = [[destination.find_recording(path, options.DEFAULT_LOG_DIR)] for path in sessions]
     else:
         if sessions:
             words = f"{str(sessions[0])!r} found together with --base or --new"
@@ -143,7 +143,7 @@ def _groups(
         if new is None or (base is None and least > 1):
             raise UsageError("options --base and --new: both expected")
         groups = [*([] if base is None else [_matched("--base", base)]), _matched("--new", new)]
-    twice = destination.given_twice(path for group in groups for path in group)
+    twice = destination.find_duplicate(path for group in groups for path in group)
     if twice is not None:
         raise UsageError(f"{str(twice)!r} is given twice; name different runs")
     return groups
@@ -158,7 +158,7 @@ def _matched(option: str, patterns: Sequence[str]) -> list[pathlib.Path]:
         matched = [pathlib.Path(name) for name in names if not name.endswith(SIDECARS)]
         if not matched:
             raise UsageError(f"option {option}: nothing matches {pattern!r}")
-        sessions += [destination.recording(path, options.DEFAULT_LOG_DIR) for path in matched]
+        sessions += [destination.find_recording(path, options.DEFAULT_LOG_DIR) for path in matched]
     if len(sessions) > _MOST_RUNS:
         raise UsageError(f"option {option}: {len(sessions)} runs; at most {_MOST_RUNS} can be compared")
     return sessions

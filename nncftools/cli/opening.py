@@ -71,7 +71,7 @@ def open_sessions(
     Sidecars among several paths, matched by the same pattern, are skipped. Raises NncfToolsError.
     """
     parts = [path for path in paths if not path.name.endswith(SIDECARS)] or paths
-    twice = destination.given_twice(parts)
+    twice = destination.find_duplicate(parts)
     if twice is not None:
         raise UsageError(f"argument SESSION: {str(twice)!r} is given twice; a recording counts once")
     if len(parts) <= 1:
@@ -88,7 +88,7 @@ def open_sessions(
 
 def files_read(paths: Sequence[pathlib.Path], log_dir: pathlib.Path) -> list[pathlib.Path]:
     """Return the files that ``open_sessions`` may read, with the sidecars beside them. Raises NncfToolsError."""
-    files = [destination.recording(path, log_dir) for path in paths or [log_dir]]
+    files = [destination.find_recording(path, log_dir) for path in paths or [log_dir]]
     return [*files, *filter(None, map(find_sidecar, files)), _STANDARD_INPUT]
 
 
@@ -105,12 +105,12 @@ def open_session(
     from nncftools.importers.source import read_session
 
     if path is None:
-        file = destination.newest(log_dir)
+        file = destination.find_newest(log_dir)
     elif str(path) == "-":
         file = _STANDARD_INPUT
     else:
-        file = destination.recording(path, log_dir)
-        destination.check_there(file, log_dir)
+        file = destination.find_recording(path, log_dir)
+        destination.check_exists(file, log_dir)
     with options.naming_option("--from"), _progress(file.name) as on_progress:
         session = read_session(file, forced, on_progress)
     if session.finished is False and session.host.boot_id:

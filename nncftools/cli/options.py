@@ -19,7 +19,7 @@ from nncftools.cli.parameters import RECORD, RUN, SHOW, WRITE, File, Texts, argu
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.files import ending_in
 from nncftools.metrics import DEVICE, DEVICE_MEMORY, MEMORY, METRICS, columns_of
-from nncftools.render.view import ENDINGS, PICTURE, PICTURES, REMOVED, TEXT
+from nncftools.render.view import ENDINGS, PICTURE, PICTURES, TEXT
 from nncftools.units import MemoryUnit, bytes_from, not_one_of, seconds_from, unit_from
 
 
@@ -39,7 +39,7 @@ def complete_session(incomplete: str) -> list[str | tuple[str, str]]:
     latest = destination.LATEST
     if not latest.startswith(incomplete.partition("~")[0]):
         return []
-    paths = destination.in_order(DEFAULT_LOG_DIR)[:10]
+    paths = destination.list_recordings(DEFAULT_LOG_DIR)[:10]
     if not paths:
         return []
     words = [(f"{latest}~{number}", path.parent.name) for number, path in enumerate(paths)]
@@ -299,8 +299,6 @@ def choose_format(asked: str | None, output: pathlib.Path | None, formats: Colle
         name = asked.lower()
         if f".{name}" in PICTURES:
             raise UsageError(f"option --format: {name} is a picture format; use --output FILE.{name}")
-        if name in REMOVED:
-            raise UsageError(f"option --format: {name} was removed; use --format {REMOVED[name]}")
         if name not in formats:
             raise UsageError(f"option --format: {not_one_of(name, formats)}")
         if name not in ENDINGS.get(ending, [name]):

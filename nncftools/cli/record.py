@@ -87,13 +87,13 @@ def _record(request: Request, *, profiles: bool) -> int:
 
     def destination_of(suffix: str) -> Destination:
         if request.output is not None:
-            target = destination.at_file(destination.numbered(request.output, suffix), force=request.force)
+            target = destination.at_file(destination.add_suffix(request.output, suffix), force=request.force)
         else:
             name = request.name or (pathlib.Path(argv[0]).name if argv else f"pid-{request.pid}")
             target = destination.new_folder(request.log_dir, f"{name}{suffix}")
-        target = destination.with_views(target, plot=request.plot, opens=request.opens)
+        target = destination.add_views(target, plot=request.plot, opens=request.opens)
         ours = (target.session, target.journal, target.marks, target.snapshots, target.panels, target.page, capture)
-        if destination.given_twice(path for path in ours if path is not None):
+        if destination.find_duplicate(path for path in ours if path is not None):
             raise UsageError(f"option --capture: {str(capture)!r} is a file of the recording; choose another name")
         return target
 

@@ -54,7 +54,7 @@ def list(  # noqa: A001 — the name of the command
 
     The number is that of latest~N: `nncf-tools report latest~2` shows number 2.
     """
-    runs = [_run(path) for path in destination.in_order(folder or options.DEFAULT_LOG_DIR)]
+    runs = [_run(path) for path in destination.list_recordings(folder or options.DEFAULT_LOG_DIR)]
     if as_json:
         screen.to_stdout(f"{json.dumps([_facts(run) for run in runs], indent=2)}\n")
     elif runs:
@@ -88,9 +88,9 @@ def prune(
     log_dir = folder or options.DEFAULT_LOG_DIR
     with destination.writing("--keep", log_dir), contextlib.suppress(FileNotFoundError):
         files.Folder(log_dir).close()
-    paths = destination.in_order(log_dir)
+    paths = destination.list_recordings(log_dir)
     before_s = time.time() - (older or 0.0)
-    unwanted = paths[keep:] if keep is not None else [at for at in paths if destination.written_s(at) < before_s]
+    unwanted = paths[keep:] if keep is not None else [at for at in paths if destination.write_time(at) < before_s]
     with destination.writing("--keep", log_dir):  # another prune may remove them now
         removable = [path for path in unwanted if _is_removable(path, log_dir)]
         shown = {path.parent: path.parent.stat() for path in removable}
@@ -187,8 +187,8 @@ def _show(runs: Sequence[_Run], stream: str, numbers: Sequence[int]) -> None:
 
     columns = [Column("#"), Column("When, UTC", is_text=True), Column("Command", is_text=True)]
     columns += [*map(Column, ("Peak", "Lasted")), Column("Ended", is_text=True), Column("Size")]
-    numbered = zip(numbers, runs, strict=True)
-    rows = [Row(cells=[*map(Cell, (f"{number}", *_cells(run)))]) for number, run in numbered]
+    add_suffix = zip(numbers, runs, strict=True)
+    rows = [Row(cells=[*map(Cell, (f"{number}", *_cells(run)))]) for number, run in add_suffix]
     table = Table(columns=columns, rows=rows)
     if shutil.get_terminal_size((screen.PLAIN_WIDTH, 1)).columns < _ROOM_FOR_ALL:
         table = table.with_columns([0, 2, 3, 5])  # number, command, peak, how it ended

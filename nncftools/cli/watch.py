@@ -78,7 +78,7 @@ def _until_stopped(watch: Callable[[], object]) -> int:
 
 def _watch_recording(path: pathlib.Path | None, types: list[str] | None, unit: MemoryUnit) -> None:
     if path is not None and not path.is_dir():
-        path = destination.recording(path, options.DEFAULT_LOG_DIR)
+        path = destination.find_recording(path, options.DEFAULT_LOG_DIR)
     journal = _journal(path)
     if journal is None or not is_recording(journal):
         if path is None:
@@ -103,7 +103,7 @@ def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
             return path
         journal = path.with_name(destination.session_stem(path) + destination.JOURNAL_ENDING)
         return journal if journal.exists() else None
-    recordings = destination.in_order(path or options.DEFAULT_LOG_DIR)
+    recordings = destination.list_recordings(path or options.DEFAULT_LOG_DIR)
     journals = (path for path in recordings if path.name.endswith(destination.JOURNAL_ENDING))
     return next(filter(is_recording, journals), None)
 

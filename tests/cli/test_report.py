@@ -250,7 +250,7 @@ class TestBadInput:
             (["--plot", "no/such/folder/a.png"], "option --plot: cannot write 'no/such/folder/a.png'"),
             (
                 ["--format", "pdf"],
-                "option --format: pdf is a picture; write it with --output FILE.pdf",
+                "option --format: pdf is a picture format; use --output FILE.pdf",
             ),
             (["--format", "memory-log"], "option --format: memory-log consists of several files; name a folder"),
             (["--output", "no/such/folder/a"], "option --output: cannot write 'no/such/folder/a'"),

@@ -1,6 +1,6 @@
-"""One configuration of a sweep: the task, which may be done here or on another machine, and its row from that.
+"""A task of a sweep: compress and evaluate one configuration, on this machine or on another machine.
 
-Its steps are processes of their own, and each is recorded.
+Each step of a task is a recorded process.
 """
 
 from __future__ import annotations
@@ -35,65 +35,63 @@ from nncftools.units import MemoryUnit, shortened
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-MODEL, TEXT, LAST_WORDS, PROMPTS, CALIBRATION, KIND = "model", "text", "lambada", "prompts", "calibration", "kind"
-"""What the inputs are for; the keys of ``Task.inputs``."""
+MODEL = "model"
+TEXT = "text"
+LAST_WORDS = "lambada"
+PROMPTS = "prompts"
+CALIBRATION = "calibration"
+KIND = "kind"
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What to run for one configuration, and with which inputs."""
+    """A configuration to run, with the inputs."""
 
     row: SweepRow
-    """The row, with what is known before the task runs."""
+    """The row without results."""
     is_baseline: bool
     needs_data: bool
     inputs: dict[str, str]
-    """Paths by what they are for: the exported model, texts, the user's file."""
+    """Paths by role: ``model``, ``text``, ``calibration`` …"""
     folder: str
-    """Where recordings and logs go."""
+    """Folder for recordings and logs."""
     python: str
-    """The interpreter that has NNCF and OpenVINO."""
+    """The interpreter with NNCF and OpenVINO."""
     max_memory: int | None = None
     keep_model: bool = False
     tasks: list[str] = []
-    """Tasks of lm-evaluation-harness, each also with a metric: ``arc_easy:acc``."""
+    """Tasks of lm-evaluation-harness, some with a metric: ``arc_easy:acc``."""
     include_path: str = ""
-    """A folder with tasks of the user's."""
+    """Folder with tasks that the user wrote."""
     code: str = ""
-    """The user's file, for a model of another kind."""
+    """Text of the user's file, for other models than language models."""
     reference: list[list[int]] | None = None
     """The baseline's continuations of the prompts."""
 
 
 ENVIRONMENT = {"CI": "true", "HF_HUB_OFFLINE": "1"}
-"""Unless they are set: without the first, OpenVINO's telemetry forks the process that is measured."""
+"""Defaults for each step; without ``CI``, the telemetry of OpenVINO forks the measured process."""
 INTERVAL_S = 0.05
 _WORKER = str(pathlib.Path(worker.__file__).parent)
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A step that ended."""
+    """A step that has ended."""
 
     session: Session | None
     result: dict[str, Any] | None
-    """What it measured; None if it failed."""
+    """The measured figures; None after a failure."""
     failed: str
-    """Why it failed; empty if it did not."""
+    """The cause of a failure; empty after success."""
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Duration of the step."""
         return 0.0 if self.session is None else self.session.duration_s
 
-    @property
-    def peak(self) -> tuple[int | None, int | None]:
-        """The bracket of its RSS peak, in bytes."""
-        peak = None if self.session is None else self.session.peaks.get("rss")
-        return (None, None) if peak is None else (peak.low, peak.high)
 
-
-def parent_group() -> groups.ParentGroup | None:
-    """Return where control groups with a limit can be made; None where that is not allowed."""
+def find_parent_group() -> groups.ParentGroup | None:
+    """Return the parent for control groups with a limit; None if such groups are not allowed here."""
     try:
         return groups.parent_group()
     except OSError:
@@ -101,14 +99,14 @@ def parent_group() -> groups.ParentGroup | None:
 
 
 def run_task(task: Task, runner: Runner) -> SweepRow:
-    """Compress, save and evaluate one configuration; return its row.
+    """Compress, save and evaluate a configuration; return the row.
 
-    What fails makes a row with the verdict. Raises Interrupted, and NncfToolsError if no process can be started.
+    A failure is noted in the row. Raises Interrupted, and NncfToolsError if no process can be started.
     """
     begun_s = time.monotonic()
     steps = _Steps(task, runner)
     try:
-        model = steps.model()
+        model = steps.make_model()
         if model is not None:
             steps.evaluate(model)
     finally:
@@ -120,7 +118,7 @@ def run_task(task: Task, runner: Runner) -> SweepRow:
 
 
 class _Steps:
-    """The steps of one configuration."""
+    """The steps of a task."""
 
     def __init__(self, task: Task, runner: Runner) -> None:
         self._task = task
@@ -128,75 +126,84 @@ class _Steps:
         self._runner = runner
         self.folder = pathlib.Path(task.folder)
         self.saved = self.folder / "model"
-        self._parent = None if task.max_memory is None else parent_group()
+        self._parent = None if task.max_memory is None else find_parent_group()
 
-    def model(self) -> pathlib.Path | None:
-        """Make the compressed model, and return its folder; None if that failed."""
-        task, row = self._task, self._row
+    def make_model(self) -> pathlib.Path | None:
+        """Compress the model, and return the new folder; None after a failure."""
+        task = self._task
         if task.is_baseline and KIND not in task.inputs:
             return pathlib.Path(task.inputs[MODEL])
         ran = self._run("quantize" if KIND in task.inputs else "compress", task.inputs[MODEL])
-        if not task.is_baseline:
-            row.peak, row.peak_high = ran.peak
-            row.owner = owner(ran.session)
+        if not task.is_baseline and ran.session is not None:
+            peak = ran.session.peaks["rss"]
+            self._row.peak = peak.low
+            self._row.peak_high = peak.high
+            self._row.owner = find_owner(ran.session)
         if ran.result is None:
             return None
-        row.compression_s = ran.result["compression_s"]
+        self._row.compression_s = ran.result["compression_s"]
         return self.saved
 
     def evaluate(self, model: pathlib.Path) -> None:
-        """Evaluate a saved model into the row."""
+        """Evaluate a saved model, and note the results in the row."""
         row = self._row
         ran = self._run("score" if KIND in self._task.inputs else "evaluate", str(model))
-        row.inference_peak, _ = ran.peak
+        if ran.session is not None:
+            row.inference_peak = ran.session.peaks["rss"].low
         if ran.result is None:
             return
-        row.size = sum(file.stat().st_size for file in model.glob("*.bin") if "tokenizer" not in file.name)
-        self._keep(ran.result["figures"])
-        for name in {"widths", "first_token_s", "per_token_s", "inference_s", "continuations"} & ran.result.keys():
-            setattr(row, name, ran.result[name])
+        weights = [file for file in model.glob("*.bin") if "tokenizer" not in file.name]
+        row.size = sum(file.stat().st_size for file in weights)
+        self._add_figures(ran.result.pop("figures"))
+        for name, value in ran.result.items():
+            setattr(row, name, value)
         if self._task.tasks and row.is_complete:
             self._evaluate_tasks(model)
 
     def _evaluate_tasks(self, model: pathlib.Path) -> None:
-        task, results = self._task, self.folder / "tasks"
-        names = ",".join(dict.fromkeys(name.partition(":")[0] for name in task.tasks))
-        argv = ["--model", "openvino", "--model_args", f"pretrained={model}"]
-        argv += ["--tasks", names, "--device", "cpu", "--output_path", str(results)]
-        argv += ["--include_path", task.include_path] if task.include_path else []
-        if task.include_path:  # lm-evaluation-harness reads them now, hours after they were checked
-            with options.naming_option("--include-path"):
+        task = self._task
+        results = self.folder / "tasks"
+        names = dict.fromkeys(name.partition(":")[0] for name in task.tasks)
+        words = ["--model", "openvino", "--model_args", f"pretrained={model}"]
+        words += ["--tasks", ",".join(names), "--device", "cpu", "--output_path", str(results)]
+        if task.include_path:
+            words += ["--include_path", task.include_path]
+            with options.naming_option("--include-path"):  # hours may have passed since the first check
                 grid.check_tasks(pathlib.Path(task.include_path))
-        if self._noted(run_module("lm_eval", argv, task.python, self.folder, "tasks", self._runner)).failed:
+        ran = run_module("lm_eval", words, python=task.python, path=results, runner=self._runner)
+        self._note_end(ran)
+        if ran.failed:
             return
         try:
-            wanted = filling.tasks_of([name for name in task.tasks if ":" in name])
+            tasks = filling.tasks_of([name for name in task.tasks if ":" in name])
             (file,) = results.rglob("results_*.json")
-            figures = filling.from_lm_eval(file, wanted, may_wait=False)
-            filling.check_found(wanted, figures)
+            figures = filling.from_lm_eval(file, tasks, may_wait=False)
+            filling.check_found(tasks, figures)
         except (NncfToolsError, ValueError) as error:
             self._row.failed = shortened(f"tasks: {error}", LONGEST_REASON)
             return
-        quality = {name: value for name, value in figures.items() if not name.endswith(STDERR)}
-        self._keep({name: (value, figures.get(name + STDERR)) for name, value in quality.items()})
+        for name, value in figures.items():
+            if not name.endswith(STDERR):
+                self._add_figures({name: (value, figures.get(name + STDERR))})
 
-    def _keep(self, figures: Mapping[str, Sequence[float | None]]) -> None:
-        """Add figures of quality to the row; one that is not a finite number makes it a failed row."""
+    def _add_figures(self, figures: Mapping[str, Sequence[float | None]]) -> None:
+        """Add figures of quality to the row; a value that is not finite counts as a failure."""
         for column, (value, stderr) in figures.items():
             if value is None or not math.isfinite(value):
-                self._row.failed = f"evaluate: {column} is {value}: the model has collapsed, or its score is wrong"
+                self._row.failed = f"evaluate: {column} is {value}: the model has collapsed, or the score is wrong"
                 return
-            self._row.figures[column] = value, stderr if stderr is not None and math.isfinite(stderr) else None
+            if stderr is not None and not math.isfinite(stderr):
+                stderr = None  # noqa: PLW2901 — the same value, cleaned
+            self._row.figures[column] = value, stderr
 
-    def _noted(self, ran: Ran) -> Ran:
-        """Note the time of a step in the row, and whether it failed."""
+    def _note_end(self, ran: Ran) -> None:
         self._row.measured_s += ran.seconds
         self._row.failed = ran.failed
-        return ran
 
     def _run(self, step: str, model: str) -> Ran:
-        """Run a step under the limit of the task, if it has one."""
-        task, limit = self._task, self._task.max_memory
+        """Run a step, under the memory limit of the task if there is a limit."""
+        task = self._task
+        limit = task.max_memory
         job: dict[str, Any] = {
             "step": step,
             "name": task.row.name,
@@ -208,22 +215,25 @@ class _Steps:
             "code": task.code,
             **{name: task.inputs.get(name) for name in (TEXT, LAST_WORDS, PROMPTS, CALIBRATION, KIND)},
         }
-        record = partial(_recorded, self._runner, task.python, job, self.folder / step)
+        path = self.folder / step
+        record = partial(_record, self._runner, task.python, job=job, path=path)
         if self._parent is None or limit is None:
-            return self._noted(record(max_memory=limit))
-        with groups.LimitedGroup(self._parent, 1) as group:
-            group.limit(limit)
-            ran = record(entry=group.entry)
-            if group.oom_kills() and ran.result is None:
-                over = f"{step}: out of memory, the limit was {MemoryUnit.MiB.label(limit)}"
-                ran = Ran(ran.session, None, over)
-        return self._noted(ran)
+            ran = record(max_memory=limit)
+        else:
+            with groups.LimitedGroup(self._parent, 1) as group:
+                group.limit(limit)
+                ran = record(entry=group.entry)
+                if group.oom_kills() and ran.result is None:
+                    text = f"{step}: out of memory, the limit was {MemoryUnit.MiB.label(limit)}"
+                    ran = Ran(ran.session, None, text)
+        self._note_end(ran)
+        return ran
 
 
 class _Step:
-    """What the process of a step inherits: its job, a file without a name to which it appends its result, and a pipe.
+    """The descriptors that the process of a step inherits: a file without a name, and a pipe.
 
-    The pipe ends when we are gone, and the step with it.
+    The file holds the job; the step appends the result. The pipe ends with our process, and so does the step.
     """
 
     def __init__(self, python: str, job: Mapping[str, Any]) -> None:
@@ -246,40 +256,47 @@ class _Step:
             os.close(descriptor)
 
     def result(self) -> dict[str, Any] | None:
-        """Return what the step measured, after its end; None if it wrote no result."""
+        """Return the figures of a step that has ended; None if the step wrote no result."""
         with open(self._job, "rb", closefd=False) as file:
             file.seek(len(self._written))
             result = file.read()
         return json.loads(result) if result else None
 
 
-def run_module(  # noqa: PLR0913, PLR0917 — what a step is recorded with
-    module: str, words: Sequence[str], python: str, folder: pathlib.Path, name: str, runner: Runner
-) -> Ran:
-    """Record a module of a library with a command line of its own; it ends with the sweep. Raises NncfToolsError.
+def run_module(module: str, words: Sequence[str], *, python: str, path: pathlib.Path, runner: Runner) -> Ran:
+    """Record a module of a library with a command line, as a step of the sweep. Raises NncfToolsError.
 
-    It runs in an empty folder: lm-evaluation-harness and the data sets of Hugging Face take a folder that has the name
-    of a task for the task, and run the code in it.
+    The module runs in an empty folder: lm-evaluation-harness and the data sets of Hugging Face take a folder with the
+    name of a task for the task, and run the code in that folder. ``path`` is the path of the files without an ending.
     """
     with tempfile.TemporaryDirectory(prefix="nncf-tools-") as empty:
-        job = {"step": "module", "name": name, "module": module, "words": list(words), "folder": empty}
-        return _recorded(runner, python, job, folder / name)
+        job = {
+            "step": "module",
+            "name": path.name,
+            "module": module,
+            "words": list(words),
+            "folder": empty,
+        }
+        return _record(runner, python, job=job, path=path)
 
 
-def _recorded(  # noqa: PLR0913 — what a step is recorded with
+def _record(  # noqa: PLR0913 — the settings of a step
     runner: Runner,
     python: str,
+    *,
     job: Mapping[str, Any],
     path: pathlib.Path,
-    *,
     max_memory: int | None = None,
     entry: Sequence[str] = (),
 ) -> Ran:
-    """Record a step, with operations and stacks; ``path`` has no ending. Raises NncfToolsError."""
-    action = "warn" if max_memory is None else "kill"
+    """Record a step with operations and stacks; ``path`` has no ending. Raises NncfToolsError."""
     with _Step(python, job) as step:
         request = options.Request(
-            words=step.argv, types=["rss"], interval=INTERVAL_S, max_memory=max_memory, on_limit=action
+            words=step.argv,
+            types=["rss"],
+            interval=INTERVAL_S,
+            max_memory=max_memory,
+            on_limit="warn" if max_memory is None else "kill",
         )
         with destination.opened("--output", path.with_suffix(".log")) as log:
             recorded = runner.record(path, request, log, entry=entry, environment=ENVIRONMENT)
@@ -288,13 +305,11 @@ def _recorded(  # noqa: PLR0913 — what a step is recorded with
     return Ran(recorded.session, result, failed)
 
 
-def owner(session: Session | None) -> str:
-    """Return the operation that holds the RSS peak, or the place in the code; empty for unknown."""
+def find_owner(session: Session) -> str:
+    """Return the operation or the place in the code at the RSS peak; empty if unknown."""
     from nncftools.analysis import build_up, code_places
     from nncftools.render.sentences import where_text
 
-    if session is None:
-        return ""
     where = where_text(session).removeprefix("during ")
     if where:
         return where
