@@ -29,6 +29,7 @@ from nncftools.units import printable, seconds_text, shortened
 
 if TYPE_CHECKING:
     from nncftools.analysis.comparison import Run as Measured
+    from nncftools.session.model import SessionData
 
 _MOST_HEADS = 50
 """Largest number of earlier sessions to look at."""
@@ -135,7 +136,7 @@ def _describe_change(session: Session, earlier: pathlib.Path, metric: str) -> st
     return f"peak {percent:+.0f} % against the last run" if abs(percent) >= _LEAST_CHANGE else ""
 
 
-def _find_peak(session: Session, metric: str) -> int | None:
+def _find_peak(session: SessionData, metric: str) -> int | None:
     peak = session.peaks.get(metric)
     return None if peak is None else peak.low
 

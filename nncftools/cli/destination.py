@@ -236,7 +236,8 @@ def add_views(target: Destination, *, plot: bool | None, opens: bool) -> Destina
     page = target.beside(".html") if opens or (is_drawn and has_plotly) else None
     if target.folder is None:
         for path in filter(None, (panels, page)):
-            check_file(target.option, pathlib.Path(target.shown).with_name(path.name), force=target.force)
+            shown = pathlib.Path(target.shown).with_name(path.name)
+            check_file(target.option, shown, force=target.force)
     is_asked = opens or bool(plot)
     return target._replace(sidecar=sidecar, panels=panels, page=page, page_is_asked=is_asked)
 

@@ -339,7 +339,8 @@ def draw(fit: Fit, unit: MemoryUnit, path: pathlib.Path) -> None:
         drawn = [trial for trial in trials if trial.worked is has_worked]
         if drawn:
             limits = [unit.of(trial.limit) for trial in drawn]
-            axes.plot(limits, [trial.duration_s for trial in drawn], style, color=color, label=label)
+            seconds = [trial.duration_s for trial in drawn]
+            axes.plot(limits, seconds, style, color=color, label=label)
     free_s = fit.unlimited.duration_s
     axes.axhline(free_s, color=free, label=f"time without a limit, {seconds_text(free_s)}")
     draw_size = partial(axes.axvline, color=drawing.INK, zorder=1.8)

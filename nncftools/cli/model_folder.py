@@ -36,11 +36,14 @@ class Tensor(NamedTuple):
         return self.end - self.begin
 
 
+_Dimension = Annotated[int, msgspec.Meta(ge=0)]
+
+
 class Entry(msgspec.Struct):
     """A tensor in the header of a file."""
 
     dtype: str
-    shape: Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(max_length=32)]
+    shape: Annotated[list[_Dimension], msgspec.Meta(max_length=32)]
     data_offsets: tuple[int, int]
 
 
@@ -72,7 +75,8 @@ def tensors_of(path: pathlib.Path) -> dict[str, Tensor]:
         size = intake.size_of(file) or 0
         if length > min(size, LARGEST_HEADER):
             raise ValueError(f"its header has {length:,} bytes, the file {size:,}")
-        header = msgspec.json.decode(file.read(length), type=dict[str, msgspec.Raw])
+        content = file.read(length)
+        header = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
         header.pop("__metadata__", None)
         start = 8 + length
         for name, raw in header.items():

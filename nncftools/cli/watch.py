@@ -1,4 +1,4 @@
-"""``nncf-tools watch`` follows a recording or a process that runs; ``nncf-tools replay`` shows a recorded run again."""
+"""``nncf-tools watch``: follow a running recording or process; ``nncf-tools replay``: show a recorded run again."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _SAVING_S = 10.0
 _PATIENCE_S = 2.0
+"""Longest time in which the sampler begins to replace the journal by the session."""
 
 
 def watch(
@@ -35,12 +36,12 @@ def watch(
         File,
         argument(
             "SESSION",
-            "A session, its journal, or a folder of them. Default: the newest running recording in memory_logs.",
+            "A session, a journal, or a folder. Default: the newest running recording in memory_logs.",
             autocompletion=options.complete_session,
         ),
     ] = None,
     *,
-    pid: Annotated[int | None, option("--pid PID", RECORD, "Watch a running process instead.", min=1)] = None,
+    pid: Annotated[int | None, option("--pid PID", RECORD, "Watch this running process.", min=1)] = None,
     types: options.Types = None,
     interval: options.Interval = 0.1,
     unit: options.Unit = MemoryUnit.MiB,
@@ -60,17 +61,18 @@ def watch(
     """
     if pid is not None and path is not None:
         raise UsageError("option --pid: either a session or --pid, not both")
-    if pid is None:
-        return _until_stopped(lambda: _watch_recording(path, types, unit))
-    return _until_stopped(lambda: _watch_process(Request(pid=pid, types=types, interval=interval, unit=unit)))
+    if pid is not None:
+        request = Request(pid=pid, types=types, interval=interval, unit=unit)
+        return _run_until_end(lambda: _watch_process(request))
+    return _run_until_end(lambda: _watch_recording(path, types, unit))
 
 
-def _until_stopped(watch: Callable[[], object]) -> int:
-    """Return 0 after ``watch``, or the exit status for what ended it: the user or a signal."""
+def _run_until_end(show: Callable[[], object]) -> int:
+    """Return 0 after ``show``, or the exit status after the user or a signal ended the view."""
     from nncftools.live.viewer import Ended
 
     try:
-        watch()
+        show()
     except Ended as ended:
         return ended.status
     return 0
@@ -79,33 +81,37 @@ def _until_stopped(watch: Callable[[], object]) -> int:
 def _watch_recording(path: pathlib.Path | None, types: list[str] | None, unit: MemoryUnit) -> None:
     if path is not None and not path.is_dir():
         path = destination.find_recording(path, options.DEFAULT_LOG_DIR)
-    journal = _journal(path)
-    if journal is None or not is_recording(journal):
-        if path is None:
-            where = repr(str(options.DEFAULT_LOG_DIR))
-            raise NncfToolsError(f"no recording runs under {where}; `nncf-tools report` shows the last one")
-        ended = opening.open_session(path, options.DEFAULT_LOG_DIR) if journal is None else _finished(journal, 0.0)
-        _summarize(ended, types, unit, "This recording has ended.\n\n")
+    journal = _find_journal(path)
+    if journal is not None and is_recording(journal):
+        with _follow(journal) as follower:
+            if not _show_recording(follower, types, unit):
+                screen.to_stdout("The recording continues.\n")
+                return
+            if follower.error is not None:
+                raise NncfToolsError(f"nothing was recorded: {follower.error}")
+        _summarize(_open_result(journal, _PATIENCE_S), types, unit)
         return
-    with _follow(journal) as follower:
-        if not _show(follower, types, unit):
-            screen.to_stdout("The recording continues.\n")
-            return
-        if follower.error is not None:
-            raise NncfToolsError(f"nothing was recorded: {follower.error}")
-    _summarize(_finished(journal, _PATIENCE_S), types, unit)
+    if path is None:
+        folder = repr(str(options.DEFAULT_LOG_DIR))
+        raise NncfToolsError(f"no recording runs under {folder}; `nncf-tools report` shows the last recording")
+    screen.to_stdout("This recording has ended.\n\n")
+    if journal is not None:
+        _summarize(_open_result(journal, 0.0), types, unit)
+    else:
+        _summarize(opening.open_session(path, options.DEFAULT_LOG_DIR), types, unit)
 
 
-def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
-    """Return the journal of ``path``, or the newest running one of a folder; None if no recording runs there."""
+def _find_journal(path: pathlib.Path | None) -> pathlib.Path | None:
+    """Return the journal of a session, or the newest running journal in a folder; None without any."""
     if path is not None and not path.is_dir():
         if path.name.endswith(destination.JOURNAL_ENDING):
             return path
         journal = path.with_name(destination.session_stem(path) + destination.JOURNAL_ENDING)
         return journal if journal.exists() else None
-    recordings = destination.list_recordings(path or options.DEFAULT_LOG_DIR)
-    journals = (path for path in recordings if path.name.endswith(destination.JOURNAL_ENDING))
-    return next(filter(is_recording, journals), None)
+    for recording in destination.list_recordings(path or options.DEFAULT_LOG_DIR):
+        if recording.name.endswith(destination.JOURNAL_ENDING) and is_recording(recording):
+            return recording
+    return None
 
 
 def _follow(journal: pathlib.Path) -> Follower:
@@ -117,42 +123,42 @@ def _follow(journal: pathlib.Path) -> Follower:
         raise NncfToolsError(f"{journal}: cannot be read: {error.strerror or error}") from error
 
 
-def _show(follower: Follower, types: list[str] | None, unit: MemoryUnit) -> bool:
-    """Show a recording; return whether it has ended."""
+def _show_recording(follower: Follower, types: list[str] | None, unit: MemoryUnit) -> bool:
+    """Show a recording; return whether the recording has ended."""
     follower.read()
     is_here = follower.run.host.name == platform.node()
     metrics = options.memory_types(types, follower.run.columns, ()) if types else []
-    return _draw(follower, View(metrics, unit), "recording", is_here=is_here, stays=False)
+    return _show(follower, View(metrics, unit), "recording", is_here=is_here, stays=False)
 
 
-def _draw(source: Follower | Replay, view: View, state: str, *, is_here: bool, stays: bool) -> bool:
-    """Show a source on the terminal, without one print its last state; return whether it has ended."""
-    from nncftools.cli.display import view_settings
+def _show(source: Follower | Replay, view: View, state: str, *, is_here: bool, stays: bool) -> bool:
+    """Show a run on the terminal, or print the last state without a terminal; return whether the run has ended."""
+    from nncftools.cli.display import make_settings
     from nncftools.live import figures, viewer
 
-    look = view_settings(view, sys.stdout.encoding, state)
-    return viewer.present(source, look, figures.Machine(is_here=is_here), screen.to_stdout, stays=stays)
+    settings = make_settings(view, sys.stdout.encoding, state)
+    machine = figures.Machine(is_here=is_here)
+    return viewer.present(source, settings, machine, screen.to_stdout, stays=stays)
 
 
-def _finished(journal: pathlib.Path, patience_s: float) -> Session:
-    """Return the session that replaces a journal; after some time in which none does, what the journal has."""
+def _open_result(journal: pathlib.Path, patience_s: float) -> Session:
+    """Return the session that replaces a journal; after some time without a session, open the journal."""
     begun_s = time.monotonic()
-    name = journal.name.removesuffix(destination.JOURNAL_ENDING)
+    stem = journal.name.removesuffix(destination.JOURNAL_ENDING)
     while time.monotonic() < begun_s + (patience_s if journal.exists() else _SAVING_S):
-        sessions = (journal.with_name(name + ending) for ending in (".json", ".json.gz", ""))
-        session = next((path for path in sessions if path.is_file()), None)
-        if session is not None and not journal.exists():
-            return opening.open_session(session, options.DEFAULT_LOG_DIR)
+        names = (f"{stem}.json", f"{stem}.json.gz", stem)
+        saved = list(filter(pathlib.Path.is_file, map(journal.with_name, names)))
+        if saved and not journal.exists():
+            return opening.open_session(saved[0], options.DEFAULT_LOG_DIR)
         time.sleep(0.05)
     return opening.open_session(journal, options.DEFAULT_LOG_DIR)
 
 
-def _summarize(session: Session, types: list[str] | None, unit: MemoryUnit, before: str = "") -> None:
+def _summarize(session: Session, types: list[str] | None, unit: MemoryUnit) -> None:
     from nncftools.render import text
 
     available = memory_of(session.samples.metrics)
     view = View(options.memory_types(types, available, available), unit, brief=True)
-    screen.to_stdout(before)
     screen.to_stdout(text.report(session, view))
 
 
@@ -171,14 +177,15 @@ def _watch_process(request: Request) -> None:
             os.close(descriptor)
             try:
                 with _follow(journal) as follower:
-                    _show(follower, request.types, request.unit)
+                    _show_recording(follower, request.types, request.unit)
             finally:
                 sampler.stop()
                 sampler.wait()
         _summarize(opening.open_session(journal, options.DEFAULT_LOG_DIR), request.types, request.unit)
 
 
-_SLOWEST, _FASTEST = 0.01, 1e6
+_SLOWEST = 0.01
+_FASTEST = 1e6
 
 
 def replay(
@@ -186,7 +193,7 @@ def replay(
         File,
         argument(
             "SESSION",
-            "A session, a journal, a folder (its newest session), latest, or latest~1. Default: latest.",
+            "A session, a journal, a folder (the newest session in it), latest, or latest~1. Default: latest.",
             autocompletion=options.complete_session,
         ),
     ] = None,
@@ -211,5 +218,6 @@ def replay(
     session = opening.open_session(path, options.DEFAULT_LOG_DIR)
     available = memory_of(session.samples.metrics)
     metrics = options.memory_types(types, available, ()) if types else []
-    source, view = Replay(session, speed), View(metrics, unit)
-    return _until_stopped(lambda: _draw(source, view, f"replay ×{speed:g}", is_here=False, stays=True))
+    replay = Replay(session, speed)
+    view = View(metrics, unit)
+    return _run_until_end(lambda: _show(replay, view, f"replay ×{speed:g}", is_here=False, stays=True))

@@ -327,7 +327,7 @@ class TestCommand:
 
         assert told["arguments"] == ["$HOME", "a b"]
 
-    def test_shell_only_when_asked_for(self, nncf_tools: Run) -> None:
+    def test_find_special_when_asked_for(self, nncf_tools: Run) -> None:
         """With --shell, one quoted string is a shell script."""
         result = nncf_tools("monitor", "-q", "--no-plot", "--shell", "echo one | tr a-z A-Z; exit 5")
 
@@ -716,7 +716,7 @@ class TestFiles:
         result = nncf_tools("monitor", "--force", "-o", "run.json", "touch", "started")
 
         assert result.returncode == 2
-        assert f"option --output: '{name}' is a symbolic link; name the file that it leads to" in result.stderr
+        assert f"option --output: '{name}' is a symbolic link; name the target of the link" in result.stderr
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "there"])
 
     @pytest.mark.long

@@ -122,7 +122,7 @@ class TestFormats:
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr == (
             f"nncf-tools: error: option --format: {name} needs the stacks of the peak; this session has none; "
-            "record it with `nncf-tools profile` or `nncf-tools monitor --stacks`, which take stacks\n"
+            "`nncf-tools profile` and `nncf-tools monitor --stacks` record stacks\n"
         )
 
     def test_memory_log_is_a_folder(self, in_process: Run, tmp_path: pathlib.Path) -> None:
@@ -326,6 +326,6 @@ class TestPeak:
 
         assert result.returncode == 1
         assert result.stderr == (
-            "nncf-tools: error: option --peak: this session was recorded without stacks; record it with "
-            "`nncf-tools profile` or `nncf-tools monitor --stacks`, which take stacks\n"
+            "nncf-tools: error: option --peak: this session was recorded without stacks; "
+            "`nncf-tools profile` and `nncf-tools monitor --stacks` record stacks\n"
         )

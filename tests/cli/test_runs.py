@@ -156,7 +156,7 @@ class TestPrune:
                 kept.rename(shown)
             return True
 
-        monkeypatch.setattr(runs, "_agreed", swaps)
+        monkeypatch.setattr(runs, "_is_confirmed", swaps)
         result = in_process("prune", "--keep", 2)
 
         assert result.returncode == NncfToolsError.exit_code
@@ -196,7 +196,7 @@ class TestPrune:
             questions.append(question)
             return next(answers)
 
-        monkeypatch.setattr(runs, "_agreed", agrees)
+        monkeypatch.setattr(runs, "_is_confirmed", agrees)
         result = in_process("prune", "--keep", 0)
 
         assert questions[0].startswith("Remove 2 recordings, ")
