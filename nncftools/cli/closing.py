@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pathlib
 import re
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nncftools.analysis.session import Session
@@ -50,7 +50,7 @@ def last_lines(session: Session, target: Destination, view: View, *, profiled: b
     """Return the location of the files and a command to type next; never `profile` after `profile` (``profiled``)."""
     name = _name_session(target)
     views = [path for path in (target.page, target.panels) if path and path.exists()]
-    shown = pathlib.Path(target.shown)
+    shown = Path(target.shown)
     folder = shown.parent if target.folder is None else shown
     latest = shown.with_name(destination.LATEST)
     if name == destination.LATEST and latest.is_symlink():
@@ -99,7 +99,7 @@ def _quote(name: str) -> str:
     return name if _NEEDS_NO_QUOTES.fullmatch(name) else shlex.quote(name)
 
 
-def _find_earlier(session: Session, target: Destination) -> pathlib.Path | None:
+def _find_earlier(session: Session, target: Destination) -> Path | None:
     """Return the newest earlier session of the same command; None without any."""
     if target.folder is None or session.attached_to is not None:
         return None
@@ -111,7 +111,7 @@ def _find_earlier(session: Session, target: Destination) -> pathlib.Path | None:
     return None
 
 
-def _read_command(path: pathlib.Path) -> list[str] | None:
+def _read_command(path: Path) -> list[str] | None:
     """Return the command of a session, from the first lines: each line holds one key."""
     import msgspec
 
@@ -122,7 +122,7 @@ def _read_command(path: pathlib.Path) -> list[str] | None:
     return None
 
 
-def _describe_change(session: Session, earlier: pathlib.Path, metric: str) -> str:
+def _describe_change(session: Session, earlier: Path, metric: str) -> str:
     """Return the change of the peak since an earlier run; empty for a small change and for different exits."""
     try:
         before = load(earlier)

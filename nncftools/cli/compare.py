@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Sequence
 from functools import partial
 from glob import glob
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from nncftools.cli import destination, opening, options, screen
@@ -135,8 +135,8 @@ def compare(  # noqa: PLR0913 — one parameter per option
 
 
 def _find_groups(
-    sessions: Sequence[pathlib.Path], base: Sequence[str] | None, new: Sequence[str] | None, *, least: int
-) -> list[list[pathlib.Path]]:
+    sessions: Sequence[Path], base: Sequence[str] | None, new: Sequence[str] | None, *, least: int
+) -> list[list[Path]]:
     """Return the files of BASE and of each NEW; only of NEW if ``least`` is 1. Raises UsageError."""
     groups = [[destination.find_recording(path, options.DEFAULT_LOG_DIR)] for path in sessions]
     if base is None and new is None:
@@ -158,14 +158,14 @@ def _find_groups(
     return groups
 
 
-def _match(option: str, patterns: Sequence[str]) -> list[pathlib.Path]:
+def _match(option: str, patterns: Sequence[str]) -> list[Path]:
     """Return the sessions for patterns, sorted by name; an existing file is not a pattern."""
-    sessions: list[pathlib.Path] = []
+    sessions: list[Path] = []
     for pattern in patterns:
         names = [pattern]
-        if not pathlib.Path(pattern).exists():
+        if not Path(pattern).exists():
             names = sorted(glob(pattern, recursive=True))  # noqa: PTH207 — absolute patterns, too
-        paths = [pathlib.Path(name) for name in names if not name.endswith(SIDECARS)]
+        paths = [Path(name) for name in names if not name.endswith(SIDECARS)]
         if not paths:
             raise UsageError(f"option {option}: nothing matches {pattern!r}")
         sessions += [destination.find_recording(path, options.DEFAULT_LOG_DIR) for path in paths]
@@ -181,7 +181,7 @@ class _Group(NamedTuple):
     curves: list[Curve]
 
 
-def _load(paths: Sequence[pathlib.Path], depth: int, *, with_curves: bool, with_inner: bool) -> _Group:
+def _load(paths: Sequence[Path], depth: int, *, with_curves: bool, with_inner: bool) -> _Group:
     """Load a group, one session at a time, to limit the memory. Raises UsageError for ranks of a job."""
     from nncftools.analysis.comparison import measured
     from nncftools.render.sentences import when_text
@@ -251,7 +251,7 @@ def _name_groups(groups: Sequence[Sequence[Run]]) -> list[str]:
     return [runs_text(runs) for runs in groups]
 
 
-def _draw(groups: Sequence[_Group], unit: MemoryUnit, option: str, picture: pathlib.Path) -> None:
+def _draw(groups: Sequence[_Group], unit: MemoryUnit, option: str, picture: Path) -> None:
     from nncftools.render import overlay
     from nncftools.render.comparison import runs_text
 

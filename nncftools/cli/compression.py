@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import pathlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from nncftools.backports import StrEnum
@@ -63,9 +63,7 @@ _REMEDIES = {"folder": "; choose another --output-dir", "metric": "; name one wi
 
 def viz_compression(  # noqa: PLR0913 — one parameter per option
     *,
-    inputs: Annotated[
-        list[pathlib.Path], option("--input-file --input_file -i FILE", READ, "Results, as CSV; repeatable.")
-    ],
+    inputs: Annotated[list[Path], option("--input-file --input_file -i FILE", READ, "Results, as CSV; repeatable.")],
     folder: Annotated[
         str,
         option(
@@ -124,7 +122,7 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
     figures = {figure.name.replace(" ", "-"): figure for figure in FIGURES}
     request = Request(
         inputs=inputs,
-        folder=pathlib.Path(folder) if folder else None,
+        folder=Path(folder) if folder else None,
         formats=tuple(dict.fromkeys(formats)),
         metrics=chosen,
         lenient=lenient,
@@ -169,7 +167,7 @@ def _draw(outcome: Visualization, max_error: float | None) -> None:
 def from_lm_eval(  # noqa: PLR0913 — one parameter per option
     results: Annotated[Files, argument("RESULTS", "Result files (JSON) of lm-evaluation-harness.")] = None,
     *,
-    output: Annotated[pathlib.Path, option("--output -o FILE", OTHER, "The CSV file to create or extend.")],
+    output: Annotated[Path, option("--output -o FILE", OTHER, "The CSV file to create or extend.")],
     mode: Annotated[str, option("--mode TEXT", OTHER, "fp32, int8, int4 + gptq …")],
     model: Annotated[str, option("--model NAME", OTHER, "Default: the only model in FILE.")] = "",
     int4: Annotated[float | None, option("--int4 0..1", OTHER, "Share of int4 layers.")] = None,

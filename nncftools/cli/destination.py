@@ -10,11 +10,11 @@ import contextlib
 import functools
 import itertools
 import os
-import pathlib
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from nncftools.backports import moment_of
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SESSION = "session.json"
 JOURNAL_ENDING = reading.ENDING
 LATEST = "latest"
-DEFAULT_LOG_DIR = pathlib.Path("memory_logs")
+DEFAULT_LOG_DIR = Path("memory_logs")
 _LONGEST_NAME = 60
 
 
@@ -51,17 +51,17 @@ class Destination(NamedTuple):
 
     place: Folder
     """The folder of all files, checked and open."""
-    session: pathlib.Path
+    session: Path
     shown: str
     """The session or the folder, as the user would type the path."""
-    folder: pathlib.Path | None = None
+    folder: Path | None = None
     """The folder made for this run alone; None if the user named a file."""
     logs: Sequence[Log] = ()
-    sidecar: pathlib.Path | None = None
+    sidecar: Path | None = None
     """The file for marks, if there are any."""
-    panels: pathlib.Path | None = None
+    panels: Path | None = None
     """The picture."""
-    page: pathlib.Path | None = None
+    page: Path | None = None
     page_is_asked: bool = False
     """Whether every recording gets a page, even a short recording."""
     force: bool = False
@@ -70,21 +70,21 @@ class Destination(NamedTuple):
     """The option that names the location."""
 
     @property
-    def journal(self) -> pathlib.Path:
+    def journal(self) -> Path:
         """The journal, which exists while the recording runs."""
         return self.beside(JOURNAL_ENDING)
 
     @property
-    def marks(self) -> pathlib.Path:
+    def marks(self) -> Path:
         """The marks log, which exists while the recording runs."""
         return self.beside(MARKS_ENDING)
 
     @property
-    def snapshots(self) -> pathlib.Path:
+    def snapshots(self) -> Path:
         """The log of the snapshot helper, which exists while a recording with stacks runs."""
         return self.beside(reading.SNAPSHOTS_ENDING)
 
-    def beside(self, ending: str) -> pathlib.Path:
+    def beside(self, ending: str) -> Path:
         """Return the path of the session with another ending."""
         return self.session.with_name(session_stem(self.session) + ending)
 
@@ -111,7 +111,7 @@ class Destination(NamedTuple):
             return
         link = self.folder.parent / LATEST
         if link.exists() and not link.is_symlink():
-            latest = pathlib.Path(self.shown).with_name(LATEST)
+            latest = Path(self.shown).with_name(LATEST)
             screen.message(f"{str(latest)!r} is not a link, so it does not lead to this run; remove or rename it")
             return
         new_link = link.with_name(f".{os.urandom(4).hex()}.{LATEST}")
@@ -123,7 +123,7 @@ class Destination(NamedTuple):
                 new_link.unlink(missing_ok=True)
 
 
-def new_folder(log_dir: pathlib.Path, name: str) -> Destination:
+def new_folder(log_dir: Path, name: str) -> Destination:
     """Make a new folder for this run under ``log_dir``. Raises UsageError on failure."""
     plain = re.sub(r"[^\w.+-]+", "_", name).strip("._")[:_LONGEST_NAME] or "run"
     stem = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{plain}{launcher.suffix(os.environ)}"
@@ -137,7 +137,7 @@ def new_folder(log_dir: pathlib.Path, name: str) -> Destination:
     return Destination(place, place.path / SESSION, str(shown), place.path, option="--log-dir")
 
 
-def in_folder(log_dir: pathlib.Path, metrics: Sequence[str]) -> Destination:
+def in_folder(log_dir: Path, metrics: Sequence[str]) -> Destination:
     """Write session, logs and pictures directly to ``log_dir``, over the files of an earlier run.
 
     In a rank of a job, the file names get the rank. Raises UsageError if a file cannot be written.
@@ -155,7 +155,7 @@ def in_folder(log_dir: pathlib.Path, metrics: Sequence[str]) -> Destination:
     return target._replace(logs=logs, shown=str(log_dir))
 
 
-def open_folder(option: str, path: pathlib.Path) -> Folder:
+def open_folder(option: str, path: Path) -> Folder:
     """Make and open a folder to write into, with a warning if every user may rename files there. Raises UsageError."""
     with writing(option, path, UsageError):
         folder = Folder(path, make=True)
@@ -165,13 +165,13 @@ def open_folder(option: str, path: pathlib.Path) -> Folder:
 
 
 @functools.cache
-def _warn_of_shared(folder: pathlib.Path) -> None:
+def _warn_of_shared(folder: Path) -> None:
     """Warn once that every user may exchange the files of a recording."""
     screen.message(f"every user may rename files in {str(folder)!r} or in a parent folder; only new files are written")
 
 
 @contextlib.contextmanager
-def locked(option: str, path: pathlib.Path, busy: str) -> Iterator[None]:
+def locked(option: str, path: Path, busy: str) -> Iterator[None]:
     """Make a folder and lock the folder for this process alone.
 
     Raises UsageError with the text ``busy`` while another process holds the lock.
@@ -191,7 +191,7 @@ def locked(option: str, path: pathlib.Path, busy: str) -> Iterator[None]:
             os.close(folder)
 
 
-def at_file(output: pathlib.Path, *, force: bool, option: str = "--output") -> Destination:
+def at_file(output: Path, *, force: bool, option: str = "--output") -> Destination:
     """Write the session to ``output``. Raises UsageError if the file cannot be written.
 
     In a rank of a job, the name gets the rank, so that ranks do not overwrite each other's files.
@@ -213,7 +213,7 @@ def at_file(output: pathlib.Path, *, force: bool, option: str = "--output") -> D
     )
 
 
-def add_suffix(path: pathlib.Path, suffix: str) -> pathlib.Path:
+def add_suffix(path: Path, suffix: str) -> Path:
     """Return the path of a session with ``suffix`` before the extensions: ``run-2-rank0.json.gz``."""
     if not (suffix and path.name):
         return path
@@ -236,24 +236,24 @@ def add_views(target: Destination, *, plot: bool | None, opens: bool) -> Destina
     page = target.beside(".html") if opens or (is_drawn and has_plotly) else None
     if target.folder is None:
         for path in filter(None, (panels, page)):
-            shown = pathlib.Path(target.shown).with_name(path.name)
+            shown = Path(target.shown).with_name(path.name)
             check_file(target.option, shown, force=target.force)
     is_asked = opens or bool(plot)
     return target._replace(sidecar=sidecar, panels=panels, page=page, page_is_asked=is_asked)
 
 
-def session_stem(session: pathlib.Path) -> str:
+def session_stem(session: Path) -> str:
     """Return the file name of a session without extensions; the files beside the session begin with this name."""
     return re.sub(r"(\.json)?(\.gz)?$", "", session.name) or session.name
 
 
-def check_file(option: str, path: pathlib.Path, *, force: bool) -> None:
+def check_file(option: str, path: Path, *, force: bool) -> None:
     """Check a file that is written hours later. Raises UsageError like ``check_output``, and for a device or FIFO."""
     if _find_file(option, path, force=force) is None:
         raise UsageError(f"option {option}: {str(path)!r} is a device or pipe; a file name expected")
 
 
-def check_output(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
+def check_output(option: str, path: Path, *, force: bool) -> Path:
     """Check a file that is written at once; return the file behind links, or the path of a device or FIFO.
 
     Raises UsageError for a file that may not be written, or exists without ``force``.
@@ -261,7 +261,7 @@ def check_output(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Pat
     return _find_file(option, path, force=force) or path
 
 
-def _find_file(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path | None:
+def _find_file(option: str, path: Path, *, force: bool) -> Path | None:
     """Return the regular file that a write would make or replace, behind links; None for a device or FIFO.
 
     Raises UsageError like ``check_output``.
@@ -282,7 +282,7 @@ def _find_file(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path 
 
 
 @contextlib.contextmanager
-def writing(option: str, path: pathlib.Path, kind: type[NncfToolsError] = NncfToolsError) -> Iterator[None]:
+def writing(option: str, path: Path, kind: type[NncfToolsError] = NncfToolsError) -> Iterator[None]:
     """Turn an OSError into an error of type ``kind`` that names the option and the file."""
     try:
         yield
@@ -290,7 +290,7 @@ def writing(option: str, path: pathlib.Path, kind: type[NncfToolsError] = NncfTo
         raise kind(f"option {option}: cannot write {str(path)!r}: {error.strerror or error}") from error
 
 
-def write(output: pathlib.Path, content: RenderableType | bytes) -> None:
+def write(output: Path, content: RenderableType | bytes) -> None:
     """Write the file of ``--output``. Raises NncfToolsError."""
     data = content if isinstance(content, bytes) else screen.plain(content).encode(errors="backslashreplace")
     with writing("--output", output):
@@ -298,7 +298,7 @@ def write(output: pathlib.Path, content: RenderableType | bytes) -> None:
 
 
 @contextlib.contextmanager
-def opened(option: str, path: pathlib.Path) -> Iterator[int]:
+def opened(option: str, path: Path) -> Iterator[int]:
     """Yield the descriptor of a new, append-only file of ours; see ``open_ours``. Raises NncfToolsError."""
     with writing(option, path):
         descriptor = open_ours(path)
@@ -308,9 +308,9 @@ def opened(option: str, path: pathlib.Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def find_duplicate(paths: Iterable[pathlib.Path]) -> pathlib.Path | None:
+def find_duplicate(paths: Iterable[Path]) -> Path | None:
     """Return the first path that leads to the same file as an earlier path; None without any."""
-    seen: set[pathlib.Path] = set()
+    seen: set[Path] = set()
     for path in paths:
         if path.resolve() in seen:
             return path
@@ -326,7 +326,7 @@ _END = rb'"start": \{"utc":"([^"]{1,40})"[^\n]*\n"duration_s": (\d+\.?\d*)'
 _PATTERNS = (SESSION, f"*{JOURNAL_ENDING}", f"*/{SESSION}", f"*/*{JOURNAL_ENDING}")
 
 
-def find_recording(path: pathlib.Path, log_dir: pathlib.Path) -> pathlib.Path:
+def find_recording(path: Path, log_dir: Path) -> Path:
     """Return the session or journal that a path means.
 
     A folder means the newest recording in the folder, ``latest`` or ``last`` the newest recording in ``log_dir``, and
@@ -338,11 +338,11 @@ def find_recording(path: pathlib.Path, log_dir: pathlib.Path) -> pathlib.Path:
     word = _WORD.fullmatch(path.name)
     if word is None or path.exists():
         return path
-    folder = log_dir if path.parent == pathlib.Path() else path.parent
+    folder = log_dir if path.parent == Path() else path.parent
     return find_newest(folder, int(word[1] or 0))
 
 
-def find_newest(log_dir: pathlib.Path, before: int = 0) -> pathlib.Path:
+def find_newest(log_dir: Path, before: int = 0) -> Path:
     """Return the newest session or journal in a folder, or the recording ``before`` positions earlier.
 
     Raises NncfToolsError if there are fewer recordings.
@@ -357,12 +357,12 @@ def find_newest(log_dir: pathlib.Path, before: int = 0) -> pathlib.Path:
     return recordings[before]
 
 
-def list_recordings(log_dir: pathlib.Path) -> list[pathlib.Path]:
+def list_recordings(log_dir: Path) -> list[Path]:
     """Return the sessions and journals in a folder and in the folders in it, the newest first, without duplicates.
 
     Folders named ``latest`` are left out as links to other runs, hidden folders as copies.
     """
-    recordings: dict[str, pathlib.Path] = {}
+    recordings: dict[str, Path] = {}
     for path in itertools.chain.from_iterable(map(log_dir.glob, _PATTERNS)):
         folder = path.parent
         if folder != log_dir and (folder.name == LATEST or folder.name.startswith(".")):
@@ -375,14 +375,14 @@ def list_recordings(log_dir: pathlib.Path) -> list[pathlib.Path]:
     return sorted(recordings.values(), key=_end_times, reverse=True)
 
 
-def write_time(path: pathlib.Path) -> float:
+def write_time(path: Path) -> float:
     """Return the time of the last write; 0 for a missing file, because the recorder has just replaced the file."""
     with contextlib.suppress(OSError):
         return path.stat().st_mtime
     return 0.0
 
 
-def _end_times(path: pathlib.Path) -> tuple[float, float]:
+def _end_times(path: Path) -> tuple[float, float]:
     """Return the end of a recording as the session says, because a copy is written later, and the time of the write."""
     written = write_time(path)
     with contextlib.suppress(OSError, ValueError):
@@ -393,13 +393,13 @@ def _end_times(path: pathlib.Path) -> tuple[float, float]:
     return written, written
 
 
-def read_head(path: pathlib.Path) -> bytes:
+def read_head(path: Path) -> bytes:
     """Return the first bytes of a session: each line holds one key. Raises OSError."""
     with path.open("rb") as file:
         return file.read(_HEAD)
 
 
-def check_exists(path: pathlib.Path, log_dir: pathlib.Path) -> None:
+def check_exists(path: Path, log_dir: Path) -> None:
     """Raise NncfToolsError with a suggestion for a path that does not exist; without a suggestion, do nothing."""
     if path.exists():
         return
@@ -445,7 +445,7 @@ class RecordingFiles:
         """The locked, append-only descriptor for the sampler; -1 after the hand-over."""
         with contextlib.ExitStack() as stack, contextlib.ExitStack() as made:
 
-            def create(path: pathlib.Path) -> int:
+            def create(path: Path) -> int:
                 file = target.place.descriptor_path / path.name
                 descriptor = above_standard(os.open(file, NEW_LOG, reading.PRIVATE))
                 stack.callback(os.close, descriptor)
@@ -476,7 +476,7 @@ class RecordingFiles:
         with _reopen(self.snapshots) as log:
             return log.read()
 
-    def surviving_journal(self) -> pathlib.Path:
+    def surviving_journal(self) -> Path:
         """Return the path of the journal; copy the journal if another file has taken the path. Raises OSError."""
         path = self._target.journal
         if reading.leads_to(path, self.journal.fileno()):
@@ -484,7 +484,7 @@ class RecordingFiles:
         import shutil
         import tempfile
 
-        copy = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"), path.name)
+        copy = Path(tempfile.mkdtemp(prefix="nncf-tools-"), path.name)
         self.journal.seek(0)
         with os.fdopen(reading.create(copy, replace=False), "wb") as file:
             shutil.copyfileobj(self.journal, file)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pathlib
 import re
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nncftools.cli import screen
@@ -128,7 +128,7 @@ class Relay:
         if os.tcgetpgrp(ours) != os.getpgrp():  # another job in the foreground gets the keys
             return
         with Keyboard(ours) as keyboard:
-            while pathlib.Path(f"/proc/{pid}").exists() and os.tcgetpgrp(ours) == os.getpgrp():
+            while Path(f"/proc/{pid}").exists() and os.tcgetpgrp(ours) == os.getpgrp():
                 _fit(outer, ours)
                 keyboard.take_over()
                 os.write(outer, keyboard.read(_KEYS_S))
@@ -216,7 +216,7 @@ class OutputDisplay:
     starter: Starter
     live: bool
     """Whether the live view shows the run."""
-    output: pathlib.Path | int | None
+    output: Path | int | None
     """Target of the command's output: a file, a descriptor, or None for our output."""
     copies: bool = False
     """Whether output to a file also goes to our output."""
@@ -273,7 +273,7 @@ class OutputDisplay:
         with contextlib.suppress(Exception, Interrupted), self.starter.interruptible():
             self._stack.close()
 
-    def begin(self, journal: pathlib.Path, descriptor: int, release: Callable[[int], object]) -> None:
+    def begin(self, journal: Path, descriptor: int, release: Callable[[int], object]) -> None:
         """Start to relay and to draw, after the start of the command; ``descriptor`` is the open journal.
 
         Call ``release`` with each source in ``relays`` that is closed.

@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import pathlib
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.analysis.session import Session
@@ -327,7 +327,7 @@ def make_result(fit: Fit, unit: MemoryUnit) -> Shown:
     )
 
 
-def draw(fit: Fit, unit: MemoryUnit, path: pathlib.Path) -> None:
+def draw(fit: Fit, unit: MemoryUnit, path: Path) -> None:
     """Draw the runs, failed runs as crosses, with the floor and the peak without a limit. Raises OSError."""
     from nncftools import drawing
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-import pathlib
 import struct
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -28,7 +28,7 @@ class Tensor(NamedTuple):
     begin: int
     """Offset of the first byte in the file."""
     end: int
-    file: pathlib.Path
+    file: Path
 
     @property
     def size(self) -> int:
@@ -47,7 +47,7 @@ class Entry(msgspec.Struct):
     data_offsets: tuple[int, int]
 
 
-def config_of(folder: pathlib.Path) -> dict[str, Any]:
+def config_of(folder: Path) -> dict[str, Any]:
     """Return the config of a model. Raises SessionFileError."""
     file = folder / CONFIG
     with naming(file, "the config of a model"):
@@ -56,7 +56,7 @@ def config_of(folder: pathlib.Path) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def naming(file: pathlib.Path, expected: str = "weights in safetensors") -> Iterator[None]:
+def naming(file: Path, expected: str = "weights in safetensors") -> Iterator[None]:
     """Raise SessionFileError with the name of a file that cannot be decoded, and the expected content."""
     try:
         yield
@@ -64,7 +64,7 @@ def naming(file: pathlib.Path, expected: str = "weights in safetensors") -> Iter
         raise SessionFileError(f"{file}: {expected} expected: {error}") from error
 
 
-def tensors_of(path: pathlib.Path) -> dict[str, Tensor]:
+def tensors_of(path: Path) -> dict[str, Tensor]:
     """Return the tensors in the header of a file: 8 bytes with the length, then JSON (safetensors' README, Format).
 
     Raises SessionFileError.

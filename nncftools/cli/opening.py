@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pathlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nncftools import intake
@@ -57,14 +57,14 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 Commands that open a session start no user program that could inherit the variable.
 """
-_STANDARD_INPUT = pathlib.Path("/dev/stdin")
+_STANDARD_INPUT = Path("/dev/stdin")
 
 
 def open_sessions(
-    paths: Sequence[pathlib.Path],
-    log_dir: pathlib.Path,
+    paths: Sequence[Path],
+    log_dir: Path,
     *,
-    sidecars: Sequence[pathlib.Path] = (),
+    sidecars: Sequence[Path] = (),
     tool: str | None = None,
 ) -> Session:
     """Return a session as ``open_session`` does, or merge the sessions of several ranks of a job.
@@ -87,17 +87,17 @@ def open_sessions(
     return session
 
 
-def files_read(paths: Sequence[pathlib.Path], log_dir: pathlib.Path) -> list[pathlib.Path]:
+def files_read(paths: Sequence[Path], log_dir: Path) -> list[Path]:
     """Return the files that ``open_sessions`` may read, with the sidecars. Raises NncfToolsError."""
     files = [destination.find_recording(path, log_dir) for path in paths or [log_dir]]
     return [*files, *filter(None, map(find_sidecar, files)), _STANDARD_INPUT]
 
 
 def open_session(
-    path: pathlib.Path | None,
-    log_dir: pathlib.Path,
+    path: Path | None,
+    log_dir: Path,
     *,
-    sidecars: Sequence[pathlib.Path] = (),
+    sidecars: Sequence[Path] = (),
     tool: str | None = None,
 ) -> Session:
     """Return the session in a file, in standard input (``-``), or in the log of another tool.
@@ -142,7 +142,7 @@ def _list_verdicts(ranks: Mapping[str, Session], job: Session) -> Iterator[str]:
             yield f"{name}: {headline(why)}"
 
 
-def _replace_marks(session: Session, sidecar: pathlib.Path, file: pathlib.Path) -> None:
+def _replace_marks(session: Session, sidecar: Path, file: Path) -> None:
     from nncftools.reading_marks import collecting
 
     if sidecar.name.endswith(MARKS_ENDING) and file.name.endswith(destination.JOURNAL_ENDING):
@@ -154,7 +154,7 @@ def _replace_marks(session: Session, sidecar: pathlib.Path, file: pathlib.Path) 
         session.marks = collecting.read_sidecar(sidecar, session)
 
 
-def _add_enclosing(session: Session, sidecars: Sequence[pathlib.Path]) -> None:
+def _add_enclosing(session: Session, sidecars: Sequence[Path]) -> None:
     for sidecar in sidecars:
         from nncftools.reading_marks import collecting
 

@@ -6,10 +6,10 @@
 import contextlib
 import math
 import os
-import pathlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -44,7 +44,7 @@ def complete_session(incomplete: str) -> list[str | tuple[str, str]]:
         return []
     words = [(f"{latest}~{number}", path.parent.name) for number, path in enumerate(paths)]
     words[0] = latest, paths[0].parent.name
-    return [*words, *sorted(path.name for path in pathlib.Path().iterdir())]
+    return [*words, *sorted(path.name for path in Path().iterdir())]
 
 
 def complete_from(names: Iterable[str]) -> Callable[[], list[str]]:
@@ -148,7 +148,7 @@ class Request:
         ),
     ] = None
     log_dir: Annotated[
-        pathlib.Path,
+        Path,
         option("--log-dir DIR", WRITE, "Make a new folder in DIR for session, operations, picture and page."),
     ] = DEFAULT_LOG_DIR
     from_zero: FromZero = False
@@ -287,12 +287,12 @@ def memory_types(
 FORMAT = "Default: by the ending of --output, else text."
 
 
-def choose_format(asked: str | None, output: pathlib.Path | None, formats: Collection[str]) -> str:
+def choose_format(asked: str | None, output: Path | None, formats: Collection[str]) -> str:
     """Return ``asked``, or else the format for the ending of the output file, or else text.
 
     Raises UsageError for an unknown format, and for an ending that is unknown or belongs to another format.
     """
-    path = output or pathlib.Path()
+    path = output or Path()
     is_special = os.path.exists(path) and not os.path.isfile(path)  # noqa: PTH110, PTH113 — a name may be too long
     ending = "" if is_special else ending_in(path.name)  # the names of folders, devices and FIFOs do not count
     if asked is not None:
@@ -314,16 +314,14 @@ def choose_format(asked: str | None, output: pathlib.Path | None, formats: Colle
     return by_ending[ending]
 
 
-def check_outputs(
-    named: Mapping[str, pathlib.Path | None], inputs: Iterable[pathlib.Path], *, force: bool
-) -> dict[str, pathlib.Path]:
+def check_outputs(named: Mapping[str, Path | None], inputs: Iterable[Path], *, force: bool) -> dict[str, Path]:
     """Check all files that a command will write, and return the file for each option, behind links.
 
     All options but ``--output`` are for pictures. Raises UsageError like ``destination.check_output``, for a picture
     with another ending, for a link to a file with another ending, and for a file that the command also reads or writes.
     """
     taken = {path.resolve() for path in inputs if os.path.isfile(path)}  # noqa: PTH113 — a name may be too long
-    files: dict[str, pathlib.Path] = {}
+    files: dict[str, Path] = {}
     for name, path in named.items():
         if path is None:
             continue

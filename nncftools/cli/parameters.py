@@ -9,9 +9,9 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
-import pathlib
 import typing
 from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -35,8 +35,8 @@ _ROOM_FOR_MEANING = 48
 _EXPECTED = {int: "a whole number", float: "a number"}
 
 
-File = pathlib.Path | None
-Files = list[pathlib.Path] | None
+File = Path | None
+Files = list[Path] | None
 Texts = list[str] | None
 """Types of options that the user may leave out."""
 

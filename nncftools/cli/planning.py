@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import pathlib
 import re
 import shlex
 import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nncftools.cli import options, screen
@@ -93,7 +93,7 @@ def check_executable(argv: Sequence[str]) -> None:
     program = argv[0]
     has_folder = os.sep in program
     if has_folder and os.path.exists(program):  # noqa: PTH110 — its folder may be closed to us
-        reason = _explain_refusal(pathlib.Path(program))
+        reason = _explain_refusal(Path(program))
         if reason:
             raise CommandNotExecutableError(f"cannot run {program!r}: {reason}")
     elif has_folder or shutil.which(program) is None:
@@ -101,7 +101,7 @@ def check_executable(argv: Sequence[str]) -> None:
         raise CommandNotFoundError(f"cannot run {_redact(program)!r}: {missing}{_suggest(argv)}")
 
 
-def _explain_refusal(path: pathlib.Path) -> str:
+def _explain_refusal(path: Path) -> str:
     """Return why a file cannot be executed; empty if nothing is known."""
     if path.is_dir():
         return "it is a folder"
@@ -121,8 +121,12 @@ def _suggest(argv: Sequence[str]) -> str:
     program = argv[0]
     if program.rstrip(",").lower() in METRICS:
         return f"; to record several metrics, write them as one word: -t rss,{program.lower()}"
+    if program.lower() in {"ms", "s", "sec", "min"}:
+        return f"; write a time as one word: 100{program.lower()}"
+    if program == "help":
+        return "; `nncf-tools COMMAND --help` shows the help of a command"
     if os.path.isfile(program):  # noqa: PTH113 — a name may be too long
-        interpreter = _INTERPRETERS.get(pathlib.Path(program).suffix)
+        interpreter = _INTERPRETERS.get(Path(program).suffix)
         return f"; did you mean `{interpreter} {program}`?" if interpreter else f"; did you mean `./{program}`?"
     names = {file.name for file in options.find_on_path(program[:1])}
     near = nearest(program, sorted(names))
@@ -181,7 +185,7 @@ def _list_redactions(request: Request) -> list[str] | None:
     return None if request.no_redact else request.redact or []
 
 
-def watch_disks(plan: Plan, argv: Sequence[str], output: pathlib.Path) -> None:
+def watch_disks(plan: Plan, argv: Sequence[str], output: Path) -> None:
     """Add the file systems of the command's output and of the recording (``output``) to the plan."""
     from nncftools.limits.needs import file_systems
 
@@ -262,9 +266,7 @@ def target(request: Request) -> list[str]:
     return []
 
 
-def check_required(
-    text: str | None, argv: Sequence[str], output: pathlib.Path, redact: Sequence[str] | None = ()
-) -> None:
+def check_required(text: str | None, argv: Sequence[str], output: Path, redact: Sequence[str] | None = ()) -> None:
     """Raise UsageError if a command needs more memory or disk space than there is.
 
     ``text`` is a size or the path of an earlier session; ``output`` is the folder of the recording.
@@ -294,7 +296,7 @@ def _read_required(text: str, words: Sequence[str]) -> Requirement:
     from nncftools.analysis import forecast
     from nncftools.session.session import load
 
-    earlier = forecast.loaded(pathlib.Path(text)) or load(text)
+    earlier = forecast.loaded(Path(text)) or load(text)
     required = needs.of_forecast(earlier) if isinstance(earlier, forecast.Result) else needs.of_session(earlier)
     if required is None:
         raise UsageError(f"option --require: {text!r} does not contain the needs of the command; record it again")

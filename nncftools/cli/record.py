@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nncftools.cli import destination, options, planning
@@ -89,7 +89,7 @@ def _record(request: Request, *, profiles: bool) -> int:
         if request.output is not None:
             target = destination.at_file(destination.add_suffix(request.output, suffix), force=request.force)
         else:
-            name = request.name or (pathlib.Path(argv[0]).name if argv else f"pid-{request.pid}")
+            name = request.name or (Path(argv[0]).name if argv else f"pid-{request.pid}")
             target = destination.new_folder(request.log_dir, f"{name}{suffix}")
         target = destination.add_views(target, plot=request.plot, opens=request.opens)
         files = [target.session, target.journal, target.marks, target.snapshots]
@@ -158,13 +158,13 @@ def _list_calls(request: Request) -> list[Call] | None:
     from nncftools.marks import calls
 
     try:
-        configured = calls.from_pyproject(pathlib.Path.cwd())
+        configured = calls.from_pyproject(Path.cwd())
         return [*configured, *calls.parse(request.mark_call or [])]
     except (OSError, ValueError) as error:
         raise UsageError(f"option --mark-call: {error}") from error
 
 
-def _check_capture(request: Request) -> pathlib.Path | None:
+def _check_capture(request: Request) -> Path | None:
     """Return the file for the command's output. Raises UsageError for options that cannot be combined."""
     capture = request.capture
     if capture is not None:
@@ -214,7 +214,7 @@ def memory_monitor(words: Sequence[str]) -> int:
         parser.error(f"{unknown[0]!r} is not understood; quote the command, as one word")
     screen.prepare()
     try:
-        return _record_line(pathlib.Path(parsed.log_dir), " ".join(parsed.executable))
+        return _record_line(Path(parsed.log_dir), " ".join(parsed.executable))
     except NncfToolsError as error:
         screen.to_stderr(f"{_MEMORY_MONITOR}: error: {printable(str(error))}\n")
         return error.exit_code
@@ -224,7 +224,7 @@ _TYPES = ["rss,system"]
 """The metrics of NNCF's memory monitor."""
 
 
-def _record_line(log_dir: pathlib.Path, line: str) -> int:
+def _record_line(log_dir: Path, line: str) -> int:
     from nncftools.cli import recording, screen
     from nncftools.sampler.client import Starter
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pathlib
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from nncftools.analysis.session import Session
@@ -58,7 +58,7 @@ class RecordingJob(NamedTuple):
     """The access to stacks and mappings; None to take no stacks."""
     stacks_share: float = 0.0
     """Largest share of a CPU core for stacks."""
-    output: pathlib.Path | int | None = None
+    output: Path | int | None = None
     """A file for the command's output, or the descriptor of an open file of the caller.
 
     Output to a file goes to our output, too, unless there is a live view.
@@ -267,7 +267,7 @@ def _save(session: Session, target: Destination) -> bool:
     except OSError as error:
         import tempfile
 
-        elsewhere = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-")) / target.session.name
+        elsewhere = Path(tempfile.mkdtemp(prefix="nncf-tools-")) / target.session.name
         session.save(elsewhere)
         reason = error.strerror or error
         screen.error(f"the session could not be written to {target.session} ({reason}); it is {elsewhere}")

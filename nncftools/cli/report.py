@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import pathlib
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from nncftools.analysis.session import Session
@@ -144,7 +144,7 @@ def report(  # noqa: PLR0913 — one parameter per option
         raise UsageError(f"option --peak: only with --format text, markdown or json, {endings}")
     if opens:
         if output is None:
-            output = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"), "report.html")
+            output = Path(tempfile.mkdtemp(prefix="nncf-tools-"), "report.html")
         destination.check_file("--output", output, force=True)
     inputs = marks or []
     if output or plot or panels:
@@ -253,7 +253,7 @@ def _check_for_screen(name: str, content: Content) -> RenderableType | bytes:
     return content
 
 
-def _write(content: Content, output: pathlib.Path, inputs: Sequence[pathlib.Path], *, force: bool) -> None:
+def _write(content: Content, output: Path, inputs: Sequence[Path], *, force: bool) -> None:
     """Write a file, or several files into a folder; never over ``inputs``. Raises NncfToolsError."""
     if isinstance(content, Mapping):
         for name in content:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pathlib
 import re
 import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from nncftools import files
@@ -35,7 +35,7 @@ Folder = Annotated[File, argument("DIR", "The folder with the recordings. Defaul
 class _Run(NamedTuple):
     """A recording."""
 
-    path: pathlib.Path
+    path: Path
     session: Session | None
     """None for an unreadable recording."""
     size: int
@@ -116,11 +116,11 @@ def prune(
     return 0
 
 
-def _ask(runs: Sequence[_Run], *, yes: bool) -> set[pathlib.Path]:
+def _ask(runs: Sequence[_Run], *, yes: bool) -> set[Path]:
     """Ask which folders to remove; return all folders of readable recordings for ``yes``."""
     readable = {run.path.parent for run in runs if run.session is not None}
     recordings = [run for run in runs if run.path.parent in readable]
-    agreed: set[pathlib.Path] = set()
+    agreed: set[Path] = set()
     if recordings and (yes or _is_confirmed(f"Remove {_count(recordings)}? [y/N] ")):
         agreed |= readable
     folders = dict.fromkeys(run.path.parent for run in runs)
@@ -139,7 +139,7 @@ def _count(runs: Sequence[_Run]) -> str:
     return f"{number}, {size_text(sum(run.size for run in runs))}"
 
 
-def _is_removable(path: pathlib.Path, log_dir: pathlib.Path) -> bool:
+def _is_removable(path: Path, log_dir: Path) -> bool:
     """Return whether a recording has a folder of its own with no other files."""
     folder = path.parent
     if folder.parent != log_dir or folder.is_symlink() or not _FOLDER.fullmatch(folder.name):
@@ -150,14 +150,14 @@ def _is_removable(path: pathlib.Path, log_dir: pathlib.Path) -> bool:
     return all(map(_is_ours, folder.iterdir())) and not any(map(is_recording, journals))
 
 
-def _is_ours(file: pathlib.Path) -> bool:
+def _is_ours(file: Path) -> bool:
     """Return whether a recording of this user wrote a file, or made a link."""
     if not file.is_file() and not file.is_symlink():
         return False
     return bool(_OURS.fullmatch(file.name)) and not files.other_owner(file.lstat())
 
 
-def _remove(folder: pathlib.Path, checked: os.stat_result) -> None:
+def _remove(folder: Path, checked: os.stat_result) -> None:
     """Remove a folder that was checked and shown. Raises NncfToolsError for another folder or a link in the place."""
     with destination.writing("--keep", folder):
         with files.Folder(folder) as opened:
@@ -176,7 +176,7 @@ def _is_confirmed(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
-def _open_run(path: pathlib.Path) -> _Run:
+def _open_run(path: Path) -> _Run:
     size = size_of(path.parent if _FOLDER.fullmatch(path.parent.name) else path) or 0  # a missing file has no size
     session = None
     with contextlib.suppress(NncfToolsError):

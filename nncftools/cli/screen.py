@@ -8,12 +8,12 @@ import errno
 import io
 import logging
 import os
-import pathlib
 import select
 import shutil
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from nncftools.errors import NncfToolsError
@@ -124,7 +124,7 @@ def line(text: str, style: str = "") -> None:
     to_stderr(f"{styled(lines, ERR, style) if style else lines}\n")
 
 
-def open_page(page: pathlib.Path) -> None:
+def open_page(page: Path) -> None:
     """Open a page in the user's browser; without a browser, print the path of the page."""
     import webbrowser
 
@@ -215,4 +215,4 @@ def _drop(name: str) -> None:
 
 
 def _nowhere() -> TextIO:
-    return pathlib.Path(os.devnull).open("w", encoding="utf-8")
+    return Path(os.devnull).open("w", encoding="utf-8")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import platform
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from nncftools.analysis.session import Session
@@ -78,7 +78,7 @@ def _run_until_end(show: Callable[[], object]) -> int:
     return 0
 
 
-def _watch_recording(path: pathlib.Path | None, types: list[str] | None, unit: MemoryUnit) -> None:
+def _watch_recording(path: Path | None, types: list[str] | None, unit: MemoryUnit) -> None:
     if path is not None and not path.is_dir():
         path = destination.find_recording(path, options.DEFAULT_LOG_DIR)
     journal = _find_journal(path)
@@ -101,7 +101,7 @@ def _watch_recording(path: pathlib.Path | None, types: list[str] | None, unit: M
         _summarize(opening.open_session(path, options.DEFAULT_LOG_DIR), types, unit)
 
 
-def _find_journal(path: pathlib.Path | None) -> pathlib.Path | None:
+def _find_journal(path: Path | None) -> Path | None:
     """Return the journal of a session, or the newest running journal in a folder; None without any."""
     if path is not None and not path.is_dir():
         if path.name.endswith(destination.JOURNAL_ENDING):
@@ -114,7 +114,7 @@ def _find_journal(path: pathlib.Path | None) -> pathlib.Path | None:
     return None
 
 
-def _follow(journal: pathlib.Path) -> Follower:
+def _follow(journal: Path) -> Follower:
     from nncftools.live.follower import Follower
 
     try:
@@ -141,13 +141,13 @@ def _show(source: Follower | Replay, view: View, state: str, *, is_here: bool, s
     return viewer.present(source, settings, machine, screen.to_stdout, stays=stays)
 
 
-def _open_result(journal: pathlib.Path, patience_s: float) -> Session:
+def _open_result(journal: Path, patience_s: float) -> Session:
     """Return the session that replaces a journal; after some time without a session, open the journal."""
     begun_s = time.monotonic()
     stem = journal.name.removesuffix(destination.JOURNAL_ENDING)
     while time.monotonic() < begun_s + (patience_s if journal.exists() else _SAVING_S):
         names = (f"{stem}.json", f"{stem}.json.gz", stem)
-        saved = list(filter(pathlib.Path.is_file, map(journal.with_name, names)))
+        saved = list(filter(Path.is_file, map(journal.with_name, names)))
         if saved and not journal.exists():
             return opening.open_session(saved[0], options.DEFAULT_LOG_DIR)
         time.sleep(0.05)
@@ -170,7 +170,7 @@ def _watch_process(request: Request) -> None:
     planning.target(request)
     plan = planning.plan(columns, request)
     with tempfile.TemporaryDirectory(prefix="nncf-tools-") as folder, Starter() as starter:
-        journal = pathlib.Path(folder, "session.journal.jsonl")
+        journal = Path(folder, "session.journal.jsonl")
         descriptor = reading.create(journal, replace=False)
         with client.Sampler(starter, plan, []) as sampler:
             sampler.start(client.header("", [], None, plan), descriptor)

@@ -5,11 +5,11 @@ This file has the options and the subcommand. The other files are imported after
 
 from __future__ import annotations
 
-import pathlib
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from nncftools.cli import options, screen
@@ -27,9 +27,9 @@ class SweepOptions:
     """The options of `sweep`."""
 
     model: Annotated[
-        pathlib.Path, option("--model -m DIR", READ, "Folder of a language model; with --kind, an .xml or .onnx file.")
+        Path, option("--model -m DIR", READ, "Folder of a language model; with --kind, an .xml or .onnx file.")
     ]
-    output: Annotated[pathlib.Path, option("--output -o FILE", WRITE, "The CSV file for the results.")]
+    output: Annotated[Path, option("--output -o FILE", WRITE, "The CSV file for the results.")]
     grid: Annotated[str, option("--grid quick|full|FILE", RUN, "Configurations to try; FILE is in TOML.")] = "quick"
     text: Annotated[File, option("--text FILE", READ, "Held-out text for perplexity (.txt or .jsonl).")] = None
     calibration: Annotated[File, option("--calibration FILE", READ, "Text for data-aware compression.")] = None
@@ -64,7 +64,7 @@ class SweepOptions:
     force: options.Force = False
 
     @property
-    def inputs(self) -> Mapping[str, pathlib.Path]:
+    def inputs(self) -> Mapping[str, Path]:
         """The input files, by option name."""
         names = ("text", "calibration", "lambada", "prompts", "kind")
         files = {name: getattr(self, name) for name in names}

@@ -6,11 +6,11 @@ import contextlib
 import importlib.util
 import json
 import os
-import pathlib
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nncftools import intake
@@ -109,7 +109,7 @@ def make_plan(request: SweepOptions) -> tuple[Sweep, list[str]]:
     return plan, notes
 
 
-def _read_code(path: pathlib.Path) -> str:
+def _read_code(path: Path) -> str:
     """Return the text of the user's file, read once so that the sweep runs the checked text. Raises NncfToolsError."""
     with options.naming_option("--kind"):
         try:
@@ -118,9 +118,7 @@ def _read_code(path: pathlib.Path) -> str:
             raise UsageError(f"{str(path)!r} is not Python source: {error}") from error
 
 
-def _make_quantizations(
-    request: SweepOptions, inputs: Mapping[str, pathlib.Path], text: str
-) -> Sequence[Configuration]:
+def _make_quantizations(request: SweepOptions, inputs: Mapping[str, Path], text: str) -> Sequence[Configuration]:
     for name in _FOR_LANGUAGE:
         if name in inputs:
             raise UsageError(f"option --{name}: for language models; with --kind, your file provides data and score")
@@ -138,7 +136,7 @@ def _make_quantizations(
         return grid.quantization_grid(request.grid)
 
 
-def _make_weights(request: SweepOptions, inputs: Mapping[str, pathlib.Path]) -> tuple[list[Weights], list[str]]:
+def _make_weights(request: SweepOptions, inputs: Mapping[str, Path]) -> tuple[list[Weights], list[str]]:
     if TEXT not in inputs:
         raise UsageError("option --text: a held-out text is needed to measure quality")
     with options.naming_option("--model"):
@@ -161,7 +159,7 @@ def _make_weights(request: SweepOptions, inputs: Mapping[str, pathlib.Path]) -> 
     return configurations, notes
 
 
-def _read_words(path: pathlib.Path) -> str:
+def _read_words(path: Path) -> str:
     """Return the documents of a file. Raises NncfToolsError for lines of a .jsonl without a text, and for no words."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -183,7 +181,7 @@ def _read_words(path: pathlib.Path) -> str:
     return words
 
 
-def _check_output(request: SweepOptions, inputs: Mapping[str, pathlib.Path]) -> None:
+def _check_output(request: SweepOptions, inputs: Mapping[str, Path]) -> None:
     """Raise UsageError for results in the folder of the model, or in the place of an input."""
     output = request.output.resolve()
     if request.model.is_dir() and output.is_relative_to(request.model.resolve()):

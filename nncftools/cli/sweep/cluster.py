@@ -9,7 +9,6 @@ import functools
 import hashlib
 import io
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -46,7 +46,7 @@ def receive(archive: bytes, digest: str) -> None:
     target = _cache_folder(digest)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as name:
-        inputs = pathlib.Path(name, "inputs")
+        inputs = Path(name, "inputs")
         unpack(archive, inputs)
         if not target.exists():
             inputs.rename(target)
@@ -58,11 +58,11 @@ def work(encoded: bytes, stamps: Mapping[str, str], digest: str) -> bytes:
     inputs = task.inputs
     if not _are_shared(inputs, stamps):
         cache = _cache_folder(digest)
-        names = {name: pathlib.Path(path).name for name, path in inputs.items()}
+        names = {name: Path(path).name for name, path in inputs.items()}
         inputs = {name: str(cache / name / file) for name, file in names.items()}
-    python = task.python if pathlib.Path(task.python).exists() else sys.executable
+    python = task.python if Path(task.python).exists() else sys.executable
     with tempfile.TemporaryDirectory(prefix="nncf-tools-sweep-") as name:
-        folder = pathlib.Path(name)
+        folder = Path(name)
         task = msgspec.structs.replace(
             task,
             folder=name,
@@ -85,7 +85,7 @@ def work(encoded: bytes, stamps: Mapping[str, str], digest: str) -> bytes:
         return pack({"": folder})
 
 
-def pack(parts: Mapping[str, pathlib.Path]) -> bytes:
+def pack(parts: Mapping[str, Path]) -> bytes:
     """Return an archive of files and folders, by name in the archive."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz", compresslevel=1) as archive:
@@ -94,25 +94,24 @@ def pack(parts: Mapping[str, pathlib.Path]) -> bytes:
     return content.getvalue()
 
 
-def unpack(archive: bytes, folder: pathlib.Path) -> None:
+def unpack(archive: bytes, folder: Path) -> None:
     """Unpack an archive; refuse paths outside the folder."""
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
         opened.extractall(folder, filter="data")
 
 
-def _cache_folder(digest: str) -> pathlib.Path:
-    cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return pathlib.Path(cache, "nncf-tools", "sweep", digest)
+def _cache_folder(digest: str) -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache, "nncf-tools", "sweep", digest)
 
 
 def _are_shared(inputs: Mapping[str, str], stamps: Mapping[str, str]) -> bool:
-    for name, path in inputs.items():
-        if not pathlib.Path(path).exists() or make_stamp(path) != stamps[name]:
-            return False
-    return True
+    if not all(map(Path.exists, map(Path, inputs.values()))):
+        return False
+    return stamps == {name: make_stamp(path) for name, path in inputs.items()}
 
 
-def _run(folder: pathlib.Path) -> None:
+def _run(folder: Path) -> None:
     """Run the task in a folder, in the main thread of a process, because signals need the main thread."""
     task = msgspec.json.decode((folder / _TASK).read_bytes(), type=Task)
     with runner() as task_runner:
@@ -130,7 +129,7 @@ def _end_with(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    _run(pathlib.Path(sys.argv[1]))
+    _run(Path(sys.argv[1]))
 
 
 _CONNECT_TIMEOUT_S = 20
@@ -221,9 +220,9 @@ class Cluster:
         where = {"workers": [worker], "allow_other_workers": False, "pure": False}
         lacks = self._client.submit(lacks_inputs, task.inputs, stamps, digest, **where)
         if lacks.result(timeout=_ANSWER_TIMEOUT_S):
-            parts: dict[str, pathlib.Path] = {}
+            parts: dict[str, Path] = {}
             for name, path in task.inputs.items():
-                parts |= {f"{name}/{file.name}": file for file in list_files(pathlib.Path(path))}
+                parts |= {f"{name}/{file.name}": file for file in list_files(Path(path))}
             archive = self._client.scatter(pack(parts), workers=[worker], hash=False)
             received = self._client.submit(receive, archive, digest, **where)
             received.result(timeout=_SEND_TIMEOUT_S)
@@ -233,7 +232,7 @@ class Cluster:
         """Put the files of a task into the folder of the sweep, and return the row."""
         target = self._folder.clear(task.row.name)
         with tempfile.TemporaryDirectory(dir=target.parent) as name:
-            folder = pathlib.Path(name, "task")
+            folder = Path(name, "task")
             unpack(future.result(), folder)
             row = msgspec.json.decode((folder / ROW).read_bytes(), type=SweepRow)
             target.rmdir()

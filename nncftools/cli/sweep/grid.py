@@ -6,8 +6,8 @@ The headers of the model's files contain the sizes of the layers, so the checks 
 from __future__ import annotations
 
 import os
-import pathlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -38,7 +38,7 @@ class Layers(NamedTuple):
         return next((inputs for inputs in sorted(self.inputs) if inputs % size), None)
 
 
-def read_layers(model: pathlib.Path) -> Layers:
+def read_layers(model: Path) -> Layers:
     """Return the layers of a Hugging Face folder. Raises NncfToolsError for an unreadable file."""
     shapes: list[Sequence[int]] = []
     for file in model.glob("*.safetensors"):
@@ -58,7 +58,7 @@ GRIDS = ("quick", "full")
 GROUP_SIZES = (128, 64, 32, 16)
 """Usual group sizes, in the order of preference."""
 _PER_CHANNEL = -1
-_FOLDER = pathlib.Path(__file__).with_name("grids")
+_FOLDER = Path(__file__).with_name("grids")
 _INT8 = "int8"
 _WORDS = {"sym": "symmetric", "asym": "asymmetric"}
 _MODES = {"int8_sym", "int8_asym", "int4_sym", "int4_asym", "int2_sym", "int3_sym"}
@@ -207,7 +207,7 @@ def weight_grid(grid: str, layers: Layers) -> tuple[list[Weights], list[str]]:
     The baseline is the first. Raises NncfToolsError for a file that is not a grid, or does not fit the layers.
     """
     is_built_in = grid in GRIDS
-    path = _FOLDER / f"{grid}.toml" if is_built_in else pathlib.Path(grid)
+    path = _FOLDER / f"{grid}.toml" if is_built_in else Path(grid)
     group_size = next((size for size in GROUP_SIZES if layers.indivisible(size) is None), _PER_CHANNEL)
     configurations: list[Weights] = []
     notes: list[str] = []
@@ -226,7 +226,7 @@ def weight_grid(grid: str, layers: Layers) -> tuple[list[Weights], list[str]]:
 
 def quantization_grid(grid: str) -> list[Quantization]:
     """Return the configurations of a built-in grid or a TOML file, the baseline first. Raises NncfToolsError."""
-    path = _FOLDER / f"kind_{grid}.toml" if grid in GRIDS else pathlib.Path(grid)
+    path = _FOLDER / f"kind_{grid}.toml" if grid in GRIDS else Path(grid)
     configurations = _read(path, Quantization)
     for model in configurations:
         if not model.is_baseline and model.preset not in _PRESETS:
@@ -244,7 +244,7 @@ def choose(grid: Sequence[_Kind], names: Sequence[str]) -> list[_Kind]:
     return [each for each in grid if not names or each.name in names or each.is_baseline]
 
 
-def refuse_changeable(path: pathlib.Path, status: os.stat_result) -> None:
+def refuse_changeable(path: Path, status: os.stat_result) -> None:
     """Raise UsageError for a file that another user may change, because the file decides which code runs."""
     why = other_owner(status)
     if is_open_to_all(status):
@@ -253,7 +253,7 @@ def refuse_changeable(path: pathlib.Path, status: os.stat_result) -> None:
         raise UsageError(f"{str(path)!r} {why}, and decides which code runs here; name a copy of your own")
 
 
-def check_tasks(path: pathlib.Path) -> None:
+def check_tasks(path: Path) -> None:
     """Raise UsageError for tasks that another user could change, because tasks may name functions to run."""
     if not path.is_dir():
         raise UsageError(f"{str(path)!r} is not a folder")
@@ -265,14 +265,14 @@ def check_tasks(path: pathlib.Path) -> None:
         raise UsageError(f"{str(part)!r} cannot be read: {error.strerror}") from error
 
 
-def read_own(path: pathlib.Path, *, may_wait: bool) -> bytes:
+def read_own(path: Path, *, may_wait: bool) -> bytes:
     """Return the content of a file after ``refuse_changeable`` on the open file. Raises NncfToolsError."""
     with intake.open_file(path, may_wait=may_wait) as file:
         refuse_changeable(path, os.fstat(file.fileno()))
         return intake.content(file, path)
 
 
-def _read(path: pathlib.Path, kind: type[_Kind]) -> list[_Kind]:
+def _read(path: Path, kind: type[_Kind]) -> list[_Kind]:
     expected = f"a grid has tables [[configuration]] with `name` and `{kind.__struct_fields__[1]}`"
     try:
         text = intake.whole(path) if path.parent == _FOLDER else read_own(path, may_wait=True)
@@ -317,7 +317,7 @@ def _find_faults(weights: Weights, layers: Layers) -> Iterator[str]:
         yield f"group size {size} does not divide layers with {odd} inputs"
 
 
-def _with_baseline(path: pathlib.Path, configurations: Sequence[_Kind], baseline: _Kind) -> list[_Kind]:
+def _with_baseline(path: Path, configurations: Sequence[_Kind], baseline: _Kind) -> list[_Kind]:
     first = next((each for each in configurations if each.is_baseline), baseline)
     if first is baseline and any(each.name == BASELINE for each in configurations):
         raise NncfToolsError(f"{str(path)!r}: {BASELINE!r} is the name of the baseline; choose another name")

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pathlib
 import re
 import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -169,11 +169,11 @@ class State(msgspec.Struct):
 class SweepFolder:
     """The folder of a sweep, beside the file of the results."""
 
-    def __init__(self, output: pathlib.Path) -> None:
+    def __init__(self, output: Path) -> None:
         self.output = output
         self.path = output.with_name(output.name.removesuffix(".csv") + ENDING)
 
-    def of(self, name: str) -> pathlib.Path:
+    def of(self, name: str) -> Path:
         """Return the folder of a configuration."""
         plain = re.sub(r"[^\w+-]+", "_", name).strip("_")
         digest = hashlib.sha256(name.encode()).hexdigest()[:4]
@@ -229,7 +229,7 @@ class SweepFolder:
         folder.mkdir(exist_ok=True)
         write_file(folder / ROW, msgspec.json.encode(row))
 
-    def clear(self, name: str) -> pathlib.Path:
+    def clear(self, name: str) -> Path:
         """Make an empty folder for a configuration, and return the path. Raises OSError.
 
         Processes of a sweep that was killed may still write to the old folder.
@@ -249,12 +249,12 @@ class SweepFolder:
         write_file(self.output, make_table(state.model, state.setup, rows).encode())
 
 
-def make_stamp(path: str | pathlib.Path) -> str:
+def make_stamp(path: str | Path) -> str:
     """Return a digest that changes with a file or a folder. Raises NncfToolsError for an unreadable file."""
-    path = pathlib.Path(path)
+    path = Path(path)
     files = list_files(path)
     if path.is_dir():
-        files = sorted(filter(pathlib.Path.is_file, path.rglob("*")))
+        files = sorted(filter(Path.is_file, path.rglob("*")))
     digest = hashlib.sha256()
     try:
         for file in files:
@@ -271,7 +271,7 @@ def make_stamp(path: str | pathlib.Path) -> str:
     return digest.hexdigest()[:32]
 
 
-def list_files(path: pathlib.Path) -> list[pathlib.Path]:
+def list_files(path: Path) -> list[Path]:
     """Return a file; for a model in OpenVINO's format (.xml), also the weights."""
     weights = path.with_suffix(".bin")
     return [path, weights] if path.suffix == ".xml" and weights.is_file() else [path]
@@ -286,7 +286,7 @@ def explain_difference(earlier: State, now: State) -> str:
     return f"it was made with a different {' and a different '.join(names)}" if names else ""
 
 
-def _read(file: pathlib.Path, kind: type[_Kept]) -> _Kept | None:
+def _read(file: Path, kind: type[_Kept]) -> _Kept | None:
     if not os.path.lexists(file):
         return None
     try:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pathlib
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nncftools import intake
@@ -65,7 +65,7 @@ class Sweep:
     """The configurations to run, the baseline first."""
     folder: SweepFolder
     state: State
-    inputs: Mapping[str, pathlib.Path]
+    inputs: Mapping[str, Path]
     """Paths by role: ``model``, ``text``, ``calibration`` …"""
     code: str
     """The checked text of the file of ``--kind``."""
@@ -124,7 +124,7 @@ class Sweep:
     def _export_inputs(self, runner: Runner) -> dict[str, str]:
         """Return the inputs of all tasks; export the model to OpenVINO if necessary."""
         inputs = {name: f"{path.absolute()}" for name, path in self.inputs.items()}
-        if KIND in inputs or pathlib.Path(inputs[MODEL], "openvino_model.xml").exists():
+        if KIND in inputs or Path(inputs[MODEL], "openvino_model.xml").exists():
             return inputs
         target = self.folder.path / "model"
         if not (target / _EXPORTED).exists():
@@ -254,7 +254,7 @@ def find_collapse(row: SweepRow, baseline: SweepRow | None) -> str:
     return ""
 
 
-def add_definitions(table: pathlib.Path, rows: Sequence[SweepRow]) -> None:
+def add_definitions(table: Path, rows: Sequence[SweepRow]) -> None:
     """Append the definitions of the columns to the table. Raises NncfToolsError."""
     columns = [*results.quality_columns(rows), *results.measured_columns(rows)]
     definitions = results.define_columns([INT4, INT8, PLOT_NAME, SIZE, *columns])

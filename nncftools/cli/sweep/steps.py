@@ -9,13 +9,13 @@ import contextlib
 import json
 import math
 import os
-import pathlib
 import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -71,7 +71,7 @@ class Task(msgspec.Struct, frozen=True):
 ENVIRONMENT = {"CI": "true", "HF_HUB_OFFLINE": "1"}
 """Defaults for each step; without ``CI``, the telemetry of OpenVINO forks the measured process."""
 INTERVAL_S = 0.05
-_WORKER = str(pathlib.Path(worker.__file__).parent)
+_WORKER = str(Path(worker.__file__).parent)
 
 
 @dataclass(frozen=True)
@@ -124,15 +124,15 @@ class _Steps:
         self._task = task
         self._row = task.row
         self._runner = runner
-        self.folder = pathlib.Path(task.folder)
+        self.folder = Path(task.folder)
         self.saved = self.folder / "model"
         self._parent = None if task.max_memory is None else find_parent_group()
 
-    def make_model(self) -> pathlib.Path | None:
+    def make_model(self) -> Path | None:
         """Compress the model, and return the new folder; None after a failure."""
         task = self._task
         if task.is_baseline and KIND not in task.inputs:
-            return pathlib.Path(task.inputs[MODEL])
+            return Path(task.inputs[MODEL])
         ran = self._run("quantize" if KIND in task.inputs else "compress", task.inputs[MODEL])
         if not task.is_baseline and ran.session is not None:
             peak = ran.session.peaks["rss"]
@@ -144,7 +144,7 @@ class _Steps:
         self._row.compression_s = ran.result["compression_s"]
         return self.saved
 
-    def evaluate(self, model: pathlib.Path) -> None:
+    def evaluate(self, model: Path) -> None:
         """Evaluate a saved model, and note the results in the row."""
         row = self._row
         ran = self._run("score" if KIND in self._task.inputs else "evaluate", str(model))
@@ -160,7 +160,7 @@ class _Steps:
         if self._task.tasks and row.is_complete:
             self._evaluate_tasks(model)
 
-    def _evaluate_tasks(self, model: pathlib.Path) -> None:
+    def _evaluate_tasks(self, model: Path) -> None:
         task = self._task
         results = self.folder / "tasks"
         names = dict.fromkeys(name.partition(":")[0] for name in task.tasks)
@@ -169,7 +169,7 @@ class _Steps:
         if task.include_path:
             words += ["--include_path", task.include_path]
             with options.naming_option("--include-path"):  # hours may have passed since the first check
-                grid.check_tasks(pathlib.Path(task.include_path))
+                grid.check_tasks(Path(task.include_path))
         ran = run_module("lm_eval", words, python=task.python, path=results, runner=self._runner)
         self._note_end(ran)
         if ran.failed:
@@ -263,7 +263,7 @@ class _Step:
         return json.loads(result) if result else None
 
 
-def run_module(module: str, words: Sequence[str], *, python: str, path: pathlib.Path, runner: Runner) -> Ran:
+def run_module(module: str, words: Sequence[str], *, python: str, path: Path, runner: Runner) -> Ran:
     """Record a module of a library with a command line, as a step of the sweep. Raises NncfToolsError.
 
     The module runs in an empty folder: lm-evaluation-harness and the data sets of Hugging Face take a folder with the
@@ -285,7 +285,7 @@ def _record(  # noqa: PLR0913 — the settings of a step
     python: str,
     *,
     job: Mapping[str, Any],
-    path: pathlib.Path,
+    path: Path,
     max_memory: int | None = None,
     entry: Sequence[str] = (),
 ) -> Ran:

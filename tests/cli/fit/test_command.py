@@ -54,10 +54,6 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("words", "message"),
         [
-            (["--give-up", "9x"], "option --give-up: removed; a run ends after five times the time"),
-            (["--swap", "2GiB"], "option --swap: removed; runs have no swap"),
-            (["--tolerance", "1%"], "option --tolerance: removed; limits are found to 3%"),
-            (["--slower", "2"], "option --slower: removed; full speed is up to 1.1 times"),
             (["--resume"], "option --resume: only with --output"),
         ],
     )

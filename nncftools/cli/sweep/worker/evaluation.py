@@ -8,10 +8,10 @@ from __future__ import annotations
 import difflib
 import json
 import math
-import pathlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -157,7 +157,7 @@ _AROUND = "\"'“”‘’()[].,;:!?*_—-"
 
 def read_documents(path: str) -> list[str]:
     """Return the documents of a file: ``text`` of each line of a ``.jsonl``, or the whole file; skip empty texts."""
-    file = pathlib.Path(path)
+    file = Path(path)
     text = file.read_text(encoding="utf-8-sig")
     if file.suffix != ".jsonl":
         return [text.strip()]
@@ -170,7 +170,7 @@ def read_lines(path: str) -> list[str]:
     """Return the lines of a file that are not empty; for a ``.jsonl``, the field ``text`` of each line."""
     if path.endswith(".jsonl"):
         return read_documents(path)
-    text = pathlib.Path(path).read_text(encoding="utf-8-sig")
+    text = Path(path).read_text(encoding="utf-8-sig")
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 

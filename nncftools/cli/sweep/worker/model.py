@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import pathlib
 import shutil
 import statistics
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,10 +41,10 @@ def quantize(job: dict[str, Any]) -> dict[str, Any]:
         begun_s = time.perf_counter()
         model = nncf.quantize(model, data, **_quantization_arguments(preset, settings))
         compression_s = seconds(begun_s)
-    return save(model, pathlib.Path(job["output"], MODEL), compression_s)
+    return save(model, Path(job["output"], MODEL), compression_s)
 
 
-def save(model: Any, file: pathlib.Path, compression_s: float | None) -> dict[str, Any]:  # noqa: ANN401 — of OpenVINO
+def save(model: Any, file: Path, compression_s: float | None) -> dict[str, Any]:  # noqa: ANN401 — of OpenVINO
     """Save a model; return the duration of the compression."""
     import openvino
 
@@ -151,7 +151,7 @@ def score(job: dict[str, Any]) -> dict[str, Any]:
     import openvino
 
     core = openvino.Core()
-    model = core.read_model(pathlib.Path(job["model"], MODEL))
+    model = core.read_model(Path(job["model"], MODEL))
     compiled = core.compile_model(model, "CPU")
     user = load_user_module(job)
     score = float(user.score(compiled))
@@ -176,7 +176,7 @@ _LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length", "n_
 
 def load_tokenizer(folder: str) -> evaluation.Encode:
     """Return a function that encodes a text without special tokens."""
-    file = pathlib.Path(folder, "tokenizer.json")
+    file = Path(folder, "tokenizer.json")
     if file.exists():
         from tokenizers import Tokenizer
 
@@ -208,7 +208,7 @@ def find_window(folder: str) -> int:
 
 
 def _read_config(folder: str) -> dict[str, Any]:
-    file = pathlib.Path(folder, "config.json")
+    file = Path(folder, "config.json")
     if not file.exists():
         return {}
     config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -244,7 +244,7 @@ class LanguageModel:
         import openvino
 
         core = openvino.Core()
-        model = core.read_model(pathlib.Path(folder, LANGUAGE_MODEL))
+        model = core.read_model(Path(folder, LANGUAGE_MODEL))
         self.widths = count_weights(list_constants(model))
         compiled = core.compile_model(model, "CPU")
         self._names = list_inputs(compiled)
@@ -280,12 +280,12 @@ def compress(job: dict[str, Any]) -> dict[str, Any]:
     import nncf
     import openvino
 
-    model = openvino.Core().read_model(pathlib.Path(job["model"], LANGUAGE_MODEL))
+    model = openvino.Core().read_model(Path(job["model"], LANGUAGE_MODEL))
     arguments = _compression_arguments(job, model)
     begun_s = time.perf_counter()
     compressed = nncf.compress_weights(model, **arguments)
-    result = save(compressed, pathlib.Path(job["output"], LANGUAGE_MODEL), seconds(begun_s))
-    for file in pathlib.Path(job["model"]).iterdir():
+    result = save(compressed, Path(job["output"], LANGUAGE_MODEL), seconds(begun_s))
+    for file in Path(job["model"]).iterdir():
         if file.suffix == ".json":
             shutil.copy(file, job["output"])
     return result
