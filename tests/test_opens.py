@@ -41,7 +41,7 @@ BARE = {
         "cli.sweep.cluster tempfile.TemporaryDirectory",
         "cli.sweep.steps tempfile.TemporaryDirectory",
         "cli.sweep.steps tempfile.TemporaryFile",
-        "cli.watch tempfile.TemporaryDirectory",
+        "cli.report tempfile.TemporaryDirectory",
     },
     "it copies a user's model into a new folder with a random name that is ours alone": {
         "cli.forecast.slices shutil.copy",
@@ -58,7 +58,7 @@ BARE = {
         "cli.sweep.worker.model openvino.save_model",
         "cli.sweep.worker.model shutil.copy",
     },
-    "it is a link that replaces the one before": {"cli.destination beside.symlink_to"},
+    "it is a link that replaces the one before": {"cli.destination new_link.symlink_to"},
     "it only reads what the user names, or what this program has recorded": {
         "api.recorder self.marks_log.open",
         "cli.destination path.open",
@@ -73,7 +73,7 @@ BARE = {
     "it only drops pages: O_NONBLOCK": {"limits.groups os.open"},
     "it is a file of the kernel, a device, or of the package": {
         "cli.screen os.open",
-        "cli.screen pathlib.Path(os.devnull).open",
+        "cli.screen Path(os.devnull).open",
         "cli.series os.open",
         "limits.verdict os.open",
         "live.viewer os.open",
