@@ -211,13 +211,13 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
         raise UsageError("options --mode and --setup: text expected")
     destination.check_file("--output", output, force=True)
     with options.naming_option("--task"):
-        wanted = filling.tasks_of(tasks or ())
+        tasks_to_read = filling.tasks_of(tasks or ())
     figures: dict[str, float] = {}
     with options.naming_remedy(task="; name one with --task"):
         for path in results or ():
-            figures |= filling.from_lm_eval(path, wanted)
+            figures |= filling.from_lm_eval(path, tasks_to_read)
         with options.naming_option("--task"):
-            filling.check_found(wanted, figures)
+            filling.check_found(tasks_to_read, figures)
         if wwb is not None:
             figures[SIMILARITY.column] = filling.similarity(wwb)
     if model_dir is not None:

@@ -279,8 +279,8 @@ def write_answer(fit: Fit, unit: MemoryUnit) -> str:
         floor = _size_text(fit.unlimited.floor, unit)
         return f"Needs at least {floor}, measured in one run without a limit (no limit was tried)"
     if fit.works_from is None:
-        most = max(trial.limit for trial in fit.trials)
-        return f"Unknown: the command failed with all limits that were tried, up to {_size_text(most, unit)}"
+        largest = max(trial.limit for trial in fit.trials)
+        return f"Unknown: the command failed with all limits that were tried, up to {_size_text(largest, unit)}"
     at_most = "" if fit.is_smallest else "at most "
     docker = f"docker run --memory {docker_mib(fit.works_from)}m"
     return f"Smallest memory limit that works: {at_most}{_limit_text(fit.works_from, unit)} ({docker})"

@@ -117,7 +117,7 @@ Force = Annotated[bool, option("--force", WRITE, "Overwrite existing files.")]
 class Request:
     """The options of `monitor`; other subcommands set some of them."""
 
-    words: Annotated[Texts, command_words("runs in this terminal, folder and environment.")] = None
+    words: Annotated[Texts, command_words("the command runs in this terminal, folder and environment.")] = None
     no_auto: Annotated[bool, option("--no-auto", RECORD, "Mark no calls automatically.")] = False
     mark_call: Annotated[
         Texts,
@@ -154,14 +154,14 @@ class Request:
     from_zero: FromZero = False
     plot: Annotated[
         bool | None,
-        option("--plot/--no-plot", WRITE, "Write a picture and, with plotly, a page. Default: yes, without --output."),
+        option("--plot/--no-plot", WRITE, "Write a picture and, with plotly, a page. Default: unless --output."),
     ] = None
     opens: Open = False
     quiet: Annotated[bool, option("--quiet -q", SHOW, "Print no summary.")] = False
     details: Details = False
     live: Annotated[bool, option("--live", SHOW, "Show memory, CPU and operations while the command runs.")] = False
     capture: Annotated[
-        File, option("--capture FILE", WRITE, "Copy the command's output to this file; with --live, move it there.")
+        File, option("--capture FILE", WRITE, "Copy the command's output to this file; with --live, write only there.")
     ] = None
     name: Name = ""
     pid: Annotated[
@@ -169,7 +169,9 @@ class Request:
     ] = None
     duration: Annotated[
         float | None,
-        option("--duration TIME", RECORD, "Stop recording after 30s, 2min; the command goes on.", parser=seconds_from),
+        option(
+            "--duration TIME", RECORD, "Record only this long (30s, 2min); the command goes on.", parser=seconds_from
+        ),
     ] = None
     max_memory: Annotated[
         int | None,
@@ -234,7 +236,9 @@ class ProfileRequest(Request):
 class SeriesRequest:
     """The options of subcommands that run a command several times and keep the recordings in a folder."""
 
-    words: Annotated[Texts, command_words("runs in this folder and environment. The output goes to files.")] = None
+    words: Annotated[
+        Texts, command_words("the command runs in this folder and environment; the output goes to files.")
+    ] = None
     output: Annotated[File, option("--output -o DIR", WRITE, "Folder for all files. Default: in memory_logs.")] = None
     resume: Annotated[bool, option("--resume", WRITE, "Continue the interrupted work in --output.")] = False
     force: Force = False
@@ -360,5 +364,5 @@ def share(option: str, text: str, largest: float = 50.0) -> float:
         percent = float(text.strip().removesuffix("%"))
         if 0 < percent <= largest and math.isfinite(percent):
             return percent / 100
-    most = f" and up to {largest:g}" if math.isfinite(largest) else ""
-    raise UsageError(f"option {option}: a percentage above 0{most} expected, such as 5%, found {text!r}")
+    limit = f" and up to {largest:g}" if math.isfinite(largest) else ""
+    raise UsageError(f"option {option}: a percentage above 0{limit} expected, such as 5%, found {text!r}")

@@ -92,7 +92,7 @@ def check_executable(argv: Sequence[str]) -> None:
     """Raise CommandNotFoundError or CommandNotExecutableError, with a suggestion, if a command cannot be started."""
     program = argv[0]
     has_folder = os.sep in program
-    if has_folder and os.path.exists(program):  # noqa: PTH110 — its folder may be closed to us
+    if has_folder and os.path.exists(program):  # noqa: PTH110 — the folder may be closed to us
         reason = _explain_refusal(Path(program))
         if reason:
             raise CommandNotExecutableError(f"cannot run {program!r}: {reason}")
@@ -110,7 +110,7 @@ def _explain_refusal(path: Path) -> str:
     if not os.access(path, os.X_OK):
         return f"it is not executable ({suggestion if interpreter else 'chmod +x, or name its interpreter first'})"
     if interpreter == _PYTHON:
-        with contextlib.suppress(OSError), path.open("rb") as file:  # it may be executable without being readable
+        with contextlib.suppress(OSError), path.open("rb") as file:  # a file may be executable but not readable
             if file.read(2) != b"#!":
                 return f"it has no `#!` line, so a shell would run it; {suggestion}"
     return ""
@@ -199,8 +199,8 @@ def stack_access(request: Request, *, default: bool) -> StackAccess | None:
 
     Raises UsageError for --stacks if this machine does not allow stacks.
     """
-    wanted = default if request.stacks is None else request.stacks
-    if not wanted:
+    takes_stacks = default if request.stacks is None else request.stacks
+    if not takes_stacks:
         return None
     from nncftools.sampler.client import platform_source
     from nncftools.snapshots import client

@@ -1,4 +1,4 @@
-"""``nncf-tools report``, ``replay`` and ``watch``: show a recorded run as a report or live; follow a running recording."""
+"""``nncf-tools report``, ``replay``, ``watch``: show a recorded run as a report or live; follow a running recording."""
 
 from __future__ import annotations
 

@@ -75,8 +75,8 @@ def _alike(error: UnicodeError) -> tuple[str | bytes, int]:
     """Replace a character that cannot be encoded by similar characters, or by an escape sequence."""
     assert isinstance(error, UnicodeEncodeError)
     character = error.object[error.start]
-    shown = _IN_ASCII.get(character) or character.encode("ascii", "backslashreplace").decode("ascii")
-    return shown, error.start + 1
+    replacement = _IN_ASCII.get(character) or character.encode("ascii", "backslashreplace").decode("ascii")
+    return replacement, error.start + 1
 
 
 def to_stdout(content: RenderableType | bytes) -> None:
@@ -142,10 +142,11 @@ def _fold(text: str) -> str:
 
 def styled(text: str, stream: str, style: str = _BOLD) -> str:
     """Return text in bold or ``RED`` if a stream, ``OUT`` or ``ERR``, is a terminal with colours."""
-    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "") in {"", "dumb"}
-    if is_plain or not getattr(sys, stream).isatty():
-        return text
-    return f"\x1b[{style}m{text}\x1b[0m"
+    terminal = os.environ.get("TERM", "")
+    has_colours = terminal not in {"", "dumb"} and not os.environ.get("NO_COLOR")
+    if has_colours and getattr(sys, stream).isatty():
+        return f"\x1b[{style}m{text}\x1b[0m"
+    return text
 
 
 def if_read(content: RenderableType, stream: str) -> None:

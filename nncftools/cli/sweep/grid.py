@@ -312,9 +312,9 @@ def _find_faults(weights: Weights, layers: Layers) -> Iterator[str]:
         yield f"group_size of at least 1, or {_PER_CHANNEL} for channels, expected, found {size}"
     if rank is not None and layers.smallest is not None and rank > layers.smallest:
         yield f"rank {rank} is larger than the smallest layer ({layers.smallest})"
-    odd = None if size is None or size <= 0 else layers.indivisible(size)
-    if odd is not None:
-        yield f"group size {size} does not divide layers with {odd} inputs"
+    indivisible = None if size is None or size <= 0 else layers.indivisible(size)
+    if indivisible is not None:
+        yield f"group size {size} does not divide layers with {indivisible} inputs"
 
 
 def _with_baseline(path: Path, configurations: Sequence[_Kind], baseline: _Kind) -> list[_Kind]:

@@ -109,10 +109,10 @@ def measured_columns(rows: Sequence[SweepRow]) -> list[str]:
 
 def describe_widths(widths: dict[str, int]) -> str:
     """Return the shares of weights by width: ``int4 84%, int8 16%``; empty if unknown."""
-    whole = sum(widths.values())
+    total = sum(widths.values())
     texts: list[str] = []
     for name in sorted(widths, key=widths.__getitem__, reverse=True):
-        share = widths[name] / whole
+        share = widths[name] / total
         if share >= 0.005:  # noqa: PLR2004 — a smaller share is rounded to 0
             texts.append(f"{name} {share:.0%}")
     return ", ".join(texts)

@@ -190,11 +190,11 @@ class Sweep:
         missing = [configuration for configuration in self.chosen if configuration.name not in self.rows]
         rows = {**self.earlier, **self.rows}
         unit_s = estimate_unit_s(self.grid, rows)
-        left = ""
+        estimate = ""
         if missing and unit_s is not None:
             left_s = sum(estimate_s(configuration, rows, unit_s) for configuration in missing)
-            left = f"; about {seconds_text(left_s)} left"
-        screen.line(f"[{self._progress('/')}] {row.name}: {_describe(row)}, {seconds_text(row.wall_s)}{left}")
+            estimate = f"; about {seconds_text(left_s)} left"
+        screen.line(f"[{self._progress('/')}] {row.name}: {_describe(row)}, {seconds_text(row.wall_s)}{estimate}")
 
     def _write_table(self) -> None:
         names = [configuration.name for configuration in self.grid]
