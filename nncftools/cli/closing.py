@@ -5,12 +5,12 @@ The last line names the files and a command to type next.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 _MOST_HEADS = 50
 """Largest number of earlier sessions to look at."""
-_LARGEST = 64 << 20
-"""Reading a larger session would take too long for one line of text."""
+
 _LEAST_CHANGE = 1.0
 """The least change of the peak, in percent, that is worth a comparison."""
 _SHORT_COMMAND = 24
@@ -115,9 +114,9 @@ def _read_command(path: Path) -> list[str] | None:
     """Return the command of a session, from the first lines: each line holds one key."""
     import msgspec
 
-    with contextlib.suppress(OSError, msgspec.MsgspecError):
+    with suppress(OSError, msgspec.MsgspecError):
         line = re.search(rb'^"command": (\[.*\])', destination.read_head(path), re.MULTILINE)
-        if line is not None and path.stat().st_size <= _LARGEST:
+        if line is not None:
             return msgspec.json.decode(line[1], type=list[str])
     return None
 
@@ -236,7 +235,7 @@ def show_repeats(
         ending = "" if session.exit is None or session.exit.code == 0 else f", {session.exit.text}"
         result = f"{_describe_peak(session, view)}, {seconds_text(session.duration_s)}{ending}"
         screen.to_stderr(f"Run {done} of {count}: {result}\n")
-        with contextlib.suppress(NncfToolsError):  # a run without samples has no figures
+        with suppress(NncfToolsError):  # a run without samples has no figures
             figures.append(measured(session, target.shown, peak=when_text(session)))
         if status and starter.asked_to_end is None:
             from nncftools.render import text

@@ -6,13 +6,13 @@ written to a folder that somebody puts in the place of ours.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
@@ -101,7 +101,7 @@ class Destination(NamedTuple):
     def remove_folder(self) -> None:
         """Remove the folder of a run that never started."""
         if self.folder is not None:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 self.folder.rmdir()
                 self.folder.parent.rmdir()  # succeeds only for an empty folder: then this run made the folder
 
@@ -115,7 +115,7 @@ class Destination(NamedTuple):
             screen.message(f"{str(latest)!r} is not a link, so it does not lead to this run; remove or rename it")
             return
         new_link = link.with_name(f".{os.urandom(4).hex()}.{LATEST}")
-        with contextlib.suppress(OSError, NotImplementedError):
+        with suppress(OSError, NotImplementedError):
             new_link.symlink_to(self.folder.name, target_is_directory=True)
             try:
                 new_link.replace(link)
@@ -130,7 +130,7 @@ def new_folder(log_dir: Path, name: str) -> Destination:
     with open_folder("--log-dir", log_dir) as logs_of_all, writing("--log-dir", log_dir, UsageError):
         for number in itertools.count(1):  # another run may have begun in this second
             shown = log_dir / (stem if number == 1 else f"{stem}-{number}")
-            with contextlib.suppress(FileExistsError):
+            with suppress(FileExistsError):
                 (logs_of_all.descriptor_path / shown.name).mkdir()
                 break
         place = Folder(shown)
@@ -170,7 +170,7 @@ def _warn_of_shared(folder: Path) -> None:
     screen.message(f"every user may rename files in {str(folder)!r} or in a parent folder; only new files are written")
 
 
-@contextlib.contextmanager
+@contextmanager
 def locked(option: str, path: Path, busy: str) -> Iterator[None]:
     """Make a folder and lock the folder for this process alone.
 
@@ -181,7 +181,7 @@ def locked(option: str, path: Path, busy: str) -> Iterator[None]:
     with open_folder(option, path) as place:
         folder = os.open(place.descriptor_path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            with contextlib.suppress(OSError):  # a file system without locks
+            with suppress(OSError):  # a file system without locks
                 try:
                     fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError as error:
@@ -281,7 +281,7 @@ def _find_file(option: str, path: Path, *, force: bool) -> Path | None:
     return file
 
 
-@contextlib.contextmanager
+@contextmanager
 def writing(option: str, path: Path, kind: type[NncfToolsError] = NncfToolsError) -> Iterator[None]:
     """Turn an OSError into an error of type ``kind`` that names the option and the file."""
     try:
@@ -297,7 +297,7 @@ def write(output: Path, content: RenderableType | bytes) -> None:
         write_file(output, data)
 
 
-@contextlib.contextmanager
+@contextmanager
 def opened(option: str, path: Path) -> Iterator[int]:
     """Yield the descriptor of a new, append-only file of ours; see ``open_ours``. Raises NncfToolsError."""
     with writing(option, path):
@@ -377,7 +377,7 @@ def list_recordings(log_dir: Path) -> list[Path]:
 
 def write_time(path: Path) -> float:
     """Return the time of the last write; 0 for a missing file, because the recorder has just replaced the file."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         return path.stat().st_mtime
     return 0.0
 
@@ -385,7 +385,7 @@ def write_time(path: Path) -> float:
 def _end_times(path: Path) -> tuple[float, float]:
     """Return the end of a recording as the session says, because a copy is written later, and the time of the write."""
     written = write_time(path)
-    with contextlib.suppress(OSError, ValueError):
+    with suppress(OSError, ValueError):
         end = re.search(_END, read_head(path))
         if end is not None:
             start = moment_of(end[1].decode()).timestamp()
@@ -405,7 +405,7 @@ def check_exists(path: Path, log_dir: Path) -> None:
         return
     if not set("*?[").isdisjoint(path.name):
         raise NncfToolsError(f"{path}: no such file; write a pattern without quotes, or after --base and --new")
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         names = {str(path.with_name(file.name)) for file in path.parent.iterdir()}
         if path.name != str(path) or log_dir.is_dir():
             names |= {*WORDS}
@@ -422,7 +422,7 @@ def claim_files(target: Destination, *, snapshots: bool) -> RecordingFiles:
     with writing(target.option, target.journal, UsageError):
         target.place.check()
         folder = target.place.descriptor_path
-        with contextlib.ExitStack() as undo:
+        with ExitStack() as undo:
             undo.callback(target.remove_folder)
             journal = reading.create(folder / target.journal.name, replace=target.force)
             undo.callback(os.close, journal)
@@ -443,7 +443,7 @@ class RecordingFiles:
         self._target = target
         self.locked = journal
         """The locked, append-only descriptor for the sampler; -1 after the hand-over."""
-        with contextlib.ExitStack() as stack, contextlib.ExitStack() as made:
+        with ExitStack() as stack, ExitStack() as made:
 
             def create(path: Path) -> int:
                 file = target.place.descriptor_path / path.name
@@ -497,7 +497,7 @@ class RecordingFiles:
         if self.snapshots is not None:
             logs[target.snapshots] = self.snapshots
         for path, descriptor in logs.items():
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 reading.remove(path, descriptor)
 
     def abandon(self) -> None:

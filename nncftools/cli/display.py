@@ -7,12 +7,12 @@ the same.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -114,7 +114,7 @@ class Relay:
         while not self._has_ended.wait(_KEYS_S):
             for outer, ours in list(self._terminals.values()):
                 _fit(outer, ours)
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 readers = ((pid, self._terminals.get(file_read(pid))) for pid in descendants())
                 for pid, ends in readers:
                     if ends is not None:
@@ -150,7 +150,7 @@ class Relay:
     def _pass_on(self, outer: int, descriptor: int, name: str) -> None:
         rest = b""
         # EIO: the last writer has closed the terminal; EPIPE: our reader has ended, so the command may get EPIPE, too
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             while chunk := os.read(outer, _CHUNK):
                 self.write(descriptor, chunk)
                 if self.on_line is None:
@@ -195,7 +195,7 @@ def _fit(terminal: int, like: int) -> None:
     import fcntl
     import termios
 
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         size = fcntl.ioctl(like, termios.TIOCGWINSZ, bytes(8))
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
 
@@ -227,7 +227,7 @@ class OutputDisplay:
         self._is_broken = False
         self._relay: Relay | None = None
         self._live_view: LiveView | None = None
-        self._stack = contextlib.ExitStack()
+        self._stack = ExitStack()
 
     @property
     def outputs(self) -> tuple[int | None, int | None]:
@@ -270,7 +270,7 @@ class OutputDisplay:
 
     def __exit__(self, *details: object) -> None:
         # a failing display must not change the command's exit status
-        with contextlib.suppress(Exception, Interrupted), self.starter.interruptible():
+        with suppress(Exception, Interrupted), self.starter.interruptible():
             self._stack.close()
 
     def begin(self, journal: Path, descriptor: int, release: Callable[[int], object]) -> None:

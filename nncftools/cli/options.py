@@ -3,11 +3,11 @@
 ``Request`` holds the options of a recording. The folder ``completions`` has the scripts for shells.
 """
 
-import contextlib
 import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -63,7 +63,7 @@ def complete_program(context: typer.Context, incomplete: str) -> list[str]:
 def find_on_path(beginning: str) -> Iterator[os.DirEntry[str]]:
     """Yield the files on PATH with this beginning of their names; skip missing and unreadable folders."""
     for folder in os.get_exec_path():
-        with contextlib.suppress(OSError), os.scandir(folder or os.curdir) as files:
+        with suppress(OSError), os.scandir(folder or os.curdir) as files:
             yield from (file for file in files if file.name.startswith(beginning))
 
 
@@ -251,7 +251,7 @@ class SeriesRequest:
             raise UsageError("option --resume: only with --output, the folder of the interrupted work")
 
 
-@contextlib.contextmanager
+@contextmanager
 def naming_option(option: str) -> Iterator[None]:
     """Put the option's name before the message of an error, unless it names a file."""
     try:
@@ -262,7 +262,7 @@ def naming_option(option: str) -> Iterator[None]:
         raise
 
 
-@contextlib.contextmanager
+@contextmanager
 def naming_remedy(**by: str) -> Iterator[None]:
     """Append advice to the message of an error: ``by`` has the text for each ``NncfToolsError.remedy``."""
     try:
@@ -360,7 +360,7 @@ def compile_patterns(option: str, expressions: Texts) -> list[re.Pattern[str]]:
 
 def share(option: str, text: str, largest: float = 50.0) -> float:
     """Parse a percentage, with or without %, into a share. Raises UsageError with the name of ``option``."""
-    with contextlib.suppress(ValueError):
+    with suppress(ValueError):
         percent = float(text.strip().removesuffix("%"))
         if 0 < percent <= largest and math.isfinite(percent):
             return percent / 100

@@ -5,13 +5,13 @@ All mistakes are reported before the command starts, and so is a lack of memory 
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import re
 import shlex
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,7 +110,7 @@ def _explain_refusal(path: Path) -> str:
     if not os.access(path, os.X_OK):
         return f"it is not executable ({suggestion if interpreter else 'chmod +x, or name its interpreter first'})"
     if interpreter == _PYTHON:
-        with contextlib.suppress(OSError), path.open("rb") as file:  # a file may be executable but not readable
+        with suppress(OSError), path.open("rb") as file:  # a file may be executable but not readable
             if file.read(2) != b"#!":
                 return f"it has no `#!` line, so a shell would run it; {suggestion}"
     return ""
@@ -259,7 +259,7 @@ def target(request: Request) -> list[str]:
     if request.words:
         raise UsageError("option --pid: either a command or --pid, not both")
     try:
-        with contextlib.suppress(PermissionError):
+        with suppress(PermissionError):
             os.kill(request.pid, 0)
     except (ProcessLookupError, OverflowError):
         raise NncfToolsError(f"option --pid: there is no process {request.pid}") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -10,6 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -87,7 +87,7 @@ def prune(
     if (keep is None) == (older is None):
         raise UsageError("option --keep: either --keep or --older expected; see `nncf-tools prune --help`")
     log_dir = folder or options.DEFAULT_LOG_DIR
-    with destination.writing("--keep", log_dir), contextlib.suppress(FileNotFoundError):
+    with destination.writing("--keep", log_dir), suppress(FileNotFoundError):
         files.Folder(log_dir).close()
     paths = destination.list_recordings(log_dir)
     unwanted = paths[keep:]
@@ -179,7 +179,7 @@ def _is_confirmed(question: str) -> bool:
 def _open_run(path: Path) -> _Run:
     size = size_of(path.parent if _FOLDER.fullmatch(path.parent.name) else path) or 0  # a missing file has no size
     session = None
-    with contextlib.suppress(NncfToolsError):
+    with suppress(NncfToolsError):
         session = opening.open_session(path, path.parent)
     return _Run(path, session, size)
 

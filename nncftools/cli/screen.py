@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import contextlib
 import errno
 import io
 import logging
@@ -12,6 +11,7 @@ import select
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -202,7 +202,7 @@ def _render(content: RenderableType, stream: TextIO) -> str:
 def drop_unread() -> None:
     """Drop standard streams without room: nobody reads them any more, and Python would wait for a reader at exit."""
     for descriptor in (1, 2):
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             if not select.select([], [descriptor], [], 0)[1]:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
@@ -210,7 +210,7 @@ def drop_unread() -> None:
 def _drop(name: str) -> None:
     """Drop the unwritten text of a standard stream; at exit, Python would try to write again, and print an error."""
     nowhere = _nowhere()
-    with contextlib.suppress(OSError, ValueError):  # a stream without a descriptor
+    with suppress(OSError, ValueError):  # a stream without a descriptor
         os.dup2(nowhere.fileno(), getattr(sys, name).fileno())
     setattr(sys, name, nowhere)
 

@@ -93,8 +93,8 @@ def make_plan(request: SweepOptions) -> tuple[Sweep, list[str]]:
     stamps = {name: make_stamp(path) for name, path in inputs.items()}
     if request.tasks:
         stamps["tasks"] = ",".join(request.tasks)
-    named = request.model if request.model.name.strip(".") else request.model.resolve()
-    state = State(request.name.strip() or named.name, setup, stamps)
+    name = request.name.strip() or request.model.absolute().name
+    state = State(name, setup, stamps)
     folder = SweepFolder(request.output)
     plan = Sweep(
         options=request,
