@@ -107,23 +107,34 @@ def count_words(text: str) -> tuple[int, int]:
     return len(re.findall(r"[a-z']+", text.lower())), stand_ins
 
 
+def findings_in(path: pathlib.Path) -> dict[str, list[str]]:
+    """Return the places in a file that are hard to read, as ``FILE:LINE``, by kind."""
+    source = path.read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    lines_of = {
+        "squeezed": squeezed_lines(tree),
+        "dense": dense_lines(source, tree),
+        "positional": positional_calls(tree),
+    }
+    return {kind: [f"{path}:{line}" for line in lines] for kind, lines in lines_of.items()}
+
+
+def words_in(path: pathlib.Path) -> tuple[int, int]:
+    """Return the number of words of a file's prose, and of stand-ins."""
+    source = path.read_text(encoding="utf-8")
+    return count_words(" ".join(prose_of(source, ast.parse(source))))
+
+
 def main(folders: list[str]) -> None:
     """Print each finding with its place, and the share of stand-ins of each file."""
     all_words = all_stand_ins = 0
     for folder in folders:
         root = pathlib.Path(folder)
         for path in sorted(root.rglob("*.py")) if root.is_dir() else [root]:
-            source = path.read_text(encoding="utf-8")
-            tree = ast.parse(source)
-            findings = {
-                "squeezed": squeezed_lines(tree),
-                "dense": dense_lines(source, tree),
-                "positional": positional_calls(tree),
-            }
-            for finding, lines in findings.items():
-                for line in lines:
-                    print(f"{path}:{line}: {finding}")
-            words, stand_ins = count_words(" ".join(prose_of(source, tree)))
+            for kind, places in findings_in(path).items():
+                for place in places:
+                    print(f"{place}: {kind}")
+            words, stand_ins = words_in(path)
             print(f"{path}: {words} words, {1000 * stand_ins / max(words, 1):.0f} stand-ins per 1,000")
             all_words += words
             all_stand_ins += stand_ins

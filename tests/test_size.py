@@ -13,6 +13,7 @@ import pathlib
 import pytest
 
 import nncftools
+from tests import legible
 from tests.test_layers import name_of, needed
 
 ROOT = pathlib.Path(nncftools.__file__).parent
@@ -20,8 +21,8 @@ MODULES = sorted(ROOT.rglob("*.py"))
 MOST_NODES = {
     "ground floor": 7_869,
     "analysis": 30_004,
-    "api": 6_339,
-    "cli": 41_675,
+    "api": 6_360,
+    "cli": 41_720,
     "compression": 14_135,
     "importers": 4_021,
     "journal": 1_721,
@@ -50,6 +51,10 @@ LONGER = {
 SMALLEST = 300
 MOST_SMALL = 16
 MOST_WITH_ONE_IMPORTER = 37
+MOST_FINDINGS = {"squeezed": 648, "dense": 1_279, "positional": 120}
+"""By kind: the most places that are hard to read (tests/legible.py)."""
+MOST_STAND_INS = 53
+"""Words in place of a noun, of 1,000 words of docstrings, comments and messages."""
 _NOT_COUNTED = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 
 
@@ -140,3 +145,49 @@ def test_folders_hold_at_least_four_files() -> None:
     }
 
     assert few <= {"journal", "marks/hook"}  # a file for each side; alone on the PYTHONPATH of the measured program
+
+
+@pytest.mark.parametrize("kind", MOST_FINDINGS)
+def test_lines_are_plain(kind: str) -> None:
+    """One statement does one thing, and a line holds no more than a reader takes in at once."""
+    places = [place for path in MODULES for place in legible.findings_in(path)[kind]]
+
+    assert len(places) <= MOST_FINDINGS[kind], places
+
+
+def test_prose_names_its_nouns() -> None:
+    """Docstrings, comments and messages have few words in place of a noun."""
+    counts = [legible.words_in(path) for path in MODULES]
+    words = sum(count for count, _ in counts)
+    stand_ins = sum(count for _, count in counts)
+
+    assert 1000 * stand_ins / words <= MOST_STAND_INS
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "lines"),
+    [
+        ("squeezed", "a, b = x, y\n", [1]),
+        ("squeezed", "a, b = b, a\nc, d = f()\n", []),
+        ("squeezed", "a = [\n    x if x else y\n    for x in z\n]\n", [1]),
+        ("squeezed", "a = x if y else (z if u else v)\n", [1]),
+        ("squeezed", "a = [x for y in z for x in y]\n", [1]),
+        ("dense", f"a = {'x + ' * 12}x\n", [1]),
+        ("dense", f"a = {'x + ' * 11}x\n", []),
+        ("dense", f"def f({'x, ' * 30}y):\n    ...\n", []),
+        ("dense", f"A = [\n    {'x, ' * 30}\n]\n", []),
+        ("dense", "f'" + "{x}" * 30 + "'\n", []),
+        ("positional", "f(1, 2, 3, 4, 5)\nf(1, 2, 3, 4, e=5)\nf(*a, 1, 2, 3, 4)\n", [1]),
+    ],
+)
+def test_findings(tmp_path: pathlib.Path, kind: str, source: str, lines: list[int]) -> None:
+    """Each kind of finding has its line."""
+    path = tmp_path / "module.py"
+    path.write_text(source)
+
+    assert legible.findings_in(path)[kind] == [f"{path}:{line}" for line in lines]
+
+
+def test_stand_ins() -> None:
+    """Words in place of a noun are counted, whatever their case; words that contain them are not."""
+    assert legible.count_words("It says which one is its own; that of none. Whatever, anyone.") == (12, 5)

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import pathlib
+import sys
 import threading
 import time
 from array import array
@@ -303,7 +304,10 @@ _starting = threading.Lock()
 def _end_all() -> None:
     """End all recordings before any function draws at exit, because drawing takes memory."""
     for recorder in _running.values():
-        recorder.stop()
+        try:
+            recorder.stop()
+        except Exception as error:  # noqa: BLE001 — at exit, Python would print a traceback and go on
+            sys.stderr.write(f"nncf-tools: error: a recording is lost: {error}\n")
     _running.clear()
 
 

@@ -6,6 +6,7 @@ later call can go on with them.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import math
 import os
@@ -194,21 +195,30 @@ class Watch:
         self._most_s = most_s
         self._begun_s = time.monotonic()
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._ended = threading.Event()
         self.gave_up = False
         self.seconds = 0.0
 
     def __enter__(self) -> Self:
+        import psutil  # noqa: F401 — the thread may be unable to open a file later
+
         with held_back():
-            self._thread.start()
+            # Thread.start() would wait for ever for a thread that has no memory to begin with
+            _thread.start_new_thread(self._watch, ())
         return self
 
     def __exit__(self, *_: object) -> None:
         self.seconds = time.monotonic() - self._begun_s
         self._over.set()
-        self._thread.join()
+        self._ended.wait(5 * _GRACE_S)
 
     def _watch(self) -> None:
+        try:
+            self._look_until_over()
+        finally:
+            self._ended.set()
+
+    def _look_until_over(self) -> None:
         while not self._over.wait(_POLL_S):
             self.gave_up = time.monotonic() > self._begun_s + self._most_s
             if self.gave_up or self._runner.is_interrupted():
@@ -226,10 +236,11 @@ def _send(number: int) -> None:
     """Send a signal to the command and its descendants, and not to our helpers."""
     import psutil
 
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            if _HELPERS.isdisjoint(process.cmdline()):
-                process.send_signal(number)
+    with contextlib.suppress(OSError):  # a process that may open nothing cannot list its descendants
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if _HELPERS.isdisjoint(process.cmdline()):
+                    process.send_signal(number)
 
 
 class Shown(NamedTuple):

@@ -1,4 +1,4 @@
-"""Print lines in marked calls, wait until it is let go, and end: burner.py FOLDER STATUS.
+"""Print lines in marked calls, wait until it is let go, and end: burner.py FOLDER STATUS [MODEL].
 
 FOLDER gets the files ``begun`` and ``ended``. It goes on when ``go`` exists; ``crowd`` names what it starts before.
 """
@@ -25,7 +25,7 @@ def step(number: int) -> None:
 def main() -> None:
     """Run."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's own way to end writes a traceback
-    folder, status = sys.argv[1:]
+    folder, status = sys.argv[1:3]
     note(folder, "begun", os.getpid())
     for number in range(1, STEPS):
         step(number)

@@ -190,7 +190,7 @@ def _alone(name: str) -> bytes:
         return b""
     with tempfile.TemporaryDirectory(prefix="faults-") as root:
         folder = pathlib.Path(root)
-        lay_out(folder)
+        lay_out(folder, command)
         words = [sys.executable, "-m", "nncftools", *command.words]
         return subprocess.run(words, cwd=folder, env=environment(folder), capture_output=True, check=True).stdout
 

@@ -33,10 +33,15 @@ def hold(name, words):
                 time.sleep(0.005)
 
 sys.addaudithook(hold)
-from nncftools.__main__ import main
-main()
 """
-"""Runs nncf-tools, which waits at one of its own audit events until it may pass; signals arrive meanwhile."""
+"""Lets a program wait at one of its own audit events until it may pass; signals arrive in the meantime."""
+_COMMAND_LINE = "from nncftools.__main__ import main; main()"
+_SCRIPT = "import runpy; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+_PYTEST = "import pytest; sys.exit(pytest.main())"
+OUT = "up/out"
+"""The folder of all outputs, in the working folder."""
+DATED = tuple(f"{OUT}/2026-11-0{day}_12-00-00_export/session.json" for day in (1, 2))
+"""Two recordings in folders of their own, for the commands that look at folders: the older one first."""
 
 
 class Gate(NamedTuple):
@@ -70,6 +75,10 @@ class Command:
     """Whether its standard output is a file; else the terminal."""
     marks: bool = False
     """Whether calls of the burner are marked."""
+    program: str = _COMMAND_LINE
+    """The statements of Python that run it."""
+    keys: bytes = b""
+    """The keys that are pressed until it ends."""
 
     @property
     def is_bare(self) -> bool:
@@ -81,12 +90,17 @@ class Command:
         """Whether it starts the burner; ``watch`` follows another command that does."""
         return COMMAND in self.processes and bool(self.outputs)
 
+    @property
+    def waits(self) -> bool:
+        """Whether it goes on in the middle only when the run lets it."""
+        return SAMPLER in self.processes and bool(self.outputs)
+
 
 def launch(command: Command, moment: str, folder: pathlib.Path) -> list[str]:
     """Return the argument list that runs a command up to a moment, and on when ``folder/passed`` exists."""
     gate = command.gates.get(moment, NOWHERE)
     words = [word.format(folder=folder, python=sys.executable, burner=FOLDER / "burner.py") for word in command.words]
-    return [sys.executable, "-c", _GATE, *gate, str(folder), *words]
+    return [sys.executable, "-c", _GATE + command.program, *gate, str(folder), *words]
 
 
 def burner(folder: pathlib.Path, status: int = BURNER_STATUS) -> list[str]:
@@ -117,30 +131,30 @@ COMMANDS = {
     for command in (
         Command(
             "monitor",
-            ("monitor", "-i", "0.05", "-o", "out/run.json", "--", *_BURNER, str(BURNER_STATUS)),
+            ("monitor", "-i", "0.05", "-o", f"{OUT}/run.json", "--", *_BURNER, str(BURNER_STATUS)),
             {"start": Gate("open", "run.journal.jsonl"), "end": _END, "saving": Gate("os.rename", "run.json")},
-            outputs=_recording("out"),
+            outputs=_recording(OUT),
             processes=_RECORDERS,
             status=BURNER_STATUS,
         ),
         Command(
             "profile",
             (
-                *("profile", "--live", "-i", "0.05", "--mark-call", "burner:step", "-o", "out/run.json", "--"),
+                *("profile", "--live", "-i", "0.05", "--mark-call", "burner:step", "-o", f"{OUT}/run.json", "--"),
                 *(*_BURNER, str(BURNER_STATUS)),
             ),
             {"start": Gate("open", "run.journal.jsonl"), "end": _END, "saving": Gate("os.rename", "run.json")},
-            outputs=_recording("out"),
+            outputs=_recording(OUT),
             processes=(COMMAND_LINE, SAMPLER, HELPER, COMMAND),
             status=BURNER_STATUS,
             marks=True,
         ),
         Command(
             "fit",
-            ("fit", "-i", "0.05", "--runs", "2", "-o", "out/fit", "--", *_BURNER, "0"),
+            ("fit", "-i", "0.05", "--runs", "2", "-o", f"{OUT}/fit", "--", *_BURNER, "0"),
             {"start": Gate("open", "run-1.log"), "end": _END, "saving": Gate("os.rename", "fit.json")},
             outputs=tuple(
-                f"out/fit/{name}" for name in ("fit.json", "fit.md", "run-1.log", "run-2.log", "run-1.journal.jsonl")
+                f"{OUT}/fit/{name}" for name in ("fit.json", "fit.md", "run-1.log", "run-2.log", "run-1.journal.jsonl")
             ),
             processes=_RECORDERS,
         ),
@@ -148,34 +162,88 @@ COMMANDS = {
             "sweep",
             (
                 *("sweep", "--model", "in/model", "--text", "in/text.txt", "--grid", "in/grid.toml"),
-                *("--output", "out/results.csv", "--python", "{folder}/python"),
+                *("--output", f"{OUT}/results.csv", "--python", "{folder}/python"),
             ),
             {"start": Gate("open", "evaluate.log"), "end": _END, "saving": Gate("os.rename", "results.csv")},
             inputs=("in/text.txt", "in/grid.toml"),
-            outputs=("out/results.csv", "out/results.md", "out/results.png", "out/results.sweep"),
+            outputs=(f"{OUT}/results.csv", f"{OUT}/results.md", f"{OUT}/results.png", f"{OUT}/results.sweep"),
             processes=(COMMAND_LINE, SAMPLER, HELPER, COMMAND),
         ),
-        _reader("report", ("in/measured.json", "--plot", "out/report.png"), ("in/measured.json",), ("out/report.png",)),
+        _reader(
+            "report", ("in/measured.json", "--plot", f"{OUT}/report.png"), ("in/measured.json",), (f"{OUT}/report.png",)
+        ),
         _reader(
             "compare",
-            ("in/measured.json", "in/compared.json", "--plot", "out/both.png"),
+            ("in/measured.json", "in/compared.json", "--plot", f"{OUT}/both.png"),
             ("in/measured.json", "in/compared.json"),
-            ("out/both.png",),
+            (f"{OUT}/both.png",),
         ),
         _reader(
             "viz-compression",
-            ("-i", "in/data.csv", "-o", "out", "--metric", "standard"),
+            ("-i", "in/data.csv", "-o", OUT, "--metric", "standard"),
             ("in/data.csv",),
-            ("out/data.png", "out/data.md"),
+            (f"{OUT}/data.png", f"{OUT}/data.md"),
         ),
         Command(
             "watch",
-            ("watch", "out/run.journal.jsonl"),
+            ("watch", f"{OUT}/run.journal.jsonl"),
             {"start": Gate("open", "run.journal.jsonl"), "end": _END},
-            inputs=_recording("out")[1:],
+            inputs=_recording(OUT)[1:],
             processes=_RECORDERS,
             moments=("before", "start", "middle", "end"),
             prints=False,
+        ),
+        Command(
+            "replay",
+            ("replay", "in/measured.json"),
+            {"start": Gate("open", "measured.json")},
+            inputs=("in/measured.json",),
+            moments=("before", "start", "middle"),
+            prints=False,
+            keys=b"q",
+        ),
+        Command(
+            "forecast",
+            (
+                *("forecast", "-i", "0.05", "--no-output", "-o", f"{OUT}/forecast", "--"),
+                *(*_BURNER, "0", "in/layers"),
+            ),
+            {"start": Gate("open", "slice-1.log"), "end": _END, "saving": Gate("os.rename", "forecast.json")},
+            outputs=tuple(f"{OUT}/forecast/{name}" for name in ("forecast.json", "forecast.md", "slice-1.log")),
+            processes=_RECORDERS,
+        ),
+        Command(
+            "list",
+            ("list", OUT),
+            {"start": Gate("open", "session.json")},
+            inputs=DATED,
+            moments=("before", "start"),
+        ),
+        Command(
+            "prune",
+            ("prune", "--keep", "1", "--yes", OUT),
+            {"start": Gate("open", "session.json"), "saving": Gate("os.remove", "session.json")},
+            inputs=DATED,
+            moments=("before", "start", "saving"),
+        ),
+        Command(
+            "pytest",
+            ("-q", "-p", "no:cacheprovider", "--memory", "--memory-output", f"{OUT}/run.json", "in/test_step.py"),
+            {"start": Gate("import", "nncftools.testing.meter"), "end": _END, "saving": Gate("os.rename", "run.json")},
+            outputs=(f"{OUT}/run.json",),
+            processes=(COMMAND_LINE, SAMPLER),
+            prints=False,
+            program=_PYTEST,
+        ),
+        Command(
+            "python",
+            (str(FOLDER / "writers.py"), "in/measured.json", OUT, "{folder}"),
+            {"start": Gate("open", "measured.json"), "end": _END, "saving": Gate("os.rename", "copy.json")},
+            inputs=("in/measured.json",),
+            outputs=tuple(f"{OUT}/{name}" for name in ("copy.json", "rss_memory_usage.txt", "rss_memory_usage.png")),
+            processes=(COMMAND_LINE, SAMPLER),
+            prints=False,
+            program=_SCRIPT,
         ),
     )
 }

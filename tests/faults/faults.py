@@ -13,17 +13,19 @@ import subprocess
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.faults.commands import BURNER_STATUS, COMMAND, COMMAND_LINE, FOLDER, HELPER, SAMPLER, Command
+from tests.faults.commands import BURNER_STATUS, COMMAND, COMMAND_LINE, FOLDER, HELPER, OUT, SAMPLER, Command
 from tests.faults.run import LONGEST_S, Run, own_group, state_of
 from tests.memory_group import IS_POSSIBLE
 
 OTHER = 65534
 """A user with ordinary permissions."""
 MEMORY = 64 << 20
+ADDRESS_SPACE = 60_000 << 10
 _DESCRIPTORS = 32
 _CROWDS = {"processes": 3000, "threads": 5000}
 _CLOCK_STEP_S = 3600
 _COMPILER = shutil.which("cc")
+_SERIES = {"fit", "sweep", "forecast"}
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _SIGNALS = {
     "kill": signal.SIGKILL,
@@ -49,7 +51,8 @@ class Fault(NamedTuple):
         It is the fault itself, also through the end of what is run: the sampler passes SIGTERM on. (Where several runs
         are made, the end of one is not the end of all.) In the middle of another fault, chance decides.
         """
-        to_end = {COMMAND_LINE} if run.command.name in {"fit", "sweep"} else {COMMAND_LINE, SAMPLER, COMMAND}
+        is_one_run = COMMAND in run.command.processes and run.command.name not in _SERIES
+        to_end = {COMMAND_LINE, SAMPLER, COMMAND} if is_one_run else {COMMAND_LINE}
         if self.signal is not None:
             return self.signal if self.signal in _ENDING and self.process in to_end else None
         is_crowd = self.name[0].isdigit()  # it would outlive its parent
@@ -78,7 +81,7 @@ def _continue(run: Run, process: str) -> None:
     if process != COMMAND and run.has("begun") and run.command.records:
         run.go()
         with contextlib.suppress(Exception):  # a command that was not started never ends
-            run.until(lambda: run.has("ended"), "the command's end", 1.0 if run.command.name == "fit" else 5.0)
+            run.until(lambda: run.has("ended"), "the command's end", 1.0 if run.command.name in _SERIES else 5.0)
     for pid in run.pids(process):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
@@ -94,20 +97,30 @@ def _fill(run: Run) -> None:
 
 def _make_read_only(run: Run) -> None:
     """Nothing can be made or replaced; a file that is open can be written, as on a disk that is mounted anew."""
-    folders = [run.work, *(path for path in (run.work / "out").rglob("*") if path.is_dir()), run.work / "out"]
+    folders = [run.work, *(path for path in (run.work / OUT).rglob("*") if path.is_dir()), run.work / OUT]
     subprocess.run(["chattr", "+i", *folders], check=True)
 
 
 def _remove(run: Run) -> None:
-    gone = (run.work / "out").rename(run.work / "gone")
+    gone = (run.work / OUT).rename(run.work / "gone")
     while gone.exists():  # meanwhile the command may make files in it
         shutil.rmtree(gone, ignore_errors=True)
 
 
 def _swap(run: Run) -> None:
-    out = run.work / "out"
-    out.rename(run.work / "taken")
-    out.mkdir()
+    _exchange(run, run.work / OUT)
+
+
+def _swap_parent(run: Run) -> None:
+    _exchange(run, (run.work / OUT).parent)
+
+
+def _exchange(run: Run, folder: pathlib.Path) -> None:
+    """Put another user's folder in the place of ours, with a trap for each file."""
+    folder.rename(run.work / "taken")
+    out = run.work / OUT
+    out.mkdir(parents=True)
+    _give(folder)
     _give(out)
     for name in run.command.outputs or run.command.inputs:
         _trap(run, run.work / name, "link")
@@ -122,7 +135,7 @@ def _take_over(kind: str) -> Callable[[Run], None]:
     """Give the folder to another user, who sets traps of a kind in it."""
 
     def act(run: Run) -> None:
-        _give(run.work / "out")
+        _give(run.work / OUT)
         for path in _places(run):
             _trap(run, path, kind)
 
@@ -130,8 +143,10 @@ def _take_over(kind: str) -> Callable[[Run], None]:
 
 
 def _trap(run: Run, path: pathlib.Path, kind: str) -> None:
+    with contextlib.suppress(FileExistsError):
+        path.parent.mkdir(parents=True)
+        _give(path.parent)
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink()
     with contextlib.suppress(FileExistsError, IsADirectoryError):
         if kind == "file":
@@ -142,6 +157,8 @@ def _trap(run: Run, path: pathlib.Path, kind: str) -> None:
             path.symlink_to(run.work / ("victim" if path.suffix != ".sweep" else "precious"))
         if kind != "hard link":
             os.chown(path, OTHER, OTHER, follow_symlinks=False)
+        if kind != "hard link" and (run.moment != "saving" or path.parent.stat().st_uid == OTHER):
+            run.traps.append(path)  # in a folder of ours, nobody can set a trap between the last look and the removal
 
 
 def _special(kind: int) -> Callable[[Run], None]:
@@ -165,7 +182,7 @@ def _places(run: Run, *, may_be_input: bool = False) -> list[pathlib.Path]:
     if run.moment in {"before", "start"}:
         inputs = [run.work / name for name in command.inputs]
         return [run.random.choice(inputs if may_be_input and inputs else outputs)]
-    out = run.work / "out"
+    out = run.work / OUT
     there = [path for path in out.rglob("[!.]*") if path.is_file() and "/." not in str(path)]  # what is hidden is ours
     return [*dict.fromkeys([*outputs, *there])]
 
@@ -195,6 +212,18 @@ def _limit_memory(run: Run) -> None:
         for pid in run.pids(role):
             with contextlib.suppress(OSError):
                 entry.write_text(str(pid))
+
+
+def _limit_address_space(run: Run) -> None:
+    """Allow little before the start, later not one page more."""
+    if run.moment == "before":
+        run.before_start.append(lambda: resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE)))
+    for role in run.command.processes:
+        for pid in run.pids(role) if role != COMMAND else ():
+            with contextlib.suppress(OSError):
+                pages = int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[0])
+                size = pages * resource.getpagesize()
+                resource.prlimit(pid, resource.RLIMIT_AS, (size, size))
 
 
 def _crowd(kind: str) -> Callable[[Run], None]:
@@ -235,11 +264,13 @@ FAULTS = {
         Fault("read-only", _make_read_only),
         Fault("folder gone", _remove),
         Fault("folder swapped", _swap),
+        Fault("parent swapped", _swap_parent),
         *(Fault(f"foreign {kind}", _take_over(kind)) for kind in ("file", "link", "hard link")),
         Fault("FIFO", _special(stat.S_IFIFO)),
         Fault("device node", _special(stat.S_IFCHR)),
         Fault("descriptors", _limit_descriptors),
         Fault("memory", _limit_memory),
+        Fault("ulimit -v", _limit_address_space),
         Fault("3,000 processes", _crowd("processes")),
         Fault("5,000 threads", _crowd("threads")),
         Fault("clock ahead", _step_clock(_CLOCK_STEP_S)),
@@ -247,15 +278,17 @@ FAULTS = {
     )
 }
 _OF_WRITING = {"disk full", "read-only"}
-_OF_FILES = {
+_SPECIAL = {"FIFO", "device node"}
+_LIMITS = {"descriptors", "memory", "ulimit -v"}
+OF_FILES = {
+    *_SPECIAL,
     *_OF_WRITING,
     "folder gone",
     "folder swapped",
+    "parent swapped",
     "foreign file",
     "foreign link",
     "foreign hard link",
-    "FIFO",
-    "device node",
 }
 
 
@@ -272,9 +305,11 @@ def left_out(command: Command, moment: str, fault: Fault) -> str:
         "a clock that was set before is no step": is_clock and moment == "before",
         "a clock is stepped by a library that needs a C compiler": is_clock and _COMPILER is None,
         "a crowd is in the middle of a command that can have one": is_crowd
-        and (moment != "middle" or not records or command.name == "sweep"),
-        "a viewer writes nothing": fault.name in _OF_WRITING and command.name == "watch",
-        "a reader opens nothing after its outputs": fault.name in _OF_FILES and moment == "end" and not command.records,
+        and (moment != "middle" or not records or command.name in {"sweep", "forecast"}),
+        "a viewer writes nothing": fault.name in _OF_WRITING and command.name in {"watch", "replay", "list"},
+        "replay looks at no folder": fault.name in OF_FILES - _SPECIAL and command.name == "replay",
+        "pytest itself needs files and memory": fault.name in _LIMITS and command.name == "pytest",
+        "a reader opens nothing after its outputs": fault.name in OF_FILES and moment == "end" and not command.waits,
         "control groups with limits need version 1 and root": not IS_POSSIBLE
         and (fault.name == "memory" or command.name == "fit"),
     }

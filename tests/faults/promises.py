@@ -11,9 +11,11 @@ import stat
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import pytest
+
 from tests.faults.burner import STEPS
-from tests.faults.commands import BURNER_STATUS, COMMAND, COMMAND_LINE, SAMPLER
-from tests.faults.faults import OTHER, Fault, expected
+from tests.faults.commands import BURNER_STATUS, COMMAND, COMMAND_LINE, DATED, OUT, SAMPLER
+from tests.faults.faults import OF_FILES, OTHER, Fault, expected
 from tests.faults.run import Run
 
 PROMISES = {
@@ -30,6 +32,12 @@ _SAYS = re.compile(r"nncf-tools: |^Written to |, failed", re.MULTILINE)
 """How a command of ours says why it did not succeed; a search that finds no limit is an answer, too."""
 _NAMED = re.compile(r"; it is (/\S+)")
 _OF_LOSS = re.compile(r"lost|missing|missed|could not|cannot|cut|unfinished|killed|not known|gone", re.IGNORECASE)
+_TOLD = {
+    "fit": r"^Run \d+: .*(?:worked|failed|killed|gave up)",
+    "forecast": r"^\d+ layers?: peak",
+    "sweep": r"^\[\d+/\d+\] ",
+}
+"""How a line begins that tells of a run of a series."""
 _ERRORS = re.compile(r"^nncf-tools: (error: )?", re.MULTILINE)
 
 
@@ -104,9 +112,23 @@ RULES = (
         lambda outcome: outcome.fault.name == "descriptors" and outcome.run.command.name == "fit",
     ),
     Rule(
+        "a program's signals",
+        "a program that does not handle SIGTERM or SIGHUP runs no more code: a temporary file stays",
+        "left behind",
+        lambda outcome: (
+            outcome.run.command.name in {"pytest", "python"} and outcome.request in {signal.SIGTERM, signal.SIGHUP}
+        ),
+    ),
+    Rule(
+        "the end of pytest",
+        "pytest prints a traceback if SIGINT arrives while its plugins end",
+        "a traceback",
+        lambda outcome: outcome.run.command.name == "pytest" and outcome.request is signal.SIGINT,
+    ),
+    Rule(
         "start of Python",
         "until Python runs our code, a signal ends it as it ends any Python, SIGINT with a traceback",
-        {1},
+        "status|a traceback",
         lambda outcome: (
             outcome.request is not None
             and outcome.fault.process == COMMAND_LINE
@@ -156,13 +178,20 @@ def _as_alone(outcome: Outcome) -> str:
     command, text = outcome.run.command, outcome.run.terminal.text
     if outcome.run.recorder is not None and outcome.watched != (bare := _watched(outcome.fault)):
         return f"the recording that was watched ended with {outcome.watched}, bare {bare}"
+    is_said = bool(_SAYS.search(text))
+    if command.name == "pytest":
+        is_said = "ERROR: option --memory" in text
+        if outcome.status == int(pytest.ExitCode.INTERRUPTED) and outcome.request is signal.SIGINT:
+            return ""
+        if outcome.status == int(pytest.ExitCode.USAGE_ERROR) and is_said:
+            return ""
     if outcome.status == command.status:
         is_same = not command.prints or command.records or outcome.output == outcome.alone
-        return "" if is_same else f"other output: {outcome.output[-200:]!r}"
+        is_other_folder = command.inputs == DATED and outcome.fault.name in OF_FILES
+        return "" if is_same or is_said or is_other_folder else f"other output: {outcome.output[-200:]!r}"
     if outcome.status is not None and outcome.status > 128:
         is_asked = outcome.request is not None and outcome.status == 128 + outcome.request
         return "" if is_asked else f"status {outcome.status}"
-    is_said = bool(_SAYS.search(text))
     return "" if outcome.status in {1, 2, 3} and is_said else f"status {outcome.status}: {text[-300:]!r}"
 
 
@@ -178,11 +207,14 @@ def _nothing_foreign(outcome: Outcome) -> str:
         return f"another file was written: {content[:100]!r}"
     if made := list((work / "precious").iterdir()):
         return f"another folder was written to: {made[0].name}"
+    for path in outcome.run.traps:
+        if outcome.run.command.name == "prune" and not path.is_symlink() and not path.exists():
+            return f"another user's file was removed: {path.name}"
     for path in _files(outcome.run, "*"):
         if path.stat().st_uid == OTHER and path.read_bytes() != b"theirs":
             return f"another user's file was written: {path.relative_to(work)}"
-    if outcome.fault.name == "folder swapped":
-        written = [path for path in (work / "out").rglob("*") if path.is_file() and not path.is_symlink()]
+    if outcome.fault.name in {"folder swapped", "parent swapped"}:
+        written = [path for path in (work / OUT).parent.rglob("*") if path.is_file() and not path.is_symlink()]
         if written:
             return f"written into another user's folder: {written[0].relative_to(work)}"
     return ""
@@ -193,6 +225,9 @@ def _kept(outcome: Outcome) -> str:
     if outcome.status is None:
         return ""
     if not run.command.records:
+        newest = run.work / DATED[-1]
+        if run.command.name == "prune" and outcome.fault.name not in OF_FILES and not newest.exists():
+            return "the newest recording was removed"
         return _whole_outputs(outcome)
     if run.command.is_bare:
         return _recording_kept(outcome) if run.has("begun") else ""
@@ -203,7 +238,7 @@ def _recording_kept(outcome: Outcome) -> str:
     run, text = outcome.run, outcome.run.terminal.text
     is_killed = outcome.fault.process == COMMAND_LINE and outcome.fault.signal is signal.SIGKILL
     every = sessions(run)
-    known = [one for one in every if is_killed or one.path.is_relative_to(run.work / "out") or _names(text, one.path)]
+    known = [one for one in every if is_killed or one.path.is_relative_to(run.work / OUT) or _names(text, one.path)]
     kept = max(known, key=lambda one: (one.is_whole, one.samples), default=None)
     is_said = any(_OF_LOSS.search(line) for line in text.splitlines() if "nncf-tools:" in line)
     if (named := _NAMED.search(text)) and not pathlib.Path(named[1]).exists():
@@ -230,16 +265,13 @@ def _names(text: str, path: pathlib.Path) -> bool:
 def _runs_kept(outcome: Outcome) -> str:
     """Check that each run of ``fit`` that it tells about is in its file, and each row of ``sweep``."""
     run, text = outcome.run, outcome.run.terminal.text
-    is_fit = run.command.name == "fit"
-    told = (
-        len(re.findall(r"^Run \d+: .*(?:worked|failed|killed|gave up)", text, re.MULTILINE))
-        if is_fit
-        else len(re.findall(r"^\[\d+/\d+\] ", text, re.MULTILINE))
-    )
-    kept = len(sessions(run)) if is_fit else len(_files(run, "row.json"))
+    told = len(re.findall(_TOLD[run.command.name], text, re.MULTILINE))
+    kept = len(_files(run, "row.json") if run.command.name == "sweep" else sessions(run))
     for path in _files(run, "fit.json"):
         kept = max(kept, _runs_in(_decoded(path)))
-    for path in _files(run, "run-*.log"):
+    for path in _files(run, "forecast.json"):
+        kept = max(kept, len(_decoded(path).get("slices") or ()))
+    for path in [*_files(run, "run-*.log"), *_files(run, "slice-*.log")]:
         content = b"".join(line for line in path.read_bytes().splitlines(keepends=True) if b"nncf-tools: " not in line)
         if content not in _NOT_OURS and not (OUTPUT + b"told\n").startswith(content):
             return f"the output in {path.name} is {content!r}"

@@ -18,7 +18,20 @@ import time
 from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
-from tests.faults.commands import COMMAND, COMMAND_LINE, HELPER, ROOT, SAMPLER, Command, burner, launch
+from tests.cli.forecast import models
+from tests.faults.commands import (
+    COMMAND,
+    COMMAND_LINE,
+    DATED,
+    FOLDER,
+    HELPER,
+    OUT,
+    ROOT,
+    SAMPLER,
+    Command,
+    burner,
+    launch,
+)
 from tests.memory_group import V1
 
 GROUP = "nncf-tools-faults"
@@ -73,6 +86,11 @@ class Terminal:
             while data := os.read(self._master, 1 << 16):
                 self.written += data
 
+    def press(self, keys: bytes) -> None:
+        """Press keys, as far as the terminal takes them."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._master, keys)
+
     @property
     def text(self) -> str:
         """What was written, without control sequences."""
@@ -100,13 +118,15 @@ class Run:
         for folder in (self.folder, self.work, self.spare):
             folder.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", self.work], check=True)
-        lay_out(self.work)
+        lay_out(self.work, command)
         python = self.folder / "python"
         python.write_text(_PYTHON.format(folder=self.folder, python=sys.executable, root=ROOT))
         python.chmod(0o755)
         (self.work / "victim").write_text("mine")
         (self.work / "victim").chmod(0o600)
         self.environment = environment(self.spare)
+        self.traps: list[pathlib.Path] = []
+        """The files and links that another user put in the place of ours."""
         self.before_start: list[Callable[[], object]] = []
         """What the process that becomes the command line does first: limits."""
         self.terminal = Terminal()
@@ -118,7 +138,7 @@ class Run:
     def start(self) -> None:
         """Start the command; ``watch`` finds a recording that runs."""
         if self.command.name == "watch":
-            words = ["monitor", "-q", "-i", "0.05", "-o", "out/run.json", "--", *burner(self.folder)]
+            words = ["monitor", "-q", "-i", "0.05", "-o", f"{OUT}/run.json", "--", *burner(self.folder)]
             self.recorder = self._started([sys.executable, "-m", "nncftools", *words], subprocess.DEVNULL, [])
             self.until(lambda: self.samples() >= 1, "a recording to watch")
 
@@ -159,15 +179,16 @@ class Run:
 
     def reach(self) -> None:
         """Wait until the command is at its moment."""
-        if self.moment in {"end", "saving"} and self.command.records:
+        if self.moment in {"end", "saving"} and self.command.waits:
             self.go()
         if self.moment == "end" and self.recorder is not None:
             self.until(lambda: _VIEW in self.terminal.written, "the view")
             self.go()
         if self.moment in self.command.gates:
             self.until((self.folder / "reached").exists, f"the moment {self.moment!r}")
-        elif self.moment == "middle" and self.command.records:
-            self.until(lambda: self.has("begun") and self.samples() >= 2, "samples")
+        elif self.moment == "middle" and self.command.waits:
+            needs_samples = self.command.records
+            self.until(lambda: self.has("begun") and self.samples() >= 2 * needs_samples, "samples")
             if HELPER in self.command.processes:
                 self.until(lambda: self.pids(HELPER), "the helper")
         elif self.moment == "middle":
@@ -194,6 +215,7 @@ class Run:
         """Return the status of a process as a shell has it; None if it does not end."""
         deadline = time.monotonic() + longest_s
         while process.poll() is None and time.monotonic() < deadline:
+            self.terminal.press(self.command.keys)
             self.terminal.read()
             time.sleep(_LOOK_EVERY_S)
         code = process.returncode
@@ -220,7 +242,9 @@ class Run:
         """Return the number of samples in the journal."""
         with contextlib.suppress(OSError):
             return sum(
-                path.read_bytes().count(b"\n[") for path in self.work.glob("out/**/*.journal.jsonl") if path.is_file()
+                path.read_bytes().count(b"\n[")
+                for path in self.work.glob(f"{OUT}/**/*.journal.jsonl")
+                if path.is_file()
             )
         return 0
 
@@ -233,12 +257,18 @@ class Run:
         return [pid for pid, words in processes().items() if _MAIN_OF[role] in words]
 
 
-def lay_out(work: pathlib.Path) -> None:
-    """Make what commands read, and the folder that they write to."""
-    for name in ("in/model", "out", "precious"):
+def lay_out(work: pathlib.Path, command: Command) -> None:
+    """Make the inputs of a command, and the folder of its outputs."""
+    for name in ("in/model", OUT, "precious"):
         (work / name).mkdir(parents=True)
     for name, source in _INPUTS.items():
         shutil.copy(_DATA / source, work / "in" / name)
+    if command.inputs == DATED:
+        for name in DATED:
+            (work / name).parent.mkdir()
+            shutil.copy(work / "in/measured.json", work / name)
+    shutil.copy(FOLDER / "steps.py", work / "in/test_step.py")
+    models.write(work / "in/layers", 8)
     model = work / "in/model"
     (model / "config.json").write_text('{"hidden_size": 576, "intermediate_size": 1536}')
     (model / "openvino_model.xml").touch()
@@ -250,6 +280,7 @@ def lay_out(work: pathlib.Path) -> None:
 def environment(spare: pathlib.Path) -> dict[str, str]:
     """Return the environment of a command; ``spare`` is for temporary files."""
     return {
+        "FAULTS_CONTROL": str(spare.parent / "control"),
         **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ},
         "TERM": "xterm-256color",
         "TMPDIR": str(spare),

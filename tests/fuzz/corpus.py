@@ -15,6 +15,7 @@ from nncftools.marks import line
 from nncftools.reading_marks.collecting import write_sidecar
 from nncftools.session.model import Mark, OwnMemory, Process, Rank, Rise, SavedModel, Series, Start
 from tests.compression.made_up import with_figures
+from tests.fuzz import interpreters
 from tests.importers.logs import INFO, INFO_KIB, LOGS, USAGE, USAGE_KIB
 from tests.made_up import END, MIB, UTC, header, journal, mib, session
 from tests.made_up_stacks import frame, group, grown
@@ -34,6 +35,8 @@ EVALUATION, SIMILARITY = "evaluation", "similarity"
 """By ``from-lm-eval``."""
 PROJECT = "project"
 """By ``profile``, which reads pyproject.toml."""
+INTERPRETER, PROGRAM = "interpreter", "program"
+"""By the helper that reads stacks: the memory of a Python, and its program."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,4 +216,6 @@ def samples() -> list[Sample]:
         Sample("results.json", json.dumps(EVALUATED).encode(), EVALUATION),
         Sample("metrics.csv", b"prompt,similarity\na,0.9\nb,0.95\n", SIMILARITY),
         Sample("pyproject.toml", PROJECT_FILE, PROJECT),
+        *(Sample(f"memory.{version}", interpreters.image(version), INTERPRETER) for version in interpreters.VERSIONS),
+        Sample("python.elf", interpreters.program(), PROGRAM),
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import struct
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
@@ -102,6 +103,8 @@ SHAPES = (
     ),
     b"{" + b",".join(b'"%d":%d' % (number, number) for number in range(20_000)) + b"}",
 )
+ADDRESSES = (0, 1, 8, 15, 4096, 1 << 20, (1 << 20) + 3000, 1 << 31, 1 << 32, 1 << 47, 1 << 63, 2**64 - 16, 2**64 - 1)
+"""Numbers in place of an address, a size or a count."""
 TOKENS = st.sampled_from((*NUMBERS, *TEXTS, *SHAPES)) | st.integers().map(lambda number: b"%d" % number)
 PLAIN = (
     b"\n",
@@ -126,18 +129,22 @@ PIECES = st.sampled_from(PLAIN) | TOKENS | st.binary(max_size=8)
 _LARGEST = 1_000_000
 """Bytes of a damaged file."""
 _WORD = re.compile(rb'"[^"\n]*"|[^\s,:;\[\]{}]+')
+_MOMENT = re.compile(rb'"(\w*(?:_s|_ns))"')
 _KEEP = re.compile(rb'"@@(\d+)@@"')
 
 
 @st.composite
 def damaged(draw: Draw, content: bytes) -> bytes:
     """Return a file with one to four kinds of damage."""
+    if b"\0" * 8 in content:
+        return _addresses(draw, content)
     is_packed = content.startswith(b"\x1f\x8b")
     if is_packed and draw(st.booleans()):
         return _bytes(draw, content)
     data = gzip.decompress(content) if is_packed else content
     for _ in range(draw(st.integers(1, 4))):
-        data = draw(st.sampled_from((_json, _json, _words, _words, _lines, _bytes)))(draw, data)[:_LARGEST]
+        change = draw(st.sampled_from((_json, _json, _words, _words, _moments, _lines, _bytes)))
+        data = change(draw, data)[:_LARGEST]
     if is_packed or draw(st.integers(0, 30)) == 0:
         return gzip.compress(data, 1, mtime=0)
     return data
@@ -159,6 +166,37 @@ def _bytes(draw: Draw, data: bytes) -> bytes:
     if kind == 5:
         return b"\xef\xbb\xbf" + data
     return data.decode("utf-8", "replace").encode("utf-16")
+
+
+def _addresses(draw: Draw, data: bytes) -> bytes:
+    """Exchange words of a memory: for another one of its words, which makes circles, or for any number; or cut it."""
+    changed = bytearray(data)
+    words = [at for at in range(0, len(data) - 7, 4) if data[at : at + 8].strip(b"\0")]
+    for _ in range(draw(st.integers(1, 6))):
+        at = words[draw(st.integers(0, len(words) - 1))]
+        other = words[draw(st.integers(0, len(words) - 1))]
+        number = draw(st.sampled_from(ADDRESSES) | st.integers(0, 2**64 - 1))
+        is_copy = draw(st.booleans())
+        changed[at : at + 8] = data[other : other + 8] if is_copy else struct.pack("<Q", number)
+    if draw(st.integers(0, 20)) == 0:
+        del changed[draw(st.integers(0, len(changed))) :]
+    return bytes(changed)
+
+
+def _moments(draw: Draw, data: bytes) -> bytes:
+    """Make moments equal: of some figures of one name, all get the value of the first."""
+    names = sorted(set(_MOMENT.findall(data)))
+    if not names:
+        return _words(draw, data)
+    name = names[draw(st.integers(0, len(names) - 1))]
+    figures = list(re.finditer(b'"' + name + rb'"\s*:\s*([^\s,{}\[\]]+)', data))
+    if not figures:
+        return _words(draw, data)
+    first = draw(st.integers(0, len(figures) - 1))
+    last = draw(st.integers(first, len(figures) - 1))
+    for figure in reversed(figures[first : last + 1]):
+        data = data[: figure.start(1)] + figures[first][1] + data[figure.end(1) :]
+    return data
 
 
 def _words(draw: Draw, data: bytes) -> bytes:

@@ -26,7 +26,7 @@ from nncftools.reading_marks.collecting import write_sidecar
 from nncftools.render import benchmarks, build_up, comparison_outputs, overlay, panels, plot, sentences, summary_json
 from nncftools.render.view import FORMATS, View, format_named
 from nncftools.units import MemoryUnit
-from tests.fuzz import corpus
+from tests.fuzz import corpus, interpreters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -196,6 +196,16 @@ def _project(path: pathlib.Path, _: pathlib.Path) -> None:
         raise NncfToolsError(str(error)) from error
 
 
+def _interpreter(path: pathlib.Path, _: pathlib.Path) -> None:
+    if not interpreters.read(path, int(path.suffix.removeprefix("."))):
+        raise NncfToolsError("no stack")
+
+
+def _program(path: pathlib.Path, _: pathlib.Path) -> None:
+    if not interpreters.read_program(path):
+        raise NncfToolsError("no symbol")
+
+
 _READERS: dict[str, Callable[[pathlib.Path, pathlib.Path], Session | None]] = {
     corpus.SESSION: _session,
     corpus.MARKS: _with_marks,
@@ -203,4 +213,6 @@ _READERS: dict[str, Callable[[pathlib.Path, pathlib.Path], Session | None]] = {
     corpus.EVALUATION: _evaluation,
     corpus.SIMILARITY: _similarity,
     corpus.PROJECT: _project,
+    corpus.INTERPRETER: _interpreter,
+    corpus.PROGRAM: _program,
 }
