@@ -61,7 +61,6 @@ BARE = {
     "it is a link that replaces the one before": {"cli.destination new_link.symlink_to"},
     "it only reads what the user names, or what this program has recorded": {
         "api.recorder self.marks_log.open",
-        "cli.destination path.open",
         "cli.planning path.open",
         "cli.sweep.results file.open",
         "marks.call_log open",
