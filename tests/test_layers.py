@@ -64,7 +64,6 @@ MAY_IMPORT = {
 }
 TYPES_OF_EACH_OTHER = [
     ("__init__", "api.qeff"),
-    ("cli.fit", "cli.fit_runs"),
     ("cli.sweep", "cli.sweep.checks"),
     ("cli.sweep", "cli.sweep.runs"),
 ]

@@ -1,40 +1,13 @@
-"""``nncf-tools fit``: options and start of the search for the smallest memory limit of a command."""
+"""``nncf-tools fit``: start the search for the smallest memory limit of a command."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
 
-from nncftools.cli import options, planning
-from nncftools.cli.parameters import RUN, option, with_options
+from nncftools.cli import planning
+from nncftools.cli.fit_search import FitOptions
+from nncftools.cli.parameters import with_options
 from nncftools.errors import NncfToolsError
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitOptions(options.SeriesRequest):
-    """The options of `fit`."""
-
-    runs: Annotated[int, option("--runs N", RUN, "Largest number of runs, including runs without a limit.", min=2)] = 10
-    success: Annotated[
-        str | None, option("--success COMMAND", RUN, "Shell command after each run; a non-zero exit means: not worked.")
-    ] = None
-    before: Annotated[str | None, option("--before COMMAND", RUN, "Shell command before each run, to clean up.")] = None
-    free_only: Annotated[bool, option("--free-only", RUN, "Only run without a limit; needs no control group.")] = False
-    interval: options.Interval = 0.1
-    shell: options.Shell = False
-
-    @property
-    def recorded(self) -> options.Request:
-        """The options for the recording of each run."""
-        return options.Request(
-            words=self.words,
-            shell=self.shell,
-            types=["rss"],
-            interval=self.interval,
-            no_auto=True,
-            stacks=False,
-        )
-
 
 _NO_GROUP = (
     "no control group with a memory limit can be made here: {}; run as root or, with control groups of version 2, "

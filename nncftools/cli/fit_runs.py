@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from nncftools.analysis.session import Session
 from nncftools.cli import destination, screen
-from nncftools.cli.fit_search import OUT_OF_MEMORY, WORKED, Fit, Free, Trial
+from nncftools.cli.fit_search import OUT_OF_MEMORY, WORKED, Fit, FitOptions, Free, Trial
 from nncftools.cli.series import Results, Runner, Shown, Watch, docker_mib, runner, shareable, whole_mib, with_limit
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.limits import groups
@@ -26,9 +26,6 @@ from nncftools.limits.needs import needs
 from nncftools.redaction import Redaction
 from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell
 from nncftools.units import MemoryUnit, printable, seconds_text
-
-if TYPE_CHECKING:
-    from nncftools.cli.fit import FitOptions
 
 GIVE_UP = 5
 """A run ends after this multiple of the duration without a limit: the command hangs, or reads the same files again and

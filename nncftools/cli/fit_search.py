@@ -1,4 +1,4 @@
-"""The runs of a search for memory limits, and the rules for the next limit to try.
+"""The options and the runs of a search for memory limits, and the rules for the next limit to try.
 
 The search finds the smallest limit with which a command works, and the smallest limit with full speed. The rules assume
 that more memory never hurts: a command that works with a limit also works with every larger limit.
@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
+
+from nncftools.cli import options
+from nncftools.cli.parameters import RUN, option
 
 FORMAT = "nncf-tools-fit"
 VERSION = 1
@@ -18,6 +23,32 @@ WORKED = "worked"
 """``Trial.ended`` after success."""
 OUT_OF_MEMORY = "out of memory"
 """The beginning of ``Trial.ended`` if the kernel killed a process."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions(options.SeriesRequest):
+    """The options of `fit`."""
+
+    runs: Annotated[int, option("--runs N", RUN, "Largest number of runs, including runs without a limit.", min=2)] = 10
+    success: Annotated[
+        str | None, option("--success COMMAND", RUN, "Shell command after each run; a non-zero exit means: not worked.")
+    ] = None
+    before: Annotated[str | None, option("--before COMMAND", RUN, "Shell command before each run, to clean up.")] = None
+    free_only: Annotated[bool, option("--free-only", RUN, "Only run without a limit; needs no control group.")] = False
+    interval: options.Interval = 0.1
+    shell: options.Shell = False
+
+    @property
+    def recorded(self) -> options.Request:
+        """The options for the recording of each run."""
+        return options.Request(
+            words=self.words,
+            shell=self.shell,
+            types=["rss"],
+            interval=self.interval,
+            no_auto=True,
+            stacks=False,
+        )
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):

@@ -105,10 +105,8 @@ class Sweep:
         self._write_table()
         run = partial(self._run_here, runner)
         if self.options.scheduler is not None:
-            from nncftools.cli.sweep.cluster import Cluster
-
             with runner.starter.interruptible():
-                cluster = Cluster(self.options.scheduler, self.folder, runner)
+                cluster = steps.Cluster(self.options.scheduler, self.folder, runner)
             run = partial(cluster.run, ended=self._keep)
         for group in (self.chosen[:1], self.chosen[1:]):  # other tasks need the row of the baseline
             missing = [configuration for configuration in group if configuration.name not in self.rows]

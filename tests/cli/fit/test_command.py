@@ -14,8 +14,7 @@ import pytest
 
 from nncftools.cli import fit_runs
 from nncftools.cli.destination import locked
-from nncftools.cli.fit import FitOptions
-from nncftools.cli.fit_search import Fit
+from nncftools.cli.fit_search import Fit, FitOptions
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.limits import groups
 from tests import waiting
@@ -297,7 +296,7 @@ class TestSearches:
 
         assert done.returncode == 1
         assert "given up after" in done.stdout
-        assert "ended by nncf-tools fit after" in nncf_tools("report", tmp_path / "out/run-2.json").stdout
+        assert "nncf-tools fit ended the command after" in nncf_tools("report", tmp_path / "out/run-2.json").stdout
         assert result(tmp_path / "out")["works_from"] is None
 
     def test_killed(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from nncftools.cli.compression import Also
-from nncftools.cli.sweep import SweepOptions, checks, cluster, sweep
+from nncftools.cli.sweep import SweepOptions, checks, steps, sweep
 from nncftools.cli.sweep.results import make_stamp
 from nncftools.errors import NncfToolsError, UsageError
 from tests.conftest import BURNERS, Run, command_line
@@ -516,12 +516,12 @@ class TestCluster:
         same = {name: make_stamp(pathlib.Path(path)) for name, path in paths.items()}
         other = {**same, "text": "another"}
 
-        assert not cluster.lacks_inputs(paths, same, "abc")
-        assert cluster.lacks_inputs(paths, other, "abc")
-        sent = cluster.pack({f"{name}/{pathlib.Path(path).name}": pathlib.Path(path) for name, path in paths.items()})
-        cluster.receive(sent, "abc")
-        cluster.receive(sent, "abc")
-        assert not cluster.lacks_inputs(paths, other, "abc")
+        assert not steps.lacks_inputs(paths, same, "abc")
+        assert steps.lacks_inputs(paths, other, "abc")
+        sent = steps.pack({f"{name}/{pathlib.Path(path).name}": pathlib.Path(path) for name, path in paths.items()})
+        steps.receive(sent, "abc")
+        steps.receive(sent, "abc")
+        assert not steps.lacks_inputs(paths, other, "abc")
         received = inputs / "cache" / "nncf-tools" / "sweep" / "abc"
         assert (received / "text" / "text.txt").read_text() == WORDS
         assert (received / "model" / "model" / "config.json").exists()
