@@ -18,7 +18,7 @@ import nncftools
 
 ROOT = pathlib.Path(nncftools.__file__).parent
 HERE = {path.stem for path in ROOT.iterdir()}
-EVERYBODY = {"backports", "errors", "files", "intake", "markdown", "metrics", "redaction", "snapshot_rules", "units"}
+EVERYBODY = {"backports", "errors", "files", "intake", "markdown", "metrics", "snapshot_rules", "units"}
 MAY_IMPORT = {
     "journal": set[str](),
     "session": {"journal"},
@@ -170,7 +170,7 @@ def test_imports_only_what_its_layer_may(package: str) -> None:
 
 @pytest.mark.parametrize("command", SERIES)
 def test_commands_that_run_others_import_nothing_of_each_other(command: str) -> None:
-    """What several of them need is in ``cli/series.py`` and ``limits/groups.py``."""
+    """What several of them need is in ``cli/series.py`` and ``limits/needs.py``."""
     others = {f"cli.{other}" for other in SERIES if other != command}
     paths = [path for path in modules("cli") if name_of(path).removeprefix("cli.").startswith(command)]
 
@@ -222,11 +222,10 @@ def test_the_sampler_needs_only_the_standard_library(path: pathlib.Path) -> None
 
 MAY_NAME_OPTIONS = {
     "analysis.summary": "advice on a recording, which a session of merged ranks repeats",
-    "limits.groups": "options of systemd-run",
-    "limits.needs": "the kind of a limit, which reports show",
+    "limits.needs": "the kind of a limit, which reports show; options of systemd-run",
     "render.sentences": "advice on a recording, which reports repeat wherever they are shown",
     "marks.autoload": "a warning that the command's Python writes for the session",
-    "sampler.service": "a warning that the sampler writes for the session",
+    "sampler.target": "a warning that the sampler writes for the session",
 }
 
 

@@ -65,10 +65,10 @@ BARE = {
         "marks.call_log open",
     },
     "it reads a file that a program names as its code: each folder is held open, links and kinds are checked": {
-        "session.sources open",
-        "session.sources os.open",
+        "session.snapshots open",
+        "session.snapshots os.open",
     },
-    "it only drops pages: O_NONBLOCK": {"limits.groups os.open"},
+    "it only drops pages: O_NONBLOCK": {"limits.needs os.open"},
     "it is a file of the kernel, a device, or of the package": {
         "cli.screen os.open",
         "cli.screen Path(os.devnull).open",

@@ -26,7 +26,7 @@ from nncftools.sampler.client import Interrupted, Starter, held_back
 
 if TYPE_CHECKING:
     from nncftools.live.figures import ViewSettings
-    from nncftools.live.live_view import LiveView
+    from nncftools.live.viewer import LiveView
 
 
 _CHUNK = 1 << 16
@@ -250,7 +250,7 @@ class OutputDisplay:
         with self._stack:
             self._open_capture()
             if self.live:
-                from nncftools.live.live_view import LiveView
+                from nncftools.live.viewer import LiveView
 
                 settings = make_settings(self.view, sys.stderr.encoding)
                 live_view = LiveView(_STANDARD_ERROR, settings, alone=self._captured >= 0)

@@ -35,13 +35,13 @@ def fit(request: FitOptions) -> int:
     argv = planning.target(request.recorded)
     request.check_resume()
     from nncftools.cli import fit_runs
-    from nncftools.limits import groups
+    from nncftools.limits import needs
 
     parent = None
     if not request.free_only:
         try:
-            parent = groups.parent_group()
+            parent = needs.parent_group()
         except OSError as error:
-            groups.start_in_scope()
+            needs.start_in_scope()
             raise NncfToolsError(_NO_GROUP.format(error.strerror or error)) from error
     return fit_runs.search(replace(request, words=argv), parent)

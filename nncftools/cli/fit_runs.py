@@ -20,10 +20,9 @@ from nncftools.cli import destination, screen
 from nncftools.cli.fit_search import OUT_OF_MEMORY, WORKED, Fit, FitOptions, Free, Trial
 from nncftools.cli.series import Results, Runner, Shown, Watch, docker_mib, runner, shareable, whole_mib, with_limit
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.limits import groups
-from nncftools.limits.groups import LimitedGroup, ParentGroup
-from nncftools.limits.needs import needs
-from nncftools.redaction import Redaction
+from nncftools.intake import Redaction
+from nncftools.limits import needs
+from nncftools.limits.needs import LimitedGroup, ParentGroup
 from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell
 from nncftools.units import MemoryUnit, printable, seconds_text
 
@@ -57,7 +56,7 @@ class GroupWatch(Watch):
         super().__init__(runner, most_s)
         self._group = group
         self._lists_files = most_s == math.inf
-        self._own_files = groups.files_of([os.getpid()])
+        self._own_files = needs.files_of([os.getpid()])
         """Files that this process maps, too: the kernel cannot drop them from the page cache."""
         self.files: set[str] = set()
         self.lost_processes = False
@@ -75,7 +74,7 @@ class GroupWatch(Watch):
     def look(self) -> None:
         """List the files that the processes of the group map."""
         if self._group is not None and self._lists_files:
-            self.files |= groups.files_of(groups.pids_of(self._group.folder)) - self._own_files
+            self.files |= needs.files_of(needs.pids_of(self._group.folder)) - self._own_files
 
 
 def make_search(request: FitOptions) -> Fit:
@@ -103,7 +102,7 @@ def search(request: FitOptions, parent: ParentGroup | None) -> int:
     with results.locked():
         fit = resume_search(make_search(request), results)
         if parent is not None:
-            for name in groups.remove_leftovers(parent):
+            for name in needs.remove_leftovers(parent):
                 screen.message(f"removed the control group of a search that was killed: {name}")
         with runner() as series_runner:
             _Runs(request, results, parent, fit=fit, runner=series_runner).run_all()
@@ -148,7 +147,7 @@ class _Runs:
         if session is None or done.ended != WORKED:
             log = f"the output is in {self.results.folder / done.name}.log"
             raise NncfToolsError(f"the command does not work without a limit: {done.ended}; {log}")
-        needed = needs(session)
+        needed = needs.needs(session)
         if needed is None or not session.finished:
             reason = " ".join(session.warnings[:1])
             if not reason:
@@ -206,7 +205,7 @@ class _Runs:
             log = stack.enter_context(destination.opened("--output", path.with_suffix(".log")))
             has_failed = before is not None and runner.shell(before, log)
             with runner.starter.interruptible():
-                groups.drop(files)
+                needs.drop(files)
             if has_failed:
                 raise NncfToolsError(f"option --before: {before!r} failed; the output is in {path}.log")
             watch = GroupWatch(runner, group, most_s)

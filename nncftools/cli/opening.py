@@ -14,9 +14,9 @@ from nncftools import intake
 from nncftools.analysis.session import Session
 from nncftools.cli import destination, options
 from nncftools.errors import UsageError
+from nncftools.intake import Redaction
 from nncftools.journal import reading
 from nncftools.journal.reading import MARKS_ENDING, SIDECARS, find_sidecar
-from nncftools.redaction import Redaction
 from nncftools.session.recording import Tail
 from nncftools.units import MemoryUnit
 

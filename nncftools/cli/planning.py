@@ -24,10 +24,10 @@ from nncftools.errors import (
     UsageError,
     refuse_to_record,
 )
+from nncftools.intake import Redaction
 from nncftools.journal.reading import MemoryLimit
 from nncftools.journal.writing import Plan
 from nncftools.metrics import DEVICE, DEVICE_MEMORY, MEMORY, METRICS, is_memory, is_room, recorded_with
-from nncftools.redaction import Redaction
 from nncftools.units import brief_size, bytes_from, nearest, not_one_of
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from nncftools.cli import destination, screen
 from nncftools.cli.destination import Destination, RecordingFiles, claim_files
 from nncftools.cli.options import Request
 from nncftools.errors import NncfToolsError, UsageError, memory_shortage
+from nncftools.intake import Redaction
 from nncftools.journal import reading
 from nncftools.journal.reading import Header
 from nncftools.journal.writing import Plan
 from nncftools.marks.line import OUTPUT, OWNER, VARIABLE
-from nncftools.redaction import Redaction
 from nncftools.render.view import View
 from nncftools.sampler import client
 from nncftools.sampler.client import Interrupted, Outcome, Starter
@@ -223,7 +223,7 @@ def _make_session(job: RecordingJob, header: Header, files: RecordingFiles, outc
     if not job.request.no_source and session.snapshots is not None:
         with guarded("the source text could not be read"):
             from nncftools.analysis.code_places import is_own
-            from nncftools.session.sources import take_sources
+            from nncftools.session.snapshots import take_sources
 
             take_sources(session, Redaction(job.plan.redact), is_own)
     with guarded("the kernel's log could not be read"):

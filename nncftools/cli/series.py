@@ -32,7 +32,7 @@ from nncftools.cli.options import Request, SeriesRequest
 from nncftools.cli.recording import Recorded, RecordingJob
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError, memory_shortage
 from nncftools.files import write_file
-from nncftools.redaction import Redaction
+from nncftools.intake import Redaction
 from nncftools.render.markdown import render_table
 from nncftools.render.table import Fitting, Table, warnings
 from nncftools.sampler.client import Interrupted, Starter, held_back
@@ -45,10 +45,7 @@ _ENDING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
 _POLL_S = 0.1
 _GRACE_S = 2.0
 """How long a run may ignore SIGTERM, before SIGKILL follows."""
-_HELPERS = {
-    str(pathlib.Path(__file__).parents[1] / folder / "__main__.py")
-    for folder in ("sampler", "sampler/devices", "snapshots")
-}
+_HELPERS = {str(pathlib.Path(__file__).parents[1] / folder / "__main__.py") for folder in ("sampler", "snapshots")}
 """One of these is in the command line of each helper of a recording."""
 _ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b(?!:\s*$).*")
 _TAIL = 1 << 16

@@ -1,1 +1,1 @@
-"""What a recording writes while it runs: the lines, the plan, their writer and reader, and the file."""
+"""The journal that a recording writes during the run: plan, lines, writer and reader."""

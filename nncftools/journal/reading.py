@@ -1,24 +1,25 @@
 """The file of a journal: created, locked, taken over and removed without touching another recording's file.
 
-A recording is a lock (flock(2)) on its journal. The lock belongs to the open file description: the starter locks, hands
-the descriptor to the sampler and closes its own copy, so that the lock ends with the sampler. Readers open their own
-description; otherwise a dead sampler would look alive. Only the holder of a file's lock removes that file.
+Each recording holds a file lock (flock(2)) on the journal until the sampler exits. The lock belongs to the open file
+description: the starter locks, passes the descriptor to the sampler and closes its own descriptor. Readers open
+another description; otherwise a dead sampler would look alive. Only the holder of a file's lock removes that file.
 
 ``Lines`` reads a file of lines while another process appends to it.
 
-A journal is JSON Lines, UTF-8; bytes and seconds; null is unknown. The first line is a ``Header``. Every other line is
-a sample, a list of the seconds since the start and one value per column of the plan, or an object with one key:
-``nncftools.session.recording.Line`` has their types, which are the session's. Where some keys of an object are always
-there and others may be missing, the former are in a class of their own (``Required`` needs Python 3.11).
+A journal is JSON Lines, UTF-8; sizes are in bytes and times in seconds; null is unknown. The first line is a
+``Header``. Every other line is a sample or an object. A sample is a list: the seconds since the start, and a value per
+column of the plan. An object has a single key; ``nncftools.session.recording.Line`` has the types of the values,
+as in a session. Some keys of an object are always there and others may be missing: the former are in a class of their
+own (``Required`` needs Python 3.11).
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pathlib
 import stat
 import time
+from contextlib import suppress
 from typing import Any, BinaryIO, TypedDict
 
 from nncftools.files import NEW_LOG, above_standard
@@ -66,13 +67,13 @@ class _RequiredOfHeader(TypedDict):
 
 
 class Header(_RequiredOfHeader, total=False):
-    """The first line: the facts of the run that are known before it starts."""
+    """The first line: the facts of a run that are known before the start."""
 
     version: int
     tool_version: str
     name: str
     command: list[str]
-    """As typed; bytes that are not UTF-8 are written ``\\xff``."""
+    """The command as typed; bytes that are not UTF-8 are written ``\\xff``."""
     cwd: str
     rank: dict[str, Any] | None
     """See ``nncftools.session.model.Rank``."""
@@ -89,7 +90,7 @@ class _RequiredOfStart(TypedDict):
     utc: str
     """ISO 8601 with zone."""
     monotonic_ns: int
-    """The same moment on CLOCK_MONOTONIC."""
+    """The time of ``utc`` on CLOCK_MONOTONIC."""
     pid: int
     """The PID of the command."""
 
@@ -112,20 +113,20 @@ class End(TypedDict, total=False):
     """The counters at the end, including processes that ended earlier."""
     exit: ExitStatus | None
     sampler: dict[str, Any]
-    """Its cost and punctuality: see ``nncftools.session.recording.SamplerEnd``."""
+    """The cost and punctuality of the sampler: see ``nncftools.session.recording.SamplerEnd``."""
     unwritten: str
     """Lines that could not be written because the disk was full; sent to the starter, never in the journal itself."""
 
 
 ENDING = ".journal.jsonl"
 SNAPSHOTS_ENDING = ".snapshots.jsonl"
-"""Of the log of the helper, next to the journal."""
+"""The ending of the helper's log, next to the journal."""
 SIDECARS = (".marks.json", ".marks.jsonl", ".marks.csv")
 """Endings of the sidecars that are found automatically next to a session or journal."""
 MARKS_ENDING = SIDECARS[1]
 """The ending of the marks log of a running recording."""
 PRIVATE = 0o600
-"""The journal holds the command as typed."""
+"""The mode of a journal, which holds the command as typed."""
 _OLD = os.O_NONBLOCK | os.O_CLOEXEC
 _TRIES = 50
 _PAUSE_S = 0.01
@@ -140,7 +141,8 @@ def snapshots_beside(journal: pathlib.Path) -> pathlib.Path:
 def find_sidecar(path: pathlib.Path) -> pathlib.Path | None:
     """Return the sidecar next to a session ``NAME.json`` or a journal, such as ``NAME.marks.json``, or None."""
     name = path.name.removesuffix(".gz").removesuffix(".json").removesuffix(".journal.jsonl")
-    return next((sidecar for ending in SIDECARS if (sidecar := path.with_name(name + ending)).is_file()), None)
+    sidecars = (path.with_name(name + ending) for ending in SIDECARS)
+    return next(filter(pathlib.Path.is_file, sidecars), None)
 
 
 class BusyError(OSError):
@@ -148,7 +150,7 @@ class BusyError(OSError):
 
 
 def create(path: pathlib.Path, *, replace: bool) -> int:
-    """Create and lock a new journal, and return its descriptor (append-only, mode 0600).
+    """Create and lock a new journal, and return the descriptor (append-only, mode 0600).
 
     With ``replace``, the journal of an ended recording is removed first. Raises BusyError, FileExistsError, OSError.
     """
@@ -167,7 +169,7 @@ def create(path: pathlib.Path, *, replace: bool) -> int:
 
 
 def remove_ended(path: pathlib.Path) -> None:
-    """Remove the journal of an ended recording, if there is one. Raises BusyError, OSError."""
+    """Remove the journal of an ended recording, if there is such a journal. Raises BusyError, OSError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | _OLD)
     except FileNotFoundError:
@@ -191,31 +193,31 @@ class NotAFileError(OSError):
 
 
 def reader(path: pathlib.Path, descriptor: int | None = None) -> BinaryIO:
-    """Open a journal or a marks log for reading while it grows.
+    """Open a journal or a marks log for reading while another process appends to the file.
 
-    With ``descriptor``, open the very file behind it. Raises OSError, also if it is not a regular file.
+    With ``descriptor``, open the file of that descriptor. Raises OSError, also if the file is not a regular file.
     """
-    own = os.open(path, os.O_RDONLY | _OLD) if descriptor is None else _opened_again(path, descriptor)
-    if not stat.S_ISREG(os.fstat(own).st_mode):
-        os.close(own)
+    file = os.open(path, os.O_RDONLY | _OLD) if descriptor is None else _reopen(path, descriptor)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
         raise NotAFileError(f"{path}: a file expected")
-    return os.fdopen(above_standard(own), "rb", buffering=0)
+    return os.fdopen(above_standard(file), "rb", buffering=0)
 
 
-def _opened_again(path: pathlib.Path, descriptor: int) -> int:
-    """Open the file of a descriptor again, even when its name leads elsewhere by now. Raises OSError."""
-    with contextlib.suppress(OSError):
+def _reopen(path: pathlib.Path, descriptor: int) -> int:
+    """Open the file of a descriptor again, even when the path leads to another file by now. Raises OSError."""
+    with suppress(OSError):
         return os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | _OLD)
-    own = os.open(path, os.O_RDONLY | _OLD)
-    if not os.path.sameopenfile(own, descriptor):
-        os.close(own)
-        raise OSError(f"{path}: another file has taken its place")
-    return own
+    file = os.open(path, os.O_RDONLY | _OLD)
+    if not os.path.sameopenfile(file, descriptor):
+        os.close(file)
+        raise OSError(f"{path}: another file has taken the place of this file")
+    return file
 
 
 def is_recording(path: pathlib.Path) -> bool:
-    """Return whether a recording holds the journal; False if it is not readable for us. Raises OSError."""
-    with contextlib.suppress(FileNotFoundError, PermissionError, NotAFileError):
+    """Return whether a recording holds the journal; False if we may not read the journal. Raises OSError."""
+    with suppress(FileNotFoundError, PermissionError, NotAFileError):
         if path.is_file():
             with reader(path) as journal:
                 return is_held(journal.fileno())
@@ -238,7 +240,7 @@ def is_held(descriptor: int) -> bool:
 
 def leads_to(path: pathlib.Path, descriptor: int) -> bool:
     """Return whether ``path`` is the file that ``descriptor`` has open."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         return os.path.samestat(path.lstat(), os.fstat(descriptor))
     return False
 
@@ -246,7 +248,7 @@ def leads_to(path: pathlib.Path, descriptor: int) -> bool:
 def hold(descriptor: int) -> bool:
     """Lock a file; return False when another process holds the lock. Without lock support, succeed.
 
-    The starter takes the lock after the sampler released it, so that the journal does not look abandoned.
+    The starter takes the lock after the sampler released the lock, so that the journal does not look abandoned.
     """
     import fcntl
 
@@ -264,31 +266,32 @@ def hold(descriptor: int) -> bool:
 
 _CHUNK = 1 << 18
 _LONGEST_LINE = 1 << 26
-"""Header and process lines hold a command line, which the kernel limits to 2 MiB on most machines."""
+"""Header and process lines hold a command line. On most machines, the kernel limits command lines to 2 MiB."""
 
 
 class Lines:
     """The complete lines appended to a file since the last read.
 
-    An incomplete line is read again when its rest is there: the writer may truncate it.
+    An incomplete line is read again when the rest is there: the writer may truncate the line.
     """
+
+    _offset = 0
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
-        self._offset = 0
 
     def next(self, *, single: bool = False) -> bytes:
-        """Return the next lines, or a ``single`` one; empty when there are none. Raises OSError."""
+        """Return the next lines, or a ``single`` line; empty when there are none. Raises OSError."""
         size = _CHUNK
         while True:
             self.file.seek(self._offset)
             data = self.file.read(size)
-            end = (data.find(b"\n") if single else data.rfind(b"\n")) + 1
+            end = 1 + (data.find(b"\n") if single else data.rfind(b"\n"))
             if end:
                 self._offset += end
                 return data[:end]
             if len(data) < size:
                 return b""
-            if size >= _LONGEST_LINE:  # its rest is not JSON, and counts as bad
+            if size >= _LONGEST_LINE:  # the rest of the line is not JSON, and counts as bad
                 self._offset += size
             size = min(2 * size, _LONGEST_LINE)

@@ -23,11 +23,10 @@ from nncftools.analysis.peaks import narrow
 from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.files import write_file
-from nncftools.intake import LIMITS
+from nncftools.intake import LIMITS, Redaction
 from nncftools.marks.line import OUTPUT
 from nncftools.reading_marks.entries import BEGIN, EXEC, LOST, Entry, Row, rows
 from nncftools.reading_marks.resolving import resolve
-from nncftools.redaction import Redaction
 from nncftools.session.model import UNFINISHED, Failure, Mark, SavedModel, Start
 from nncftools.session.nesting import in_order, renumbered, with_ends
 from nncftools.units import seconds_text, shortened
@@ -73,7 +72,7 @@ def _take_marks(session: Session, entries: Iterable[Entry], notes: LogNotes, *, 
     narrow(session)
     read = (own for mark in session.marks for own in (mark.own_start, mark.own_end))
     if any(own is not None and own.devices for own in read):
-        from nncftools.session.devices import take_allocated
+        from nncftools.session.nesting import take_allocated
 
         take_allocated(session)
 
@@ -154,10 +153,10 @@ class LogNotes:
         """Return the device of a failure as torch calls it; None if torch names none of several."""
         if entry.device is None:
             return None
-        from nncftools.session.devices import named
+        from nncftools.session.nesting import find_device
 
         uuids = {name: uuid for name, uuid, *_ in entry.devices or ()}
-        device = named(entry.device, uuids.get(entry.device, ""), self._devices)
+        device = find_device(entry.device, uuids.get(entry.device, ""), self._devices)
         return None if device.isalpha() else device
 
 

@@ -81,9 +81,9 @@ class TreeReader:
 
     def _allocated(self, readings: Sequence[tuple[str, str, int, int]]) -> dict[str, tuple[int, int]]:
         """Return what torch's allocator had given out of each device, and the most so far."""
-        from nncftools.session.devices import named
+        from nncftools.session.nesting import find_device
 
-        return {named(name, uuid, self._devices): (held, most) for name, uuid, held, most in readings}
+        return {find_device(name, uuid, self._devices): (held, most) for name, uuid, held, most in readings}
 
     def _others(self, at_s: float, process: Process | None, covered: Collection[int], reading: Entry) -> list[Process]:
         """Return the processes that lived at a mark, and that its reading does not contain."""

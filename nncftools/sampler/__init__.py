@@ -1,5 +1,5 @@
 """The sampler: a separate process that watches a process tree and appends to a journal.
 
-On Linux it uses the standard library only, and little of it: every import is memory that stays resident during the
-whole recording.
+On Linux, the sampler needs only a few modules of the standard library: every import is memory that stays resident
+during the whole recording.
 """

@@ -1,18 +1,18 @@
 """The control groups of processes (cgroups(7)): the memory limits they set, their use, and their killed processes.
 
 v1: Documentation/admin-guide/cgroup-v1/memory.rst of the kernel; v2: cgroup-v2.rst. On a hybrid system the memory
-controller belongs to one of the two: to v1, if ``/proc/PID/cgroup`` has a group for v1's memory controller.
+controller belongs to v1 or to v2: to v1, if ``/proc/PID/cgroup`` has a group for v1's memory controller.
 
-A process may get a limit at any time, by ``ulimit``, ``prlimit`` or by entering a group. So ``LimitWatch`` reads its
-limits when its memory has doubled since the last time: whatever meets a limit has grown.
+A process may get a limit at any time, by ``ulimit``, ``prlimit`` or by entering a group. So ``LimitWatch`` reads the
+limits of a process when the memory has doubled since the last time: a process that meets a limit has grown.
 """
 
 from __future__ import annotations
 
 import os
 
-from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP, THROTTLE, span
-from nncftools.sampler.tree import PAGE, content_of, number_after, number_in
+from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP, THROTTLE, format_span
+from nncftools.sampler.tree import PAGE, find_number, read_number, read_small_file
 
 TYPE_CHECKING = False
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from nncftools.sampler.tree import Process, WriteLine
 
     Limit = tuple[str, int, str]
-    """Its kind (``nncftools.journal.writing``), its bytes, and the file that sets it."""
+    """A limit: kind (``nncftools.journal.writing``), bytes, and the file that sets the limit."""
 
 _UNLIMITED = 1 << 62
-"""v1 writes its largest counter, which depends on the page size, for no limit."""
+"""Without a limit, v1 writes the largest number for the page size."""
 
 
 class ControlGroup:
@@ -35,75 +35,76 @@ class ControlGroup:
         self.folder = folder
         self.top = top
         self.is_v2 = is_v2
-
-    @property
-    def usage_file(self) -> str:
+        self.usage_file = f"{folder}/{'memory.current' if is_v2 else 'memory.usage_in_bytes'}"
         """The file with the bytes that are charged to the group, page cache included."""
-        return f"{self.folder}/{'memory.current' if self.is_v2 else 'memory.usage_in_bytes'}"
 
     def limits(self) -> list[Limit]:
-        """Return the smallest limit of this group and all groups above it, for each kind of limit that is set.
+        """Return the smallest limit of this group and all groups above, for each kind of limit that is set.
 
         ``hierarchical_memory_limit`` of v1 also knows groups that this mount does not show.
         """
-        settings = list(self._settings())
+        settings = list(self._list_settings())
         if not self.is_v2:
             effective = self.in_stat(b"hierarchical_memory_limit ")
             if effective is None or effective >= _UNLIMITED:
                 return []
-            above = GROUP, effective, f"above {self.folder}"
-            return [next((limit for limit in settings if limit[1] == effective), above)]
+            equal = [limit for limit in settings if limit[1] == effective]
+            return equal[:1] or [(GROUP, effective, f"above {self.folder}")]
         smallest: dict[str, Limit] = {}
         for limit in settings:
-            if limit[1] < smallest.setdefault(limit[0], limit)[1]:
-                smallest[limit[0]] = limit
+            kind, size, _ = limit
+            if size < smallest.setdefault(kind, limit)[1]:
+                smallest[kind] = limit
         return list(smallest.values())
 
-    def _settings(self) -> Iterator[Limit]:
-        """Yield the limits that files of this group and of all groups above it set."""
+    def _list_settings(self) -> Iterator[Limit]:
+        """Yield the limits that files of this group and of all groups above set."""
         kinds = {"memory.max": GROUP, "memory.high": THROTTLE} if self.is_v2 else {"memory.limit_in_bytes": GROUP}
-        for folder in self._upwards():
+        for folder in self._list_folders():
             for name, kind in kinds.items():
-                size = number_in(f"{folder}/{name}")
+                size = read_number(f"{folder}/{name}")
                 if size is not None and size < _UNLIMITED:
                     yield kind, size, f"{folder}/{name}"
 
-    def _upwards(self) -> Iterator[str]:
+    def _list_folders(self) -> Iterator[str]:
         folder = self.folder
         while folder.startswith(self.top):
             yield folder
             folder = folder.rpartition("/")[0]
 
     def oom_kills(self) -> int | None:
-        """Return how many of its processes the kernel has killed because memory ran out, as ``oom_kills_in``."""
+        """Return how many processes of the group the kernel has killed because memory ran out, as ``oom_kills_in``."""
         return oom_kills_in(self.folder)
 
     def used(self) -> int | None:
-        """Return the bytes that are charged to the group and that the kernel cannot simply drop; None for unknown."""
-        usage = number_in(self.usage_file)
+        """Return the bytes charged to the group that the kernel cannot simply drop; None for unknown."""
+        usage = read_number(self.usage_file)
         cache = self.in_stat(b"inactive_file " if self.is_v2 else b"total_inactive_file ")
         return None if usage is None else max(0, usage - (cache or 0))
 
     def available(self) -> int | None:
-        """Return the bytes that its processes can get before a limit of it or of a group above is met.
+        """Return the bytes that processes of the group can get before they meet a limit of this group or above.
 
-        Other groups may use what a group above has left. None without a limit.
+        Other groups may use the room of a group above. None without a limit.
         """
-        own = self.used()
-        left = [] if own is None else [size - own for _, size, _ in self.limits()]
-        for _, size, file in self._settings():
-            used = ControlGroup(file.rpartition("/")[0], self.top, is_v2=self.is_v2).used()
+        rooms = []
+        used = self.used()
+        if used is not None:
+            rooms = [size - used for _, size, _ in self.limits()]
+        for _, size, file in self._list_settings():
+            folder = file.rpartition("/")[0]
+            used = ControlGroup(folder, self.top, is_v2=self.is_v2).used()
             if used is not None:
-                left.append(size - used)
-        return max(0, min(left)) if left else None
+                rooms.append(size - used)
+        return max(0, min(rooms)) if rooms else None
 
     def number(self, file: str) -> int | None:
         """Return the number in a file of the group; None for unknown."""
-        return number_in(f"{self.folder}/{file}")
+        return read_number(f"{self.folder}/{file}")
 
     def in_stat(self, key: bytes) -> int | None:
         """Return a number in ``memory.stat``; None for unknown."""
-        return number_after(content_of(f"{self.folder}/memory.stat"), key)
+        return find_number(read_small_file(f"{self.folder}/memory.stat"), key)
 
 
 def oom_kills_in(folder: str) -> int | None:
@@ -111,8 +112,8 @@ def oom_kills_in(folder: str) -> int | None:
 
     This counts victims of the whole machine's shortage, too.
     """
-    counts = content_of(f"{folder}/memory.events") or content_of(f"{folder}/memory.oom_control")
-    return number_after(counts, b"oom_kill ")
+    counts = read_small_file(f"{folder}/memory.events") or read_small_file(f"{folder}/memory.oom_control")
+    return find_number(counts, b"oom_kill ")
 
 
 class Hierarchies:
@@ -120,70 +121,76 @@ class Hierarchies:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        lines = content_of(f"{root}/self/mountinfo").decode(errors="surrogateescape").splitlines()
+        lines = read_small_file(f"{root}/self/mountinfo").decode(errors="surrogateescape").splitlines()
         self._mounts = [line.split() for line in lines]
 
     def group_of(self, pid: int) -> ControlGroup | None:
         """Return the group that accounts the memory of a process; None when we may read no such group."""
-        return self.group_named(content_of(f"{self._root}/{pid}/cgroup"))
+        return self.group_named(read_small_file(f"{self._root}/{pid}/cgroup"))
 
     def group_named(self, cgroup: bytes) -> ControlGroup | None:
-        """Return the same by the content of the process's ``cgroup`` file."""
-        lines = cgroup.decode(errors="surrogateescape").splitlines()
-        groups = [fields for line in lines if len(fields := line.split(":", 2)) == len("abc")]
-        v1 = [group for _, controllers, group in groups if "memory" in controllers.split(",")]
-        v2 = [group for number, _, group in groups if number == "0"]
-        if not (v1 or v2):
-            return None
-        for folder, top in self._folders((v1 or v2)[0], is_v2=not v1):
-            group = ControlGroup(folder, top, is_v2=not v1)
-            if os.access(group.usage_file, os.R_OK):
-                return group
-        return None
+        """Return the group of a process by the content of the process's ``cgroup`` file."""
+        v1 = v2 = None
+        for line in cgroup.decode(errors="surrogateescape").splitlines():
+            number, _, rest = line.partition(":")
+            controllers, _, group = rest.partition(":")
+            if "memory" in controllers.split(","):
+                v1 = group
+            if number == "0":
+                v2 = group
+        if v1 is not None:
+            return self._find_readable(v1, is_v2=False)
+        return None if v2 is None else self._find_readable(v2, is_v2=True)
 
-    def _folders(self, group: str, *, is_v2: bool) -> Iterator[tuple[str, str]]:
-        """Yield a group's possible folders, one for each mount of its hierarchy, which may show only a part of it."""
+    def _find_readable(self, group: str, *, is_v2: bool) -> ControlGroup | None:
+        """Return a group in a mount that shows the group: a mount may show only a part of the hierarchy."""
         kind = "cgroup2" if is_v2 else "cgroup"
         for fields in self._mounts:
-            after = fields.index("-")
-            mounted, point = _unescaped(fields[3]).rstrip("/"), _unescaped(fields[4])
-            right = fields[after + 1] == kind and (is_v2 or "memory" in fields[after + 3].split(","))
-            if right and f"{group}/".startswith(f"{mounted}/"):
-                yield f"{point}{group[len(mounted) :]}".rstrip("/"), point
+            dash = fields.index("-")
+            root = _unescape(fields[3]).rstrip("/")
+            if fields[dash + 1] != kind or not f"{group}/".startswith(f"{root}/"):
+                continue
+            if is_v2 or "memory" in fields[dash + 3].split(","):
+                top = _unescape(fields[4])
+                candidate = ControlGroup(f"{top}{group[len(root) :]}".rstrip("/"), top, is_v2=is_v2)
+                if os.access(candidate.usage_file, os.R_OK):
+                    return candidate
+        return None
 
 
-def _unescaped(path: str) -> str:
-    """Return a path from mountinfo, which has blanks and backslashes as octal escapes (proc(5)), without escapes."""
+def _unescape(path: str) -> str:
+    """Return a path from mountinfo without escapes: blanks and backslashes are octal there (proc(5))."""
     raw = path.encode(errors="surrogateescape").decode("unicode_escape")
     return raw.encode("latin-1").decode(errors="surrogateescape")
 
 
 _AGAIN_FROM = (16 << 20) // PAGE
-"""A process is looked at again when it has twice the RSS of the last time, and this many pages."""
+"""The limits of a process are read again when RSS is twice as large as last time, and at least this many pages."""
 _EVERY_S = 10.0
 _FIRST_S = 0.05
-"""The limits of the largest process are read again so soon, later less often: a command often sets limits at first."""
-_RLIMITS = ((b"Max address space", ADDRESS_SPACE), (b"Max data size", DATA))
+"""The limits of the largest process are read again after this time, later less often: commands set limits early."""
+_RLIMITS = {b"Max address space": ADDRESS_SPACE, b"Max data size": DATA}
 _SOFT = 26
-"""The column of the soft limit (proc(5)): the names of limits are shorter."""
+"""The column of the soft limit (proc(5)), after the longest name."""
 
 
 class LimitWatch:
     """Writes limits to the journal as they are found, and each rise of a group's count of killed processes."""
 
+    _checked_s = 0.0
+
     def __init__(self, root: str, write_line: WriteLine) -> None:
         self._write_line = write_line
         self._hierarchies = Hierarchies(root)
         self._again_at: dict[Process, int] = {}
-        """In pages."""
-        self._known: set[tuple[str, int, str]] = set()
+        """The limits of a process are read again when RSS reaches this many pages."""
+        self._written: set[Limit] = set()
         self._kills: dict[str, int | None] = {}
-        """By folder of the groups of the processes: the last count."""
-        self._checked_s = 0.0
+        """The last count of killed processes of each group, with the folder of the group as key."""
         self._after_s = _FIRST_S
 
     def look(self, restless: Iterable[Process]) -> list[Process]:
-        """Read the limits of those processes that have doubled, and return them."""
+        """Read the limits of the processes that have doubled, and return these processes."""
         doubled = [process for process in restless if process.rss >= self._again_at.get(process, 0)]
         for process in doubled:
             self._read(process)
@@ -199,11 +206,11 @@ class LimitWatch:
         return again_s
 
     def _read(self, process: Process, *, groups_too: bool = True) -> None:
-        """Read the limits of a process; those of a known group take 50 µs."""
+        """Read the limits of a process; the limits of a known group take 50 µs."""
         self._again_at[process] = max(_AGAIN_FROM, 2 * process.rss)
         try:
             group = self._hierarchies.group_named(process.read("cgroup"))
-            limits = _rlimits(process.read("limits"))
+            limits = _parse_rlimits(process.read("limits"))
         except OSError:
             return
         if group is not None:
@@ -215,10 +222,11 @@ class LimitWatch:
             if is_new or groups_too:
                 limits += group.limits()
         for limit in limits:
-            if limit not in self._known:
-                self._known.add(limit)
-                facts = dict(zip(("kind", "size", "set_by"), limit, strict=True))
-                self._write_line("memory_limit", {**facts, "process": process.number})
+            if limit not in self._written:
+                self._written.add(limit)
+                kind, size, file = limit
+                facts = {"kind": kind, "size": size, "set_by": file, "process": process.number}
+                self._write_line("memory_limit", facts)
 
     def ended(self, process: Process) -> None:
         """Forget a process."""
@@ -226,19 +234,21 @@ class LimitWatch:
 
     def check(self, now_s: float) -> None:
         """Write how many processes of each group were killed since the last call."""
-        for folder, before in self._kills.items():
+        for folder, last_kills in self._kills.items():
             kills = oom_kills_in(folder)
-            if kills is not None and before is not None and kills > before:
-                facts = {"group": folder, **span(self._checked_s, now_s), "count": kills - before}
+            if kills is not None and last_kills is not None and kills > last_kills:
+                facts = {"group": folder, **format_span(self._checked_s, now_s), "count": kills - last_kills}
                 self._write_line("oom_kills", facts)
                 self._kills[folder] = kills
         self._checked_s = now_s
 
 
-def _rlimits(data: bytes) -> list[tuple[str, int, str]]:
-    return [
-        (kind, int(soft), "ulimit or setrlimit(2)")
-        for line in data.splitlines()
-        for name, kind in _RLIMITS
-        if line.startswith(name) and (soft := line[_SOFT:].split(None, 1)[0]).isdigit()
-    ]
+def _parse_rlimits(data: bytes) -> list[Limit]:
+    limits: list[Limit] = []
+    for line in data.splitlines():
+        kind = _RLIMITS.get(line[:_SOFT].rstrip())
+        if kind is not None:
+            soft = line[_SOFT:].split(None, 1)[0]
+            if soft.isdigit():
+                limits.append((kind, int(soft), "ulimit or setrlimit(2)"))
+    return limits

@@ -1,28 +1,31 @@
 """Linux: the figures of a process tree, from files of ``/proc`` that are kept open.
 
-``Rows`` makes rows of figures. ``ProcSource`` follows the processes: it decides which of them count, and writes to the
-journal what it learns of each. Work that is not due at each sample waits in its ``Schedule``.
+- ``ProcSource`` follows the processes, decides about their part in the sums, and writes facts to the journal.
+- ``Rows`` makes rows of figures.
+- ``Schedule``: when other work than sampling is due.
+- ``Stillness``: whether nothing has changed since a sample. The files of ``/proc`` are read all the same, but where
+  their bytes are equal, all figures are, too. This halves the cost of a tree that sleeps or waits: at 10 ms, most of
+  the cost is that the caches have lost the code since the last sample, so the amount of code that runs is decisive.
 """
 
 from __future__ import annotations
 
-import sys
+import os
 import time
 
-from nncftools.journal.writing import span
+from nncftools.journal.writing import Counters, format_span
 from nncftools.metrics import name_of as metric_name
 from nncftools.sampler import tree
 from nncftools.sampler.control_groups import LimitWatch
-from nncftools.sampler.loop import Counters, Schedule, Stillness
-from nncftools.sampler.probes import OCCASIONAL, PROCESS, SLOW, SYSTEM, columns_of
+from nncftools.sampler.probes import OCCASIONAL, PROCESS, SLOW, SYSTEM
 from nncftools.sampler.probes.machine import FreeSpace
 from nncftools.sampler.probes.process import Stat
 from nncftools.sampler.process_records import FilesRead, Floor, HeldAtMarks, HighWaterMarks, ProcessRecords
-from nncftools.sampler.tree import NONE_LEFT, PAGE, RESERVE, TICKS_PER_S, Tree
+from nncftools.sampler.tree import NONE_LEFT, PAGE, RESERVE, TICKS_PER_S, Tree, split_stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from nncftools.journal.reading import ExitStatus
@@ -38,28 +41,90 @@ _AFTER_END_S = 0.25
 _TWO_SAMPLES_S = 0.0009
 """Samples for marks may be closer than any interval, and closer than vfork(2) is to exec."""
 _LATE_S = 0.001
-"""A sample that takes longer to read, on a busy machine or of many processes, may show what came after its time."""
+"""On a busy machine or with many processes, a sample may take longer, and may show memory of a later time."""
 _EXEC_WITHIN_S = 0.03
-"""A forked copy that has lived this long is counted when it is found: usually, exec follows fork at once."""
+"""A forked copy of this age is counted at once: usually, exec follows fork immediately."""
+
+
+class Schedule:
+    """The queue of work that is not due at each sample. A work gets the time, and returns the next time."""
+
+    next_s = 0.0
+    """The time when the next work is due."""
+
+    def __init__(self, *works: Callable[[float], float]) -> None:
+        """Plan all ``works`` for now; they are done in this order when several are due."""
+        self._due_s = dict.fromkeys(works, 0.0)
+
+    def is_due(self, work: Callable[[float], float], now_s: float) -> bool:
+        """Return whether ``run`` would do this work."""
+        return now_s >= self._due_s[work]
+
+    def hasten(self, work: Callable[[float], float], at_s: float) -> None:
+        """Plan work for a time, unless the work is due before."""
+        self._due_s[work] = min(at_s, self._due_s[work])
+        self.next_s = min(at_s, self.next_s)
+
+    def run(self, now_s: float) -> None:
+        """Do all work that is due."""
+        for work, at_s in self._due_s.items():
+            if now_s >= at_s:
+                self._due_s[work] = work(now_s)
+        self.next_s = min(self._due_s.values())
+
+
+class Stillness:
+    """The content of each file of a tree at the last sample, while the content is expected to last."""
+
+    _changes = 0
+
+    def __init__(self) -> None:
+        self._expected: list[tuple[int, int, bytes]] = []
+
+    def expect(self, processes: Sequence[Process], tree: Tree) -> None:
+        """Expect that no file of ``processes`` changes; these are all processes of ``tree``, or none."""
+        self._changes = tree.changes
+        self._expected = []
+        for process in processes:
+            for file, data in zip(process.files, process.data, strict=True):
+                if file < 0 or not data:  # the file cannot be read
+                    self._expected = []
+                    return
+                self._expected.append((file, len(data) + 1, data))
+
+    def lasts(self, tree: Tree) -> bool:
+        """Read the files again; return whether everything is as expected."""
+        if not self._expected or tree.changes != self._changes:
+            return False
+        pread = os.pread
+        try:
+            for file, size, data in self._expected:
+                if pread(file, size, 0) != data:
+                    return False
+        except OSError:  # a process is gone
+            return False
+        return True
 
 
 class Rows:
-    """Makes rows, which have one value per column, from the values of all probes."""
+    """Makes rows, with a value per column, from the values of all probes."""
 
     def __init__(self, probes: Sequence[Any], plan: Plan, pid: int, root: str) -> None:
         """Open the classes ``probes`` of the columns of ``plan`` for the command ``pid``."""
-        of_processes = [probe for probe in probes if probe.kind == PROCESS]
-        self.files = [probe.file for probe in of_processes]
+        process_probes = [probe for probe in probes if probe.kind == PROCESS]
+        self.files = [probe.file for probe in process_probes]
         """The files of each process to keep open, in the order of ``of_processes``."""
-        self.of_processes = [probe(slot) for slot, probe in enumerate(of_processes)]
+        self.of_processes = [probe(slot) for slot, probe in enumerate(process_probes)]
         self._slow = [probe(plan.slow_share) for probe in probes if probe.kind == SLOW]
         self._system = [probe(root, pid) for probe in probes if probe.kind == SYSTEM]
         self.occasional = [probe(root, pid, plan) for probe in probes if probe.kind == OCCASIONAL]
-        self._seldom = _columns_of(self.occasional)
-        given = _columns_of([*self.of_processes, *self._slow, *self._system]) + self._seldom
-        self.columns = [column for name in plan.columns for column in given if name in {column, metric_name(column)}]
-        """In the order of the values of a row; a metric of devices becomes one column per device."""
-        self._order = list(map(given.index, self.columns))
+        self._seldom = _list_columns(self.occasional)
+        columns = _list_columns([*self.of_processes, *self._slow, *self._system]) + self._seldom
+        self.columns: list[str] = []
+        """The columns in the order of the values of a row; a metric of devices becomes a column per device."""
+        for name in plan.columns:
+            self.columns += [column for column in columns if name in {column, metric_name(column)}]
+        self._order = list(map(columns.index, self.columns))
         self._unread = [None] * len(self._seldom)
         self._counters = Counters(self.columns, from_now=plan.pid is not None, besides=self._seldom)
         self.values: list[float | None] = []
@@ -74,7 +139,7 @@ class Rows:
         return self._make(processes)
 
     def repeat(self, processes: Sequence[Process]) -> list[float | None]:
-        """Return a row for processes that have not changed since the last one."""
+        """Return a row for processes that have not changed since the last row."""
         return self._make(processes) if self._slow or self._system else self._row
 
     def _make(self, processes: Sequence[Process]) -> list[float | None]:
@@ -90,19 +155,33 @@ class Rows:
 
     def with_occasional(self, row: Sequence[float | None], *, thorough: bool) -> list[float | None]:
         """Read the occasional probes; return a row with their values."""
-        values = [value for probe in self.occasional for value in probe.read(thorough=thorough)]
-        known = dict(zip(self._seldom, values, strict=True))
-        return [known.get(column, value) for column, value in zip(self.columns, row, strict=True)]
+        values = dict(zip(self.columns, row, strict=True))
+        seldom: list[float | None] = []
+        for probe in self.occasional:
+            seldom += probe.read(thorough=thorough)
+        for column, value in zip(self._seldom, seldom, strict=True):
+            if column in values:
+                values[column] = value
+        return list(values.values())
 
 
-def _columns_of(probes: Sequence[Any]) -> list[str]:
-    return [column for probe in probes for column in columns_of(probe)]
+def _list_columns(probes: Sequence[Any]) -> list[str]:
+    """Return the columns of probes: their metrics, or a column for each device."""
+    columns: list[str] = []
+    for probe in probes:
+        columns += getattr(probe, "columns", probe.metrics)
+    return columns
 
 
 class ProcSource:
-    """Reads one row of figures per sample, and records the facts of single processes in the journal."""
+    """Reads a row of figures per sample, and records the facts of single processes in the journal."""
 
-    def __init__(  # noqa: PLR0913 — a name for each of them
+    _sampled_s = 0.0
+    """The time when the previous sample began."""
+    _has_ended = False
+    _has_warned = False
+
+    def __init__(  # noqa: PLR0913 — a name for each argument
         self,
         plan: Plan,
         pid: int,
@@ -115,18 +194,19 @@ class ProcSource:
     ) -> None:
         """Follow ``pid`` under the proc directory ``root``; orphans become children of ``reaper``.
 
-        ``begun_s`` is when the recording began, in seconds since the machine's start: before its command.
+        ``begun_s`` is when the recording began, in seconds since the machine's start: before the command.
         """
         self._rows = Rows(probes, plan, pid, root)
         self.columns = self._rows.columns
-        self._stat = next((probe for probe in self._rows.of_processes if isinstance(probe, Stat)), None)
+        stats = (probe for probe in self._rows.of_processes if isinstance(probe, Stat))
+        self._stat = next(stats, Stat(0))
         self._free_space = [probe for probe in self._rows.occasional if isinstance(probe, FreeSpace)]
         self._read_chars = self.columns.index("read_chars") if "read_chars" in self.columns else None
         self._root = root
         self._write_line = write_line
         self.tree = Tree(root, self._rows.files, reaper=reaper, children=plan.children)
         """The processes of the run."""
-        self.tree.common.below = _most_kept()
+        self.tree.common.below = os.sysconf("SC_OPEN_MAX") - RESERVE
         self._records = ProcessRecords(self.tree, write_line, begun_s)
         self._marks = HighWaterMarks(write_line)
         self._at_marks = HeldAtMarks(write_line)
@@ -135,13 +215,10 @@ class ProcSource:
         self._limits = LimitWatch(root, write_line)
         self._schedule = Schedule(self._look_at_limits, self._read_seldom, self._write_details)
         self._still = Stillness()
-        self._sampled_s = 0.0
-        """When the sample before began."""
         self._row: list[float | None] = []
         self._young: list[tuple[float, Process]] = []
-        """Processes that may not have exec'd yet, and when they were found."""
+        """Processes that may not have exec'd yet, with the times when they were found."""
         self._just_counted: list[Process] = []
-        self._has_ended = self._has_warned = False
         process = self.tree.add(pid)
         if process is not None:
             self._records.add(process)
@@ -149,10 +226,10 @@ class ProcSource:
             self._young = [(0.0, process)]
 
     def sample(self, now_s: float, *, for_mark: bool = False) -> Sequence[float | None]:
-        """Return one value per column; ``now_s`` is the time since the session's start.
+        """Return a value per column; ``now_s`` is the time since the session's start.
 
-        ``for_mark``: an operation has begun or ended, so the high-water marks of all processes are read, and what each
-        process holds is recorded.
+        ``for_mark``: an operation has begun or ended, so the high-water marks of all processes are read, and the memory
+        of each process is recorded.
         """
         begun_s = time.monotonic()
         if for_mark:
@@ -164,29 +241,32 @@ class ProcSource:
             self.tree.common.samples += 1
             self._row = self._rows.repeat(self.tree.processes)
         else:
-            before = self._rows.values
+            values = self._rows.values
             self._take(now_s, begun_s, for_mark=for_mark)
-            is_restless = before != self._rows.values or self._marks.unread or self._young or self._files.is_due
+            is_restless = values != self._rows.values or self._marks.unread or self._young or self._files.is_due
             self._still.expect([] if is_restless else self.tree.processes, self.tree)
         self._sampled_s = now_s
         return self._row
 
     def _take(self, now_s: float, begun_s: float, *, for_mark: bool) -> None:
-        """Take a sample in which something may have changed."""
+        """Take a sample that may differ from the last sample."""
         if self.tree.common.ran_out and not self._has_warned:
             self._has_warned = True
             text = "too many processes for the limit of open files: some are left out of the figures"
             self._write_line("warning", text)
         self._row = self._rows.read(self.tree.processes)
         self.tree.common.samples += 1
-        read_s = _present_s(now_s, begun_s)
-        if read_s > now_s:
-            self._write_line("late", span(now_s, read_s))
+        read_s = now_s
+        passed_s = time.monotonic() - begun_s
+        if passed_s > _LATE_S:
+            read_s += passed_s
+            self._write_line("late", format_span(now_s, read_s))
         for process in self._just_counted:
             process.first_rss = process.rss
         self._just_counted.clear()
-        for process in [process for process in self.tree.processes if not process.alive]:
-            self._remove(process, read_s)
+        for process in list(self.tree.processes):
+            if not process.alive:
+                self._remove(process, read_s)
         if self._read_chars is not None:
             self._files.watch(self._row[self._read_chars] or 0, self.tree.processes)
         self._read_memory(now_s, begun_s, for_mark=for_mark)
@@ -196,10 +276,10 @@ class ProcSource:
     def _read_memory(self, now_s: float, begun_s: float, *, for_mark: bool) -> None:
         """Read more of the processes that had page faults: high-water marks, kinds of memory, limits."""
         processes = self.tree.processes
-        restless = [] if self._stat is None else self._stat.restless
-        is_whole = for_mark or self._schedule.is_due(self._write_details, now_s)
-        self._marks.read(processes, restless, (self._sampled_s, now_s, begun_s), whole=is_whole)
-        if for_mark and self._stat is not None:
+        restless = self._stat.restless
+        all_marks = for_mark or self._schedule.is_due(self._write_details, now_s)
+        self._marks.read(processes, restless, (self._sampled_s, now_s, begun_s), reads_all=all_marks)
+        if for_mark:
             vforked = [process for _, process in self._young if not self._has_own_memory(process)]
             self._at_marks.write(processes, vforked, (self._sampled_s, now_s))
         for process in restless:
@@ -212,21 +292,20 @@ class ProcSource:
         return self._limits.look_again(self.tree.processes, now_s)
 
     def _read_seldom(self, now_s: float) -> float:
-        """Read the occasional probes; thoroughly after the end of a process, which the kernel may have killed."""
+        """Read the occasional probes; thoroughly after the end of a process: the kernel may have killed the process."""
         self._write_surroundings(now_s)
         self._row = self._rows.with_occasional(self._row, thorough=self._has_ended)
         self._has_ended = False
         return now_s + _OCCASIONAL_EVERY_S
 
     def _write_surroundings(self, now_s: float, *, at_end: bool = False) -> None:
-        """Write how many processes the kernel killed, and which room is left on disks."""
+        """Write how many processes the kernel killed, and how much room is left on disks."""
         self._limits.check(now_s)
         for probe in self._free_space:
             for line in probe.lines(always=at_end):
                 self._write_line("file_system", line)
 
     def _write_details(self, now_s: float) -> float:
-        """Write what has changed of the processes."""
         for process in self.tree.processes:
             if process.counted:
                 self._records.update_high_water_mark(process)
@@ -234,7 +313,7 @@ class ProcSource:
         return now_s + _DETAILS_EVERY_S
 
     def _settle(self, now_s: float) -> None:
-        """Decide about the processes that were found at least one sample ago: count them, or leave them out."""
+        """Decide about the processes that were found at least a sample ago: count them, or leave them out."""
         still_young = []
         for found_s, process in self._young:
             if now_s - found_s < _TWO_SAMPLES_S or not (process.counted or self._has_own_memory(process)):
@@ -245,22 +324,24 @@ class ProcSource:
                 self._records.discard(process)
             elif process.is_named or now_s - found_s >= _DETAILS_EVERY_S:
                 self._count(process, now_s)
-            else:  # during exec: it is not known yet whether it is a detached sampler
+            else:  # during exec: the process may be a detached sampler
                 still_young.append((found_s, process))
         self._young = still_young
 
     def _has_own_memory(self, process: Process) -> bool:
-        """Return False for a child of vfork(2), however long a busy machine delays its exec."""
-        above = process.parent
-        return self._root != PROC or above is None or not tree.shared(process.pid, above.pid)
+        """Return False for a child of vfork(2), however long a busy machine delays exec."""
+        parent = process.parent
+        return self._root != PROC or parent is None or not tree.shared(process.pid, parent.pid)
 
     def _look(self, now_s: float) -> None:
-        """Find new descendants; they may still have their parent's name."""
+        """Find new descendants; they may still have the names of their parents."""
         for process in self.tree.refresh():
             process.counted = False
-            is_itself = process.is_named and (not process.forked_copy or _age_s(process) >= _EXEC_WITHIN_S)
-            # A child of vfork(2) may exec after its name was read, and have memory of its own then: look at it again.
-            if is_itself and self._has_own_memory(process) and not process.identify():
+            # The kernel rounds the start down to a tick: the process is at least this old.
+            age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - (process.started_ticks + 1) / TICKS_PER_S
+            has_exec = process.is_named and (not process.forked_copy or age_s >= _EXEC_WITHIN_S)
+            # A child of vfork(2) may exec after its name was read, and then has memory: read the name again.
+            if has_exec and self._has_own_memory(process) and not process.identify():
                 self._count(process, now_s)
             self._records.add(process)
             self._young.append((now_s, process))
@@ -269,36 +350,34 @@ class ProcSource:
         """Make the memory of a process part of the sums from now on."""
         process.counted = True
         process.forget()
-        self._marks.add(process)
+        self._marks.unread[process] = None
         if process.counted_s is None:
             process.counted_s = now_s
             self._just_counted.append(process)
 
     def each(self) -> dict[int, int]:
         """Return the RSS of every process at the last sample, in bytes, by number."""
-        return {
-            process.number: process.rss * PAGE for process in self.tree.processes if process.rss and process.counted
-        }
+        processes = self.tree.processes
+        return {process.number: process.rss * PAGE for process in processes if process.rss and process.counted}
 
     def retire(self, pid: int) -> None:
-        """Read a child of ours for the last time: it has ended and was not reaped yet."""
-        process = self.tree.get(pid)
+        """Read a child of ours for the last time, after the end and before the child is reaped."""
+        process = self.tree.by_pid.get(pid)
         if process is None:
             process = self.tree.add(pid)
             if process is None:
                 return
-            if process.is_detached_sampler:
-                self.tree.remove(process)
-                return
             self._records.add(process)
-        sampled = process.rss, process.faults
+        rss = process.rss
+        faults = process.faults
         for probe in self._rows.of_processes:
             probe.retire(process)
-        process.rss, process.faults = sampled  # what it added since then is not in any sample
+        process.rss = rss  # memory taken since then is not in any sample
+        process.faults = faults
 
     def ended(self, pid: int, now_s: float, status: ExitStatus, high_water_limit: int | None) -> None:
         """Remove a reaped child of ours from the tree."""
-        process = self.tree.get(pid)
+        process = self.tree.by_pid.get(pid)
         if process is not None:
             self._remove(process, now_s, status, high_water_limit)
 
@@ -315,21 +394,22 @@ class ProcSource:
     def alive(self, now_s: float) -> list[int]:
         """Return the PIDs of the running processes."""
         self._look(now_s)
-        return [process.pid for process in self.tree.processes if _runs(process)]
+        return [process.pid for process in self.tree.processes if _is_running(process)]
 
     def close(self, now_s: float) -> Sequence[float | None]:
-        """Record the last figures of all processes; those that still run have no end.
+        """Record the last figures of all processes; processes that still run have no end.
 
-        Return one value per column, of counters the totals that include ended processes.
+        Return a value per column; totals of counters include ended processes.
         """
         totals = self._rows.with_occasional(self._rows.read(self.tree.processes), thorough=True)
         self._look(now_s)
-        restless = [] if self._stat is None else self._stat.restless
-        self._marks.read(self.tree.processes, restless, (self._sampled_s, now_s, time.monotonic()), whole=True)
+        restless = self._stat.restless
+        times_s = (self._sampled_s, now_s, time.monotonic())
+        self._marks.read(self.tree.processes, restless, times_s, reads_all=True)
         self._write_details(now_s)
         for process in list(self.tree.processes):
-            self._records.update_identity(process, at_end=True)  # one that was just found may have its parent's name
-            if _runs(process):
+            self._records.update_identity(process, at_end=True)  # a new process may still have the parent's name
+            if _is_running(process):
                 self._records.write_figures(process)
             else:
                 self._remove(process, now_s)
@@ -341,28 +421,10 @@ class ProcSource:
         return totals
 
 
-def _age_s(process: Process) -> float:
-    """Return how long ago a process began, at the least: the kernel rounds its start down to a tick."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - (process.started_ticks + 1) / TICKS_PER_S
-
-
-def _present_s(now_s: float, begun_s: float) -> float:
-    """Return ``now_s``, the time at ``begun_s`` of ``time.monotonic()``; the present time if that is a while ago."""
-    passed_s = time.monotonic() - begun_s
-    return now_s + passed_s if passed_s > _LATE_S else now_s
-
-
-def _most_kept() -> int:
-    import resource
-
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else max(0, soft - RESERVE)
-
-
-def _runs(process: Process) -> bool:
+def _is_running(process: Process) -> bool:
     try:
-        return process.read("stat").rpartition(b")")[2].split(None, 1)[0] not in b"ZX"
+        return split_stat(process.read("stat"))[0] not in b"ZX"
     except OSError as error:
-        return error.errno in NONE_LEFT  # unknown: it may run
+        return error.errno in NONE_LEFT  # unknown: the process may run
     except IndexError:
         return False

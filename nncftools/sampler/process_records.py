@@ -1,28 +1,27 @@
-"""The journal's records of single processes: who they are, how much memory they held, how they ended, what they read.
+"""The journal's records of single processes: identity, memory, end, and the files that the processes read.
 
 - ``ProcessRecords``: name, command, parent, start and end.
-- ``FilesRead``: the pages of files that the processes read are in the page cache: with less memory than all of them,
-  what is read twice comes from storage twice. A file on a network may not answer, so a thread looks at the open files.
-- ``HighWaterMarks``: when VmHWM (proc(5)) of a process rose, between which two readings. A mark shows a peak that came
-  and went between two samples, but not its moment. So marks are read at each sample, of those processes whose mark may
-  have risen since. They are never reset (``clear_refs``): the program would see it.
+- ``FilesRead``: the files that the processes read. Pages of these files are in the page cache: with less memory, a file
+  that is read twice comes from storage twice. A file on a network may not answer, so a thread looks at the open files.
+- ``HighWaterMarks``: the two readings between which VmHWM (proc(5)) of a process rose. A mark shows a peak that came
+  and went between two samples, but not the time of the peak. So each sample reads the marks that may have risen. Marks
+  are never reset (``clear_refs``): the program would see the reset.
 - ``Floor``: the least memory that a run needs. Anonymous and shared memory cannot be dropped, pages of files can be
-  read again. Reading the status file takes 8 µs, so it is read of processes whose RSS has changed, or with their
-  marks.
-- ``HeldAtMarks``: what each process held when an operation was marked. The process that marks it reads itself and its
-  descendants; all others are read by the sample that the mark triggers.
+  read again. Reading the status file takes 8 µs, so only processes whose RSS has changed are read, or whose marks are.
+- ``HeldAtMarks``: the memory of each process when an operation was marked. The process that marks an operation reads
+  its own memory and all descendants; the sample for the mark reads all others.
 """
 
 from __future__ import annotations
 
 import _thread
-import contextlib
 import os
 import stat
 import time
+from contextlib import suppress
 
-from nncftools.journal.writing import span
-from nncftools.sampler.tree import PAGE, TICKS_PER_S, value_of
+from nncftools.journal.writing import format_span
+from nncftools.sampler.tree import PAGE, TICKS_PER_S, find_size, split_stat
 
 TYPE_CHECKING = False
 
@@ -33,17 +32,16 @@ if TYPE_CHECKING:
     from nncftools.sampler.tree import Process, Tree, WriteLine
 
 
-USER, ROOT, CLOCK = "user", "root", "clock"
-
-
-def log_barriers(process: Process) -> list[str]:
-    """Return which of these differ from our own; what the kernel does not tell is left out."""
-    barriers = {
-        USER: process.read_user() not in {None, 0, os.geteuid()},
-        ROOT: process.differs("root", "/"),
-        CLOCK: process.differs("ns/time", "/proc/self/ns/time"),
-    }
-    return [barrier for barrier, differs in barriers.items() if differs]
+def find_barriers(process: Process) -> list[str]:
+    """Return why a process cannot write to the marks log: the user, root folder or clock differs from ours."""
+    barriers = []
+    if process.read_user() not in {None, 0, os.geteuid()}:
+        barriers.append("user")
+    if process.differs("root", "/"):
+        barriers.append("root")
+    if process.differs("ns/time", "/proc/self/ns/time"):
+        barriers.append("clock")
+    return barriers
 
 
 class ProcessRecords:
@@ -55,21 +53,22 @@ class ProcessRecords:
         self._write_line = write_line
         self._begun_s = begun_s
         self._barriers: dict[int, list[str]] = {}
-        """By process: what kept it from the marks log at some moment."""
+        """The reasons why a process could not write to the marks log at some time, with the process number as key."""
 
     def add(self, process: Process) -> None:
-        """Record a process that was found."""
+        """Record a new process."""
         start_s = process.started_ticks / TICKS_PER_S - self._begun_s  # rounded down to a tick: never too late
         if -1 / TICKS_PER_S <= start_s < 0:
             start_s = 0.0
         if start_s < 0:
-            with contextlib.suppress(OSError):  # it has ended meanwhile
-                process.earlier_mark = process.mark.size = value_of(process.read("status"), b"\nVmHWM:") or 0
-                process.earlier_ticks = sum(map(int, process.read("stat").rpartition(b")")[2].split()[11:13]))
+            with suppress(OSError):  # the process has ended
+                process.earlier_mark = process.mark.size = find_size(process.read("status"), b"\nVmHWM:") or 0
+                words = split_stat(process.read("stat"))
+                process.earlier_ticks = int(words[11]) + int(words[12])
         process.mark.sampled_s = max(0.0, start_s)
         parent = process.parent.number if process.parent is not None else None
-        born = {"pid": process.pid, "parent": parent, "start_s": round(start_s, 6)}
-        self._write_line("process", {**self._identity(process), **born})
+        facts = {"pid": process.pid, "parent": parent, "start_s": round(start_s, 6)}
+        self._write_line("process", {**self._describe(process), **facts})
 
     def discard(self, process: Process) -> None:
         """Take back the record of a process that turned out to be the sampler of a program that records itself."""
@@ -77,31 +76,39 @@ class ProcessRecords:
         self._write_line("process", {"id": process.number, "left_out": True})
 
     def update_identity(self, process: Process, *, at_end: bool = False) -> None:
-        """Read the name again: before its exec, a process has its parent's.
+        """Read the name again: before exec, a process has the name of the parent.
 
-        What keeps it from the marks log is looked for once for each program, and at the end: that takes 25 µs.
+        Barriers to the marks log are looked for once for each program, and at the end: that takes 25 µs.
         """
         if not process.alive:
             return
         has_changed = process.identify()
         if has_changed or at_end or process.number not in self._barriers:
-            known = self._barriers.setdefault(process.number, [])
-            new = [barrier for barrier in log_barriers(process) if barrier not in known]
-            known += new
-            has_changed |= bool(new)
+            barriers = self._barriers.setdefault(process.number, [])
+            for barrier in find_barriers(process):
+                if barrier not in barriers:
+                    barriers.append(barrier)
+                    has_changed = True
         if has_changed:
-            self._write_line("process", self._identity(process))
+            self._write_line("process", self._describe(process))
 
-    def _identity(self, process: Process) -> dict[str, object]:
-        facts = {"name": process.name, "command": process.command, "forked_copy": process.forked_copy}
+    def _describe(self, process: Process) -> dict[str, object]:
+        facts: dict[str, object] = {
+            "id": process.number,
+            "name": process.name,
+            "command": process.command,
+            "forked_copy": process.forked_copy,
+        }
         barriers = self._barriers.get(process.number)
-        return {"id": process.number, **facts, **({"apart": barriers} if barriers else {})}
+        if barriers:
+            facts["apart"] = barriers
+        return facts
 
     def note_exec(self, process: Process, from_s: float, to_s: float) -> None:
-        """Record that a process began to run another program between two moments, if it did.
+        """Record an exec of a process between two times, if there was an exec.
 
-        Its code and its stack are at other addresses then. While it ends, and during exec, it has none: the code is at
-        0. While the kernel hides them from us (ptrace(2)), as after seteuid(2), the code is at 1.
+        Exec changes the addresses of code and stack. During exec and at the end of a process, the code is at 0. While
+        the kernel hides the addresses from us (ptrace(2)), as after seteuid(2), the code is at 1.
         """
         if process.hidden_from_s is not None:
             from_s = process.hidden_from_s
@@ -110,28 +117,28 @@ class ProcessRecords:
             return
         if process.image != process.known_image:
             if process.known_image:
-                self._write_line("exec", {"id": process.number, **span(from_s, to_s)})
+                self._write_line("exec", {"id": process.number, **format_span(from_s, to_s)})
             process.known_image = process.image
 
     def update_high_water_mark(self, process: Process) -> None:
-        """Record the high-water mark of a running process if it rose."""
+        """Record the high-water mark of a running process if the mark rose."""
         if process.high_water_mark != process.mark.written:
             process.mark.written = process.high_water_mark
             self.write_figures(process)
 
     def write_end(self, process: Process, now_s: float, status: ExitStatus | None, limit: int | None) -> None:
-        """Record the end of a process; ``limit`` is the ``ru_maxrss`` that came with its status, in bytes."""
-        figures = {**_figures(process), "end_s": round(now_s, 6), "exit": status}
+        """Record the end of a process; ``limit`` is the ``ru_maxrss`` that came with the status, in bytes."""
+        figures = {**_list_figures(process), "end_s": round(now_s, 6), "exit": status}
         if limit is not None:
             figures["high_water_limit"] = limit
         self._write_line("process", figures)
 
     def write_figures(self, process: Process) -> None:
         """Record the figures of a process so far."""
-        self._write_line("process", _figures(process))
+        self._write_line("process", _list_figures(process))
 
 
-def _figures(process: Process) -> dict[str, object]:
+def _list_figures(process: Process) -> dict[str, object]:
     return {
         "id": process.number,
         "counted_s": None if process.counted_s is None else round(process.counted_s, 6),
@@ -147,9 +154,9 @@ def _figures(process: Process) -> dict[str, object]:
 
 
 _MUCH = 16 << 20
-"""Bytes that are read between two looks."""
+"""Bytes that the processes read between two looks."""
 _SHARE = 100
-"""A look is followed by at least this many times the CPU time that it took, and by ``SOONEST_S``."""
+"""The pause after a look is at least this many times the CPU time of the look, and at least ``SOONEST_S``."""
 SOONEST_S = 0.1
 _MOST_PROCESSES = 8
 _MOST_FILES = 10_000
@@ -157,28 +164,29 @@ _NOT_FILES = ("/dev/", "/proc/", "/sys/")
 
 
 class FilesRead:
-    """Looks at the open files of the largest processes, and writes new ones to the journal."""
+    """Looks at the open files of the largest processes, and writes new files to the journal."""
+
+    is_due = False
+    """Whether the processes have read much since the last look."""
+    _again_s = 0.0
+    _running = False
 
     def __init__(self, write_line: WriteLine) -> None:
         self._write_line = write_line
-        self.is_due = False
-        """Whether the processes have read much since the last look."""
         self._due_at = float(_MUCH)
-        """A look is due when all processes have read so many bytes."""
-        self._again_s = 0.0
-        self._running = False
+        """A look is due when all processes have read this many bytes."""
         self._new_files: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
 
     def watch(self, read: float, processes: Sequence[Process]) -> None:
-        """Look again if that is due, and not too soon; all processes have read so many bytes so far."""
+        """Look again if that is due, and not too soon; ``read`` is the number of bytes that all processes have read."""
         self.is_due = read >= self._due_at
         if not self.is_due or self._running or time.monotonic() < self._again_s:
             return
         self.write()
         self.is_due = False
         self._due_at = read + _MUCH if len(self._sizes) <= _MOST_FILES else float("inf")
-        largest = sorted(processes, key=lambda process: process.rss, reverse=True)[:_MOST_PROCESSES]
+        largest = sorted(processes, key=_measure_rss, reverse=True)[:_MOST_PROCESSES]
         self._running = True
         try:
             _thread.start_new_thread(self._look, ([process.path for process in largest],))
@@ -186,64 +194,70 @@ class FilesRead:
             self._running = False
 
     def write(self) -> None:
-        """Write the files that were found since the last call."""
+        """Write the new files since the last call."""
         if self._running:
             return
-        new = {path: size for path, size in self._new_files.items() if size > self._sizes.get(path, 0)}
+        files = list(filter(self._has_grown, self._new_files.items()))
         self._new_files = {}
-        if new:
-            self._sizes.update(new)
-            self._write_line("files_read", {"files": list(new.items())})
+        if files:
+            self._sizes.update(files)
+            self._write_line("files_read", {"files": files})
+
+    def _has_grown(self, file: tuple[str, int]) -> bool:
+        path, size = file
+        return size > self._sizes.get(path, 0)
 
     def _look(self, folders: Iterable[str]) -> None:
         begun_s = time.thread_time()
         files: dict[str, int] = {}
         for folder in folders:
-            with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+            with suppress(OSError):  # the process has ended, or belongs to another user
                 _add_files(folder, files)
         self._new_files = files
-        self._again_s = time.monotonic() + max(SOONEST_S, _SHARE * (time.thread_time() - begun_s))
+        cost_s = time.thread_time() - begun_s
+        self._again_s = time.monotonic() + max(SOONEST_S, _SHARE * cost_s)
         self._running = False
+
+
+def _measure_rss(process: Process) -> int:
+    return process.rss
 
 
 def _add_files(folder: str, files: dict[str, int]) -> None:
     for number in os.listdir(f"{folder}/fd"):
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             path = os.fsencode(os.readlink(f"{folder}/fd/{number}")).decode(errors="backslashreplace")
             if path in files or not path.startswith("/") or path.startswith(_NOT_FILES):
                 continue
             facts = os.stat(f"{folder}/fd/{number}")
-            if stat.S_ISREG(facts.st_mode) and _is_read(f"{folder}/fdinfo/{number}"):
+            if stat.S_ISREG(facts.st_mode) and _is_opened_to_read(f"{folder}/fdinfo/{number}"):
                 files[path] = facts.st_size
 
 
-def _is_read(fdinfo: str) -> bool:
+def _is_opened_to_read(fdinfo: str) -> bool:
     """Return whether a descriptor was opened for reading (``flags`` of fdinfo are octal, proc(5)). Raises OSError."""
     with open(fdinfo, "rb") as file:
-        flags = int(file.read(200).partition(b"flags:")[2].split(None, 1)[0], 8)
+        text = file.read(200).partition(b"flags:")[2]
+    flags = int(text.split(None, 1)[0], 8)
     return flags & os.O_ACCMODE != os.O_WRONLY
 
 
-_MOST = 2
-"""Marks that are read at one sample; one reading takes 8 µs."""
+_MOST_READ = 2
+"""Marks that are read at a sample, at most; a reading takes 8 µs."""
 LARGEST_FAULT = PAGE // 8
-"""The most pages that one page fault maps, a huge page: as many as there are 8-byte entries in a page."""
+"""The pages of a huge page, the most that a page fault maps: a page has as many entries of 8 bytes."""
 _SMALLEST_RISE = 256 * 1024
 _RISE_SHARE = 1000
-"""A mark that exceeds the samples by less than this part of it, or by less than ``_SMALLEST_RISE``, is not recorded."""
+"""A mark is recorded if the samples are lower by more than 1 / 1,000, and by more than ``_SMALLEST_RISE``."""
 
 
 class HighWaterMarks:
-    """Reads the marks of a tree, and records when one rose above the samples around it."""
+    """Reads the marks of a tree, and records when a mark rose above the samples around it."""
 
     def __init__(self, write_line: WriteLine) -> None:
         self._write_line = write_line
         self.unread: dict[Process, None] = {}
-        """The processes whose mark may have risen since its last reading, in the order in which they wait."""
-
-    def add(self, process: Process) -> None:
-        """Expect a process whose memory counts from now on."""
-        self.unread[process] = None
+        """The processes whose mark may have risen since the last reading, the longest waiting first."""
 
     def read(
         self,
@@ -251,41 +265,43 @@ class HighWaterMarks:
         restless: Iterable[Process],
         times_s: tuple[float, float, float],
         *,
-        whole: bool,
+        reads_all: bool,
     ) -> None:
-        """Read marks after a sample: of the largest process and the one that waited longest, or ``whole``, of all.
+        """Read marks after a sample: of the largest process and the process that waited longest, or all marks.
 
-        RSS grows only by page faults, so nothing is read of processes other than ``restless``, which had any since the
-        sample before. ``times_s``: when that sample began, when this one did, and this in ``time.monotonic()``.
+        RSS grows only by page faults, so only ``restless`` processes are read: these had faults since the previous
+        sample. ``times_s``: when that sample began, when this sample began, and the latter in ``time.monotonic()``.
         """
         sampled_s, now_s, begun_s = times_s
-        due = self._due(restless, sampled_s, whole=whole)
-        was_read = list(filter(_read, due))  # the mark of a process that is ending cannot be read: it stays unread
-        risen = list(filter(_has_risen, was_read))
+        due = self._find_due(restless, sampled_s, reads_all=reads_all)
+        done = list(filter(_read_mark, due))  # the mark of a process that is ending cannot be read, and stays unread
+        risen = list(filter(_keep_if_risen, done))
         if risen:
             read_s = now_s + time.monotonic() - begun_s
             self._write(risen, (sampled_s, read_s), processes, set(restless))
-        for process in was_read:
+        for process in done:
             del self.unread[process]
             process.mark.sampled_s = now_s
         for process in restless:
             process.mark.still_from_s = now_s
             if process.peak_rss != process.mark.peak_rss:
-                process.mark.peak_rss, process.mark.peak_s = process.peak_rss, now_s
+                process.mark.peak_rss = process.peak_rss
+                process.mark.peak_s = now_s
 
-    def _due(self, restless: Iterable[Process], sampled_s: float, *, whole: bool) -> list[Process]:
+    def _find_due(self, restless: Iterable[Process], sampled_s: float, *, reads_all: bool) -> list[Process]:
         for process in restless:
             added = process.faults - process.faults_before
             may_have_risen = (process.rss_before + added * LARGEST_FAULT) * PAGE > process.mark.size
             if may_have_risen and process not in self.unread and process.counted:
                 process.mark.sampled_s = max(process.mark.sampled_s, sampled_s)
                 self.unread[process] = None
-        for process in [process for process in self.unread if not process.alive]:
-            del self.unread[process]
+        for process in list(self.unread):
+            if not process.alive:
+                del self.unread[process]
         due = [process for process in self.unread if process.rss]
-        if len(due) > _MOST and not whole:
-            largest = sorted(due[1:], key=lambda process: process.rss, reverse=True)
-            due = [due[0], *largest[: _MOST - 1]]
+        if len(due) > _MOST_READ and not reads_all:
+            largest = max(due[1:], key=_measure_rss)
+            due = [due[0], largest]
         return due
 
     def _write(
@@ -295,18 +311,20 @@ class HighWaterMarks:
         processes: Iterable[Process],
         restless: Collection[Process],
     ) -> None:
-        """Write which marks rose above all samples in a span, each with what the other processes held meanwhile.
+        """Write the marks that rose above all samples in a span, each with the memory of the other processes.
 
-        Certainly, that is the RSS that a process has now, less what its page faults since then can have added.
-        Probably, it is the smaller RSS of the samples before and after.
+        ``others`` is certain: the RSS of a process now, less the memory that page faults since then can have added.
+        ``others_around`` is probable: the smaller RSS of the samples before and after.
         """
         sampled_s, read_s = span_s
         resident = [process for process in processes if process.counted and process.rss and process.samples > 1]
         for process in risen:
-            mark, from_s = process.mark.size, process.mark.sampled_s
+            mark = process.mark.size
+            from_s = process.mark.sampled_s
             if mark <= process.peak_rss * PAGE + max(_SMALLEST_RISE, mark // _RISE_SHARE):
                 continue  # a sample shows that much memory, too
-            others = around = 0
+            others = 0
+            around = 0
             for other in resident:
                 if other is process:
                     continue
@@ -318,100 +336,112 @@ class HighWaterMarks:
                 else:
                     around += other.rss
                     others += other.rss if other.mark.still_from_s <= from_s else 0
-            known = {"high_water_mark": mark, "others": others * PAGE, "others_around": around * PAGE}
-            self._write_line("rise", {"id": process.number, **span(from_s, max(from_s, read_s)), **known})
+            facts = {
+                "id": process.number,
+                **format_span(from_s, max(from_s, read_s)),
+                "high_water_mark": mark,
+                "others": others * PAGE,
+                "others_around": around * PAGE,
+            }
+            self._write_line("rise", facts)
 
 
-def _read(process: Process) -> bool:
-    """Read the mark of a process; return whether it could be read."""
+def _read_mark(process: Process) -> bool:
     try:
-        mark = value_of(process.read_memory(), b"\nVmHWM:")
+        mark = find_size(process.read_memory(), b"\nVmHWM:")
     except OSError:
         return False
-    process.mark.size = process.mark.size if mark is None else mark
-    return mark is not None  # a zombie has none
+    if mark is None:  # a zombie has no mark
+        return False
+    process.mark.size = mark
+    return True
 
 
-def _has_risen(process: Process) -> bool:
-    """Keep the mark of a process if it rose; return whether it did."""
+def _keep_if_risen(process: Process) -> bool:
+    """Keep a mark that rose; return whether the mark rose."""
     if process.mark.size <= max(process.high_water_mark or 0, process.earlier_mark):
         return False
     process.high_water_mark = process.mark.size
     return True
 
 
-_CHANGED, _CHANGED_SHARE = (1 << 20) // PAGE, 256
-"""RSS has changed if it did by so many pages, and by this part."""
+_CHANGED = (1 << 20) // PAGE
+_CHANGED_SHARE = 256
+"""RSS has changed if the difference is more than this many pages, and more than 1 / 256."""
 _HIGHER = 1.005
+"""A sum is written when the last sum is lower by this ratio."""
 
 
 class Floor:
-    """Writes the largest sum of anonymous and shared memory so far to the journal, and what was mapped from files."""
+    """Writes the largest sum of anonymous and shared memory so far to the journal, and the pages of files."""
+
+    _total = 0
+    _highest = 0
+    _highest_s = 0.0
+    _mapped_written = 0
 
     def __init__(self, write_line: WriteLine) -> None:
         self._write_line = write_line
-        self._own: dict[Process, int] = {}
+        self._sizes: dict[Process, int] = {}
         self._shared: dict[Process, int] = {}
-        self._total = 0
-        self._highest = 0
-        self._highest_s = 0.0
         self._mapped: dict[str, int] = {}
-        """By the name of the program: the most that one process had mapped. Processes of one program map the same."""
-        self._mapped_written = 0
+        """The most bytes of files in a process of each program. Processes of a program map the same files."""
 
     def read(self, processes: Iterable[Process], restless: Iterable[Process], now_s: float) -> None:
-        """Read what changed since the last sample, and write a new maximum."""
-        is_read = [process for process in processes if process.rss and process.kinds.is_new]
-        unread = (process for process in restless if process.rss and not process.kinds.is_new)
-        changed = [process for process in unread if _has_changed(process)]
-        if not (is_read or changed):
+        """Read the processes that changed since the last sample, and write a new maximum."""
+        fresh = [process for process in processes if process.rss and process.kinds.is_new]
+        changed = [process for process in restless if process.rss and _has_changed(process)]
+        if not (fresh or changed):
             return
-        if len(changed) > _MOST:
-            changed.sort(key=lambda process: abs(process.rss - process.kinds.rss), reverse=True)
-        for process in (*is_read, *changed[:_MOST]):
+        if len(changed) > _MOST_READ:
+            changed.sort(key=_measure_change, reverse=True)
+        for process in (*fresh, *changed[:_MOST_READ]):
             self._take(process)
         if self._sum() > self._highest * _HIGHER:
-            for process in processes:  # some may have freed memory, which takes no page fault
+            for process in processes:  # some may have freed memory without a page fault
                 if process.rss and process.rss != process.kinds.rss:
                     self._take(process)
             self._write(now_s)
 
     def _take(self, process: Process) -> None:
-        """Count what a process holds, which is read unless that was done at this sample."""
+        """Count the memory of a process; read the memory unless that was done at this sample."""
         if not process.counted:
             return
         kinds = process.kinds
         if not (kinds.is_new and kinds.rss == process.rss):
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 process.read_memory()
-        own = kinds.own(process.rss, process.faults)
-        self._total += own - self._own.get(process, 0)
-        self._own[process] = own
+        size = kinds.own(process.rss, process.faults)
+        self._total += size - self._sizes.get(process, 0)
+        self._sizes[process] = size
         if kinds.shmem or process in self._shared:
             self._shared[process] = kinds.shmem
         if kinds.file > self._mapped.get(process.name, 0):
             self._mapped[process.name] = kinds.file
 
     def _sum(self) -> int:
-        """Return the sum; shared memory counts once, as much as any process has of it."""
+        """Return the sum; shared memory counts once, with the largest size in any process."""
         return self._total + max(self._shared.values(), default=0)
 
     def ended(self, process: Process) -> None:
-        """Count a process no longer."""
-        self._total -= self._own.pop(process, 0)
+        """Remove a process from the sums."""
+        self._total -= self._sizes.pop(process, 0)
         self._shared.pop(process, None)
 
     def _write(self, now_s: float) -> None:
-        size, mapped = self._sum(), sum(self._mapped.values())
+        size = self._sum()
+        mapped = sum(self._mapped.values())
         if size > self._highest * _HIGHER:
-            self._highest, self._highest_s = size, now_s
+            self._highest = size
+            self._highest_s = now_s
         elif mapped <= self._mapped_written * _HIGHER:
             return
         self._mapped_written = mapped
-        self._write_line("floor", {"size": self._highest, "at_s": round(self._highest_s, 6), "mapped": mapped})
+        facts = {"size": self._highest, "at_s": round(self._highest_s, 6), "mapped": mapped}
+        self._write_line("floor", facts)
 
     def close(self, processes: Iterable[Process], now_s: float) -> None:
-        """Read all processes once more, and write what is new."""
+        """Read all processes once more, and write a new maximum."""
         for process in processes:
             if process.rss:
                 self._take(process)
@@ -419,42 +449,51 @@ class Floor:
 
 
 def _has_changed(process: Process) -> bool:
-    by = abs(process.rss - process.kinds.rss)
-    return by > _CHANGED and by * _CHANGED_SHARE > process.rss
+    """Return whether RSS changed much since a reading before this sample."""
+    if process.kinds.is_new:
+        return False
+    change = _measure_change(process)
+    return change > _CHANGED and change * _CHANGED_SHARE > process.rss
 
 
-_MOST_HELD = 64
-"""Processes in one line."""
+def _measure_change(process: Process) -> int:
+    return abs(process.rss - process.kinds.rss)
+
+
+_MOST_CHANGES = 64
+"""The most processes in a line."""
 
 
 class HeldAtMarks:
-    """Writes the RSS of each process at the samples that marks trigger, if it differs from the line before."""
+    """Writes the RSS of each process at the samples that marks trigger, if different from the previous line."""
 
     def __init__(self, write_line: WriteLine) -> None:
         self._write_line = write_line
-        self._before: dict[Process, int] = {}
-        """RSS in pages at the sample before."""
+        self._last: dict[Process, int] = {}
+        """RSS in pages at the previous sample."""
         self._written: dict[Process, int] = {}
 
     def begin(self, processes: Iterable[Process]) -> None:
-        """Remember the RSS of the sample before the one that comes now."""
-        self._before = {process: process.rss for process in processes if process.counted}
+        """Remember the RSS of the previous sample, before a new sample is taken."""
+        self._last = {process: process.rss for process in processes if process.counted}
 
     def write(self, processes: Iterable[Process], vforked: Collection[Process], span_s: tuple[float, float]) -> None:
-        """Write what changed; ``vforked`` processes have no memory of their own before exec.
+        """Write the changes; ``vforked`` processes have no memory of their own before exec.
 
-        ``span_s`` are the times at which the sample before and this one began.
+        ``span_s`` are the times at which the previous sample and this sample began.
         """
         changes = []
         written: dict[Process, int] = {}
         for process in processes:
             rss = 0 if process in vforked else process.rss
-            before = self._before.pop(process, 0)
-            if rss != before:
-                changes.append([process.number, rss * PAGE, before * PAGE])
+            last_rss = self._last.pop(process, 0)
+            if rss != last_rss:
+                changes.append([process.number, rss * PAGE, last_rss * PAGE])
             elif self._written.get(process) != rss:
                 changes.append([process.number, rss * PAGE])
             written[process] = rss
-        changes += [[process.number, 0, rss * PAGE] for process, rss in self._before.items()]  # ended
+        for process, rss in self._last.items():  # ended
+            changes.append([process.number, 0, rss * PAGE])
         self._written = written
-        self._write_line("held", {**span(*span_s), "rss": changes if len(changes) <= _MOST_HELD else None})
+        sizes = changes if len(changes) <= _MOST_CHANGES else None
+        self._write_line("held", {**format_span(*span_s), "rss": sizes})

@@ -1,17 +1,17 @@
 """macOS (and Linux, on request): the figures of a process tree, from psutil.
 
 Every sample reads the process table again. The last CPU time and I/O of a process that ends between two samples are
-lost; the largest totals that were seen of each process are kept.
+lost; the last figures of each process are kept.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
+from contextlib import suppress
 
 import psutil
 
-from nncftools.sampler.loop import Counters
+from nncftools.journal.writing import Counters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,37 +29,44 @@ SUPPORTED = (*_GAUGES, "system", *_COUNTERS)
 _GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
 
 
-class _Seen:
-    """A process and its latest figures."""
+class _Member:
+    """A process of the tree with the latest figures."""
+
+    samples = 0
+    rss = 0
+    peak_rss = 0
+    earlier_cpu_s = 0.0
+    """CPU time when the recording was attached."""
 
     def __init__(self, process: psutil.Process, number: int) -> None:
         self.process = process
         self.number = number
-        self.samples = self.rss = self.peak_rss = 0
         self.values: dict[str, float | None] = dict.fromkeys(SUPPORTED, 0)
-        self.earlier_cpu_s = 0.0
-        """Its CPU time when the recording was attached to it."""
 
     def read(self) -> None:
-        """Read its figures; I/O is unknown where the system does not have it (macOS). Raises psutil.Error."""
+        """Read the figures; I/O is unknown on systems without I/O counters (macOS). Raises psutil.Error."""
         process = self.process
+        values: dict[str, float | None] = dict.fromkeys(SUPPORTED, 0)
         with process.oneshot():
-            memory, cpu = process.memory_info(), process.cpu_times()
-            values: list[float | None] = (
-                [memory.rss, memory.vms, process.num_threads(), 1] if memory.rss else [0] * len(_GAUGES)
-            )
+            memory = process.memory_info()
+            cpu = process.cpu_times()
+            if memory.rss:  # a process that is ending has freed its memory
+                values.update(rss=memory.rss, vms=memory.vms, processes=1)
+                values["threads"] = process.num_threads()
+                self.samples += 1
             try:
                 io = process.io_counters()
             except (AttributeError, psutil.AccessDenied):
                 io = None
-        values += [cpu.user, cpu.system, *(getattr(io, name, None) for name in _IO)]
-        self.values = dict(zip((*_GAUGES, *_COUNTERS), values, strict=True))
+        values.update(cpu_user=cpu.user, cpu_system=cpu.system)
+        for name in _IO:
+            values[name] = getattr(io, name, None)
+        self.values = values
         self.rss = memory.rss
         self.peak_rss = max(self.peak_rss, memory.rss)
-        self.samples += memory.rss > 0  # a process that is ending has freed its memory
 
     def figures(self) -> dict[str, object]:
-        """Return the figures as the journal has them."""
+        """Return the figures as the keys of a journal line."""
         return {
             "id": self.number,
             "samples": self.samples,
@@ -70,12 +77,16 @@ class _Seen:
 
     @property
     def cpu_s(self) -> float:
-        """Its CPU time since it began."""
+        """CPU time since the start of the process."""
         return (self.values["cpu_user"] or 0) + (self.values["cpu_system"] or 0)
 
 
 class PsutilSource:
-    """Reads one row of figures per sample, and records the facts of single processes in the journal."""
+    """Reads a row of figures per sample, and records the facts of single processes in the journal."""
+
+    _is_first = True
+    _root: psutil.Process | None = None
+    _count = 0
 
     def __init__(self, plan: Plan, pid: int, write_line: WriteLine) -> None:
         """Follow ``pid``, and read the columns of ``plan``."""
@@ -83,62 +94,61 @@ class PsutilSource:
         self._counters = Counters(plan.columns, from_now=plan.pid is not None)
         self._write_line = write_line
         self._children = plan.children
-        self._attached = self._counts_from_now = plan.pid is not None
-        self._root: psutil.Process | None = None
-        self._alive: dict[psutil.Process, _Seen] = {}
-        self._count = 0
+        self._attached = plan.pid is not None
+        self._alive: dict[psutil.Process, _Member] = {}
         self._retired: dict[str, float] = dict.fromkeys(SUPPORTED, 0)
         self._unknown: set[str] = set()
-        with contextlib.suppress(psutil.Error):
+        with suppress(psutil.Error):
             self._root = psutil.Process(pid)
             self._add(self._root, 0.0)
 
     def sample(self, now_s: float, *, for_mark: bool = False) -> Sequence[float | None]:  # noqa: ARG002 — as ProcSource
-        """Return one value per column; ``now_s`` is the time since the session's start."""
+        """Return a value per column; ``now_s`` is the time since the session's start."""
         self._look(now_s)
-        for seen in list(self._alive.values()):
+        for member in list(self._alive.values()):
             try:
-                seen.read()
+                member.read()
             except _GONE:
-                self._remove(seen, now_s)
+                self._remove(member, now_s)
             except psutil.AccessDenied:
                 self._unknown |= {*_GAUGES, *_COUNTERS}
-        if self._counts_from_now:
-            self._counts_from_now = False
-            for seen in self._alive.values():
-                seen.earlier_cpu_s = seen.cpu_s
+        if self._attached and self._is_first:
+            for member in self._alive.values():
+                member.earlier_cpu_s = member.cpu_s
+        self._is_first = False
         return self._row()
 
     def each(self) -> dict[int, int]:
         """Return the RSS of every process at the last sample, in bytes, by number."""
-        return {seen.number: seen.rss for seen in self._alive.values()}
+        return {member.number: member.rss for member in self._alive.values()}
 
     def retire(self, pid: int) -> None:
         """Do nothing: psutil cannot read an ended process."""
 
     def ended(self, pid: int, now_s: float, status: ExitStatus, high_water_limit: int | None) -> None:
         """Remove a reaped child of ours from the tree."""
-        for seen in [seen for seen in self._alive.values() if seen.process.pid == pid]:
-            self._remove(seen, now_s, status, high_water_limit)
+        for member in list(self._alive.values()):
+            if member.process.pid == pid:
+                self._remove(member, now_s, status, high_water_limit)
 
     def alive(self, now_s: float) -> list[int]:
         """Return the PIDs of the running processes."""
         self._look(now_s)
-        return [seen.process.pid for seen in self._alive.values() if _is_alive(seen.process)]
+        return [process.pid for process in self._alive if _is_alive(process)]
 
     def close(self, now_s: float) -> Sequence[float | None]:
-        """Record the last figures of all processes, and return the totals; those that still run have no end."""
+        """Record the last figures of all processes, and return the totals; processes that still run have no end."""
         totals = self._row()
         self._look(now_s)
-        for seen in list(self._alive.values()):
-            if _is_alive(seen.process):
-                self._write_line("process", seen.figures())
+        for member in list(self._alive.values()):
+            if _is_alive(member.process):
+                self._write_line("process", member.figures())
             else:
-                self._remove(seen, now_s)
+                self._remove(member, now_s)
         return totals
 
     def _look(self, now_s: float) -> None:
-        """Add new descendants; a process once seen stays in the tree when its parent changes."""
+        """Add new descendants; a known process stays in the tree when the parent changes."""
         if not self._children:
             return
         pids = {process.pid for process in self._alive}
@@ -149,19 +159,21 @@ class PsutilSource:
                     descendants += process.children(recursive=True)
             except psutil.Error:
                 continue
+        own_pids = {os.getpid(), os.getppid()}
         for process in descendants:
-            if process not in self._alive and process.pid not in {os.getpid(), os.getppid()}:
+            if process not in self._alive and process.pid not in own_pids:
                 self._add(process, now_s)
 
     def _add(self, process: psutil.Process, now_s: float) -> None:
         try:
             with process.oneshot():
-                above = process.parent() if process != self._root else None
-                parent = None if above is None else self._alive.get(above)
-                name, command = process.name(), process.cmdline()
+                parent_process = process.parent() if process != self._root else None
+                parent = None if parent_process is None else self._alive.get(parent_process)
+                name = process.name()
+                command = process.cmdline()
         except psutil.Error:
             return
-        self._alive[process] = _Seen(process, self._count)
+        self._alive[process] = _Member(process, self._count)
         facts = {
             "name": name,
             "command": command,
@@ -175,24 +187,24 @@ class PsutilSource:
         self._count += 1
 
     def _remove(
-        self, seen: _Seen, now_s: float, status: ExitStatus | None = None, high_water_limit: int | None = None
+        self, member: _Member, now_s: float, status: ExitStatus | None = None, high_water_limit: int | None = None
     ) -> None:
-        del self._alive[seen.process]
+        del self._alive[member.process]
         for name in _COUNTERS:
-            self._retired[name] += seen.values[name] or 0
+            self._retired[name] += member.values[name] or 0
         end = {"end_s": round(now_s, 6), "exit": status, "high_water_limit": high_water_limit}
-        self._write_line("process", {**seen.figures(), **end})
+        self._write_line("process", {**member.figures(), **end})
 
     def _row(self) -> list[float | None]:
-        row = [self._value(name) for name in self.columns]
+        row = [self._read_column(name) for name in self.columns]
         self._counters.settle(row)
         return row
 
-    def _value(self, name: str) -> float | None:
+    def _read_column(self, name: str) -> float | None:
         if name == "system":
             memory = psutil.virtual_memory()
             return memory.total - memory.available
-        parts = [seen.values[name] for seen in self._alive.values()]
+        parts = [member.values[name] for member in self._alive.values()]
         if None in parts:
             self._unknown.add(name)
         if name in self._unknown:

@@ -1,32 +1,141 @@
-"""One recording, from the order to the journal's last line, and what the sampler changes in its own process for it."""
+"""The life of the sampler: a recording from the order to the journal's last line.
+
+- ``Loop``: absolute deadlines, ticks, and their punctuality; the only loop of the sampler.
+- ``Recording``: the target, the source of the figures and the journal.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import gc
 import os
 import signal
 import time
+from contextlib import suppress
 
-from nncftools.journal.writing import Plan, Writer
+from nncftools.journal.writing import Plan, Thinner, Writer
 from nncftools.metrics import is_counter, is_memory
 from nncftools.sampler import link, target
-from nncftools.sampler.link import DeviceRelay, Link, OutputRelay
-from nncftools.sampler.loop import NANOSECONDS, Loop, MarkWatch, Thinner
-from nncftools.sampler.target import ENDING, SignalForwarder, Signals
-from nncftools.sampler.tree import content_of, detach, exit_watch, value_of
+from nncftools.sampler.link import DeviceRelay, Link, MarkWatch, OutputRelay
+from nncftools.sampler.target import ENDING, LimitGuard, SignalForwarder, Signals
+from nncftools.sampler.tree import detach, find_size, open_exit_watch, read_small_file
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from typing import Any
 
-    from nncftools.journal.reading import ExitStatus, MemoryLimit
+    from nncftools.journal.reading import ExitStatus
     from nncftools.sampler.proc_source import ProcSource
     from nncftools.sampler.psutil_source import PsutilSource
     from nncftools.sampler.tree import WriteLine
+
+
+NANOSECONDS = 1_000_000_000
+
+
+class Loop:
+    """Call ``tick`` on every deadline until ``step`` returns that the run is over.
+
+    Deadlines are multiples of the interval from the start. A deadline that has already passed is counted as
+    missed and never made up for.
+    """
+
+    sampling = True
+    """Whether a deadline is still to come."""
+    _next = 0
+    """The number of the next deadline."""
+    missed = 0
+    """Deadlines that passed without a tick."""
+    _longest_gap_ns = 0
+    _first_ns = 0
+    _latest_ns = 0
+
+    def __init__(self, interval_s: float, duration_s: float | None) -> None:
+        """Plan deadlines from now on (CLOCK_MONOTONIC); no tick comes after ``duration_s``."""
+        self.start_ns = time.monotonic_ns()
+        self._interval_ns = max(1, round(interval_s * NANOSECONDS))
+        self._last_deadline = None if duration_s is None else int(duration_s * NANOSECONDS) // self._interval_ns
+        self._next_ns = self.start_ns
+
+    def elapsed_s(self) -> float:
+        """Return the seconds since the start."""
+        return (time.monotonic_ns() - self.start_ns) / NANOSECONDS
+
+    def close(self) -> None:
+        """Count the deadlines that passed since the last tick; a deadline that is just due does not count."""
+        if not self.sampling:
+            return
+        now_ns = time.monotonic_ns()
+        trailing = self._find_deadline(now_ns, beyond=1) - self._next
+        if trailing > 0:
+            self.missed += trailing
+            self._next += trailing
+            self._longest_gap_ns = max(self._longest_gap_ns, now_ns - (self._latest_ns or self.start_ns))
+
+    def punctuality(self, lost: int = 0, longest_lost_s: float = 0.0) -> dict[str, float | None]:
+        """Return the number of ticks, and how far they kept their deadlines.
+
+        The samples of ``lost`` ticks could not be written, over up to ``longest_lost_s`` seconds: they count as missed.
+        """
+        ticks = self._next - self.missed
+        interval_s = None
+        if ticks > 1:
+            interval_s = round((self._latest_ns - self._first_ns) / (ticks - 1) / NANOSECONDS, 9)
+        gap_s = self._longest_gap_ns / NANOSECONDS
+        if lost:
+            gap_s = max(gap_s, longest_lost_s + 2 * self._interval_ns / NANOSECONDS)
+            lost = min(lost, ticks)  # samples for marks, between the ticks, may be among them
+        return {
+            "achieved_interval_s": interval_s,
+            "taken": ticks - lost,
+            "missed": self.missed + lost,
+            "longest_gap_s": gap_s if ticks > 1 or gap_s else None,
+        }
+
+    def run(
+        self, tick: Callable[[float], None], sleep: Callable[[float | None], bool], step: Callable[[], bool]
+    ) -> None:
+        """Tick and sleep until ``step`` returns False; ``step`` runs first, and after each sleep that returns True."""
+        clock_ns = time.monotonic_ns
+        start_ns = self.start_ns
+        has_news = True
+        while not has_news or step():
+            now_ns = clock_ns()
+            if self.sampling and now_ns >= self._next_ns:
+                self._note(now_ns)
+                tick((now_ns - start_ns) / NANOSECONDS)
+            if self.sampling:
+                wait_ns = self._next_ns - clock_ns()
+                has_news = sleep(wait_ns / NANOSECONDS if wait_ns > 0 else 0)
+            elif not step():
+                return
+            else:
+                has_news = sleep(None)
+
+    def _find_deadline(self, now_ns: int, beyond: int = 0) -> int:
+        """Return the number of the deadline that passed most recently, at most ``beyond`` after the last deadline."""
+        number = (now_ns - self.start_ns) // self._interval_ns
+        return number if self._last_deadline is None else min(number, self._last_deadline + beyond)
+
+    def _note(self, now_ns: int) -> None:
+        """Count a tick; the next tick comes at the first deadline that has not passed yet."""
+        gap_ns = now_ns - self._latest_ns
+        self._latest_ns = now_ns
+        if self._next == 0:
+            self._first_ns = now_ns
+        elif gap_ns > self._longest_gap_ns:
+            self._longest_gap_ns = gap_ns
+        self._next += 1
+        self._next_ns += self._interval_ns
+        if now_ns >= self._next_ns:
+            late = self._find_deadline(now_ns) + 1 - self._next
+            self.missed += late
+            self._next += late
+            self._next_ns += late * self._interval_ns
+        if self._last_deadline is not None and self._next > self._last_deadline:
+            self.sampling = False
 
 
 _TIMEX_BYTES = 256
@@ -35,16 +144,16 @@ _MAXERROR_AT = 24
 _UNSYNCHRONISED = 5
 
 
-def recording_start(at_ns: int) -> dict[str, Any]:
-    """Return a moment of CLOCK_MONOTONIC as a session keeps it."""
+def describe_start(at_ns: int) -> dict[str, Any]:
+    """Return a time of CLOCK_MONOTONIC as a session keeps the start of a recording."""
     seconds, rest = divmod(time.time_ns() - (time.monotonic_ns() - at_ns), NANOSECONDS)
     utc = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest // 1000:06d}Z"
-    return {"utc": utc, "monotonic_ns": at_ns, "utc_error_s": _utc_error_s()}
+    return {"utc": utc, "monotonic_ns": at_ns, "utc_error_s": _read_utc_error()}
 
 
-def _utc_error_s() -> float | None:
-    """Return the kernel's bound on the wall clock's error, None when nothing synchronises the clock (adjtimex(2))."""
-    with contextlib.suppress(ImportError, OSError, AttributeError):
+def _read_utc_error() -> float | None:
+    """Return the kernel's bound on the wall clock's error, None when the clock is not synchronised (adjtimex(2))."""
+    with suppress(ImportError, OSError, AttributeError):
         import ctypes
 
         timex = ctypes.create_string_buffer(_TIMEX_BYTES)
@@ -66,25 +175,17 @@ def occupy_standard_descriptors() -> None:
 
 
 def set_descriptor_limit(soft: int | None = None) -> None:
-    """Set the soft limit of open files, if the system allows it; by default to all that it allows."""
+    """Set the soft limit of open files, if the system allows that; the default is the hard limit."""
     import resource
 
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    with contextlib.suppress(OSError, ValueError):
+    with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard if soft is None else soft, hard))
-
-
-def high_water_mark() -> int | None:
-    """Return this process's own VmHWM in bytes; None where there is no /proc.
-
-    ``ru_maxrss`` would not do: it includes the starter's size at its fork (getrusage(2) keeps it over exec).
-    """
-    return value_of(content_of("/proc/self/status"), b"\nVmHWM:")
 
 
 def warn(text: str) -> None:
     """Write a line to standard error, if that works."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         os.write(_STANDARD_ERROR, f"nncf-tools: {text}\n".encode())
 
 
@@ -104,65 +205,69 @@ def main(journal: int, incoming: int, outgoing: int) -> int:
     order: link.Order = starter.order()
     if order["detached"]:
         detach()
-    signals = Signals(order["blocked"])
-    relay = OutputRelay(order["relays"])
+    recording = Recording(order, Writer(journal, warn), starter)
     try:
-        return Recording(order, Writer(journal, warn), signals, starter, relay).run()
+        return recording.run()
     finally:
-        relay.finish()
+        recording.relay.finish()
 
 
 class Recording:
-    """A running recording: the target, the source of its figures and the journal."""
+    """A running recording: the target, the source of the figures and the journal."""
 
-    def __init__(self, order: link.Order, writer: Writer, signals: Signals, starter: Link, relay: OutputRelay) -> None:
+    _polls = False
+    """Whether the end of the process that we are attached to wakes nobody."""
+    _status: ExitStatus | None = None
+    _figures: dict[str, object] | None = None
+    _over = False
+    _target_ended = False
+    _failed = False
+    _has_sampled = False
+    _is_urgent = False
+    _is_calm = False
+    """Whether nothing but deadlines, signals and descriptors asks for work between two ticks."""
+    _marks: MarkWatch | None = None
+    _limit: LimitGuard | None = None
+    _devices: DeviceRelay | None = None
+
+    def __init__(self, order: link.Order, writer: Writer, starter: Link) -> None:
         self._order = order
         self._plan = plan = Plan(**order["plan"])
         self._writer = writer
-        self._signals = signals
+        self._signals = Signals(order["blocked"])
         self._starter = starter
-        self._relay = relay
+        self.relay = OutputRelay(order["relays"])
         self._attached = plan.pid is not None or order["detached"]
         self._pid = plan.pid or 0
-        self._polls = False
-        """Whether nothing tells when the process ends that we are attached to."""
-        self._handlers: dict[int, Callable[[], None]] = {starter.descriptor: self._listen}
-        """By descriptor: what is done when it can be read."""
-        signals.ready = [starter.descriptor]  # messages read together with the order wake nobody
-        self._status: ExitStatus | None = None
-        self._figures: dict[str, object] | None = None
-        self._over = self._target_ended = self._failed = False
-        self._has_sampled = self._is_urgent = False
-        self._is_calm = False
-        """Whether nothing but deadlines, signals and descriptors asks for work between two ticks."""
+        self._handlers: dict[int, Callable[[], None]] = {}
+        """The function to call when a descriptor can be read."""
+        self._handlers[starter.descriptor] = self._listen
+        self._signals.ready = [starter.descriptor]  # messages read together with the order wake nobody
         self._forwarder = SignalForwarder(self._deliver, lambda: starter.send(link.ASK), self._deliver_outside_group)
         self._starter_leads = os.getpgrp() == os.getppid()
         reaper = os.getpid() if not self._attached and target.adopt_orphans() else None
-        self._marks: MarkWatch | None = None
         if order["marks"] is not None:
-            with contextlib.suppress(OSError, AttributeError):  # too many watches, or not on Linux
+            with suppress(OSError, AttributeError):  # too many watches, or not on Linux
                 self._marks = MarkWatch(order["marks"], self._sample_for_mark)
                 self._handlers[self._marks.descriptor] = self._marks.take
-        self._open_source = source_of(plan, writer.line, reaper)
+        self._open_source = prepare_source(plan, writer.line, reaper)
         self._source: ProcSource | PsutilSource
-        self._limit: LimitGuard | None = None
         if plan.limit is not None:
-            self._limit = LimitGuard(plan.limit, self._alive, self._warn, writer.line)
+            self._limit = LimitGuard(plan.limit, self._list_alive, self._warn, writer.line)
         self._thinner = Thinner(plan.max_samples, writer.sample)
         self._loop = Loop(plan.interval_s, plan.duration_s)
-        self._devices: DeviceRelay | None = None
         readings = order.get("devices")
         if readings is not None:
             self._devices = DeviceRelay(readings, writer.line, self._loop.start_ns)
             self._handlers[readings] = self._take_readings
 
     def run(self) -> int:
-        """Record until the target ends; return its exit status, or 0 when attached."""
+        """Record until the target ends; return the exit status, or 0 when attached."""
         if self._attached:
-            watch = exit_watch(self._pid)
-            self._polls = watch is None
-            if watch is not None:
-                self._handlers[watch] = self._note_end
+            self._exit_watch = open_exit_watch(self._pid)
+            self._polls = self._exit_watch < 0
+            if not self._polls:
+                self._handlers[self._exit_watch] = self._note_end
         else:
             interrupted = [number for number in self._signals.take() if number in ENDING]
             if interrupted:
@@ -174,7 +279,11 @@ class Recording:
                 self._write_end({"error": f"cannot run {self._order['argv'][0]!r}: {os.strerror(error.errno or 0)}"})
                 return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
         set_descriptor_limit()  # only now: the command inherits limits
-        start = {**recording_start(self._loop.start_ns), "pid": self._pid, "sampler_pid": os.getpid()}
+        start = {
+            **describe_start(self._loop.start_ns),
+            "pid": self._pid,
+            "sampler_pid": os.getpid(),
+        }
         self._protect(self._writer.line, "start", start)
         if not self._order["detached"]:  # a program that records itself waits for the first sample only
             self._starter.send(link.START, start)
@@ -186,7 +295,7 @@ class Recording:
         return 0 if self._status is None else target.exit_code(self._status)
 
     def _begin(self) -> None:
-        """Open the source of figures, which knows its columns."""
+        """Open the source of figures, and write the columns of this source."""
         self._source = self._open_source(self._pid)
         columns = self._source.columns
         if columns != self._plan.columns:
@@ -194,11 +303,11 @@ class Recording:
         self._thinner.gauges = [position for position, column in enumerate(columns) if is_memory(column)]
         self._writer.flush()
 
-    def _alive(self, now_s: float) -> list[int]:
+    def _list_alive(self, now_s: float) -> list[int]:
         return self._source.alive(now_s)
 
     def _spawn(self) -> None:
-        """Start the command, and send its PID before anything else can go wrong. Raises OSError."""
+        """Start the command, and send the PID before anything else can go wrong. Raises OSError."""
         if self._order["descriptors"] is not None:
             set_descriptor_limit(self._order["descriptors"])
         argv = [word.encode("latin-1") for word in self._order["argv"]]
@@ -212,10 +321,12 @@ class Recording:
     def _sample(self, now_s: float, *, for_mark: bool = False) -> None:
         """Take a sample; when that fails, the recording stops and the command goes on."""
         if self._marks is not None and self._marks.is_due:
-            for_mark, self._marks.is_due = True, False
+            for_mark = True
+            self._marks.is_due = False
         try:
             values = self._source.sample(now_s, for_mark=for_mark)
-            self._thinner.add((now_s, values, self._source.each() if self._plan.per_process else {}))
+            sizes = self._source.each() if self._plan.per_process else {}
+            self._thinner.add((now_s, values, sizes))
             if self._limit is not None:
                 self._limit.check(values[self._source.columns.index("rss")], now_s)
             if for_mark or self._writer.is_urgent:
@@ -227,12 +338,12 @@ class Recording:
             self._starter.send(link.SAMPLED)
         if self._loop.missed and not self._is_urgent:
             self._is_urgent = True
-            with contextlib.suppress(OSError):  # a sampler that is late cannot measure a busy machine
+            with suppress(OSError):  # a sampler that is late cannot measure a busy machine
                 os.setpriority(os.PRIO_PROCESS, 0, _URGENT)
 
-    def _unwatch(self, handler: Callable[[], None]) -> None:
-        """Do not wake up any more for the descriptor of a handler: one that is closed stays readable for ever."""
-        self._handlers = {descriptor: other for descriptor, other in self._handlers.items() if other != handler}
+    def _unwatch(self, descriptor: int) -> None:
+        """Ignore a descriptor from now on: a closed descriptor stays readable for ever."""
+        del self._handlers[descriptor]
         self._signals.watch(list(self._handlers))
 
     def _sleep(self, timeout_s: float | None) -> bool:
@@ -241,10 +352,10 @@ class Recording:
         Return whether anything but sampling is to be done.
         """
         if timeout_s is None or not self._is_calm:
-            timeout_s = self._shortest(timeout_s)
+            timeout_s = self._find_timeout(timeout_s)
         return self._signals.sleep(timeout_s) or not self._is_calm
 
-    def _shortest(self, timeout_s: float | None) -> float | None:
+    def _find_timeout(self, timeout_s: float | None) -> float | None:
         timeouts_s = [timeout_s, self._forwarder.remaining_s(time.monotonic())]
         if self._polls:
             timeouts_s.append(_POLL_EVERY_S)
@@ -255,20 +366,24 @@ class Recording:
     def _step(self) -> bool:
         """Do the work between two ticks; return whether the recording goes on."""
         now_s = time.monotonic()
-        noted = self._signals.take()  # after reading the clock: this includes all signals that arrived before now_s
+        arrived = self._signals.take()  # after reading the clock: includes all signals that arrived before now_s
         for descriptor in self._signals.ready:
             if descriptor in self._handlers:
                 self._handlers[descriptor]()
-        if signal.SIGCHLD in noted:
+        if signal.SIGCHLD in arrived:
             self._reap()
-        for number in noted:
+        for number in arrived:
             self._take_signal(number, self._forwarder.note_ours)
         self._forwarder.settle(now_s, alone=not self._starter.is_open)
-        waits = self._is_ending() or (self._plan.wait_all and not self._attached)
+        waits = self._plan.wait_all and not self._attached
+        if self._limit is not None:
+            self._protect(self._limit.enforce, self._loop.elapsed_s())
+            waits = waits or self._limit.is_ending
         if self._polls and not target.is_running(self._pid):
             self._target_ended = True
         ended = self._target_ended or (self._attached and not self._loop.sampling)
-        if ended and not (waits and not self._failed and self._alive(self._loop.elapsed_s())):
+        waits = waits and ended and not self._failed
+        if ended and not (waits and self._list_alive(self._loop.elapsed_s())):
             self._over = True
         if self._figures is None and (self._over or not self._loop.sampling):
             self._protect(self._close)
@@ -277,7 +392,7 @@ class Recording:
         return not self._over
 
     def _reap(self) -> None:
-        # What ends after --duration says nothing of the recording.
+        # A process that ends after --duration adds nothing to the recording.
         is_recording = self._figures is None and not self._failed
         for pid, status, high_water_limit in target.reap_ended():
             if pid == self._pid and not self._target_ended:
@@ -286,24 +401,25 @@ class Recording:
             if is_recording and high_water_limit is None:
                 self._protect(self._source.retire, pid)
             elif is_recording:
-                self._protect(self._source.ended, pid, self._loop.elapsed_s(), status, high_water_limit)
+                facts = (pid, self._loop.elapsed_s(), status, high_water_limit)
+                self._protect(self._source.ended, *facts)
             if pid == self._pid and high_water_limit is not None:
                 self._status = status
 
     def _listen(self) -> None:
-        """Read the starter's messages. When it is gone, relay the output in its place, or end a detached recording."""
+        """Read the starter's messages. When the starter is gone, relay the output, or end a detached recording."""
         for message in self._starter.messages():
             if link.SIGNAL in message:
                 self._take_signal(message[link.SIGNAL], self._forwarder.note_theirs)
             if link.ANSWER in message:
-                self._forwarder.answered()
+                self._forwarder.take_answer()
             if link.RELEASE in message:
-                self._relay.release(message[link.RELEASE])
-            if message.get(link.STOP):
+                self.relay.release(message[link.RELEASE])
+            if link.STOP in message:
                 self._over = True
         if not self._starter.is_open:
-            self._unwatch(self._listen)
-            self._relay.begin()
+            self._unwatch(self._starter.descriptor)
+            self.relay.begin()
             self._over |= self._order["detached"]
 
     def _take_signal(self, number: int, note: Callable[[int, float], None]) -> None:
@@ -317,61 +433,53 @@ class Recording:
 
     def _deliver(self, number: int) -> None:
         if self._status is None:
-            with contextlib.suppress(OSError):  # it may have taken another user's identity
-                os.kill(self._pid, number)
+            target.send_signal([self._pid], number)
 
     def _deliver_outside_group(self, number: int) -> None:
-        """Send the command our group's signal if it has left a group that would have been its own without us."""
-        with contextlib.suppress(OSError):
-            has_left = os.getpgid(self._pid) != os.getpgrp() and os.getsid(self._pid) == os.getsid(0)
-            if self._starter_leads and has_left:
+        """Send a signal of our group to a command that has left a group: without us, it would have led that group."""
+        with suppress(OSError):
+            has_left = os.getpgid(self._pid) != os.getpgrp()
+            if self._starter_leads and has_left and os.getsid(self._pid) == os.getsid(0):
                 self._deliver(number)
 
-    def _is_ending(self) -> bool:
-        """Send SIGKILL if it is due; return whether processes are being ended because they held too much memory."""
-        if self._limit is None:
-            return False
-        self._protect(self._limit.enforce, self._loop.elapsed_s())
-        return self._limit.is_ending and not self._failed
-
     def _note_end(self) -> None:
-        """Note the end of the process that we are attached to."""
         self._target_ended = True
-        self._unwatch(self._note_end)
+        self._unwatch(self._exit_watch)
 
     def _take_readings(self) -> None:
-        """Pass readings of devices on."""
         assert self._devices is not None
         self._protect(self._devices.take, self._loop.elapsed_s())
         self._thinner.devices = len(self._devices.columns)
         if self._failed or not self._devices.is_open:
-            self._unwatch(self._take_readings)
+            self._unwatch(self._devices.descriptor)
 
     def _close(self) -> None:
-        """Read the figures that belong to the whole recording, at its end."""
+        """Read the figures that belong to the whole recording, at the end."""
         self._loop.close()
         duration_s = self._loop.elapsed_s()
-        totals = dict(zip(self._source.columns, self._source.close(duration_s), strict=True))
+        totals = zip(self._source.columns, self._source.close(duration_s), strict=True)
         if self._devices is not None:
             self._devices.finish(duration_s)
         self._writer.flush()
         self._figures = {
             "duration_s": round(duration_s, 6),
-            "totals": {name: value for name, value in totals.items() if is_counter(name)},
+            "totals": {name: value for name, value in totals if is_counter(name)},
         }
 
     def _finish(self) -> None:
         self._thinner.flush()
         self._writer.flush()
         self._writer.warn_of_lost()
+        # ru_maxrss includes the starter's size at the fork, also after exec (getrusage(2)); VmHWM does not
         sampler = {
             "cpu_s": round(time.process_time(), 6),
-            "peak_rss": high_water_mark(),
+            "peak_rss": find_size(read_small_file("/proc/self/status"), b"\nVmHWM:"),
             "interval_s": self._plan.interval_s,
             **self._loop.punctuality(self._writer.lost, self._writer.longest_lost_s),
             "rows": self._writer.rows - self._writer.lost,
         }
-        self._write_end({**(self._figures or {}), "exit": self._status, "sampler": sampler})
+        end = {**(self._figures or {}), "exit": self._status}
+        self._write_end({**end, "sampler": sampler})
 
     def _write_end(self, end: dict[str, object]) -> None:
         """Write the journal's last line, and send it to the starter with the lines that a full disk did not take."""
@@ -395,7 +503,7 @@ class Recording:
 
     def _fail(self, error: Exception) -> None:
         self._failed = True
-        self._loop.stop()
+        self._loop.sampling = False
         text = f"the recording stopped early: {error}"
         self._writer.line("warning", text)
         self._writer.flush()
@@ -407,82 +515,17 @@ class Recording:
         warn(text)
 
 
-def source_of(
+def prepare_source(
     plan: Plan, write_line: WriteLine, reaper: int | None
 ) -> Callable[[int], ProcSource] | Callable[[int], PsutilSource]:
-    """Return what opens the source of a plan for a process. Modules are imported on use, and before the command."""
+    """Import the source of a plan before the command starts; return a function that opens the source for a process."""
     if plan.source != "proc":
         from nncftools.sampler.psutil_source import PsutilSource
 
         return lambda pid: PsutilSource(plan, pid, write_line)
-    from nncftools.sampler.probes import references, resolved
+    from nncftools.sampler.probes import list_references, load_probe
     from nncftools.sampler.proc_source import ProcSource
 
-    probes = [resolved(reference) for reference in references(plan.columns)]
+    probes = [load_probe(reference) for reference in list_references(plan.columns)]
     begun_s = time.clock_gettime(time.CLOCK_BOOTTIME)
     return lambda pid: ProcSource(plan, pid, probes, write_line, reaper=reaper, begun_s=begun_s)
-
-
-KILL = "kill"
-GRACE_S = 5.0
-"""From SIGTERM to SIGKILL."""
-_ROUNDS = 10
-"""A process may fork just before it is killed."""
-
-
-class LimitGuard:
-    """Warns once when the processes together exceed the limit, and ends them if the plan asks for that."""
-
-    def __init__(
-        self, limit: MemoryLimit, alive: Callable[[float], Sequence[int]], warn: Callable[[str], None], write: WriteLine
-    ) -> None:
-        """``alive`` returns the PIDs of the running processes at a time in seconds; ``warn`` warns the user."""
-        self._write_line = write
-        self._most = limit["rss"]
-        self._action = limit["action"]
-        self._alive = alive
-        self._warn = warn
-        self._exceeded = False
-        self._kill_at_s: float | None = None
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether SIGTERM was sent, and SIGKILL is still to come for processes that go on."""
-        return self._kill_at_s is not None
-
-    def check(self, rss: float | None, now_s: float) -> None:
-        """Compare the RSS of a sample, in bytes, with the limit."""
-        if self._exceeded or rss is None or rss <= self._most:
-            return
-        self._exceeded = True
-        reached = {"at_s": round(now_s, 6), "rss": round(rss), "limit": self._most, "action": self._action}
-        self._write_line("limit_reached", reached)
-        over = f"RSS of {rss / 2**20:,.1f} MiB at {now_s:.3f} s is above --max-memory {self._most / 2**20:,.1f} MiB"
-        self._warn(f"{over}: the command is ended" if self._action == KILL else over)
-        if self._action == KILL:
-            self._kill_at_s = now_s + GRACE_S
-            _signal(self._alive(now_s), signal.SIGTERM)
-
-    def remaining_s(self, now_s: float) -> float | None:
-        """Return the seconds until ``enforce`` is due; None when nothing is."""
-        return None if self._kill_at_s is None else max(0.0, self._kill_at_s - now_s)
-
-    def enforce(self, now_s: float) -> None:
-        """Send SIGKILL to the processes that go on after SIGTERM, when that is due."""
-        if self._kill_at_s is None or now_s < self._kill_at_s:
-            return
-        self._kill_at_s = None
-        left = self._alive(now_s)
-        if left:
-            self._warn(f"{len(left)} of the processes went on for {GRACE_S:g} s after SIGTERM: SIGKILL")
-        for _ in range(_ROUNDS):
-            _signal(left, signal.SIGKILL)
-            left = self._alive(now_s)
-            if not left:
-                return
-
-
-def _signal(pids: Sequence[int], number: int) -> None:
-    for pid in pids:
-        with contextlib.suppress(OSError):  # it has ended meanwhile, or belongs to another user
-            os.kill(pid, number)

@@ -1,20 +1,22 @@
-r"""The measured process: the sampler starts and reaps it, or attaches to it; and the signals that are meant for it.
+r"""The measured process, which the sampler starts and reaps, or attaches to; and the signals to that process.
 
-The sampler sleeps until its next deadline or until a signal arrives. It shares the process group with the command, so
-a signal to the group (Ctrl-C, Ctrl-\, a hang-up, a scheduler's SIGUSR1) reaches the command directly. The sampler
-catches such signals with handlers that only note them: the command would inherit an ignored signal, while exec resets a
-handler. A signal that was ignored from the start (nohup) stays ignored in all processes.
+The sampler sleeps until the next deadline or until a signal arrives. The sampler is in the process group of the
+command, so a signal to the group (Ctrl-C, Ctrl-\, a hang-up, a scheduler's SIGUSR1) reaches the command directly. The
+sampler catches such signals with handlers that only note them: the command would inherit an ignored signal, while exec
+resets a handler. A signal that was ignored from the start (nohup) stays ignored in all processes.
 
-``SignalForwarder`` decides which signals must be passed on to the command: those that only the command line or only the
-sampler received. A signal to the command line alone was meant for the command.
+``SignalForwarder`` passes signals on to the command if only the command line or only the sampler received them. A
+signal to the command line alone was meant for the command.
 
-The kernel signals all processes of a group at once. So a signal that the command line reports, and that does not arrive
-here within a moment, was sent to the command line alone. In the other direction no time is long enough, because the
-command line may be stopped, or may be loading a library: the sampler asks it, and it reports all signals that it
-received before it answers.
+The kernel signals all processes of a group at once. So if the command line reports a signal that does not arrive here
+within a moment, the signal was sent to the command line alone. In the other direction no time is long enough, because
+the command line may be stopped, or may be loading a library: the sampler asks, and the command line reports all signals
+received before the answer.
 
-A command that has made a group of its own (``timeout`` does) is not reached by a signal to our group. Without
-nncf-tools it would be, because the group would have been its own from the start.
+A signal to our group does not reach a command that has made a new group, as ``timeout`` does. Without nncf-tools the
+signal would reach the command, because the command would have led the group from the start.
+
+``LimitGuard`` ends the processes that exceed the memory limit of the recording.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import os
 import select
 import signal
 import sys
+from contextlib import suppress
 
 TYPE_CHECKING = False
 
@@ -31,30 +34,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import FrameType
 
-    from nncftools.journal.reading import ExitStatus
+    from nncftools.journal.reading import ExitStatus, MemoryLimit
+    from nncftools.sampler.tree import WriteLine
 
 
 ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
-"""Those with which a user or a system ends a program."""
+"""The signals by which a user or a system ends a program."""
 OF_FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
-"""A Python handler cannot catch these: after it, the same fault would happen again, for ever. If they are ignored, only
-a fault of its own ends a process, not a signal that another process sent."""
+"""A Python handler cannot catch these: after the handler, the same fault would happen again, for ever. If they are
+ignored, only a real fault ends a process, not a signal that another process sent."""
 _NEVER_CAUGHT = {"SIGKILL", "SIGSTOP"}
 _IGNORED_BY_DEFAULT = {"SIGCHLD", "SIGCLD", "SIGCONT", "SIGURG", "SIGWINCH", "SIGINFO"}
 _STOPPING = {"SIGTSTP", "SIGTTIN", "SIGTTOU"}
 _IGNORED_BY_PYTHON = {"SIGPIPE", "SIGXFSZ"}
 _NOT_CAUGHT = _NEVER_CAUGHT | _IGNORED_BY_DEFAULT | _STOPPING | _IGNORED_BY_PYTHON | {fault.name for fault in OF_FAULTS}
-CAUGHT = tuple(sorted(number for number in signal.valid_signals() if getattr(number, "name", "") not in _NOT_CAUGHT))
+_VALID = sorted(signal.valid_signals())
+CAUGHT = tuple(number for number in _VALID if getattr(number, "name", "") not in _NOT_CAUGHT)
 """All signals that a group may receive and that would end a process."""
-_MOST_OF_SELECT = 1024
+_SELECT_LIMIT = 1024
 
 
 class Signals:
     """Note the signals that arrive and wake the sleeper."""
 
     def __init__(self, blocked: Sequence[int] = ()) -> None:
-        """Catch all signals, and block only those that the starter has ``blocked``."""
-        self._noted: list[int] = []
+        """Catch all signals, and block only the signals that the starter has ``blocked``."""
+        self._arrived: list[int] = []
         self.ready: list[int] = []
         """The descriptors that were readable after the last sleep."""
         self._wake, writer = os.pipe()
@@ -67,15 +72,16 @@ class Signals:
         signal.pthread_sigmask(signal.SIG_SETMASK, {*blocked} - {signal.SIGCHLD})
 
     def _note(self, number: int, _frame: object) -> None:
-        self._noted.append(number)
+        self._arrived.append(number)
 
     def take(self) -> list[int]:
-        """Return the signals noted since the last call."""
-        noted, self._noted = self._noted, []
-        return noted
+        """Return the signals that arrived since the last call."""
+        arrived = self._arrived
+        self._arrived = []
+        return arrived
 
     def watch(self, descriptors: Sequence[int]) -> None:
-        """Wake up, from now on, when one of these descriptors becomes readable."""
+        """Wake up, from now on, when any of these descriptors becomes readable."""
         self._watched = [self._wake, *descriptors]
 
     def sleep(self, timeout_s: float | None) -> bool:
@@ -90,17 +96,18 @@ class Signals:
 
 
 def readable(descriptors: Sequence[int], timeout_s: float | None = None) -> list[int]:
-    """Wait for descriptors; return those that can be read."""
-    if max(descriptors) < _MOST_OF_SELECT:
+    """Wait until descriptors can be read; return these."""
+    if max(descriptors) < _SELECT_LIMIT:
         return select.select(descriptors, (), (), timeout_s)[0]
     poll = select.poll()  # takes any descriptor, but waits for whole milliseconds only
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
-    return [descriptor for descriptor, _ in poll.poll(None if timeout_s is None else int(timeout_s * 1000) + 1)]
+    timeout_ms = None if timeout_s is None else int(timeout_s * 1000) + 1
+    return [descriptor for descriptor, _ in poll.poll(timeout_ms)]
 
 
 def catch_all(handler: Callable[[int, FrameType | None], None]) -> None:
-    """Catch all signals that would end this process, and ignore those of faults; ignored signals stay ignored."""
+    """Catch all signals that would end this process, and ignore signals of faults; ignored signals stay ignored."""
     for number in OF_FAULTS:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.SIG_IGN)
@@ -111,27 +118,35 @@ def catch_all(handler: Callable[[int, FrameType | None], None]) -> None:
 
 SAME_WITHIN_S = 0.1
 """A signal to the group arrives at both processes within this time. Equal signals that are closer than this may have
-merged into one in one of the two."""
+merged in either of the processes."""
 
 
 class _Arrival:
     """A signal that arrived here."""
 
-    def __init__(self, number: int, at_s: float, *, is_known: bool) -> None:
+    is_asked = False
+
+    def __init__(self, number: int, at_s: float, *, is_reported: bool) -> None:
         self.number = number
         self.at_s = at_s
-        self.is_known = is_known
-        """Whether the command line received it, too."""
-        self.is_asked = False
+        self.is_reported = is_reported
+        """Whether the command line received the signal, too."""
+
+    def is_due(self, now_s: float) -> bool:
+        """Return whether the command line had enough time to report the signal."""
+        return self.at_s + SAME_WITHIN_S <= now_s
 
 
 class SignalForwarder:
-    """Compares the signals that arrived here with those that the command line reports."""
+    """Compares the signals that arrived here with the signals that the command line reports."""
+
+    _is_asking = False
+    """Whether an answer of the command line is awaited."""
 
     def __init__(
         self, deliver: Callable[[int], None], ask: Callable[[], None], group_signal: Callable[[int], object] = int
     ) -> None:
-        """``deliver`` sends a signal to the command; ``ask`` asks the command line which signals it received.
+        """``deliver`` sends a signal to the command; ``ask`` asks the command line about signals that arrived there.
 
         ``group_signal`` is called with each signal that was sent to the group.
         """
@@ -141,34 +156,32 @@ class SignalForwarder:
         self._ours: list[_Arrival] = []
         self._theirs: list[tuple[int, float]] = []
         """Signals that the command line reported, and when."""
-        self._waits = False
-        """Whether an answer of the command line is awaited."""
 
     def note_ours(self, number: int, now_s: float) -> None:
         """Note a signal that arrived here."""
         others = [reported for reported in self._theirs if reported[0] != number]
-        is_known = len(others) < len(self._theirs)
-        self._ours.append(_Arrival(number, now_s, is_known=is_known))
+        is_reported = len(others) < len(self._theirs)
+        self._ours.append(_Arrival(number, now_s, is_reported=is_reported))
         self._theirs = others
-        if is_known:
+        if is_reported:
             self._group_signal(number)
 
     def note_theirs(self, number: int, now_s: float) -> None:
         """Note a signal that the command line reported."""
         same = [arrival for arrival in self._ours if arrival.number == number]
-        if any(not arrival.is_known for arrival in same):
+        if any(not arrival.is_reported for arrival in same):
             self._group_signal(number)
         for arrival in same:
-            arrival.is_known = True
+            arrival.is_reported = True
         if not same:
             self._theirs.append((number, now_s))
 
-    def answered(self) -> None:
-        """Decide about the signals that the command line was asked about: only a SIGTERM it missed is forwarded."""
-        self._waits = False
+    def take_answer(self) -> None:
+        """Decide about the signals that the command line was asked about: forward only an unknown SIGTERM."""
+        self._is_asking = False
         asked = [arrival for arrival in self._ours if arrival.is_asked]
         self._ours = [arrival for arrival in self._ours if not arrival.is_asked]
-        if any(arrival.number == signal.SIGTERM and not arrival.is_known for arrival in asked):
+        if any(arrival.number == signal.SIGTERM and not arrival.is_reported for arrival in asked):
             self._deliver(signal.SIGTERM)
 
     @property
@@ -179,7 +192,7 @@ class SignalForwarder:
     def remaining_s(self, now_s: float) -> float | None:
         """Return the seconds until the next decision; None when none is due."""
         since = [at_s for _, at_s in self._theirs]
-        since += [arrival.at_s for arrival in self._ours if not (self._waits and not arrival.is_known)]
+        since += [arrival.at_s for arrival in self._ours if arrival.is_reported or not self._is_asking]
         return max(0.0, min(since) + SAME_WITHIN_S - now_s) if since else None
 
     def settle(self, now_s: float, *, alone: bool) -> None:
@@ -191,16 +204,15 @@ class SignalForwarder:
         self._theirs = self._theirs[len(due) :]
         for number in due:
             self._deliver(number)
-        self._ours = [
-            arrival
-            for arrival in self._ours
-            if (arrival.at_s + SAME_WITHIN_S > now_s if arrival.is_known else not alone)
-        ]
-        unknown = [arrival for arrival in self._ours if not arrival.is_known]
-        if self._waits or not any(arrival.at_s + SAME_WITHIN_S <= now_s for arrival in unknown):
+        unreported = []
+        if not alone:
+            unreported = [arrival for arrival in self._ours if not arrival.is_reported]
+        fresh = [arrival for arrival in self._ours if arrival.is_reported and not arrival.is_due(now_s)]
+        self._ours = unreported + fresh
+        if self._is_asking or not any(arrival.is_due(now_s) for arrival in unreported):
             return
-        self._waits = True
-        for arrival in unknown:
+        self._is_asking = True
+        for arrival in unreported:
             arrival.is_asked = True
         self._ask()
 
@@ -209,59 +221,65 @@ _SHELL = b"/bin/sh"
 _PR_SET_CHILD_SUBREAPER = 36
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ, *OF_FAULTS)
-"""Python ignores some of these at its start, we ignore the others, and exec keeps ignored signals ignored."""
+"""Python ignores some of these from the start, we ignore the others, and exec keeps ignored signals ignored."""
 
 
-def environment(more: Mapping[str, str] | None = None) -> dict[bytes, bytes] | dict[str, str]:
-    """Return the environment that this process was started with, overridden by ``more``.
+def read_environment(changes: Mapping[str, str] | None = None) -> dict[bytes, bytes] | dict[str, str]:
+    """Return the environment that this process was started with, with ``changes``.
 
-    ``os.environ`` can differ from it: in the C locale, Python sets ``LC_CTYPE`` for itself and its children (PEP 538).
+    ``os.environ`` may differ: in the C locale, Python sets ``LC_CTYPE`` for itself and its children (PEP 538).
     """
     try:
         with open("/proc/self/environ", "rb") as file:
-            block = file.read()
+            entries = file.read().split(b"\0")
     except OSError:
-        return {**os.environ, **(more or {})}
-    pairs = [entry.partition(b"=") for entry in block.split(b"\0") if b"=" in entry]
-    added = {os.fsencode(name): os.fsencode(value) for name, value in (more or {}).items()}
-    return {name: value for name, _, value in pairs} | added
+        return {**os.environ, **(changes or {})}
+    variables = {}
+    for entry in entries:
+        name, sign, value = entry.partition(b"=")
+        if sign:
+            variables[name] = value
+    for key, text in (changes or {}).items():
+        variables[os.fsencode(key)] = os.fsencode(text)
+    return variables
 
 
 def spawn(argv: list[bytes], blocked: Sequence[int] = (), ignored: Sequence[int] = ()) -> int:
-    """Start a command with this process's own files, folder, environment and process group; return its PID.
+    """Start a command with this process's own files, folder, environment and process group; return the PID.
 
-    The signals ``blocked`` and ``ignored`` are blocked and ignored in it. Raises OSError when it cannot be executed.
+    The command starts with the signals ``blocked`` and ``ignored`` blocked and ignored. Raises OSError when the command
+    cannot be executed.
     """
     if ignored:
-        return _forked(argv, blocked, ignored)
+        return _fork(argv, blocked, ignored)
     try:
-        return os.posix_spawnp(argv[0], argv, environment(), setsigdef=_RESET, setsigmask=blocked)
+        return os.posix_spawnp(argv[0], argv, read_environment(), setsigdef=_RESET, setsigmask=blocked)
     except OSError as error:
         if error.errno != errno.ENOEXEC:
             raise
-    return os.posix_spawn(_SHELL, _as_script(argv), environment(), setsigdef=_RESET, setsigmask=blocked)
+    return os.posix_spawn(_SHELL, _make_script_words(argv), read_environment(), setsigdef=_RESET, setsigmask=blocked)
 
 
-def _forked(argv: list[bytes], blocked: Sequence[int], ignored: Sequence[int]) -> int:
+def _fork(argv: list[bytes], blocked: Sequence[int], ignored: Sequence[int]) -> int:
     """Start a command by fork and exec: posix_spawn(3) cannot ignore a signal in the command only."""
     reader, writer = os.pipe()
     # In the child, signals wait until no handler of ours takes them.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
     pid = os.fork()
     if pid == 0:
         try:
             _set_signals(blocked, ignored)
             try:
-                os.execvpe(argv[0], argv, environment())  # noqa: S606 — starting it is the purpose
+                os.execvpe(argv[0], argv, read_environment())  # noqa: S606 — starting the command is the purpose
             except OSError as error:
                 if error.errno != errno.ENOEXEC:
                     raise
-            os.execve(_SHELL, _as_script(argv), environment())  # noqa: S606 — the same
+            os.execve(_SHELL, _make_script_words(argv), read_environment())  # noqa: S606 — the same
         except OSError as error:
             os.write(writer, str(error.errno).encode())
         finally:
             os._exit(127)
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.close(writer)
     failure = os.read(reader, 16)  # exec closes the other end
     os.close(reader)
@@ -281,16 +299,14 @@ def _set_signals(blocked: Sequence[int], ignored: Sequence[int]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
-def _as_script(argv: list[bytes]) -> list[bytes]:
-    """Return the words that run a script without a "#!" line, as execvp(3) does, and so env and time."""
-    return [_SHELL, _path_of(argv[0]), *argv[1:]]
-
-
-def _path_of(program: bytes) -> bytes:
-    if b"/" in program:
-        return program
-    candidates = (os.path.join(folder, program) for folder in map(os.fsencode, os.get_exec_path()))
-    return next((path for path in candidates if os.access(path, os.X_OK)), program)
+def _make_script_words(argv: list[bytes]) -> list[bytes]:
+    """Return the words that run a script without a "#!" line, as execvp(3), env and time do."""
+    program = argv[0]
+    if b"/" not in program:
+        folders = map(os.fsencode, os.get_exec_path())
+        candidates = (os.path.join(folder, program) for folder in folders)
+        program = next((path for path in candidates if os.access(path, os.X_OK)), program)
+    return [_SHELL, program, *argv[1:]]
 
 
 def adopt_orphans() -> bool:
@@ -299,15 +315,16 @@ def adopt_orphans() -> bool:
         return False
     import ctypes
 
-    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+    arguments = (_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    return bool(ctypes.CDLL(None).prctl(*arguments) == 0)
 
 
 def reap_ended() -> Iterator[tuple[int, ExitStatus, int | None]]:
     """Reap the children that have ended; yield PID, exit status and ``ru_maxrss`` in bytes (getrusage(2)) of each.
 
-    ``ru_maxrss`` is an upper limit of the child's own high-water mark: it is the largest of its own mark, of those of
-    the children that it reaped itself, and of its parent's size at the fork (kept over exec). Where the system allows
-    that, each child is yielded with None before it is reaped, too, while the system still has its figures.
+    ``ru_maxrss`` is an upper limit of the child's own high-water mark: the largest of that mark, of the marks of the
+    children that the child reaped, and of the parent's size at the fork (kept over exec). Where the system allows
+    that, each child is also yielded with None before the reaping, while the system still has the figures.
     """
     while True:
         try:
@@ -318,23 +335,22 @@ def reap_ended() -> Iterator[tuple[int, ExitStatus, int | None]]:
                     return
                 ready = ended.si_pid
                 has_exited = ended.si_code == os.CLD_EXITED
-                yield ready, _ended_by(ended.si_status, has_exited=has_exited), None
+                yield ready, _make_status(ended.si_status if has_exited else -ended.si_status), None
             pid, status, usage = os.wait4(ready, os.WNOHANG)
         except ChildProcessError:
             return
         if pid == 0:
             return
-        yield pid, exit_status(status), usage.ru_maxrss * _MAXRSS_UNIT
+        yield pid, parse_wait_status(status), usage.ru_maxrss * _MAXRSS_UNIT
 
 
-def exit_status(status: int) -> ExitStatus:
+def parse_wait_status(status: int) -> ExitStatus:
     """Return a wait status as ``code`` or ``signal``; the other is None."""
-    has_exited = not os.WIFSIGNALED(status)
-    return _ended_by(os.WEXITSTATUS(status) if has_exited else os.WTERMSIG(status), has_exited=has_exited)
+    return _make_status(os.waitstatus_to_exitcode(status))
 
 
-def _ended_by(number: int, *, has_exited: bool) -> ExitStatus:
-    return {"code": number, "signal": None} if has_exited else {"code": None, "signal": number}
+def _make_status(code: int) -> ExitStatus:
+    return {"code": code, "signal": None} if code >= 0 else {"code": None, "signal": -code}
 
 
 def exit_code(status: ExitStatus) -> int:
@@ -343,9 +359,83 @@ def exit_code(status: ExitStatus) -> int:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process exists that is not a child of this one."""
+    """Return whether a process exists that is not a child of this process."""
     try:
         os.kill(pid, 0)
     except OSError as error:
         return error.errno != errno.ESRCH  # EPERM: another user's process
     return True
+
+
+KILL = "kill"
+GRACE_S = 5.0
+"""The time from SIGTERM to SIGKILL."""
+_ROUNDS = 10
+"""A process may fork just before it is killed."""
+
+
+class LimitGuard:
+    """Warns once when the processes together exceed the limit, and ends them if the plan asks for that."""
+
+    _is_exceeded = False
+    _kill_at_s: float | None = None
+
+    def __init__(
+        self, limit: MemoryLimit, alive: Callable[[float], Sequence[int]], warn: Callable[[str], None], write: WriteLine
+    ) -> None:
+        """``alive`` returns the PIDs of the running processes at a time in seconds; ``warn`` warns the user."""
+        self._write_line = write
+        self._limit = limit["rss"]
+        self._action = limit["action"]
+        self._list_alive = alive
+        self._warn = warn
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether SIGTERM was sent, and SIGKILL is still to come for processes that go on."""
+        return self._kill_at_s is not None
+
+    def check(self, rss: float | None, now_s: float) -> None:
+        """Compare the RSS of a sample, in bytes, with the limit."""
+        if self._is_exceeded or rss is None or rss <= self._limit:
+            return
+        self._is_exceeded = True
+        facts = {
+            "at_s": round(now_s, 6),
+            "rss": round(rss),
+            "limit": self._limit,
+            "action": self._action,
+        }
+        self._write_line("limit_reached", facts)
+        text = f"RSS of {rss / 2**20:,.1f} MiB at {now_s:.3f} s is above --max-memory {self._limit / 2**20:,.1f} MiB"
+        if self._action != KILL:
+            self._warn(text)
+            return
+        self._warn(f"{text}: the command is ended")
+        self._kill_at_s = now_s + GRACE_S
+        send_signal(self._list_alive(now_s), signal.SIGTERM)
+
+    def remaining_s(self, now_s: float) -> float | None:
+        """Return the seconds until ``enforce`` is due; None when ``enforce`` has nothing to do."""
+        return None if self._kill_at_s is None else max(0.0, self._kill_at_s - now_s)
+
+    def enforce(self, now_s: float) -> None:
+        """Send SIGKILL to the processes that go on after SIGTERM, when that is due."""
+        if self._kill_at_s is None or now_s < self._kill_at_s:
+            return
+        self._kill_at_s = None
+        pids = self._list_alive(now_s)
+        if pids:
+            self._warn(f"{len(pids)} of the processes went on for {GRACE_S:g} s after SIGTERM: SIGKILL")
+        for _ in range(_ROUNDS):
+            send_signal(pids, signal.SIGKILL)
+            pids = self._list_alive(now_s)
+            if not pids:
+                return
+
+
+def send_signal(pids: Sequence[int], number: int) -> None:
+    """Send a signal to processes, except to those that have ended or belong to another user."""
+    for pid in pids:
+        with suppress(OSError):
+            os.kill(pid, number)

@@ -1,20 +1,20 @@
-"""Which processes belong to the run: the root and all its descendants, orphans too.
+"""The processes of the run: the root and all descendants, orphans too.
 
 Directories and files of ``/proc/PID`` are opened once and kept open. Reading a kept descriptor again costs 1 µs, and a
 reused PID cannot be mistaken for the process: a read fails with ESRCH when the process is gone. Near the limit of open
 files, files are opened, read and closed for each sample: that is slower, but no figure is missing.
 
-Of each process this module also knows the kinds of memory (``/proc/PID/status``, proc(5)), and whether it shares its
-address space with another one: a child of vfork(2) shares its parent's until exec.
+This module also reads the kinds of memory of a process (``/proc/PID/status``, proc(5)), and whether two processes
+share an address space: a child of vfork(2) shares the address space of the parent until exec.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import functools
 import os
 import sys
+from contextlib import suppress
 
 TYPE_CHECKING = False
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 NONE_LEFT = (errno.EMFILE, errno.ENFILE)
-"""No file can be opened: that means nothing about the process whose file it is."""
+"""No file can be opened at all: this error says nothing about a process."""
 GONE = (errno.ENOENT, errno.ESRCH)
 """The process has ended."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
@@ -38,7 +38,7 @@ _CHUNK = 4096
 
 
 def read_all(descriptor: int) -> bytes:
-    """Read a kernel file from its start; the kernel may end a read early, at the edge of its buffer."""
+    """Read a kernel file from the start; the kernel may end a read early, at the edge of a buffer."""
     data = os.pread(descriptor, _CHUNK, 0)
     if len(data) < _CHUNK // 2:
         return data
@@ -50,8 +50,8 @@ def read_all(descriptor: int) -> bytes:
     return b"".join(parts)
 
 
-def content_of(file: str) -> bytes:
-    """Return the content of a small file; nothing when it is gone, or not ours to read."""
+def read_small_file(file: str) -> bytes:
+    """Return the content of a small file; nothing when the file is gone, or we may not read it."""
     try:
         with open(file, "rb", buffering=0) as content:
             return content.read()
@@ -59,63 +59,66 @@ def content_of(file: str) -> bytes:
         return b""
 
 
-def number_in(file: str) -> int | None:
+def read_number(file: str) -> int | None:
     """Return the number in a file; None for ``max``, and if the file cannot be read."""
-    text = content_of(file).strip()
+    text = read_small_file(file).strip()
     return int(text) if text.isdigit() else None
 
 
-def number_after(data: bytes, key: bytes) -> int | None:
+def find_number(data: bytes, key: bytes) -> int | None:
     """Return the number after the name that begins a line; None when there is no such line."""
     _, _, rest = (b"\n" + data).partition(b"\n" + key)
     return int(rest.split(None, 1)[0]) if rest else None
 
 
-def value_of(data: bytes, key: bytes) -> int | None:
+def find_size(data: bytes, key: bytes) -> int | None:
     """Return the size in a line of a status file, in bytes; None when the line is missing."""
     begin = data.find(key)
-    return None if begin < 0 else int(data[begin + len(key) : data.index(b"kB", begin)]) * 1024
+    if begin < 0:
+        return None
+    return int(data[begin + len(key) : data.index(b"kB", begin)]) * 1024
 
 
 class MemoryKinds:
-    """What was read last; bytes."""
+    """The kinds of memory of a process at the last reading, in bytes."""
 
-    __slots__ = ("anon", "file", "hugetlb", "inherited", "is_new", "rss", "shmem", "tables")
-
-    def __init__(self) -> None:
-        self.rss = 0
-        """RSS in pages when the rest was read."""
-        self.anon = self.shmem = self.file = 0
-        self.tables = 0
-        """Its page tables, which a control group charges, too."""
-        self.hugetlb = 0
-        """The most in hugetlb pages so far: no RSS contains them."""
-        self.inherited: int | None = None
-        """The anonymous memory that it had from its parent at its fork; None before the first reading."""
-        self.is_new = False
-        """Whether ``own`` was not asked for since the last reading."""
+    rss = 0
+    """RSS in pages at the last reading."""
+    anon = 0
+    shmem = 0
+    file = 0
+    tables = 0
+    """The page tables: a control group charges them, too."""
+    hugetlb = 0
+    """The most memory in hugetlb pages so far: no RSS contains them."""
+    inherited: int | None = None
+    """The anonymous memory that the process had from its parent at the fork; None before the first reading."""
+    is_new = False
+    """Whether ``own`` was not asked for since the last reading."""
 
     def take(self, status: bytes, rss: int, parents: int) -> None:
-        """Read a status file, when RSS is ``rss`` pages.
+        """Parse a status file, when RSS is ``rss`` pages.
 
-        ``parents`` is the anonymous memory of the process that it is a forked copy of, 0 for any other. A zombie's file
-        says nothing, and neither does that of a kernel before 4.5.
+        ``parents`` is the anonymous memory of the parent of a forked copy, 0 for any other process. The file of a
+        zombie has no sizes, and neither has a file of a kernel before 4.5.
         """
-        anon = value_of(status, b"\nRssAnon:")
+        anon = find_size(status, b"\nRssAnon:")
         if anon is None:
             return
-        self.rss, self.anon, self.is_new = rss, anon, True
-        self.file = value_of(status, b"\nRssFile:") or 0
-        self.shmem = value_of(status, b"\nRssShmem:") or 0
-        self.tables = value_of(status, b"\nVmPTE:") or 0
-        self.hugetlb = max(self.hugetlb, value_of(status, b"\nHugetlbPages:") or 0)
+        self.rss = rss
+        self.anon = anon
+        self.is_new = True
+        self.file = find_size(status, b"\nRssFile:") or 0
+        self.shmem = find_size(status, b"\nRssShmem:") or 0
+        self.tables = find_size(status, b"\nVmPTE:") or 0
+        self.hugetlb = max(self.hugetlb, find_size(status, b"\nHugetlbPages:") or 0)
         if self.inherited is None:
             self.inherited = min(anon, parents)
 
     def own(self, rss: int, faults: int) -> int:
-        """Return the anonymous memory that is not its parent's, for a process of ``rss`` pages and so many page faults.
+        """Return the anonymous memory that the process does not share with the parent.
 
-        A forked copy has what it took since, and the pages that it copied because it wrote to them: these are page
+        A forked copy owns the memory taken since the fork, and the pages that were copied at a write: these are page
         faults without a growth of RSS.
         """
         self.is_new = False
@@ -129,19 +132,17 @@ class MemoryKinds:
 STAT = "stat"
 UNREADABLE = -1
 UNKEPT = -2
-"""Stands for a descriptor that the limit of open files does not allow us to keep."""
+"""In place of a descriptor that the limit of open files does not allow us to keep."""
 RESERVE = 64
 """Descriptors that are left free for files that are opened and closed again."""
 DETACHED_ARGUMENT = "nncf-tools-beside"
-"""The last argument of a sampler that records its own starter: such a process is left out of every tree."""
+"""The last argument of a sampler that records the starter: such a process is left out of every tree."""
 DETACHED_NAME = "nncf-sampler"
 """The name (comm) that such a sampler gives itself."""
-
-
 _STARTED = 19
 """Position of the start time in stat, after the closing parenthesis of the name (proc(5))."""
 _OF_FILES = 3
-"""Of the four users of a process, the one that decides which files it may open (proc(5))."""
+"""Position of the user for file access among the four users of a process (proc(5))."""
 _RESCANS = 2
 """The kernel may omit children from ``children`` while others exit (proc(5)), so the tree is scanned twice."""
 
@@ -149,10 +150,10 @@ _RESCANS = 2
 def detach() -> None:
     """Stop being a child of the starter, and begin a session of our own.
 
-    The starter is the measured process: a child would be in its tree, and its CPU time would be added to the starter's.
-    The name tells other recordings that this process is not part of what they measure.
+    The starter is the measured process: a child would be in the tree, and the CPU time would be added to the starter's.
+    By the name, other recordings know that they must leave this process out.
     """
-    with contextlib.suppress(OSError), open("/proc/self/comm", "w") as name:
+    with suppress(OSError), open("/proc/self/comm", "w") as name:
         name.write(DETACHED_NAME)
     if os.fork():
         os._exit(0)
@@ -162,37 +163,74 @@ def detach() -> None:
 class Common:
     """The state that all processes of a tree share."""
 
-    def __init__(self) -> None:
-        self.samples = 0
-        """The number of samples so far."""
-        self.below = sys.maxsize
-        """Only descriptors below this number are kept."""
-        self.ran_out = False
-        """Whether a file could not even be opened for a moment: figures are missing."""
+    samples = 0
+    """The number of samples so far."""
+    ran_out = False
+    """Whether a file could not even be opened for a moment: figures are missing."""
+
+    below = sys.maxsize
+    """Only descriptors below this number are kept."""
 
 
 class MarkReading:
-    """What was read last of a process's high-water mark, in bytes."""
+    """The last reading of a process's high-water mark, in bytes."""
 
-    def __init__(self) -> None:
-        self.size = 0
-        """After exec, it is that of the new program."""
-        self.sampled_s = 0.0
-        """The mark has been this since the sample at this time, at the latest."""
-        self.written: int | None = None
-        """The mark in the process's last record."""
-        self.still_from_s = 0.0
-        """The time of the first sample since which there was no page fault."""
-        self.peak_rss = 0
-        """The largest RSS so far, in pages; ``peak_s`` is the time of the first sample that shows it."""
-        self.peak_s: float | None = None
+    size = 0
+    """The mark; after exec, the mark of the new program."""
+    sampled_s = 0.0
+    """The mark has not changed since the sample at this time, or longer."""
+    written: int | None = None
+    """The mark in the process's last record."""
+    still_from_s = 0.0
+    """The time of the last sample with a page fault."""
+    peak_rss = 0
+    """The largest RSS so far, in pages; ``peak_s`` is the time of the first sample that shows this RSS."""
+    peak_s: float | None = None
 
 
 class Process:
-    """One process of the tree, with its kept descriptors and its facts."""
+    """A process of the tree, with kept descriptors and facts."""
 
-    def __init__(  # noqa: PLR0913 — where it is, and which files to keep; a line per fact
-        self, root: str, pid: int, parent: Process | None, number: int, files: Sequence[str], *, common: Common
+    alive = True
+    sampled_from = 0
+    """The number of the first sample with memory of the process, counted from 1; 0 before this sample."""
+    sampled_to = 0
+    """The number of the last sample with memory of the process; 0 as long as there may be further samples."""
+    rss = 0
+    """RSS at the last sample, in pages, like ``peak_rss``."""
+    peak_rss = 0
+    high_water_mark: int | None = None
+    """The largest high-water mark so far, in bytes."""
+    earlier_mark = 0
+    """The high-water mark when the recording was attached: only a larger mark belongs to the recording."""
+    hidden_from_s: float | None = None
+    """The addresses cannot be read since this time; None if the last reading had them."""
+    faults = 0
+    """Page faults up to the last sample."""
+    faults_before = 0
+    rss_before = 0
+    """Page faults and RSS in the last sample before the faults changed."""
+    cpu_ticks = 0
+    """CPU time up to the last sample."""
+    earlier_ticks = 0
+    """CPU time when the recording was attached."""
+    thread_count = 0
+    """The number of threads at the last sample; 0 where no probe reads this number."""
+    name = ""
+    forked_copy = False
+    is_named = False
+    """Whether the command line could be read: during exec there is none."""
+    counted = True
+    """Whether the memory of the process is part of the sums."""
+    counted_s: float | None = None
+    """The time of the first sample that contains this memory."""
+    first_rss = 0
+    """RSS in this first sample, in pages."""
+    _status: int | None = None
+    directory = UNKEPT
+
+    def __init__(  # noqa: PLR0913 — a line per fact
+        self, root: str, pid: int, parent: Process | None, number: int, *, files: Sequence[str], common: Common
     ) -> None:
         """Keep ``files`` open, as far as ``common`` permits."""
         self.path = f"{root}/{pid}"
@@ -201,54 +239,23 @@ class Process:
         self.pid = pid
         self.parent = parent
         self.number = number
-        self.alive = True
-        self.sampled_from = self.sampled_to = 0
-        """The first sample with its memory, and the last one: their numbers, counted from 1; 0 if there is none yet."""
-        self.rss = 0
-        """At the last sample, in pages, like ``peak_rss``."""
-        self.peak_rss = 0
-        self.high_water_mark: int | None = None
-        """In bytes, the largest so far."""
-        self.earlier_mark = 0
-        """Its high-water mark when the recording was attached to it: only a larger one is of the recording."""
         self.mark = MarkReading()
         self.image: list[bytes] = []
-        """Where its code and its stack begin and end, at the last page fault: they are elsewhere after exec."""
+        """The addresses of code and stack at the last page fault: exec changes them."""
         self.known_image: list[bytes] = []
-        """The same when that was last compared."""
-        self.hidden_from_s: float | None = None
-        """Since when it could not be read; None if it was read last."""
+        """The addresses that were compared last."""
         self.kinds = MemoryKinds()
-        self.faults = 0
-        """Its page faults up to the last sample. When they last changed, they were ``faults_before``, and RSS was
-        ``rss_before``, in the sample before."""
-        self.faults_before = self.rss_before = 0
-        self.cpu_ticks = self.earlier_ticks = 0
-        """Its CPU time up to the last sample, and when the recording was attached to it."""
-        self.thread_count = 0
-        """At the last sample; 0 where nobody reads it."""
         self.threads: dict[str, int] = {}
-        self.name = ""
+        """The descriptor of the file ``children`` of each thread, with the thread ID as key."""
         self.command: list[str] = []
-        self.forked_copy = False
-        self.is_named = False
-        """Whether its command line could be read: during exec it has none."""
-        self.counted = True
-        """Whether its memory is part of the sums."""
-        self.counted_s: float | None = None
-        """The time of the first sample that contains its memory."""
-        self.first_rss = 0
-        """Its RSS in this sample, in pages."""
         self.files: list[int] = []
         self.data: list[bytes | None] = [None] * len(files)
-        """What was read last of each of ``files``: while that is the same, so are the figures."""
+        """The content of each of ``files`` at the last reading: equal content has equal figures."""
         self.parts: list[tuple[int, ...] | None] = [None] * len(files)
-        """The figures that were in it; None if it is not ours to read."""
-        self._status: int | None = None
-        self.directory = UNKEPT
+        """The figures in each file; None if we may not read the file."""
         self.directory = self._keep(".", os.O_RDONLY | os.O_DIRECTORY)
         try:
-            self.started_ticks = _started(self.read(STAT))
+            self.started_ticks = _parse_start(self.read(STAT))
             for file in files:
                 self.files.append(self._keep(file))
         except BaseException:
@@ -258,18 +265,18 @@ class Process:
 
     @property
     def samples(self) -> int:
-        """The number of samples that contain its memory."""
+        """The number of samples that contain memory of the process."""
         if not self.sampled_from:
             return 0
         return (self.sampled_to or self.common.samples) - self.sampled_from + 1
 
     def lose_memory(self) -> None:
-        """Note that no further sample contains its memory."""
+        """Note that no further sample contains memory of the process."""
         if self.sampled_from:
             self.sampled_to = self.sampled_to or self.common.samples
 
     def open(self, file: str, flags: int = os.O_RDONLY) -> int:
-        """Open one of the process's files. Raises OSError when the process is gone or we may not read it."""
+        """Open a file of the process. Raises OSError when the process is gone or we may not read it."""
         try:
             return self._open(file, flags)
         except OSError as error:
@@ -279,12 +286,12 @@ class Process:
     def _open(self, file: str, flags: int) -> int:
         if self.directory >= 0:
             return os.open(file, flags, dir_fd=self.directory)
-        if not self.alive:  # another process may have its PID by now
+        if not self.alive:  # another process may have the PID by now
             raise ProcessLookupError(f"{self.path} has ended")
         return os.open(f"{self.path}/{file}", flags)
 
     def _keep(self, file: str, flags: int = os.O_RDONLY) -> int:
-        """Open a file and keep it; return UNREADABLE or UNKEPT instead. The kernel gives the lowest free number."""
+        """Open a file to keep; return UNREADABLE or UNKEPT instead. The kernel gives the lowest free number."""
         try:
             descriptor = self._open(file, flags)
         except PermissionError:  # another user's process
@@ -299,7 +306,7 @@ class Process:
         return UNKEPT
 
     def read(self, file: str) -> bytes:
-        """Return the content of one of the process's files. Raises OSError as ``open`` does."""
+        """Return the content of a file of the process. Raises OSError as ``open`` does."""
         descriptor = self.open(file)
         try:
             return read_all(descriptor)
@@ -307,32 +314,33 @@ class Process:
             os.close(descriptor)
 
     def read_user(self) -> int | None:
-        """Return the ID of the user whose files it may open; None if it has ended."""
+        """Return the ID of the user whose files the process may open; None if the process has ended."""
         try:
-            return int(self.read("status").partition(b"\nUid:")[2].split(None, _OF_FILES + 1)[_OF_FILES])
+            users = self.read("status").partition(b"\nUid:")[2]
+            return int(users.split(None, _OF_FILES + 1)[_OF_FILES])
         except (OSError, IndexError, ValueError):
             return None
 
     def differs(self, link: str, ours: str) -> bool:
-        """Return whether a link of the process leads elsewhere than ours. Its own user and root may read it."""
+        """Return whether a link of the process leads elsewhere than ours; False if we may not read the link."""
         try:
             return not os.path.samestat(os.stat(f"{self.path}/{link}"), os.stat(ours))
         except OSError:
             return False
 
     def read_memory(self) -> bytes:
-        """Return its status file, which stays open, and keep which kinds of memory it has. Raises OSError."""
+        """Return the status file, and keep the kinds of memory. The file stays open. Raises OSError."""
         if self._status is None:
             self._status = self._keep("status")
         status = read_all(self._status) if self._status >= 0 else self.read("status")
-        inherited = self.parent.kinds.anon if self.forked_copy and self.parent is not None else 0
-        self.kinds.take(status, self.rss, inherited)
+        parents = self.parent.kinds.anon if self.forked_copy and self.parent is not None else 0
+        self.kinds.take(status, self.rss, parents)
         return status
 
     def read_slot(self, slot: int) -> bytes:
-        """Return the content of a file that could not be read by its kept descriptor; empty when it cannot be read.
+        """Return the content of a file whose kept descriptor could not be read; empty when that fails, too.
 
-        When the process is gone, or another one has its PID, it is marked as not alive.
+        When the process is gone, or another process has the PID, this process is marked as not alive.
         """
         if self.files[slot] == UNREADABLE:
             return b""
@@ -342,7 +350,7 @@ class Process:
             except OSError as error:
                 self.alive = error.errno not in GONE  # users without privileges may not read the io file of a zombie
                 return b""
-            if self.file_names[slot] != STAT or _started(data) == self.started_ticks:
+            if self.file_names[slot] != STAT or _parse_start(data) == self.started_ticks:
                 return data
         self.alive = False
         return b""
@@ -353,7 +361,7 @@ class Process:
 
     def identify(self) -> bool:
         """Read name and command line again; return whether these or ``forked_copy`` changed (an exec)."""
-        before = self.name, self.command, self.forked_copy
+        identity = (self.name, self.command, self.forked_copy)
         try:
             self.name = self.read("comm").decode(errors="backslashreplace").rstrip("\n")
             text = self.read("cmdline").decode(errors="backslashreplace")
@@ -363,11 +371,11 @@ class Process:
         if text:
             self.command = text.removesuffix("\0").split("\0")
         self.forked_copy = self.parent is not None and self.command == self.parent.command != []
-        return before != (self.name, self.command, self.forked_copy)
+        return identity != (self.name, self.command, self.forked_copy)
 
     @property
     def is_detached_sampler(self) -> bool:
-        """Whether it is the sampler of a program that records itself; a zombie has only its name left."""
+        """Whether the process is the sampler of a program that records itself; a zombie has only a name."""
         return self.command[-1:] == [DETACHED_ARGUMENT] or self.name == DETACHED_NAME
 
     def children(self) -> Iterator[int]:
@@ -383,7 +391,7 @@ class Process:
                     _close(self.threads.pop(task))
 
     def keep_first_thread(self) -> None:
-        """Expect children of the first thread only, as the sampler's are: it started them, and gets all orphans.
+        """Expect children of the first thread only: this thread starts the command, and gets all orphans.
 
         (``find_alive_thread`` in the kernel's exit.c.)
         """
@@ -391,7 +399,7 @@ class Process:
         self.thread_count = 1
 
     def _count_threads(self) -> int:
-        """Return how many threads it has: each is a link of ``task`` (``proc_task_getattr`` in the kernel)."""
+        """Return the number of threads: each is a link of ``task`` (``proc_task_getattr`` in the kernel)."""
         try:
             return os.stat(f"{self.path}/task").st_nlink - 2
         except OSError:
@@ -412,22 +420,28 @@ class Process:
             if task not in self.threads:
                 try:
                     self.threads[task] = self._keep(f"task/{task}/children")
-                except OSError:  # ended meanwhile
+                except OSError:  # the thread has ended
                     continue
 
     def close(self) -> None:
         """Close the descriptors."""
         self.alive = False
-        for descriptor in (*self.files, *self.threads.values(), self.directory, self._status or UNKEPT):
+        single = (self.directory, self._status or UNKEPT)
+        for descriptor in (*self.files, *self.threads.values(), *single):
             _close(descriptor)
         self._status = UNKEPT
         self.files = [UNREADABLE] * len(self.files)
         self.threads = {}
-        self.directory = UNREADABLE  # another file may have its number by now
+        self.directory = UNREADABLE  # another file may have the number by now
 
 
-def _started(stat: bytes) -> int:
-    return int(stat.rpartition(b")")[2].split(None, _STARTED + 1)[_STARTED])
+def split_stat(data: bytes) -> list[bytes]:
+    """Return the words of ``/proc/PID/stat`` after the closing parenthesis of the name (proc(5))."""
+    return data.rpartition(b")")[2].split()
+
+
+def _parse_start(stat: bytes) -> int:
+    return int(split_stat(stat)[_STARTED])
 
 
 def _close(descriptor: int) -> None:
@@ -438,59 +452,74 @@ def _close(descriptor: int) -> None:
 class Tree:
     """The processes of the run, parents before children."""
 
+    _count = 0
+    """The number of processes so far, and of the next process."""
+    changes = 0
+    """How often a process came or went."""
+    _reaper: Process | None = None
+    _state = b"?"
+
     def __init__(self, root: str, files: Sequence[str], *, reaper: int | None, children: bool) -> None:
         """Follow processes under the proc directory ``root``, keeping ``files`` of each open.
 
         ``reaper`` is the process that becomes the parent of orphans (this process, if it started the command).
         """
         self.processes: list[Process] = []
-        self._by_pid: dict[int, Process] = {}
+        self.by_pid: dict[int, Process] = {}
         self._root = root
         self._files = files
-        self.count = 0
-        """Number of processes so far; the number of the next one."""
         self.children = children
         self.common = Common()
-        self.changes = 0
-        """How often a process came or went."""
-        self._own = os.getpid()
-        self._reaper = None if reaper is None else Process(root, reaper, None, -1, (), common=self.common)
-        if self._reaper is not None:
+        self._own_pid = os.getpid()
+        if reaper is not None:
+            self._reaper = Process(
+                root,
+                reaper,
+                None,
+                -1,
+                files=(),
+                common=self.common,
+            )
             self._reaper.keep_first_thread()
-        self._state = b"?"
         self._rescans = _RESCANS
         """How often ``refresh`` is still to look for new descendants; 0 while processes neither come nor go."""
         self._loadavg = os.open(f"{root}/loadavg", os.O_RDONLY)
 
     def add(self, pid: int, parent: Process | None = None) -> Process | None:
-        """Add a process to the tree; return None when it is already gone."""
+        """Add a process to the tree; return None when the process is already gone, or is a detached sampler."""
         try:
-            process = Process(self._root, pid, parent, self.count, self._files, common=self.common)
+            process = Process(
+                self._root,
+                pid,
+                parent,
+                self._count,
+                files=self._files,
+                common=self.common,
+            )
         except (OSError, IndexError, ValueError):
             return None
-        self.count += 1
+        if process.is_detached_sampler:
+            process.close()
+            return None
+        self._count += 1
         self.changes += 1
         self.processes.append(process)
-        self._by_pid[pid] = process
+        self.by_pid[pid] = process
         return process
-
-    def get(self, pid: int) -> Process | None:
-        """Return the process with this PID, if it is in the tree."""
-        return self._by_pid.get(pid)
 
     def remove(self, process: Process) -> None:
         """Remove a process that has ended, or is not part of the run."""
         process.close()
         self.changes += 1
         self.processes.remove(process)
-        del self._by_pid[process.pid]
+        del self.by_pid[process.pid]
         self._rescans = _RESCANS
 
     def refresh(self) -> list[Process]:
-        """Look for new descendants if processes may have come or gone; return those that were found.
+        """Look for new descendants if processes may have come or gone; return the new processes.
 
         The end of ``loadavg`` holds the number of threads and the newest PID (proc(5)): while both stay the same, no
-        process was forked or reaped. Reading it costs 1 µs.
+        process was forked or reaped. Reading the file costs 1 µs.
         """
         data = os.pread(self._loadavg, 128, 0)
         if not data.endswith(self._state):
@@ -503,44 +532,41 @@ class Tree:
 
     def _scan(self) -> Iterator[Process]:
         if self._reaper is not None:
-            yield from self._new_children(self._reaper, None)
+            yield from self._add_children(self._reaper, None)
         for process in self.processes:  # the list grows during the loop: grandchildren are found in the same pass
-            yield from self._new_children(process, process)
+            yield from self._add_children(process, process)
 
-    def _new_children(self, of: Process, parent: Process | None) -> Iterator[Process]:
-        for pid in of.children():
-            if pid not in self._by_pid and pid != self._own and pid != os.getppid():
+    def _add_children(self, process: Process, parent: Process | None) -> Iterator[Process]:
+        for pid in process.children():
+            if pid not in self.by_pid and pid != self._own_pid and pid != os.getppid():
                 child = self.add(pid, parent)
-                if child is None:
-                    continue
-                if child.is_detached_sampler:
-                    self.remove(child)
-                else:
+                if child is not None:
                     yield child
 
 
-def exit_watch(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when a process ends; None without pidfd_open(2)."""
+def open_exit_watch(pid: int) -> int:
+    """Return a descriptor that becomes readable when a process ends; -1 without pidfd_open(2)."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):  # AttributeError: not on Linux
-        return None
+        return -1
 
 
 _KCMP = {"x86_64": 312, "aarch64": 272, "riscv64": 272}
-"""System call numbers of kcmp(2), by machine: the C library has no function for it."""
+"""System call numbers of kcmp(2), by machine: the C library has no function for this call."""
 _KCMP_VM = 1
 
 
 def shared(pid: int, other: int) -> bool:
     """Return whether two processes share an address space; False also where the kernel does not say. Takes 6 µs."""
-    number, call = _kcmp()
-    return number is not None and call(number, pid, other, _KCMP_VM, 0, 0) == 0
+    arguments = (pid, other, _KCMP_VM, 0, 0)
+    return _load_kcmp()(*arguments) == 0
 
 
 @functools.cache
-def _kcmp() -> tuple[int | None, Callable[..., int]]:
-    """Return the call's number here and the function that makes calls by number; cached, as the lookup takes longer."""
+def _load_kcmp() -> Callable[..., int]:
+    """Return the function; cached, because the lookup takes longer than the call."""
     import ctypes
 
-    return _KCMP.get(os.uname().machine), ctypes.CDLL(None).syscall
+    number = _KCMP.get(os.uname().machine, -1)  # the kernel has no call -1
+    return functools.partial(ctypes.CDLL(None).syscall, number)

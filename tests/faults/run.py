@@ -254,7 +254,8 @@ class Run:
             return [self.process.pid] if self.process is not None else []
         if role == COMMAND:
             return [int((self.folder / "begun").read_text())] if self.has("begun") else []
-        return [pid for pid, words in processes().items() if _MAIN_OF[role] in words]
+        devices = f"{_MAIN_OF[SAMPLER]} devices"
+        return [pid for pid, words in processes().items() if _MAIN_OF[role] in words and devices not in words]
 
 
 def lay_out(work: pathlib.Path, command: Command) -> None:

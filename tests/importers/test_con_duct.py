@@ -58,7 +58,7 @@ def test_rows_are_maxima_of_windows(both: Session) -> None:
 
     assert (facts.taken, facts.longest_gap_s, facts.merged_s) == (7, None, pytest.approx(1.5))
     assert facts.achieved_interval_s == pytest.approx(0.5)
-    assert both.warnings[0].startswith("each row is a con-duct report: the maxima of up to 3 samples before it")
+    assert both.warnings[0].startswith("each row is a con-duct report: the maxima of up to 3 samples before the report")
 
 
 def test_cpu_is_not_known(both: Session) -> None:
@@ -87,7 +87,7 @@ def test_damaged_info(tmp_path: pathlib.Path) -> None:
 
 def test_info_without_usage(tmp_path: pathlib.Path) -> None:
     """An info file alone is refused with the name of the missing file."""
-    with pytest.raises(SessionFileError, match=r"x_info\.json: holds no samples, and con-duct's x_usage\.jsonl is not"):
+    with pytest.raises(SessionFileError, match=r"x_info\.json: no samples in this file, and con-duct"):
         imported(tmp_path, INFO, "x_info.json")
 
 

@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from nncftools.errors import SessionFileError
+from nncftools.intake import Redaction
 from nncftools.journal import reading
 from nncftools.live.figures import time_left
 from nncftools.live.follower import Follower, Growth, GrowthLog, Replay
-from nncftools.redaction import Redaction
 from nncftools.session.model import Frame, Mark, MemoryLimit, Rise, Series
 from tests.made_up import END, header, journal, mib, process, session
 

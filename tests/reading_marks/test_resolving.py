@@ -11,12 +11,11 @@ from unittest import mock
 import pytest
 
 from nncftools.analysis.session import Session
-from nncftools.intake import Limits
+from nncftools.intake import Limits, Redaction
 from nncftools.reading_marks import collecting, resolving
 from nncftools.reading_marks.collecting import take_log
 from nncftools.reading_marks.entries import Entry
 from nncftools.reading_marks.resolving import _NestedMarks, resolve
-from nncftools.redaction import Redaction
 from nncftools.session.model import Mark
 from nncftools.session.nesting import with_ends
 from tests.conftest import HANGING_S

@@ -151,8 +151,8 @@ def test_evidence() -> None:
     """Each piece of evidence is named with its source."""
     evidence = of_a_death()["evidence"]
 
-    assert "oom_kill of /sys/fs/cgroup/memory/job rose by 1 between 0.800 s and 1.00 s" in evidence
-    assert "the limit is set by /sys/fs/cgroup/memory/job/memory.limit_in_bytes" in evidence
+    assert "the kernel killed 1 process of /sys/fs/cgroup/memory/job between 0.800 s and 1.00 s" in evidence
+    assert "/sys/fs/cgroup/memory/job/memory.limit_in_bytes sets the limit" in evidence
 
 
 def test_what_it_was_not() -> None:

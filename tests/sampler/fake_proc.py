@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from nncftools.journal.writing import Plan
-from nncftools.sampler.probes import references, resolved
+from nncftools.sampler.probes import list_references, load_probe
 from nncftools.sampler.proc_source import ProcSource
 from nncftools.sampler.tree import PAGE, UNREADABLE, Common, Process, Tree
 
@@ -113,14 +113,14 @@ class FakeProc:
 
     def process(self, pid: int = 1) -> Process:
         """Return a process by itself."""
-        return Process(str(self.root), pid, None, 0, FILES, common=Common())
+        return Process(str(self.root), pid, None, 0, files=FILES, common=Common())
 
     def source(self, *columns: str, of: int = 1, **fields: Any) -> tuple[ProcSource, Told]:  # noqa: ANN401 — any field of the plan
         """Return a source of these columns for a process, and the list of its journal lines."""
         (self.root / "meminfo").write_text(MEMINFO)
         told: Told = []
         plan = Plan(columns, **fields)
-        probes = [resolved(reference) for reference in references(columns)]
+        probes = [load_probe(reference) for reference in list_references(columns)]
         return self.opened(plan, of, probes, told), told
 
     def opened(self, plan: Plan, of: int, probes: Sequence[Any], told: Told) -> ProcSource:

@@ -79,7 +79,8 @@ def test_interrupt_before_the_start_starts_nothing(tmp_path: pathlib.Path) -> No
         "os.execv(sys.executable, [sys.executable, '-I', '-S', *sys.argv[1:]])"
     )
     journal = reading.create(tmp_path / "j", replace=False)
-    order = client.order(Plan(["rss"]), ["touch", str(tmp_path / "started")], None, Starter(), [])
+    order = client.make_order(Plan(["rss"]), client.DeviceReader(Plan(["rss"])), None)
+    order["argv"] = ["touch", str(tmp_path / "started")]
     incoming, to_sampler = os.pipe()
     from_sampler, outgoing = os.pipe()
     os.write(to_sampler, json.dumps(order).encode() + b"\n")

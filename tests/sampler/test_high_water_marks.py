@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from nncftools.sampler import loop
-from nncftools.sampler.loop import MarkWatch
+from nncftools.sampler import link
+from nncftools.sampler.link import MarkWatch
 from nncftools.sampler.proc_source import ProcSource
 from nncftools.sampler.process_records import Floor, HeldAtMarks
 from nncftools.sampler.tree import PAGE, TICKS_PER_S, Common, MemoryKinds, Process
@@ -241,7 +241,7 @@ class Tree:
 
     def new(self, proc: FakeProc, number: int, rss: int = 100) -> Process:
         """Return a process."""
-        process = Process(str(proc.root), 1, None, number, (), common=Common())
+        process = Process(str(proc.root), 1, None, number, files=(), common=Common())
         process.rss = rss
         return process
 
@@ -342,15 +342,14 @@ def test_too_many(proc: FakeProc) -> None:
 
 
 def test_of_a_source(proc: FakeProc) -> None:
-    """The sample for a mark writes the line; without a metric of ``/proc/PID/stat`` there is none."""
+    """The sample for a mark writes the line."""
     proc.add(9, pages=30)
     proc.set_children(1, 9)
-    for columns, expected in ((("rss",), 1), (("pss",), 0)):
-        source, told = proc.source(*columns)
-        source.sample(0.0)
-        source.sample(1.0, for_mark=True)
+    source, told = proc.source("rss")
+    source.sample(0.0)
+    source.sample(1.0, for_mark=True)
 
-        assert len([key for key, _ in told if key == "held"]) == expected
+    assert len([key for key, _ in told if key == "held"]) == 1
 
 
 MIB = 2**20
@@ -590,7 +589,7 @@ def test_many_marks_cost_little(tmp_path: pathlib.Path, monkeypatch: pytest.Monk
     log = tmp_path / "log"
     log.touch()
     clock = Clock()
-    monkeypatch.setattr(loop, "time", clock)
+    monkeypatch.setattr(link, "time", clock)
     samples: list[int] = []
 
     def slow() -> None:

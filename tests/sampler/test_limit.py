@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nncftools.sampler.service import GRACE_S, LimitGuard
+from nncftools.sampler.target import GRACE_S, LimitGuard
 from tests.conftest import HANGING_S
 from tests.waiting import until
 

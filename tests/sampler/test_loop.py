@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
-from nncftools.sampler import loop
-from nncftools.sampler.loop import NANOSECONDS, Counters, Loop, Schedule, Stillness, Thinner
+from nncftools.journal import writing
+from nncftools.journal.writing import Counters, Thinner
+from nncftools.sampler import service
+from nncftools.sampler.proc_source import Schedule, Stillness
+from nncftools.sampler.service import NANOSECONDS, Loop
 
 COLUMNS = ("rss", "cpu_user", "system", "read_bytes")
 
@@ -76,7 +79,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Replace the loop's clock."""
     fake = Clock()
-    monkeypatch.setattr(loop, "time", fake)
+    monkeypatch.setattr(service, "time", fake)
     return fake
 
 
@@ -123,7 +126,7 @@ def test_duration_ends_the_ticks(clock: Clock) -> None:
 def test_stopped_loop_ticks_no_more(clock: Clock) -> None:
     """After ``stop`` the loop only waits for the end."""
     of = Loop(0.1, None)
-    of.stop()
+    of.sampling = False
 
     assert run(of, clock, until_s=0.5) == []
 
@@ -201,7 +204,7 @@ def test_more_samples_lost_than_ticks(clock: Clock) -> None:
 @pytest.fixture
 def _small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep every second row above the limit."""
-    monkeypatch.setattr(loop, "COARSER", 2)
+    monkeypatch.setattr(writing, "COARSER", 2)
 
 
 def test_stillness(tmp_path: pathlib.Path) -> None:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from nncftools.journal.writing import Plan
-from nncftools.sampler.probes import OCCASIONAL, references, resolved
+from nncftools.sampler.probes import OCCASIONAL, list_references, load_probe
 from nncftools.sampler.proc_source import ProcSource
 from nncftools.sampler.tree import DETACHED_ARGUMENT, PAGE, TICKS_PER_S, Process
 from tests.sampler.fake_proc import KIB, FakeProc, Told, facts, locking, vanish
@@ -393,7 +393,7 @@ def counting(proc: FakeProc, *columns: str) -> tuple[ProcSource, Told]:
     """Return a source of these columns, the last two of which are an occasional probe's, and its journal lines."""
     told: Told = []
     plan = Plan([*columns, "refaults", "oom_kills"])
-    probes = [resolved(reference) for reference in references(columns)]
+    probes = [load_probe(reference) for reference in list_references(columns)]
     return proc.opened(plan, 1, [*probes, Counts], told), told
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from nncftools.sampler import process_records
 from nncftools.sampler.probes.process import Stat
-from nncftools.sampler.process_records import FilesRead, ProcessRecords, log_barriers
+from nncftools.sampler.process_records import FilesRead, ProcessRecords, find_barriers
 from nncftools.sampler.tree import PAGE, TICKS_PER_S, Common, Process, Tree
 from tests import waiting
 from tests.sampler.fake_proc import FakeProc, Told, facts
@@ -190,7 +190,7 @@ class TestSeen:
 class TestApart:
     def test_itself(self) -> None:
         """Nothing keeps a process from its own marks log."""
-        assert log_barriers(live(os.getpid())) == []
+        assert find_barriers(live(os.getpid())) == []
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
     @pytest.mark.parametrize(
@@ -205,13 +205,13 @@ class TestApart:
             assert child.stdout is not None
             assert child.stdout.read(5) == b"ready"
 
-            assert log_barriers(live(child.pid)) == expected
+            assert find_barriers(live(child.pid)) == expected
             child.kill()
 
 
 def live(pid: int) -> Process:
     """Return a process that lives."""
-    return Process("/proc", pid, None, 0, (), common=Common())
+    return Process("/proc", pid, None, 0, files=(), common=Common())
 
 
 MUCH = 16 * MIB

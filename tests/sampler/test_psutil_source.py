@@ -10,8 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from nncftools.journal.writing import Plan
-from nncftools.sampler.loop import Counters
+from nncftools.journal.writing import Counters, Plan
 from nncftools.sampler.psutil_source import SUPPORTED, PsutilSource
 from tests.conftest import HANGING_S
 from tests.sampler.fake_proc import Told, facts

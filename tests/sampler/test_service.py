@@ -20,7 +20,7 @@ def test_the_same_moment_on_both_clocks() -> None:
     """A moment of CLOCK_MONOTONIC is converted to wall-clock time."""
     ten_s_ago_ns = time.monotonic_ns() - 10 * NANOSECONDS
     before = dt.datetime.now(dt.timezone.utc)
-    start = service.recording_start(ten_s_ago_ns)
+    start = service.describe_start(ten_s_ago_ns)
     after = dt.datetime.now(dt.timezone.utc)
     moment = moment_of(start["utc"])
 
@@ -30,7 +30,7 @@ def test_the_same_moment_on_both_clocks() -> None:
 
 def test_how_wrong_it_can_be() -> None:
     """The kernel's bound is at most 16 s, its largest, or unknown."""
-    error_s = service.recording_start(0)["utc_error_s"]
+    error_s = service.describe_start(0)["utc_error_s"]
 
     assert error_s is None or 0 <= error_s <= 16
 
@@ -39,7 +39,7 @@ def test_how_wrong_it_can_be() -> None:
 def test_start_of_the_command() -> None:
     """A command that was started after the recording began is not older than it, however late it is looked at."""
     told: Told = []
-    opened = service.source_of(Plan(["rss"]), lambda *line: told.append(line), None)
+    opened = service.prepare_source(Plan(["rss"]), lambda *line: told.append(line), None)
     with subprocess.Popen(["sleep", "60"]) as child:
         time.sleep(0.05)
         source = opened(child.pid)

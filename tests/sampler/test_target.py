@@ -40,7 +40,7 @@ class Group:
 
     def answer(self) -> list[int]:
         """Let the command line answer; return the same."""
-        self.forwarder.answered()
+        self.forwarder.take_answer()
         return self.delivered
 
 

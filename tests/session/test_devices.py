@@ -9,9 +9,10 @@ import pytest
 
 from nncftools.analysis.operation import UNKNOWN, Bracket, Column, Figures, allocated, figures_of, with_allocated
 from nncftools.analysis.session import Session
-from nncftools.session.devices import columns, named, take_allocated, used_columns
 from nncftools.session.model import Device, Mark, OwnMemory, Process
+from nncftools.session.nesting import find_device, take_allocated
 from nncftools.session.recording import session_from
+from nncftools.session.samples import columns_in_use, columns_of
 from tests import made_up
 from tests.made_up import END, journal
 
@@ -26,25 +27,25 @@ def known(column: array[float]) -> dict[int, float]:
 class TestColumns:
     def test_in_the_sample_before(self) -> None:
         """A reading is in the sample before it; the others do not know it. One before the first sample is in that."""
-        placed = columns([0.1, 0.5, 1.0], [(0.0, {MEMORY: 4}), (0.5, {MEMORY: 6}), (1.7, {MEMORY: 7})])
+        placed = columns_of([0.1, 0.5, 1.0], [(0.0, {MEMORY: 4}), (0.5, {MEMORY: 6}), (1.7, {MEMORY: 7})])
 
         assert known(placed[MEMORY]) == {0: 4, 1: 6, 2: 7}
 
     def test_several_in_one_sample(self) -> None:
         """Of memory the largest counts, of anything else the last."""
-        placed = columns([0.0, 1.0], [(0.2, {MEMORY: 6, BUSY: 90}), (0.7, {MEMORY: 5, BUSY: 10})])
+        placed = columns_of([0.0, 1.0], [(0.2, {MEMORY: 6, BUSY: 90}), (0.7, {MEMORY: 5, BUSY: 10})])
 
         assert (known(placed[MEMORY]), known(placed[BUSY])) == ({0: 6}, {0: 10})
 
     def test_unknown(self) -> None:
         """An unknown value is no 0; its column is there."""
-        placed = columns([0.0, 1.0], [(0.2, {MEMORY: None, USED: 3})])
+        placed = columns_of([0.0, 1.0], [(0.2, {MEMORY: None, USED: 3})])
 
         assert (known(placed[MEMORY]), known(placed[USED])) == ({}, {0: 3})
 
     def test_without_a_sample(self) -> None:
         """A run that ended before the first sample has columns without values."""
-        assert columns([], [(0.2, {MEMORY: 5})]) == {MEMORY: array("d")}
+        assert columns_of([], [(0.2, {MEMORY: 5})]) == {MEMORY: array("d")}
 
 
 class TestUnused:
@@ -54,24 +55,24 @@ class TestUnused:
             (0.0, {MEMORY: 0, USED: 3, BUSY: 9, "device_memory@nvidia1": 0}),
             (0.5, {"device_memory@nvidia1": 5}),
         ]
-        kept, peaks = used_columns([0.0, 1.0], readings)
+        kept, unused = columns_in_use([0.0, 1.0], readings)
 
         assert list(kept) == ["device_memory@nvidia1"]
-        assert {name: peak.low for name, peak in peaks.items()} == {MEMORY: 0}
+        assert unused == {MEMORY}
 
     def test_unknown_is_not_unused(self) -> None:
         """Where it was unknown for a while what the run held, what everyone held is kept."""
-        kept, peaks = used_columns([0.0, 1.0], [(0.0, {MEMORY: 0, USED: 3}), (0.5, {MEMORY: None, USED: 4})])
+        kept, unused = columns_in_use([0.0, 1.0], [(0.0, {MEMORY: 0, USED: 3}), (0.5, {MEMORY: None, USED: 4})])
 
-        assert (list(kept), peaks) == ([MEMORY, USED], {})
+        assert (list(kept), unused) == ([MEMORY, USED], set())
 
     def test_others_use_it(self) -> None:
         """What everyone does with a device, of which the run held nothing in any memory, is not kept."""
         used, of_npu = "device_used@npu0", "device_memory@npu0.system"
 
-        assert used_columns([0.0], [(0.0, {used: 3, "device_busy@npu0": 5})]) == ({}, {})
-        assert list(used_columns([0.0], [(0.0, {of_npu: 0, used: 3})])[0]) == []
-        assert list(used_columns([0.0], [(0.0, {used: 3}), (0.5, {of_npu: 4, used: 7})])[0]) == [used, of_npu]
+        assert columns_in_use([0.0], [(0.0, {used: 3, "device_busy@npu0": 5})]) == ({}, set())
+        assert list(columns_in_use([0.0], [(0.0, {of_npu: 0, used: 3})])[0]) == []
+        assert list(columns_in_use([0.0], [(0.0, {used: 3}), (0.5, {of_npu: 4, used: 7})])[0]) == [used, of_npu]
 
 
 class TestSession:
@@ -122,19 +123,19 @@ class TestNamed:
         """Torch numbers the devices that it may see; the UUID tells which one it means."""
         devices = [Device(device="nvidia0", uuid="GPU-a"), Device(device="nvidia1", uuid="GPU-b")]
 
-        assert (named("cuda0", "b", devices), named("cuda0", "c", devices)) == ("nvidia1", "cuda0")
+        assert (find_device("cuda0", "b", devices), find_device("cuda0", "c", devices)) == ("nvidia1", "cuda0")
 
     def test_instance(self) -> None:
         """Torch names an instance of a GPU (MIG) by its UUID without the prefix of NVML."""
         devices = [Device(device=f"nvidia0.mig{number}", uuid=f"MIG-{number}-a") for number in range(2)]
 
-        assert named("cuda0", "1-a", devices) == "nvidia0.mig1"
+        assert find_device("cuda0", "1-a", devices) == "nvidia0.mig1"
 
     def test_without_uuid(self) -> None:
         """An old torch names no UUID: a single device is the one; of several it stays unknown which."""
         one, two = Device(device="nvidia0"), Device(device="nvidia1")
 
-        assert [named("cuda0", "", of) for of in ([one], [one, two], [])] == ["nvidia0", "cuda0", "cuda0"]
+        assert [find_device("cuda0", "", of) for of in ([one], [one, two], [])] == ["nvidia0", "cuda0", "cuda0"]
 
 
 def own(held: int | None, most: int = 0, device: str = "nvidia0") -> OwnMemory:

@@ -18,7 +18,7 @@ import pytest
 from nncftools import Session as nncftools_Session
 from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
-from nncftools.sampler.loop import Thinner
+from nncftools.journal.writing import Thinner
 from nncftools.session import snapshots as session_snapshots
 from nncftools.session.model import (
     ControlGroup,
@@ -464,7 +464,7 @@ class TestMerging:
 
         assert warning == (
             f"5,000 samples were taken and neighbours merged into {len(of.samples)}, which keep the smallest and the "
-            f"largest values: averages are those of the samples that were kept"
+            f"largest values: averages count only the remaining samples"
         )
 
     def test_distance_of_what_is_left(self) -> None:

@@ -31,7 +31,7 @@ class Tree:
         self.watch = MappingWatch(self.writer, 0.01, least_s)
         self.copied = 0
         """The MiB that are no pages of files."""
-        self.one = Watched(Process("/proc", os.getpid(), None, 0, (), common=Common()), 0)
+        self.one = Watched(Process("/proc", os.getpid(), None, 0, files=(), common=Common()), 0)
 
     def has_read(self, mib: int, *, at_rest: bool, at_ns: int = REST_NS) -> bool:
         """Return whether mappings are read when the tree holds this much at a moment."""

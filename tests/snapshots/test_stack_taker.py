@@ -87,7 +87,7 @@ class Watch(Log):
 
     def add(self, pid: int, parent: Process | None = None) -> Watched:
         """Watch another process, which has 100 MiB."""
-        watched = Watched(Process("/proc", pid, parent, pid, (), common=Common()), 0)
+        watched = Watched(Process("/proc", pid, parent, pid, files=(), common=Common()), 0)
         watched.is_introduced = True
         self.every[watched.process] = watched
         self.grow(watched, 100)

@@ -250,7 +250,9 @@ def test_while_the_sampler_starts(tmp_path: pathlib.Path, *, in_this_thread: boo
     """A signal during the sampler's start reaches the command, whichever of our threads gets it."""
     number = signal.SIGTERM
     words = ("monitor", "-q", "--no-plot", "-o", SESSION, "sleep", "60")
-    program = signalled_at(f"{'this thread ' * in_this_thread}nncftools.sampler.client._children", [number], *words)
+    program = signalled_at(
+        f"{'this thread ' * in_this_thread}nncftools.sampler.client._list_children", [number], *words
+    )
     result = subprocess.run(program, cwd=tmp_path, check=False, timeout=HANGING_S)
 
     assert result.returncode == 128 + number

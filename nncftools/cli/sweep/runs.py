@@ -19,7 +19,7 @@ from nncftools.cli.sweep.steps import CALIBRATION, KIND, MODEL, PROMPTS, Task
 from nncftools.compression.reading import INT4, INT8, PLOT_NAME, SIZE
 from nncftools.errors import NncfToolsError
 from nncftools.files import write_file
-from nncftools.limits import groups
+from nncftools.limits import needs
 from nncftools.units import MemoryUnit, brief_size, printable, seconds_text
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Sweep:
             parent = steps.find_parent_group()
             how = "enforced by the sampler, which ends the step if the sum of RSS is larger"
             if parent is not None:
-                groups.remove_leftovers(parent)
+                needs.remove_leftovers(parent)
                 how = "enforced by a control group"
             screen.line(f"Memory limit of each step: {MemoryUnit.MiB.label(self.options.max_memory)}, {how}")
         inputs = self._export_inputs(runner)

@@ -39,7 +39,7 @@ from nncftools.compression import filling
 from nncftools.compression.reading import STDERR
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Folder, above_standard
-from nncftools.limits import groups
+from nncftools.limits import needs
 from nncftools.sampler.client import Interrupted, held_back
 from nncftools.units import MemoryUnit, shortened
 
@@ -101,10 +101,10 @@ class Ran:
         return 0.0 if self.session is None else self.session.duration_s
 
 
-def find_parent_group() -> groups.ParentGroup | None:
+def find_parent_group() -> needs.ParentGroup | None:
     """Return the parent for control groups with a limit; None if such groups are not allowed here."""
     try:
-        return groups.parent_group()
+        return needs.parent_group()
     except OSError:
         return None
 
@@ -231,7 +231,7 @@ class _Steps:
         if self._parent is None or limit is None:
             ran = record(max_memory=limit)
         else:
-            with groups.LimitedGroup(self._parent, 1) as group:
+            with needs.LimitedGroup(self._parent, 1) as group:
                 group.limit(limit)
                 ran = record(entry=group.entry)
                 if group.oom_kills() and ran.result is None:

@@ -3,23 +3,23 @@
 - ``/proc/meminfo``: memory in use on the whole machine (proc(5), in kB of 1,024 bytes).
 - The memory charged to a control group: ``memory.current`` (v2) or ``memory.usage_in_bytes`` (v1).
 - Signs that memory is short. ``/proc/pressure/memory`` is PSI (Documentation/accounting/psi.rst), in microseconds;
-  ``/proc/vmstat`` counts pages and events of the machine (proc(5)). A v2 group has ``memory.pressure`` of its own; v1
-  has none.
+  ``/proc/vmstat`` counts pages and events of the machine (proc(5)). A v2 group has its own ``memory.pressure``; v1 has
+  none.
 - The room of file systems (statvfs(3)), and the least that they had. A network file system may not answer, so a thread
-  asks. It asks more often the less room there is: a program that fills a disk may remove its file at once.
+  asks. The less room there is, the more often the thread asks: a program that fills a disk may remove the file at once.
 """
 
 from __future__ import annotations
 
 import _thread
-import contextlib
 import os
 import time
+from contextlib import suppress
 
 from nncftools.metrics import OF_DEVICES
 from nncftools.sampler.control_groups import Hierarchies
 from nncftools.sampler.probes import OCCASIONAL, SYSTEM
-from nncftools.sampler.tree import PAGE, number_after, read_all
+from nncftools.sampler.tree import PAGE, find_number, read_all
 
 TYPE_CHECKING = False
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Meminfo:
-    """SYSTEM: MemTotal − MemAvailable, which includes all processes of the machine."""
+    """SYSTEM: MemTotal − MemAvailable, including all processes of the machine."""
 
     kind = SYSTEM
     metrics = ("system",)
@@ -41,7 +41,9 @@ class Meminfo:
     def read(self) -> tuple[float | None, ...]:
         """Return the bytes in use; None on a kernel without MemAvailable (before 3.14)."""
         words = os.pread(self._file, 256, 0).split(None, 8)
-        return ((int(words[1]) - int(words[7])) * 1024 if words[6] == b"MemAvailable:" else None,)
+        if words[6] != b"MemAvailable:":
+            return (None,)
+        return ((int(words[1]) - int(words[7])) * 1024,)
 
 
 class Cgroup:
@@ -58,12 +60,13 @@ class Cgroup:
 
     @staticmethod
     def why_unavailable(root: str) -> str:
-        """Return why the memory of our own control group cannot be read; empty when it can."""
-        known = Hierarchies(root).group_of(os.getpid()) is not None
-        return "" if known else "no memory controller accounts this process's control group"
+        """Return why the memory of our control group cannot be read; empty when there is no obstacle."""
+        if Hierarchies(root).group_of(os.getpid()) is not None:
+            return ""
+        return "no memory controller accounts this process's control group"
 
     def read(self) -> tuple[int | None]:
-        """Return the bytes; None when the group is gone or its memory is not accounted."""
+        """Return the bytes; None when the group is gone or the memory is not accounted."""
         try:
             return (int(os.pread(self._file, 64, 0)),)
         except OSError:
@@ -72,11 +75,11 @@ class Cgroup:
 
 _KEYS = (b"workingset_refault_file ", b"workingset_refault_anon ", b"pswpin ", b"pswpout ", b"oom_kill ")
 _OLD_KEY = b"workingset_refault "
-"""Before Linux 5.9, of files and anonymous memory together."""
+"""The sum for files and anonymous memory, before Linux 5.9."""
 
 
-def opened(file: str) -> int:
-    """Return a descriptor of a kernel file; -1, which cannot be read, when it cannot be opened."""
+def try_open(file: str) -> int:
+    """Return a descriptor of a kernel file; -1 when the file cannot be opened: reading from -1 fails."""
     try:
         return os.open(file, os.O_RDONLY)
     except OSError:
@@ -86,7 +89,7 @@ def opened(file: str) -> int:
 class Pressure:
     """Stall, refaults, swapping and killed processes since the first reading.
 
-    Reading ``vmstat`` takes 25 µs, so it is read again only after memory has stalled, and when a process ended.
+    Reading ``vmstat`` takes 25 µs, so this file is read again only after memory has stalled, and when a process ended.
     """
 
     kind = OCCASIONAL
@@ -94,13 +97,17 @@ class Pressure:
     source = "/proc/pressure/memory, /proc/vmstat"
     cost = "2 µs a second, 25 µs where memory is short"
 
+    _pressure = -1
+    _stalled_us: int | None = None
+
     def __init__(self, root: str, pid: int, plan: Plan) -> None:  # noqa: ARG002 — the same for every plan
-        self._group = group = Hierarchies(root).group_of(pid)
-        own = -1 if group is None else opened(f"{group.folder}/memory.pressure")
-        self._pressure = opened(f"{root}/pressure/memory") if own < 0 else own
-        self._vmstat = opened(f"{root}/vmstat")
+        self._group = Hierarchies(root).group_of(pid)
+        if self._group is not None:
+            self._pressure = try_open(f"{self._group.folder}/memory.pressure")
+        if self._pressure < 0:
+            self._pressure = try_open(f"{root}/pressure/memory")
+        self._vmstat = try_open(f"{root}/vmstat")
         self._counts: list[int | None] = []
-        self._stalled_us: int | None = None
         self._first: list[float | None] = [0] * len(self.metrics)
         self._first = self.read(thorough=True)
 
@@ -110,26 +117,36 @@ class Pressure:
         if thorough or stalled_us != self._stalled_us or stalled_us is None:
             self._counts = self._read_counts()
         self._stalled_us = stalled_us
-        now = [None if stalled_us is None else stalled_us / 1e6, *self._counts]
-        since = zip(now, self._first, strict=True)
-        return [None if value is None or first is None else value - first for value, first in since]
+        values = [None if stalled_us is None else stalled_us / 1e6, *self._counts]
+        return list(map(_subtract, values, self._first))
 
     def _read_stall(self) -> int | None:
         try:
-            return int(os.pread(self._pressure, 512, 0).partition(b"total=")[2].split(None, 1)[0])
+            data = os.pread(self._pressure, 512, 0)
+            return int(data.partition(b"total=")[2].split(None, 1)[0])
         except (OSError, ValueError, IndexError):
             return None
 
     def _read_counts(self) -> list[int | None]:
         data = b"" if self._vmstat < 0 else read_all(self._vmstat)
-        files, anonymous, swapped_in, swapped_out, kills = (number_after(data, key) for key in _KEYS)
-        refaults = number_after(data, _OLD_KEY) if files is None or anonymous is None else files + anonymous
-        pages = [refaults, swapped_in, swapped_out]
-        of_group = None if self._group is None else self._group.oom_kills()
-        return [*(None if number is None else number * PAGE for number in pages), kills, of_group]
+        files, anonymous, swapped_in, swapped_out, kills = (find_number(data, key) for key in _KEYS)
+        refaults = find_number(data, _OLD_KEY)
+        if files is not None and anonymous is not None:
+            refaults = files + anonymous
+        sizes = map(_find_bytes, (refaults, swapped_in, swapped_out))
+        return [*sizes, kills, None if self._group is None else self._group.oom_kills()]
 
 
-_LONGEST_S, _SHORTEST_S = 1.0, 0.01
+def _subtract(value: float | None, first: float | None) -> float | None:
+    return None if value is None or first is None else value - first
+
+
+def _find_bytes(pages: int | None) -> int | None:
+    return None if pages is None else pages * PAGE
+
+
+_LONGEST_S = 1.0
+_SHORTEST_S = 0.01
 _FILLED_PER_S = 2 << 30
 """Bytes that a program writes in a second, at most: a file system with more room can be asked once a second."""
 _CALM_S = 0.05
@@ -137,14 +154,18 @@ _CALM_S = 0.05
 
 
 class FileSystem:
-    """A file system by one of its folders; bytes that ordinary users can write."""
+    """A file system; the bytes that ordinary users can write."""
+
+    free: int | None = None
+    _size = -1
+    _first = -1
+    _lowest = -1
+    _written = -1
+    _lowest_ns = 0
 
     def __init__(self, role: str, path: str) -> None:
         self.role = role
         self._path = path
-        self.free: int | None = None
-        self._size = self._first = self._lowest = self._written = -1
-        self._lowest_ns = 0
 
     def ask(self) -> float:
         """Ask for the free bytes; return after how many seconds to ask again."""
@@ -155,24 +176,34 @@ class FileSystem:
             return _LONGEST_S
         free = facts.f_bavail * facts.f_frsize
         if self._first < 0:
-            self._first, self._size = free, facts.f_blocks * facts.f_frsize
+            self._first = free
+            self._size = facts.f_blocks * facts.f_frsize
         if self._lowest < 0 or free < self._lowest:
-            self._lowest, self._lowest_ns = free, time.monotonic_ns()
-        is_calm, self.free = free == self.free, free
-        return min(_LONGEST_S, max(_CALM_S if is_calm else _SHORTEST_S, free / _FILLED_PER_S))
+            self._lowest = free
+            self._lowest_ns = time.monotonic_ns()
+        shortest_s = _CALM_S if free == self.free else _SHORTEST_S
+        self.free = free
+        return min(_LONGEST_S, max(shortest_s, free / _FILLED_PER_S))
 
     def line(self, start_ns: int, *, always: bool) -> dict[str, object] | None:
-        """Return it as a line of the journal, if its lowest level has halved since the last one, or ``always``."""
-        if self._first < 0 or (not always and self._written >= 0 and self._lowest * 2 > self._written):
+        """Return a line of the journal, if the lowest level has halved since the last line, or ``always``."""
+        has_halved = self._written < 0 or self._lowest * 2 <= self._written
+        if self._first < 0 or not (always or has_halved):
             return None
         self._written = self._lowest
-        lowest_s = round(max(0.0, (self._lowest_ns - start_ns) / 1e9), 6)
-        room = {"size": self._size, "first": self._first, "lowest": self._lowest, "lowest_s": lowest_s}
-        return {"role": self.role, "path": self._path, **room, "last": self.free}
+        return {
+            "role": self.role,
+            "path": self._path,
+            "size": self._size,
+            "first": self._first,
+            "lowest": self._lowest,
+            "lowest_s": round(max(0.0, (self._lowest_ns - start_ns) / 1e9), 6),
+            "last": self.free,
+        }
 
 
 class FreeSpace:
-    """Free bytes of each file system; unknown while none answers."""
+    """Free bytes of each file system; unknown until the file system answers."""
 
     kind = OCCASIONAL
     metrics = ("disk_free",)
@@ -186,7 +217,7 @@ class FreeSpace:
         self._ended = _thread.allocate_lock()
         self._ended.acquire()
         if self._file_systems:
-            with contextlib.suppress(RuntimeError):  # the limit of threads: nothing will be known
+            with suppress(RuntimeError):  # the limit of threads: nothing will be known
                 _thread.start_new_thread(self._watch, ())
 
     def _watch(self) -> None:
@@ -195,15 +226,16 @@ class FreeSpace:
             for file_system, at_s in due_s.items():
                 if at_s <= time.monotonic():
                     due_s[file_system] = file_system.ask() + time.monotonic()
-            if self._ended.acquire(timeout=max(0.0, min(due_s.values()) - time.monotonic())):
+            wait_s = min(due_s.values()) - time.monotonic()
+            if self._ended.acquire(timeout=max(0.0, wait_s)):
                 return
 
-    def read(self, *, thorough: bool) -> list[int | None]:  # noqa: ARG002 — the thread has its own times
+    def read(self, *, thorough: bool) -> list[int | None]:  # noqa: ARG002 — the thread decides about times
         """Return the bytes that were free when the thread asked last."""
         return [file_system.free for file_system in self._file_systems]
 
     def lines(self, *, always: bool = False) -> list[dict[str, object]]:
-        """Return lines for the journal: of file systems whose lowest level has halved, or ``always``."""
+        """Return journal lines of the file systems whose lowest level has halved, or ``always``."""
         lines = (file_system.line(self._start_ns, always=always) for file_system in self._file_systems)
         return [line for line in lines if line is not None]
 
@@ -213,14 +245,14 @@ class FreeSpace:
 
 
 _NVIDIA = ("/dev/nvidiactl", "/dev/dxg")
-"""The driver's device, and WSL's."""
+"""The driver's device, and the device in WSL."""
 _OTHERS = (("/dev/dri", "renderD"), ("/dev/accel", "accel"))
 _FOR_TESTS = "NNCF_TOOLS_NVML"
-"""See ``nncftools.sampler.devices.nvml``."""
+"""See ``nncftools.sampler.devices.FOR_TESTS``."""
 
 
 class Devices:
-    """GPUs and NPUs, which a process beside the sampler reads (``nncftools.sampler.devices``)."""
+    """GPUs and NPUs, read by a process beside the sampler (``nncftools.sampler.devices``)."""
 
     kind = "helper"
     metrics = OF_DEVICES
@@ -233,7 +265,7 @@ class Devices:
         if _FOR_TESTS in os.environ or any(map(os.path.exists, _NVIDIA)):
             return ""
         for folder, node in _OTHERS:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 if any(name.startswith(node) for name in os.listdir(folder)):
                     return ""
         return "there is no GPU or NPU"

@@ -1,11 +1,11 @@
 """Probes of single processes, summed over the tree.
 
-- ``/proc/PID/stat``: memory, CPU time, page faults and threads in one read (proc(5)). CPU time and faults come twice:
-  a process's own, and what the kernel folded into it from reaped children (``cutime``, ``cstime``, ``cminflt``,
-  ``cmajflt``). So the sum over the live tree loses no child whose parent waits for it.
+- ``/proc/PID/stat``: memory, CPU time, page faults and threads in a single read (proc(5)). CPU time and faults come
+  twice: a process's own, and the figures that the kernel added from reaped children (``cutime``, ``cstime``,
+  ``cminflt``, ``cmajflt``). So the sum over the live tree loses no child whose parent waits for the child.
 - ``/proc/PID/status``: the parts of RSS, swap, and the high-water mark VmHWM (in kB of 1,024 bytes).
-- ``/proc/PID/io``: bytes read and written by a process and its reaped children. ``read_bytes`` and ``write_bytes``
-  count the bytes of storage; ``rchar`` and ``wchar`` those of system calls, page cache and pipes included.
+- ``/proc/PID/io``: bytes read and written by a process and by reaped children. ``read_bytes`` and ``write_bytes``
+  count the bytes of storage; ``rchar`` and ``wchar`` the bytes of system calls, page cache and pipes included.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 
 from nncftools.sampler.probes import PROCESS
-from nncftools.sampler.tree import PAGE, SMALL, TICKS_PER_S, read_all, value_of
+from nncftools.sampler.tree import PAGE, SMALL, TICKS_PER_S, find_size, read_all
 
 TYPE_CHECKING = False
 
@@ -24,24 +24,25 @@ if TYPE_CHECKING:
 
 
 _RSS = 21
-"""Position after the closing parenthesis of the name, which can itself contain spaces and parentheses."""
+"""Position after the closing parenthesis of the name; the name can contain spaces and parentheses."""
 _NO_STAT = (0,) * 8
 
 
 class Summed:
-    """Reads sums of the numbers in one file of each process; children of ours that have ended count on."""
+    """Reads sums of the numbers in a file of each process, including children of ours that have ended."""
+
+    _summed = -1
+    """How many processes are in ``_values``; -1 when the values must be made again."""
 
     def __init__(self, slot: int, nothing: tuple[int, ...]) -> None:
         """``nothing`` are the numbers of a process that is gone."""
         self._slot = slot
         self._retired: tuple[int, ...] | None = nothing
         """The sums over the ended children; None for unknown."""
-        self._summed = -1
-        """How many processes are in ``_values``; -1 when these are to be made again."""
         self._values: tuple[float | None, ...] = ()
 
     def take(self, process: Process, data: bytes) -> tuple[int, ...] | None:
-        """Return the numbers in the new content of a file; None if it is not ours to read."""
+        """Return the numbers in the new content of a file; None if we may not read the file."""
         raise NotImplementedError
 
     def values(self, sums: tuple[int, ...] | None) -> tuple[float | None, ...]:
@@ -51,8 +52,8 @@ class Summed:
     def read(self, processes: Sequence[Process]) -> tuple[float | None, ...]:
         """Return the values of the metrics.
 
-        Parents are read before their children: a child that is reaped in between is missing from one sample, but never
-        counted twice. Of a process that sleeps, the file is the same, and is not taken apart again.
+        Parents are read before their children: a child that is reaped in between is missing from a sample, but never
+        counted twice. The file of a process that sleeps does not change, and is not parsed again.
         """
         slot = self._slot
         pread = os.pread
@@ -68,17 +69,18 @@ class Summed:
                 process.parts[slot] = self.take(process, data)
         if has_changed:
             self._summed = len(processes)
-            self._values = self.values(_sums(self._retired, *(process.parts[slot] for process in processes)))
+            parts = [process.parts[slot] for process in processes]
+            self._values = self.values(_sum_parts(self._retired, *parts))
         return self._values
 
     def retire(self, process: Process) -> None:
-        """Add the numbers of a child of ours that has ended: its file is readable until it is reaped."""
+        """Add the numbers of a child of ours that has ended: the file is readable until the child is reaped."""
         self.read([process])
         self._summed = -1
-        self._retired = _sums(self._retired, process.parts[self._slot])
+        self._retired = _sum_parts(self._retired, process.parts[self._slot])
 
 
-def _sums(*parts: tuple[int, ...] | None) -> tuple[int, ...] | None:
+def _sum_parts(*parts: tuple[int, ...] | None) -> tuple[int, ...] | None:
     return None if None in parts else tuple(map(sum, zip(*parts, strict=True)))
 
 
@@ -94,7 +96,7 @@ class Stat(Summed):
     def __init__(self, slot: int) -> None:
         super().__init__(slot, _NO_STAT)
         self.restless: list[Process] = []
-        """The processes with page faults since the sample before."""
+        """The processes that had page faults since the previous sample."""
 
     def read(self, processes: Sequence[Process]) -> tuple[float | None, ...]:
         """Return bytes, seconds and counts; memory is None when only zombies are left."""
@@ -102,31 +104,34 @@ class Stat(Summed):
         return super().read(processes)
 
     def values(self, sums: tuple[int, ...] | None) -> tuple[float | None, ...]:
-        """Return them in the order of ``metrics``."""
+        """Return the values in the order of ``metrics``."""
         assert sums is not None
-        rss, vms, user, system, minor, major, threads, count = sums
+        rss, vms, user, system, *others, count = sums
         memory = (rss * PAGE, vms) if count else (None, None)
-        return (*memory, user / TICKS_PER_S, system / TICKS_PER_S, minor, major, threads, count)
+        return (*memory, user / TICKS_PER_S, system / TICKS_PER_S, *others, count)
 
     def take(self, process: Process, data: bytes) -> tuple[int, ...]:
-        """Keep the figures of a process, and return its part of the sums."""
+        """Keep the figures of a process, and return the numbers to sum."""
         if not data:
             process.lose_memory()
             return _NO_STAT
         fields = data[data.rindex(b")") + 2 :].split(b" ", _RSS + 1)
-        own_user, own_system = int(fields[11]), int(fields[12])
-        own_minor, own_major = int(fields[7]), int(fields[9])
-        process.cpu_ticks = own_user + own_system
-        faults = own_minor + own_major
+        minor, minor_reaped, major, major_reaped, *ticks = map(int, fields[7:15])
+        user, system, user_reaped, system_reaped = ticks
+        process.cpu_ticks = user + system
+        faults = minor + major
         if faults != process.faults:
-            process.faults_before, process.rss_before = process.faults, process.rss
+            process.faults_before = process.faults
+            process.rss_before = process.rss
             process.faults = faults
             process.image = fields[_RSS + 1].split(b" ", 4)[1:4]
             self.restless.append(process)
         process.rss = resident = int(fields[_RSS])
-        user, system = own_user + int(fields[13]), own_system + int(fields[14])
-        minor, major = own_minor + int(fields[8]), own_major + int(fields[10])
-        if not (resident and process.counted):  # it is ending and has freed its memory, or shares it
+        user += user_reaped
+        system += system_reaped
+        minor += minor_reaped
+        major += major_reaped
+        if not (resident and process.counted):  # the process has freed its memory at the end, or shares memory
             process.lose_memory()
             return 0, 0, user, system, minor, major, 0, 0
         process.sampled_from = process.sampled_from or process.common.samples + 1
@@ -138,6 +143,7 @@ class Stat(Summed):
 
 
 _KEYS = (b"\nRssAnon:", b"\nRssFile:", b"\nRssShmem:", b"\nVmSwap:")
+_UNKNOWN = (None,) * len(_KEYS)
 
 
 class Status:
@@ -154,8 +160,7 @@ class Status:
 
     def read(self, processes: Sequence[Process]) -> tuple[int | None, ...]:
         """Return the sums in bytes; None when no process has memory, or on a kernel before 4.5."""
-        sums = [0, 0, 0, 0]
-        counted = False
+        sums: tuple[int | None, ...] = _UNKNOWN
         for process in processes:
             try:  # longer than a page for users in many groups
                 data = read_all(process.files[self._slot])
@@ -163,12 +168,12 @@ class Status:
                 data = process.read_slot(self._slot)
             if not process.counted or b"\nVmRSS:" not in data:  # a zombie has no VmRSS
                 continue
-            counted = True
-            sizes = [value_of(data, key) for key in _KEYS]
+            sizes = [find_size(data, key) for key in _KEYS]
             if None in sizes:
-                return (None,) * len(_KEYS)
-            sums = [total + (size or 0) for total, size in zip(sums, sizes, strict=True)]
-        return tuple(sums) if counted else (None,) * len(_KEYS)
+                return _UNKNOWN
+            pairs = zip(sums, sizes, strict=True)
+            sums = tuple((total or 0) + (size or 0) for total, size in pairs)
+        return sums
 
     def retire(self, process: Process) -> None:
         """Keep nothing: a process that has ended holds no memory."""
@@ -192,7 +197,7 @@ class Io(Summed):
         super().__init__(slot, _NO_IO)
 
     def values(self, sums: tuple[int, ...] | None) -> tuple[float | None, ...]:
-        """Return them; None while we may not read a process of the tree, and for ever if it ends before we may."""
+        """Return the sums; None while we may not read a process of the tree, and for ever if this process ends."""
         return sums or (None,) * len(_NO_IO)
 
     def take(self, process: Process, data: bytes) -> tuple[int, ...] | None:

@@ -16,7 +16,7 @@ from nncftools.cli import fit_runs
 from nncftools.cli.destination import locked
 from nncftools.cli.fit_search import Fit, FitOptions
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.limits import groups
+from nncftools.limits import needs
 from tests import waiting
 from tests.conftest import BURNERS, Run, command_line
 from tests.memory_group import IS_POSSIBLE
@@ -46,7 +46,7 @@ def begun(folder: pathlib.Path) -> Fit:
 
 def left(pid: int) -> list[str]:
     """Return the groups of a search."""
-    return [path.name for path in pathlib.Path(groups.parent_group().folder).glob(f"nncf-tools-fit-{pid}-*")]
+    return [path.name for path in pathlib.Path(needs.parent_group().folder).glob(f"nncf-tools-fit-{pid}-*")]
 
 
 class TestOptions:
@@ -74,8 +74,8 @@ class TestOptions:
         def refuse() -> None:
             raise PermissionError(13, "Permission denied")
 
-        monkeypatch.setattr(groups, "parent_group", refuse)
-        monkeypatch.setattr(groups, "start_in_scope", lambda: None)
+        monkeypatch.setattr(needs, "parent_group", refuse)
+        monkeypatch.setattr(needs, "start_in_scope", lambda: None)
         done = in_process("fit", "--", "touch", "ran")
 
         assert done.returncode == NncfToolsError.exit_code

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import nncftools.render
-from nncftools.api.session import Session
+from nncftools.api.recorder import Session
 from nncftools.cli import screen
 from nncftools.cli.compare import FORMATS as OF_COMPARE
 from nncftools.live.figures import Machine, ViewSettings, status_line

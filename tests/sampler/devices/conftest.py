@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from nncftools.sampler.devices.nvml import FOR_TESTS
+from nncftools.sampler.devices import FOR_TESTS
 
 SOURCE = pathlib.Path(__file__).with_name("nvml.c")
 

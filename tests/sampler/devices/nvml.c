@@ -9,7 +9,6 @@
  *   count STATUS [NUMBER]              what nvmlDeviceGetCount_v2 returns, and so many GPUs in place of those above
  *   handle STATUS GPU                  what nvmlDeviceGetHandleByIndex_v2 returns for a GPU
  *   print TEXT                         each reading prints this, without the end of a line
- *   growing                            each list is too short at first, and longer than it said the next time
  *   old VERSIONS                       2: there is no _v3; 1: there is no _v2 either
  *   fork                               the first call forks a child that stays for 200 s
  *   exit                               the process ends at the next reading, as by a crash
@@ -28,7 +27,7 @@ typedef struct { unsigned int pid; unsigned long long used; } old_process_t;
 
 static struct { int status, busy, migs; unsigned long long total, used; } gpus[16];
 static struct { char device[16], kind; unsigned int pid; long long used; } processes[256];
-static int count, count_status, listed, init, init_ms, list, list_ms, growing, hungry, version, entry, calls;
+static int count, count_status, listed, init, init_ms, list, list_ms, hungry, version, entry;
 static unsigned int many;
 static int handle_status, handle_of, forked;
 static char list_kind;
@@ -36,7 +35,7 @@ static char list_kind;
 static void script(void) {
     char line[256];
     FILE *file = fopen(getenv("NVML_SCRIPT"), "r");
-    count = count_status = listed = init = init_ms = list = list_ms = list_kind = growing = hungry = 0;
+    count = count_status = listed = init = init_ms = list = list_ms = list_kind = hungry = 0;
     version = 3, entry = 24, many = 0, handle_status = 0;
     while (file && fgets(line, sizeof line, file)) {
         sscanf(line, "init %d %d", &init, &init_ms);
@@ -47,7 +46,6 @@ static void script(void) {
         if (!strncmp(line, "print ", 6)) printf("%.*s", (int)strcspn(line + 6, "\n"), line + 6), fflush(stdout);
         if (!strncmp(line, "hungry", 6)) hungry = 1;
         sscanf(line, "old %d", &version);
-        if (!strncmp(line, "growing", 7)) growing = 1;
         if (!strncmp(line, "fork", 4) && !forked++ && !fork()) sleep(200), _exit(0);
         if (!strncmp(line, "exit", 4)) raise(SIGKILL);
         if (sscanf(line, "gpu %d %llu %llu %d %d", &gpus[count].status, &gpus[count].total, &gpus[count].used,
@@ -120,10 +118,6 @@ static int list_of(void *handle, char kind, unsigned int *number, void *infos, i
         found++;
     }
     *number = found;
-    if (growing && calls++ % 3 != 2) {
-        *number = room + calls % 3;
-        return 7;
-    }
     return found > room ? 7 : 0;
 }
 

@@ -211,7 +211,7 @@ def test_machine_without_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_OTHERS", (("/nowhere", "card"),))
 
     assert Devices.why_unavailable("/proc") == "there is no GPU or NPU"
-    assert (client.metrics_of_devices(), client._device_reader(Plan(["rss", "device_memory"]))) == ((), None)
+    assert (client.metrics_of_devices(), client.DeviceReader(Plan(["rss", "device_memory"])).outputs) == ((), [])
 
 
 @pytest.mark.parametrize(
@@ -223,8 +223,7 @@ def test_recording_without_devices(
 ) -> None:
     """A recording without a metric of devices, or not from /proc, needs no helper."""
     monkeypatch.setattr(machine, "_NVIDIA", ("/dev/null",))
-    helper = client._device_reader(Plan(columns, source=source))
+    helper = client.DeviceReader(Plan(columns, source=source))
 
-    assert (helper is not None) == is_there
-    if helper is not None:
-        helper.close()
+    assert bool(helper.outputs) == is_there
+    helper.close()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nncftools.sampler.devices import drm
-from nncftools.sampler.devices.drm import Drm, devices, regions
+from nncftools.sampler import devices
+from nncftools.sampler.devices import Drm, find_devices, parse_regions
 
 MIB = 1 << 20
 I915 = """pos:\t0
@@ -109,9 +109,9 @@ def machine(tmp_path: pathlib.Path) -> Machine:
 
 def test_resident_counts() -> None:
     """Of a region counts what is in memory right now, else all of it; cycles of engines are no memory."""
-    assert regions(I915.encode()) == {b"system0": 48 * MIB, b"local0": 2 * MIB}
-    assert regions(XE.encode()) == {b"vram0": 100 * MIB, b"gtt": 8 * MIB}
-    assert regions(b"drm-total-vram0: 5 MiB\ndrm-memory-vram0: 7 MiB\n") == {b"vram0": 5 * MIB}
+    assert parse_regions(I915.encode()) == {b"system0": 48 * MIB, b"local0": 2 * MIB}
+    assert parse_regions(XE.encode()) == {b"vram0": 100 * MIB, b"gtt": 8 * MIB}
+    assert parse_regions(b"drm-total-vram0: 5 MiB\ndrm-memory-vram0: 7 MiB\n") == {b"vram0": 5 * MIB}
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,9 @@ def test_driver_that_does_not_tell(fdinfo: str, machine: Machine) -> None:
     assert [*values, machine.read(of)] == [
         {"device_memory@npu0": None, "device_memory@gpu0": 100 * MIB, "device_memory@gpu0.system": 8 * MIB}
     ] * 3
-    assert machine.written == [("warning", "memory of npu0 is unknown: its driver does not tell what a process holds")]
+    assert machine.written == [
+        ("warning", "memory of npu0 is unknown: the driver does not report the memory of a process")
+    ]
 
 
 def test_client_counts_once(machine: Machine) -> None:
@@ -206,7 +208,7 @@ def slowly(of: Drm, *took_s: float) -> None:
 def test_looks_that_take_long(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look for descriptors takes at most its share of the time: the next one waits, longer than a second."""
     now_s = [100.0]
-    monkeypatch.setattr(drm, "time", types.SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(devices, "time", types.SimpleNamespace(monotonic=lambda: now_s[0]))
     machine.open(11, 5, "/dev/dri/renderD128", XE)
     of = Drm(str(machine.sys))
     slowly(of, 0.1, 0.1)
@@ -246,7 +248,7 @@ def test_nvidia_is_left_out(machine: Machine) -> None:
     """NVIDIA's driver is asked by NVML; numbers of other GPUs do not count its nodes."""
     machine.add_device("drm", "renderD127", "0000:01:00.0", "nvidia")
 
-    assert devices(str(machine.sys)) == {"renderD128": "gpu0", "card0": "gpu0"}
+    assert find_devices(str(machine.sys)) == {"renderD128": "gpu0", "card0": "gpu0"}
 
 
 def test_no_device(tmp_path: pathlib.Path) -> None:
@@ -267,14 +269,14 @@ def test_processes_of_others(machine: Machine, monkeypatch: pytest.MonkeyPatch) 
             raise PermissionError
         return listdir(str(folder))
 
-    monkeypatch.setattr(drm.os, "listdir", refused)
+    monkeypatch.setattr(devices.os, "listdir", refused)
     of = Drm(str(machine.sys))
     values = machine.read(of)
     of._look_at_s = of._look_again_at_s = 0.0
     machine.read(of)
 
     assert values["device_memory@gpu0"] == 100 * MIB
-    assert machine.written == [("warning", "what processes of other users hold of GPUs and NPUs is unknown")]
+    assert machine.written == [("warning", "the memory that processes of other users hold of GPUs and NPUs is unknown")]
 
 
 def test_ended_process(machine: Machine) -> None:

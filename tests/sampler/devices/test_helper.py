@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from nncftools.analysis.session import Session
-from nncftools.sampler.devices.__main__ import follow
-from nncftools.sampler.devices.nvml import FOR_TESTS
+from nncftools.sampler.devices import FOR_TESTS, follow
 from nncftools.units import seconds_text
 from tests.conftest import BURNERS, Run, command_line
 from tests.waiting import until
@@ -33,7 +32,7 @@ class EndedError(Exception):
 class Source:
     """Takes these times for its readings, and returns the same values each time."""
 
-    what = "GPUs"
+    label = "GPUs"
     every_s = 0.5
     share = 0.01
 
@@ -209,7 +208,9 @@ def test_unknown(line: str, stand_in: pathlib.Path, nncf_tools: Run, monkeypatch
     held = session.operations[0].of(HELD)
     assert (held.end, held.end_is_estimate) == (12 * GIB, True)
     assert f"at most 31,232 MiB more than at {seconds_text(first_s)}" in report
-    assert "unknown, because the driver does not tell what a process holds (WSL, MIG and some containers)" in report
+    assert (
+        "unknown, because the driver does not report the memory of a process (WSL, MIG and some containers)" in report
+    )
 
 
 def test_slow_driver(stand_in: pathlib.Path, nncf_tools: Run) -> None:
@@ -294,7 +295,7 @@ def helpers() -> list[int]:
             words, environment = (folder / "cmdline").read_bytes(), (folder / "environ").read_bytes()
         except OSError:
             continue
-        if b"devices/__main__.py" in words and os.fsencode(os.environ["NVML_SCRIPT"]) in environment:
+        if b"sampler/__main__.py\0devices" in words and os.fsencode(os.environ["NVML_SCRIPT"]) in environment:
             found.append(int(folder.name))
     return found
 

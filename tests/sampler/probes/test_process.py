@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from nncftools.sampler.probes.process import Io, Stat, Status
-from nncftools.sampler.tree import PAGE, SMALL, TICKS_PER_S, Common, Process, value_of
+from nncftools.sampler.tree import PAGE, SMALL, TICKS_PER_S, Common, Process, find_size
 from tests.sampler.fake_proc import FILES, IO, KIB, STATUS, FakeProc, locking, none_kept, none_left, vanish
 from tests.waiting import until
 
@@ -50,7 +50,7 @@ def test_file_of_another_user_is_unknown(tmp_path: pathlib.Path) -> None:
         "import os, sys; sys.path.insert(0, sys.argv[1])\n"
         "from nncftools.sampler.probes.process import Io\nfrom nncftools.sampler.tree import Common, Process\n"
         "os.setuid(65534)\n"
-        "print(Io(0).read([Process('/proc', int(sys.argv[2]), None, 0, ('io',), common=Common())]))"
+        "print(Io(0).read([Process('/proc', int(sys.argv[2]), None, 0, files=('io',), common=Common())]))"
     )
     here = str(pathlib.Path(__file__).parents[3])
     words = [sys.executable, "-c", script, here, str(os.getpid())]
@@ -74,7 +74,7 @@ def test_process_that_vanished(proc: FakeProc) -> None:
 def test_process_that_another_probe_found_gone(proc: FakeProc) -> None:
     """A process that is known to be gone is not read: its figures are in its parent's by now."""
     proc.add(1, io=(1, 2, 3, 4))
-    process = Process(str(proc.root), 1, None, 0, FILES, common=none_kept())
+    process = Process(str(proc.root), 1, None, 0, files=FILES, common=none_kept())
     process.alive = False
 
     assert Io(1).read([process]) == (0, 0, 0, 0)
@@ -232,7 +232,7 @@ def test_descriptor_that_was_closed(proc: FakeProc) -> None:
 
 def test_without_kept_descriptors(proc: FakeProc) -> None:
     """Where no descriptor may be kept, the figures are the same."""
-    kept, unkept = proc.process(), Process(str(proc.root), 1, None, 0, FILES, common=none_kept())
+    kept, unkept = proc.process(), Process(str(proc.root), 1, None, 0, files=FILES, common=none_kept())
 
     assert max(unkept.files) < 0
     assert Stat(0).read([unkept]) == Stat(0).read([kept])
@@ -240,7 +240,7 @@ def test_without_kept_descriptors(proc: FakeProc) -> None:
 
 def test_no_descriptor_left(proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process whose file cannot be opened has not ended for that, and it is known that figures are missing."""
-    process = Process(str(proc.root), 1, None, 0, FILES, common=none_kept())
+    process = Process(str(proc.root), 1, None, 0, files=FILES, common=none_kept())
     none_left(monkeypatch)
     rss, *_ = Stat(0).read([process])
 
@@ -249,7 +249,7 @@ def test_no_descriptor_left(proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_another_process_with_its_pid(proc: FakeProc) -> None:
     """Without a kept descriptor, a process that has got the PID of an ended one is not taken for it."""
-    process = Process(str(proc.root), 1, None, 0, FILES, common=none_kept())
+    process = Process(str(proc.root), 1, None, 0, files=FILES, common=none_kept())
     proc.started += 1
     proc.add(1, pages=1000)
     rss, *_ = Stat(0).read([process])
@@ -295,7 +295,7 @@ def test_zombie_of_the_kernel() -> None:
     """The memory of a real zombie is unknown, not 0, and its CPU time is still there."""
     script = "import time\nwhile time.process_time() < 0.1: pass"
     child = subprocess.Popen([sys.executable, "-S", "-c", script])
-    process = Process("/proc", child.pid, None, 0, FILES, common=Common())
+    process = Process("/proc", child.pid, None, 0, files=FILES, common=Common())
     until(lambda: b") Z " in process.read("stat"), "a zombie")
     rss, vms, user, system, *_, threads, processes = Stat(0).read([process])
     parts = Status(2).read([process])
@@ -310,7 +310,7 @@ def test_zombie_of_the_kernel() -> None:
 def test_process_that_is_gone_is_marked() -> None:
     """Reading the kept descriptors of a reaped process marks it as gone and adds nothing."""
     child = subprocess.Popen(["sleep", "60"])
-    process = Process("/proc", child.pid, None, 0, FILES, common=Common())
+    process = Process("/proc", child.pid, None, 0, files=FILES, common=Common())
     child.kill()
     child.wait()
     rss, *_ = Stat(0).read([process])
@@ -408,4 +408,4 @@ def test_many_groups(proc: FakeProc) -> None:
 )
 def test_value(line: bytes, expected: int | None) -> None:
     """A line of kB is read as bytes, one that is missing is unknown."""
-    assert value_of(b"Name:\tname\n" + line + b"\nThreads:\t1\n", b"\nVmHWM:") == expected
+    assert find_size(b"Name:\tname\n" + line + b"\nThreads:\t1\n", b"\nVmHWM:") == expected

@@ -209,7 +209,7 @@ class TestSums:
     def test_out_of_descriptors(self, proc: FakeProc) -> None:
         """Where no folder is kept open, it is found by its path: the sums are whole."""
         add(proc, 2, pss_kib=50)
-        unkept = Process(str(proc.root), 2, None, 0, FILES, common=none_kept())
+        unkept = Process(str(proc.root), 2, None, 0, files=FILES, common=none_kept())
 
         assert unkept.directory < 0
         assert of_one_pass([add(proc, 1, pss_kib=100), unkept]) == (150 * 1024, 0)
