@@ -53,7 +53,7 @@ def _show_progress(name: str) -> Iterator[Callable[[int, int | None], None] | No
 
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-"""By default, numpy starts idle threads for linear algebra, at a cost of 0.04 s of CPU.
+"""Without the variable, numpy starts idle threads for linear algebra, at a cost of 0.04 s of CPU.
 
 Commands that open a session start no user program that could inherit the variable.
 """

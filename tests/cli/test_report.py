@@ -273,6 +273,21 @@ PEAK_FORMATS = "text, markdown or json, or an --output that ends in .txt, .md or
 
 
 class TestPeak:
+    @pytest.mark.usefixtures("session")
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (["--from", "5", "--to", "1"], "option --from: 5 s is later than --to, 1 s"),
+            (["--from", "5"], "option --from: a time needs --to TIME"),
+            (["--to", "5"], "option --to: only with --from TIME"),
+        ],
+    )
+    def test_times(self, in_process: Run, words: list[str], message: str) -> None:
+        """The option that is wrong is named: a begin after the end, or one of the two alone."""
+        result = in_process("report", "run.json", "--peak", *words)
+
+        assert (result.returncode, result.stderr) == (2, f"nncf-tools: error: {message}\n")
+
     @pytest.fixture
     def stacks(self, tmp_path: pathlib.Path) -> None:
         """Write a session with stacks."""

@@ -460,7 +460,7 @@ class Cluster:
         After the loss of a worker, the task runs again on another worker.
         """
         active: dict[str, tuple[Task, Any]] = {}
-        """By worker: the task, and the future of the archive."""
+        """The task on each worker, and the future of the archive."""
         try:
             with self._runner.starter.interruptible():  # Dask waits for up to an hour
                 self._run(list(tasks), active, ended)
