@@ -14,10 +14,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from nncftools import __version__
 from nncftools.cli import screen
 from nncftools.cli.parameters import Command, set_parsers, write_options, write_section
-from nncftools.errors import NncfToolsError, UsageError
+from nncftools.errors import NncfToolsError, UsageError, __version__
 from nncftools.units import guess
 
 PROGRAM = "nncf-tools"
@@ -52,6 +51,7 @@ _MODULES = {
     "monitor": "record",
     "profile": "record",
     "forecast": "forecast.command",
+    "sweep": "sweep.command",
     "mark": "short",
     "metrics": "short",
     "schema": "short",

@@ -16,7 +16,8 @@ import psutil
 import pytest
 
 from nncftools.cli.compression import Also
-from nncftools.cli.sweep import SweepOptions, checks, steps, sweep
+from nncftools.cli.sweep import SweepOptions, checks, steps
+from nncftools.cli.sweep.command import sweep
 from nncftools.cli.sweep.results import make_stamp
 from nncftools.errors import NncfToolsError, UsageError
 from tests.conftest import BURNERS, Run, command_line
