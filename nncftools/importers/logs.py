@@ -119,7 +119,8 @@ class Mprof(RowLog):
             end = start + duration
             if duration >= 0 and begin <= end <= LATEST_S:  # the file may have older calls
                 duration_s = max(duration_s, end - begin)
-                mark = Mark(name=name, start_s=max(0.0, start - begin), depth=level, source="mprof")
+                start_s = max(0.0, start - begin)
+                mark = Mark(name=name, start_s=start_s, depth=level, source="mprof")
                 mark.end_s = end - begin
                 marks.append(mark)
         command = self._split_command()
