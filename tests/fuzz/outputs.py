@@ -170,7 +170,7 @@ def _session(path: pathlib.Path, _: pathlib.Path) -> Session:
 
 
 def _with_marks(path: pathlib.Path, marks: pathlib.Path) -> Session:
-    return opening.open_session(path, path.parent, [marks])
+    return opening.open_session(path, path.parent, sidecars=[marks])
 
 
 def _table(path: pathlib.Path, _: pathlib.Path) -> None:
