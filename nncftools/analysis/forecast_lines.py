@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise, product
@@ -149,10 +148,10 @@ def measure_points(session: Session) -> list[Point]:
         found.append(point)
     if not operations:
         return []
-    outermost = sorted((operation.end_s, operation.name) for operation in operations if operation.parent is None)
+    ends = {operation.end_s: operation.name for operation in operations if operation.parent is None}
     for gap in unmarked(session, _LEAST_S):
-        ended = bisect_right(outermost, gap.start_s, key=lambda end: end[0])
-        name = f"unmarked time after {outermost[ended - 1][1]}" if ended else "unmarked time at the beginning"
+        ended = [end_s for end_s in ends if end_s <= gap.start_s]
+        name = f"unmarked time after {ends[max(ended)]}" if ended else "unmarked time at the beginning"
         places[name] += 1
         peak = gap.of(RSS).peak_low
         floor = _find_floor(gap, peak) if gap.duration_s >= _LEAST_S_OF_FLOOR else None
