@@ -3,17 +3,17 @@
 Public names are resolved on first use (PEP 562), so that importing the package costs nothing.
 """
 
-__version__ = "0.1.0"
-
-_NAMES_OF = {
+_NAMES_BY_MODULE = {
     "api.memory_monitor": ("MemoryMonitor", "MemoryType", "memory_monitor_context"),
-    "api.notebook": ("Profiler", "load_ipython_extension"),
     "api.qeff": ("MetricsCollector", "ProfileSample", "ProfilerConfig", "QEffMemoryProfiler", "QEffMemoryVisualizer"),
-    "api.session": ("Session",),
+    "api.recorder": ("Profiler", "Session", "load_ipython_extension"),
+    "errors": ("__version__",),
     "marks.operations": ("mark_operation", "operation"),
     "units": ("MemoryUnit",),
 }
-_HOME_OF = {name: module for module, names in _NAMES_OF.items() for name in names}
+_MODULE_BY_NAME: dict[str, str] = {}
+for _module, _names in _NAMES_BY_MODULE.items():
+    _MODULE_BY_NAME.update(dict.fromkeys(_names, _module))
 
 __all__ = ["MemoryMonitor", "MemoryType", "MemoryUnit", "MetricsCollector", "ProfileSample", "Profiler"]
 __all__ += ["ProfilerConfig", "QEffMemoryProfiler", "QEffMemoryVisualizer", "Session", "mark_operation"]
@@ -22,7 +22,6 @@ __all__ += ["memory_monitor_context", "operation"]
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nncftools.api.memory_monitor import MemoryMonitor, MemoryType, memory_monitor_context
-    from nncftools.api.notebook import Profiler
     from nncftools.api.qeff import (
         MetricsCollector,
         ProfilerConfig,
@@ -30,20 +29,21 @@ if TYPE_CHECKING:
         QEffMemoryProfiler,
         QEffMemoryVisualizer,
     )
-    from nncftools.api.session import Session
+    from nncftools.api.recorder import Profiler, Session
+    from nncftools.errors import __version__ as __version__
     from nncftools.marks.operations import mark_operation, operation
     from nncftools.units import MemoryUnit
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
+    if name not in _MODULE_BY_NAME:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
     import importlib
 
-    return getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULE_BY_NAME[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    """Return the public names, for completion; the submodules behind them are no part of the interface."""
+    """Return the public names, for completion; submodules are no part of the interface."""
     return sorted([*__all__, "__version__"])

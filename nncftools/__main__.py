@@ -1,14 +1,14 @@
-"""The command line's entry, also as ``python -m nncftools``."""
+"""The entry point of the command line, also for ``python -m nncftools``."""
 
 import gc
 import sys
 
 _FEW_COLLECTIONS = 200_000
-"""New objects before Python looks for cycles: with its 700 it does so a hundred times while modules are loaded."""
+"""New objects before Python looks for cycles: after every 700, Python would look a hundred times while loading."""
 
 
 def main() -> None:
-    """Run the command line and exit; an interrupt while it is loaded is no error."""
+    """Run the command line and exit; an interrupt during loading is no error."""
     gc.set_threshold(_FEW_COLLECTIONS)
     try:
         from nncftools.cli.app import run
@@ -23,7 +23,7 @@ def main() -> None:
             raise
         sys.stderr.write(f"nncf-tools: error: {shortage}\n")
         status = 1
-    gc.freeze()  # at its end, Python would look for cycles in all modules: 20 ms of CPU
+    gc.freeze()  # at the end, Python would look for cycles in all modules: 20 ms of CPU
     sys.exit(status)
 
 

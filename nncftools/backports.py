@@ -1,4 +1,4 @@
-"""What the standard library has only from Python 3.11 on. This module can go with the support of Python 3.10."""
+"""Parts of the standard library of Python 3.11. This module can go together with the support of Python 3.10."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if sys.version_info >= (3, 11):
 else:
 
     class StrEnum(str, enum.Enum):
-        """Members are texts, and ``str`` and ``format`` return these texts."""
+        """An enumeration whose members are texts, also for ``str`` and ``format``."""
 
         __str__ = str.__str__
 
@@ -22,11 +22,11 @@ else:
 
 
 SAFE_PATH = "import sys; sys.path[:] = filter(None, sys.path)"
-"""How a script for ``python -c`` begins, so that it imports nothing from the working folder, as with ``-P``."""
+"""The beginning of a script for ``python -c`` that imports nothing from the working folder, as with ``-P``."""
 
 
 def running(module: str) -> list[str]:
-    """Return words that run a module as ``python -P -m`` does: nothing is imported from the working folder."""
+    """Return words that run a module like ``python -P -m``: nothing is imported from the working folder."""
     run = f"import runpy; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
     return [sys.executable, "-c", f"{SAFE_PATH}; {run}"]
 

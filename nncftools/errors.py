@@ -1,8 +1,11 @@
-"""Errors that the user can fix: one line of text and an exit status."""
+"""Errors that the user can fix: a line of text and an exit status."""
 
 from __future__ import annotations
 
 import os
+
+__version__ = "0.1.0"
+"""The version of the package, which `--version` prints and every recording names."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,14 +16,14 @@ CAN_RECORD = os.name == "posix"
 
 
 class NncfToolsError(Exception):
-    """The work could not be done; the message says what, where, what was expected and what to do."""
+    """The work could not be done; the message has the problem, the place, the expected value and the remedy."""
 
     exit_code = 1
 
     def __init__(self, message: str, *, remedy: str = "", lines: Sequence[str] = ()) -> None:
-        """Fail with ``message``; ``remedy`` names the remedy, for which ``cli`` knows the option.
+        """Fail with ``message``; ``cli`` adds the option for ``remedy``.
 
-        ``lines`` say the same as a list, where the message is long.
+        ``lines`` are a long message as a list.
         """
         super().__init__(message)
         self.remedy = remedy
@@ -46,17 +49,17 @@ class CommandNotExecutableError(NncfToolsError):
 
 
 class SessionFileError(NncfToolsError):
-    """A session or journal cannot be read; the message names the file and the place in it."""
+    """A session or journal cannot be read; the message has the file and the location."""
 
 
 _OF_MEMORY = ("failed to map segment", "annot allocate memory", "can't start new thread")
-"""Parts of what the loader of libraries, the kernel and Python say where memory or address space is missing."""
+"""Parts of messages of the library loader, the kernel and Python about missing memory or address space."""
 
 
 def memory_shortage(error: Exception) -> str:
-    """Return one line if an error says that memory is missing, also to load a library; empty for any other error.
+    """Return a line if an error says that memory is missing, also for loading a library; empty for any other error.
 
-    Python may fail with a SystemError then.
+    Python may raise a SystemError then.
     """
     if isinstance(error, MemoryError | SystemError) or any(text in str(error) for text in _OF_MEMORY):
         return "not enough memory; if `ulimit -v` limits the address space, allow more"

@@ -1,4 +1,4 @@
-"""Atomic file writes, and helpers for descriptors."""
+"""Write files completely or not at all, only files of this user, and help with descriptors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import io
 import os
 import stat
 
-TYPE_CHECKING = False  # the sampler uses this module and does without typing
+TYPE_CHECKING = False  # the sampler loads this module, but not typing
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterator
@@ -17,23 +17,24 @@ if TYPE_CHECKING:
 
 _STANDARD_ERROR = 2
 _MOST_LINKS = 40
-"""As many as Linux follows."""
+"""Linux follows as many."""
 FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _PERMISSIONS = 0o777
 NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW_LOG = NEW | os.O_APPEND
+_STREAM = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
+_STREAM |= os.O_NOFOLLOW | os.O_CLOEXEC
 _MADE: set[tuple[int, int]] = set()
-"""Device and inode of each file that this process made: it may be replaced where only new names are allowed."""
+"""Device and inode of files made by this process, which may be replaced even in folders that allow only new names."""
 
 
 @contextlib.contextmanager
 def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
-    """Yield a binary file to write a whole output to: the one way to write one.
+    """Yield a binary file for a whole output: the only way to write outputs.
 
-    A regular file is written beside its place, in the folder that is held open, and renamed at the end; an error
-    leaves the earlier file, and the new file has the permissions of the earlier one. A descriptor, a device and a FIFO
-    get the whole content at the end: see ``file_behind``.
-    Raises OSError.
+    A regular file is written under another name in the same folder, and renamed at the end; an error leaves the earlier
+    file, and the new file gets the permissions of the earlier file. A descriptor, a device and a FIFO get the whole
+    content at the end: see ``file_behind``. Raises OSError.
     """
     file = file_behind(path)
     if file is None:
@@ -46,8 +47,8 @@ def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
             os.close(stream)
         return
     name = f".{os.urandom(4).hex()}.{file.name}"
-    with Folder(file.parent) as held:
-        folder = held.descriptor
+    with Folder(file.parent) as opened_folder:
+        folder = opened_folder.descriptor
         mode = None
         with contextlib.suppress(FileNotFoundError):
             mode = os.stat(file.name, dir_fd=folder).st_mode & _PERMISSIONS
@@ -55,8 +56,8 @@ def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
         try:
             with os.fdopen(beside, "w+b") as opened:
                 if mode is not None:
-                    with contextlib.suppress(OSError):  # some file systems have none
-                        os.fchmod(beside, mode)  # the umask has taken some away
+                    with contextlib.suppress(OSError):  # a file system without permissions
+                        os.fchmod(beside, mode)  # the umask has removed some permissions
                 yield opened
                 opened.flush()
                 os.fsync(beside)
@@ -69,7 +70,7 @@ def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
 
 
 def write_file(path: pathlib.Path, content: bytes) -> None:
-    """Write a whole output, or leave the file that is there; gzipped if its name ends in ``.gz``.
+    """Write a whole output, or leave the earlier file; gzipped if the name ends in ``.gz``.
 
     Raises OSError like ``replacing``.
     """
@@ -82,18 +83,18 @@ def write_file(path: pathlib.Path, content: bytes) -> None:
 
 
 def ending_in(name: str) -> str:
-    """Return the ending of a file's name, in lower case and without ``.gz``; empty if it has none."""
+    """Return the ending of a file's name, in lower case and without ``.gz``; empty for none."""
     return os.path.splitext(name.lower().removesuffix(".gz"))[1]  # noqa: PTH122 — no pathlib here
 
 
 def file_behind(path: pathlib.Path) -> pathlib.Path | None:
     """Return the regular file that a write to ``path`` makes or replaces; None for a descriptor, a device or a FIFO.
 
-    Symbolic links are followed. Raises OSError for another user's link or file, and for a folder, a socket or a disk.
+    Follow symbolic links. Raises OSError for another user's link or file, and for a folder, a socket or a disk.
     """
     path = _follow_links(path)
     if _is_descriptor(path):
-        path.stat()  # fails for one that is not open: it may be a file of ours later
+        path.stat()  # fails for a closed descriptor, which may be a file of ours later
         return None
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), Folder(path.parent) as folder:
         status = path.lstat()
@@ -107,12 +108,12 @@ def file_behind(path: pathlib.Path) -> pathlib.Path | None:
 
 
 def _open_stream(path: pathlib.Path) -> int:
-    """Open what is no regular file, without waiting, and return a descriptor. Raises OSError."""
+    """Open a descriptor, a device or a FIFO without waiting, and return a descriptor. Raises OSError."""
     path = _follow_links(path)
     if _is_descriptor(path):
         return above_standard(os.dup(int(path.name)))
     try:
-        stream = above_standard(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC))
+        stream = above_standard(os.open(path, _STREAM))
     except OSError as error:
         if error.errno == errno.ENXIO:
             raise OSError(errno.ENXIO, "no program reads from this FIFO", str(path)) from error
@@ -127,32 +128,31 @@ def _open_stream(path: pathlib.Path) -> int:
 
 
 def _is_descriptor(path: pathlib.Path) -> bool:
-    """Return whether a path is ``/dev/fd/N``, by any name of its folder."""
+    """Return whether a path is ``/dev/fd/N``, by any name of the folder."""
     own_folders = {os.path.realpath("/dev/fd"), os.path.realpath("/proc/self/fd")}
     return path.name.isdecimal() and os.path.realpath(path.parent) in own_folders
 
 
 def _refuse_other_file(status: os.stat_result, path: pathlib.Path, folder: Folder) -> None:
-    """Raise OSError for a regular file that is not ours to replace.
+    """Raise OSError for a regular file that this user must not replace.
 
-    Where every user may rename, no file of before is replaced. Root may replace what belongs to the owner of both the
-    folder and the working folder, as in a container that works in a mounted checkout.
+    In a folder where every user may rename, only files made by this process are replaced. Root may replace files of the
+    owner of both the folder and the working folder, as in a container with a mounted checkout.
     """
     owner = status.st_uid
-    around = os.fstat(folder.descriptor)
-    if is_open_to_all(around) and (status.st_dev, status.st_ino) not in _MADE:
+    folder_status = os.fstat(folder.descriptor)
+    if is_open_to_all(folder_status) and (status.st_dev, status.st_ino) not in _MADE:
         raise OSError(errno.EEXIST, "it exists where every user may exchange it; choose a new name", str(path))
-    is_in_checkout = os.geteuid() == 0 and owner == around.st_uid == os.stat(".").st_uid  # noqa: PTH116 — no pathlib here
+    is_in_checkout = os.geteuid() == 0 and owner == folder_status.st_uid == os.stat(".").st_uid  # noqa: PTH116 — no pathlib here
     if owner != os.geteuid() and not is_in_checkout:
-        raise _refused(f"it belongs to another user ({_name_user(owner)})", path)
+        raise _refusal(f"it belongs to another user ({_name_user(owner)})", path)
 
 
-def _refused(reason: str, path: pathlib.Path) -> OSError:
+def _refusal(reason: str, path: pathlib.Path) -> OSError:
     return OSError(errno.EPERM, reason, str(path))
 
 
 def _note_made(descriptor: int) -> None:
-    """Remember a file that this process made."""
     status = os.fstat(descriptor)
     _MADE.add((status.st_dev, status.st_ino))
 
@@ -160,58 +160,60 @@ def _note_made(descriptor: int) -> None:
 def _refuse_other_device(status: os.stat_result, path: pathlib.Path) -> None:
     """Raise OSError for another user's device or FIFO, and for a socket or a disk."""
     is_stream = stat.S_ISCHR(status.st_mode) or stat.S_ISFIFO(status.st_mode)
-    theirs = other_owner(status) if is_stream else "is a socket or a disk"
-    if theirs:
-        raise _refused(f"it {theirs}", path)
+    reason = other_owner(status) if is_stream else "is a socket or a disk"
+    if reason:
+        raise _refusal(f"it {reason}", path)
 
 
 class Folder(contextlib.AbstractContextManager["Folder"]):
-    """A folder to write into by the rule in docs/promises.md, held open so that no other folder can take its place."""
+    """A folder for outputs by the rule in docs/promises.md, held open so that nobody can exchange the folder."""
 
     def __init__(self, path: pathlib.Path, *, make: bool = False) -> None:
-        """Open the folder; with ``make``, create it and the folders above it first.
+        """Open the folder; with ``make``, create missing folders first.
 
-        Raises OSError if another user could choose where a file goes.
+        Raises OSError if another user could choose the place of a file.
         """
         self.descriptor, self.is_shared = _open_folder(path, make=make)
-        """The second value: whether every user may rename in this folder, or in a folder above it."""
+        """Whether every user may rename in this folder, or in a folder above."""
         self.path = path.absolute()
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Close the descriptor."""
+        """Close the descriptor of the folder."""
         os.close(self.descriptor)
 
     @property
     def descriptor_path(self) -> pathlib.Path:
-        """A path that leads to the folder by its descriptor; the plain path on systems without /proc."""
+        """The path of the folder by descriptor; the plain path on systems without /proc."""
         name = type(self.path)(f"/proc/self/fd/{self.descriptor}")
         return name if name.exists() else self.path
 
     def check(self) -> None:
-        """Open the folder again if the user's command has made it anew.
+        """Open the folder again if the user's command has replaced the folder.
 
-        Raises OSError if another user may have put a folder in its place.
+        Raises OSError if another user may have replaced the folder.
         """
         with contextlib.suppress(OSError):
             if os.path.samestat(self.path.stat(), os.fstat(self.descriptor)):
                 return
         if self.is_shared:
-            raise _refused(f"{self.path} is another folder now", self.path)
+            raise _refusal(f"{self.path} is another folder now", self.path)
         descriptor, self.is_shared = _open_folder(self.path, make=True)
         os.close(self.descriptor)
         self.descriptor = descriptor
 
 
 def _open_folder(path: pathlib.Path, *, make: bool) -> tuple[int, bool]:
-    """Open a folder step by step; return its descriptor, and whether every user may rename on the way.
+    """Open a folder step by step; return the descriptor, and whether every user may rename on the way.
 
     A relative path begins at the working folder, which nobody can exchange. Raises OSError.
     """
     folder = os.open(".", FOLDER)
-    names = [*reversed(path.parts), *([] if path.is_absolute() else ["."])]
+    names = list(reversed(path.parts))
+    if not path.is_absolute():
+        names.append(".")
     links = 0
     is_shared = False
     try:
@@ -226,9 +228,9 @@ def _open_folder(path: pathlib.Path, *, make: bool) -> tuple[int, bool]:
                 _refuse_link(status, path)
                 names += reversed(type(path)(os.readlink(name, dir_fd=folder)).parts)
                 continue
-            above = folder
-            folder = os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=above)
-            os.close(above)
+            parent = folder
+            folder = os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+            os.close(parent)
             status = os.fstat(folder)
             _refuse_folder(status, name)
             is_shared |= is_open_to_all(status)
@@ -239,16 +241,17 @@ def _open_folder(path: pathlib.Path, *, make: bool) -> tuple[int, bool]:
 
 
 def _refuse_folder(status: os.stat_result, name: str) -> None:
-    """Raise OSError for a folder whose owner could exchange what is in it.
+    """Raise OSError for a folder whose owner could exchange the files inside.
 
     Trusted owners are this user, root, the owner of the root folder and, for root, the owner of the working folder.
     The members of a group trust each other.
     """
-    around = os.stat("." if os.geteuid() == 0 else "/")  # noqa: PTH116 — no pathlib here
-    theirs = other_owner(status, os.stat("/").st_uid, around.st_uid)  # noqa: PTH116
+    trusted = os.stat("." if os.geteuid() == 0 else "/")  # noqa: PTH116 — no pathlib here
+    reason = other_owner(status, os.stat("/").st_uid, trusted.st_uid)  # noqa: PTH116
     is_of_group = status.st_mode & stat.S_IWGRP and not status.st_mode & stat.S_IWOTH
-    if theirs and not (is_of_group and status.st_gid in {os.getegid(), *os.getgroups()}):
-        raise OSError(errno.EPERM, f"the folder {name!r} {theirs}")
+    groups = {os.getegid(), *os.getgroups()}
+    if reason and not (is_of_group and status.st_gid in groups):
+        raise OSError(errno.EPERM, f"the folder {name!r} {reason}")
 
 
 def is_open_to_all(status: os.stat_result) -> bool:
@@ -258,31 +261,31 @@ def is_open_to_all(status: os.stat_result) -> bool:
 
 
 def open_ours(path: pathlib.Path) -> int:
-    """Make a log to write to, in place of an earlier one; return its descriptor, which only appends.
+    """Make a log, replacing an earlier log; return a descriptor that only appends.
 
-    Raises OSError for a link, for what is no file, and for another user's file, which stay as they are.
+    Raises OSError for a link, a device, a pipe, and another user's file, without any change.
     """
     if file_behind(path) != path:
-        raise _refused("it is a symbolic link, a device or a pipe", path)
+        raise _refusal("it is a symbolic link, a device or a pipe", path)
     with Folder(path.parent) as folder:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path.name, dir_fd=folder.descriptor)
-        made = above_standard(os.open(path.name, NEW_LOG, 0o666, dir_fd=folder.descriptor))
-    _note_made(made)
-    return made
+        log = above_standard(os.open(path.name, NEW_LOG, 0o666, dir_fd=folder.descriptor))
+    _note_made(log)
+    return log
 
 
 def open_output(path: pathlib.Path) -> int:
-    """Open an output that grows while a command runs, and return its descriptor.
+    """Open an output that grows while a command runs, and return the descriptor.
 
-    A file is opened as by ``open_ours``; a descriptor, a device and a FIFO as by ``replacing``. Raises OSError.
+    A file is opened like in ``open_ours``; a descriptor, a device and a FIFO like in ``replacing``. Raises OSError.
     """
     file = file_behind(path)
     return _open_stream(path) if file is None else open_ours(file)
 
 
 def _follow_links(path: pathlib.Path) -> pathlib.Path:
-    """Return the path that a write is for, behind symbolic links. Raises OSError for another user's link."""
+    """Return the path behind symbolic links. Raises OSError for another user's link."""
     for _ in range(_MOST_LINKS):
         if _is_descriptor(path) or not path.is_symlink():
             return path
@@ -292,14 +295,13 @@ def _follow_links(path: pathlib.Path) -> pathlib.Path:
 
 
 def _refuse_link(status: os.stat_result, path: pathlib.Path) -> None:
-    """Raise OSError for another user's symbolic link."""
-    theirs = other_owner(status)
-    if theirs:
-        raise _refused(f"it is a symbolic link that {theirs}", path)
+    reason = other_owner(status)
+    if reason:
+        raise _refusal(f"it is a symbolic link that {reason}", path)
 
 
 def other_owner(status: os.stat_result, *trusted: int) -> str:
-    """Return which other user a file or link belongs to, in words; empty if it is ours, root's or a trusted user's."""
+    """Return that a file or link belongs to another user; empty if this user, root or a trusted user is the owner."""
     if status.st_uid in {os.geteuid(), 0, *trusted}:
         return ""
     return f"belongs to another user ({_name_user(status.st_uid)})"
@@ -319,12 +321,12 @@ def write_all(descriptor: int, data: bytes) -> None:
     while data:
         try:
             data = data[os.write(descriptor, data) :]
-        except BlockingIOError:  # another program that shares the terminal or pipe made it non-blocking
+        except BlockingIOError:  # another program made the shared terminal or pipe non-blocking
             has_room(descriptor)
 
 
 def has_room(descriptor: int, within_ms: int | None = None) -> bool:
-    """Wait until a pipe or terminal can be written, for ever without a time; return whether it can.
+    """Wait until a pipe or terminal has room, without a time for ever; return whether there is room.
 
     Raises ValueError for a negative descriptor.
     """
@@ -336,9 +338,9 @@ def has_room(descriptor: int, within_ms: int | None = None) -> bool:
 
 
 def descriptors_in_use() -> int:
-    """Return the number of descriptors that this process has open; 0 when that is unknown."""
+    """Return the number of descriptors that this process has open; 0 for unknown."""
     try:
-        return len(os.listdir("/dev/fd")) - 1  # noqa: PTH208 — only counted, without the one that lists
+        return len(os.listdir("/dev/fd")) - 1  # noqa: PTH208 — without the descriptor of the folder
     except OSError as error:
         if error.errno != errno.EMFILE:
             return 0
@@ -348,9 +350,9 @@ def descriptors_in_use() -> int:
 
 
 def above_standard(descriptor: int) -> int:
-    """Return a descriptor above 2 in place of a given one, so that no program takes it for a standard stream.
+    """Return a descriptor above 2 for a file, so that no program mistakes the file for a standard stream.
 
-    When standard streams are closed, new files get their numbers.
+    When standard streams are closed, new files get the numbers 0 to 2.
     """
     if descriptor > _STANDARD_ERROR:
         return descriptor

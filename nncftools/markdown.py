@@ -1,21 +1,22 @@
-"""Writes Markdown and CSV: tables, and text from outside that neither renderers nor spreadsheets interpret."""
+"""Write Markdown and CSV: tables, and text from outside that neither renderers nor spreadsheets interpret."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 from nncftools.units import printable
 
 _SPECIAL = re.compile(r"[\\`*\[\]<|~$&]|(?<!\w)_|_(?!\w)")
-"""What has a meaning in Markdown, HTML or mathematics; ``_`` is harmless inside a word."""
+"""Characters with a meaning in Markdown, HTML or mathematics; ``_`` is harmless inside a word."""
 _LINKS = re.compile(r"[@#]|\bGH-|://|www\.")
-"""What GitHub turns into a mention, a reference or a link, except in code."""
+"""Text that GitHub turns into a mention, a reference or a link, except in code."""
 
 MARK = "nncf-tools put ' before some texts"
 """The name of an empty last column: each ``'`` at the beginning of a cell of this CSV file was added."""
 _FORMULA = re.compile(r"(?!-(?:inf|nan|[\d.]+(?:e[-+]?\d+)?)\Z)[-=+@\t\r']")
-"""The beginning of a cell that a spreadsheet runs, or of one that would lose its ``'``; not of a number."""
+"""The beginning of a cell that a spreadsheet runs, or that would lose a ``'``; not the beginning of a number."""
 
 
 def text(plain: str) -> str:
@@ -30,11 +31,12 @@ def code(plain: str) -> str:
     longest = max(map(len, re.findall("`+", line)), default=0)
     fence = "`" * (longest + 1)
     padding = " " if line.startswith("`") or line.endswith("`") else ""
-    return f"{fence}{padding}{line}{padding}{fence}".replace("|", r"\|") if line else ""
+    span = f"{fence}{padding}{line}{padding}{fence}".replace("|", r"\|")
+    return span if line else ""
 
 
 def draw_table(headings: Sequence[str], rows: Sequence[Sequence[str]], alignments: Sequence[str]) -> str:
-    """Return a table, whose columns are aligned in the source, too, without a newline at its end.
+    """Return a table with aligned columns, also in the source, without a newline at the end.
 
     ``headings`` and ``rows`` are Markdown, made by ``text`` or ``code``.
     """
@@ -45,7 +47,7 @@ def draw_table(headings: Sequence[str], rows: Sequence[Sequence[str]], alignment
 
 
 def csv_line(cells: Iterable[str]) -> str:
-    """Return a line of a CSV file, in which a ``'`` stands before a text that a spreadsheet would run."""
+    """Return a line of a CSV file, with a ``'`` before a text that a spreadsheet would run."""
     return ",".join(map(_csv_cell, cells)) + "\n"
 
 
@@ -56,11 +58,15 @@ def _csv_cell(cell: str) -> str:
 
 
 def draw_csv(header: Sequence[str], rows: Iterable[Mapping[str, str]]) -> str:
-    """Return a CSV file; a cell that a row lacks is empty.
+    """Return a CSV file; a missing cell of a row is empty.
 
-    The last column is ``MARK`` if a cell begins with an added ``'``, or with white space, or ends with it.
+    The last column is ``MARK`` if a cell begins with an added ``'``, or begins or ends with white space.
     """
-    table = [header, *([row.get(column, "") for column in header] for row in rows)]
-    if any(_FORMULA.match(cell) or cell != cell.strip() for row in table for cell in row):
-        table = [[*row, MARK if row is header else ""] for row in table]
+    table = [list(header)]
+    table += [[row.get(column, "") for column in header] for row in rows]
+    cells = list(chain.from_iterable(table))
+    if any(_FORMULA.match(cell) or cell != cell.strip() for cell in cells):
+        table[0].append(MARK)
+        for row in table[1:]:
+            row.append("")
     return "".join(map(csv_line, table))

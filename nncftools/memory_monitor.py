@@ -1,7 +1,7 @@
-"""NNCF's ``memory_monitor.py`` over our sampler: its names to import, and its command line.
+"""NNCF's ``memory_monitor.py`` with our sampler: the same names to import, and the same command line.
 
-``from nncftools.memory_monitor import MemoryMonitor`` takes the place of ``from memory_monitor import MemoryMonitor``,
-``python -m nncftools.memory_monitor`` that of ``python memory_monitor.py``. docs/migrating.md says what differs.
+``from nncftools.memory_monitor import MemoryMonitor`` replaces ``from memory_monitor import MemoryMonitor``, and
+``python -m nncftools.memory_monitor`` replaces ``python memory_monitor.py``. docs/migrating.md lists the differences.
 """
 
 from nncftools.api.memory_monitor import MemoryMonitor, MemoryType, memory_monitor_context

@@ -1,7 +1,6 @@
-"""Formats and parses bytes, seconds and rates, and makes text from outside safe to display, and short.
+"""Format and parse bytes, seconds and rates, and make text from outside short and safe to display.
 
-Everything inside the package is in bytes and seconds. Every layer may import this module, so it imports nothing that is
-not needed.
+Everything inside the package is in bytes and seconds. Every layer may import this module, so the module imports little.
 """
 
 from __future__ import annotations
@@ -14,31 +13,36 @@ from nncftools.backports import StrEnum
 
 
 def shortened(text: str, length: int) -> str:
-    """Return ``text`` shortened in the middle to ``length`` characters: beginning and end are the most informative."""
+    """Return ``text`` shortened in the middle to ``length`` characters: beginning and end are most informative."""
     if len(text) <= length:
         return text
     head = (length - 1) * 2 // 3
-    return f"{text[:head]}…{text[len(text) - (length - 1 - head) :]}"
+    tail = len(text) - (length - 1 - head)
+    return f"{text[:head]}…{text[tail:]}"
 
 
 def printable(text: str) -> str:
     """Return ``text`` with control characters and other unprintable characters as escape sequences."""
-    return "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape", "surrogatepass").decode() for sign in text
-    )
+    return text if text.isprintable() else "".join(map(_escape, text))
+
+
+def _escape(sign: str) -> str:
+    return sign if sign.isprintable() else sign.encode("unicode_escape", "surrogatepass").decode()
 
 
 _WORD = r"\s*(?:(?:\d+ (?:h|min) )?[^\s\d]?\d\S* (?:[KMG]i?B\b|[Bsh]\b|min\b|cores\b|%)\S*|<- \S+|\S+)\s*"
-"""A word, or a figure with its unit."""
+"""A word, or a figure with a unit."""
 _END = re.compile("[-_]")
 _PART = re.compile(r"[/._(,=-]*[^/._(,=-]+[/._(,=-]*|[/._(,=-]+")
 
 
 def folds(text: str, width: int) -> list[int]:
-    """Return where a line is broken: not between a figure and its unit; a long name is, after a sign inside of it."""
-    places, used = [], 0
+    """Return where to break a line: never between a figure and a unit; a long name only after a sign inside."""
+    places = []
+    used = 0
     for word in re.finditer(_WORD, text):
-        for part in _PART.finditer(text, *word.span()) if len(word[0].rstrip()) > width else (word,):
+        is_long = len(word[0].rstrip()) > width
+        for part in _PART.finditer(text, *word.span()) if is_long else (word,):
             if used and used + len(part[0].rstrip()) > width:
                 places.append(part.start())
                 used = 0
@@ -47,47 +51,55 @@ def folds(text: str, width: int) -> list[int]:
 
 
 _ALIKE = 0.75
-"""Two letters in each other's place make a word of four as different as that."""
+"""The similarity of a word of four letters with two swapped letters."""
 _FEWEST_LETTERS = 3
 
 
 def nearest(word: str, known: Iterable[str], alike: float = _ALIKE) -> str:
-    """Return the name in ``known`` that is most like a mistyped word, whatever the case; empty if none is near.
+    """Return the name in ``known`` that is most similar to a mistyped word in any case; empty if none is similar.
 
-    Of several that are equally like it, it is the first. ``alike`` is how similar it must be, from 0 to 1.
+    ``alike`` is the least similarity, from 0 to 1.
     """
     from difflib import SequenceMatcher
 
     matcher = SequenceMatcher(b=word.casefold())
-    found, best = "", alike
-    for name in known:
+
+    def similarity(name: str) -> float:
         matcher.set_seq1(name.casefold())
-        if matcher.real_quick_ratio() >= best and (ratio := matcher.ratio()) >= best and (ratio > best or not found):
-            found, best = name, ratio
-    return found
+        return matcher.ratio() if matcher.real_quick_ratio() >= alike else 0.0
+
+    best = max(known, key=similarity, default="")
+    return best if similarity(best) >= alike else ""
 
 
 def guess(word: str, known: Iterable[str], alike: float = _ALIKE) -> str:
-    """Return the name in ``known`` that a word abbreviates, or that is near it; empty if there is none.
+    """Return the name in ``known`` that a word abbreviates, or that is similar; empty for none.
 
     ``peak`` and ``rss`` abbreviate ``peak_rss``.
     """
-    names, folded = list(known), word.casefold()
-    longer = [name for name in names if name.casefold().startswith(folded) or _END.split(name, 1)[-1] == folded]
+    names = list(known)
+    folded = word.casefold()
+
+    def is_longer(name: str) -> bool:
+        end = _END.split(name, 1)[-1]
+        return end == folded or name.casefold().startswith(folded)
+
+    longer = list(filter(is_longer, names))
     if longer and len(word) >= _FEWEST_LETTERS:
         return nearest(word, longer, 0.0)
     return nearest(word, names, alike)
 
 
 def not_one_of(word: str, known: Iterable[str], alike: float = _ALIKE) -> str:
-    """Return the message for a word that is none of ``known``, with the one that was probably meant."""
+    """Return the message for a word that is none of ``known``, with the name that was probably meant."""
     names = list(known)
+    message = f"{word!r} is not one of {', '.join(names)}"
     near = guess(word, names, alike)
-    return f"{word!r} is not one of {', '.join(names)}" + (f"; did you mean {near}?" if near else "")
+    return f"{message}; did you mean {near}?" if near else message
 
 
 class MemoryUnit(StrEnum):
-    """A unit of memory; ``factor`` is its size in bytes."""
+    """A unit of memory; ``factor`` is the size in bytes."""
 
     B = "B"
     KiB = "KiB"
@@ -104,7 +116,7 @@ class MemoryUnit(StrEnum):
 
     @property
     def decimals(self) -> int:
-        """Digits behind the point of a size in this unit."""
+        """Digits after the point of a size in this unit."""
         return _UNITS[self][1]
 
     def of(self, size: float) -> float:
@@ -123,12 +135,12 @@ class MemoryUnit(StrEnum):
 
     def brief(self, size: float) -> str:
         """Return ``size`` bytes as text without needless digits: ``"1,235"``, ``"6.1"``; in GiB and GB ``"1.31"``."""
-        value, decimals = abs(self.of(size)), self.decimals
-        if decimals == 1:
-            decimals = 1 if value < 9.95 else 0  # noqa: PLR2004 — two digits
-        elif decimals:
-            decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0  # noqa: PLR2004 — three digits
-        return fixed(self.of(size), decimals)
+        number = self.of(size)
+        decimals = min(self.decimals, 2)
+        digits = decimals + 1
+        while decimals and round(abs(number), decimals) >= 10 ** (digits - decimals):
+            decimals -= 1
+        return fixed(number, decimals)
 
     def label(self, size: float | None) -> str:
         """Return ``size`` bytes as text with the unit: ``"633.2 MiB"``, or a dash for unknown."""
@@ -148,11 +160,11 @@ _UNITS = {
     MemoryUnit.MB: (10**6, 1),
     MemoryUnit.GB: (10**9, 3),
 }
-"""Bytes in one unit, and the decimals of a size in it."""
+"""Bytes in each unit, and the decimals of a size in this unit."""
 
 
 def fixed(number: float, decimals: int) -> str:
-    """Return a number as text with that many decimals: ``"1,234.5"``. What rounds to zero has no sign."""
+    """Return a number as text with so many decimals: ``"1,234.5"``. A number that rounds to zero has no sign."""
     text = f"{number:,.{decimals}f}"
     return text if text.strip("-0.,") else text.removeprefix("-")
 
@@ -174,7 +186,8 @@ def seconds_text(seconds: float | None) -> str:
 
 def about_text(seconds: float) -> str:
     """Return an estimated duration as text, from 10 s on in whole seconds: ``"41 s"``, ``"1 min 14 s"``."""
-    return seconds_text(seconds if seconds < 10 else round(seconds)).replace(".00 s", " s").replace(".0 s", " s")  # noqa: PLR2004 — two digits
+    text = seconds_text(seconds if seconds < 10 else round(seconds))  # noqa: PLR2004 — two digits
+    return text.replace(".00 s", " s").replace(".0 s", " s")
 
 
 def brief_seconds(seconds: float) -> str:
@@ -185,9 +198,11 @@ def brief_seconds(seconds: float) -> str:
 
 
 def time_unit(duration_s: float) -> tuple[int, str]:
-    """Return the unit of a time axis as its seconds and its name: minutes or hours when the duration has three."""
-    units = ((_HOUR, "h"), (_MINUTE, "min"))
-    return next(((factor, unit) for factor, unit in units if duration_s >= 3 * factor), (1, "s"))
+    """Return the seconds and the name of the unit of a time axis: minutes or hours from three on."""
+    for factor, unit in ((_HOUR, "h"), (_MINUTE, "min")):
+        if duration_s >= 3 * factor:
+            return factor, unit
+    return 1, "s"
 
 
 def size_text(size: float | None) -> str:
@@ -199,11 +214,13 @@ def size_text(size: float | None) -> str:
 
 
 def _fitting(size: float) -> MemoryUnit:
-    """Return the largest binary unit of which there is at least one."""
+    """Return the largest binary unit that is not above a size."""
     if round(size) < MemoryUnit.KiB.factor:
         return MemoryUnit.B
-    smaller = (MemoryUnit.KiB, MemoryUnit.MiB)
-    return next((unit for unit in smaller if round(unit.of(size), 1) < MemoryUnit.KiB.factor), MemoryUnit.GiB)
+    for unit in (MemoryUnit.KiB, MemoryUnit.MiB):
+        if round(unit.of(size), 1) < MemoryUnit.KiB.factor:
+            return unit
+    return MemoryUnit.GiB
 
 
 def brief_size(size: float) -> str:
@@ -213,15 +230,17 @@ def brief_size(size: float) -> str:
 
 
 def part_text(part: float, whole: float) -> str:
-    """Return bytes as a part of others, in the unit that fits these best: ``"7.6 of 8 GiB"``."""
+    """Return a part and a whole in the best-fitting unit of the whole: ``"7.6 of 8 GiB"``."""
     unit = _fitting(whole)
     return f"{_brief(unit.of(part), 1)} of {_brief(unit.of(whole), 2)} {unit}"
 
 
 def _brief(number: float, decimals: int) -> str:
-    """Return a number with three digits at most, and without zeros behind the point."""
-    most = min(decimals, 2 if number < 9.995 else 1 if number < 99.95 else 0)  # noqa: PLR2004 — three digits
-    return fixed(number, most).rstrip("0").rstrip(".") if most else fixed(number, 0)
+    """Return a number with three digits at most, and without zeros at the end of decimals."""
+    while decimals and round(number, decimals) >= 10 ** (3 - decimals):
+        decimals -= 1
+    text = fixed(number, decimals)
+    return text.rstrip("0").rstrip(".") if decimals else text
 
 
 def cores_text(cores: float | None) -> str:
@@ -235,21 +254,24 @@ def number_text(number: float | None) -> str:
 
 
 def text_of(value: float | None, unit: str) -> str:
-    """Return a figure as text in the best-fitting unit; its own unit is ``"B"``, ``"s"`` or ``""``."""
-    return {"B": size_text, "s": seconds_text}.get(unit, number_text)(value)
+    """Return a figure in ``"B"``, ``"s"`` or ``""`` as text in the best-fitting unit."""
+    formatters = {"B": size_text, "s": seconds_text}
+    return formatters.get(unit, number_text)(value)
 
 
 _LITTLE_ALIKE = 0.5
 _NUMBER = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
 _SIZE = rf"{_NUMBER}\s*([A-Za-z]+)"
 _TIME = rf"{_NUMBER}\s*([A-Za-zµ]*)"
-_SHORT = {"K": MemoryUnit.KiB, "M": MemoryUnit.MiB, "G": MemoryUnit.GiB}
-"""Units as `ulimit`, Docker and Java write them."""
 _SIZES = {unit.casefold(): (unit, 1) for unit in MemoryUnit} | {
-    **{name.casefold(): (unit, 1) for name, unit in _SHORT.items()},
-    **dict.fromkeys(("t", "tib"), (MemoryUnit.GiB, 2**10)),
+    "k": (MemoryUnit.KiB, 1),
+    "m": (MemoryUnit.MiB, 1),
+    "g": (MemoryUnit.GiB, 1),
+    "t": (MemoryUnit.GiB, 2**10),
+    "tib": (MemoryUnit.GiB, 2**10),
     "tb": (MemoryUnit.GB, 10**3),
 }
+"""Our unit, and the number of our units, for each unit in any case, also as in `ulimit`, Docker and Java."""
 _TIMES = {
     **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), 1.0),
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1e-3),
@@ -262,43 +284,42 @@ _TIMES = {
 
 
 def unit_from(text: str) -> MemoryUnit:
-    """Return the unit that a text names, in any case, also by its first letter: ``"gib"``, ``"G"``.
+    """Parse a unit in any case, also by the first letter: ``"gib"``, ``"G"``.
 
-    Raises ValueError, which says what was expected and what was found.
+    Raises ValueError with the expected and the actual text.
     """
-    name = text.strip()
-    unit = next((each for each in MemoryUnit if each.casefold() == name.casefold()), _SHORT.get(name.upper()))
-    if unit is None:
+    unit, times = _SIZES.get(text.strip().casefold(), (None, 1))
+    if unit is None or times != 1:
         raise ValueError(not_one_of(text, MemoryUnit, _LITTLE_ALIKE))
     return unit
 
 
 def size_from(text: str) -> tuple[int, MemoryUnit]:
-    """Parse a size with its unit, in any case: ``"8GiB"``, ``"8G"`` (the same), ``"1.5 MB"``.
+    """Parse a size with a unit, in any case: ``"8GiB"``, ``"8G"`` (the same), ``"1.5 MB"``.
 
-    Returns the bytes and the unit. Raises ValueError, which says what was expected and what was found.
+    Returns the bytes and the unit. Raises ValueError with the expected and the actual text.
     """
     match = re.fullmatch(_SIZE, text.strip())
-    unit, times = (None, 1) if match is None else _SIZES.get(match[2].casefold(), (None, 1))
-    size = math.inf if match is None or unit is None else float(match[1]) * unit.factor * times
-    if unit is None or not math.isfinite(size) or round(size) <= 0:
-        expected = f"a size above 0 with its unit ({', '.join(MemoryUnit)}) expected, such as 8GiB or 8G"
-        raise ValueError(f"{expected}, found {text!r}")
-    return round(size), unit
+    if match is not None and match[2].casefold() in _SIZES:
+        unit, times = _SIZES[match[2].casefold()]
+        size = float(match[1]) * unit.factor * times
+        if math.isfinite(size) and round(size) > 0:
+            return round(size), unit
+    expected = f"a size above 0 with its unit ({', '.join(MemoryUnit)}) expected, such as 8GiB or 8G"
+    raise ValueError(f"{expected}, found {text!r}")
 
 
 def bytes_from(text: str) -> int:
-    """Parse a size as ``size_from`` does, and return only the bytes. Raises ValueError."""
+    """Parse a size like ``size_from``, and return only the bytes. Raises ValueError."""
     return size_from(text)[0]
 
 
 def seconds_from(text: str) -> float:
     """Parse a time, in seconds without a unit: ``"0.5"``, ``"100ms"``, ``"2 min"``.
 
-    Raises ValueError, which says what was expected and what was found.
+    Raises ValueError with the expected and the actual text.
     """
     match = re.fullmatch(_TIME, text.strip())
-    factor = None if match is None else _TIMES.get(match[2].casefold())
-    if match is None or factor is None:
+    if match is None or match[2].casefold() not in _TIMES:
         raise ValueError(f"a time expected, such as 0.5 (seconds), 100ms or 2min, found {text!r}")
-    return float(match[1]) * factor
+    return float(match[1]) * _TIMES[match[2].casefold()]

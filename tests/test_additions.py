@@ -22,14 +22,16 @@ from tests.surroundings import HANGING_S
 pytestmark = [pytest.mark.long, pytest.mark.process]
 
 DECLARED = """
-        Metric("npu_memory", "B", GAUGE, "NPU memory", "memory in use on an accelerator",
-               probe="npu:Npu", scope=DEVICE),
-        Metric("npu_sent", "B", COUNTER, "Sent to NPU", "bytes sent to an accelerator",
+        Metric("npu_memory", "B", "NPU memory", "memory in use on an accelerator",
+               probe="npu:Npu", scope=DEVICE, per_operation=True),
+        Metric("npu_sent", "B", "Sent to NPU", "bytes sent to an accelerator", kind=COUNTER,
                probe="npu:Npu", scope=DEVICE, family=("NPU transfer", "NPU"), action="sent"),
-        Metric("npu_busy", "s", COUNTER, "NPU busy", "time in which an accelerator was busy",
-               probe="npu:Npu", scope=DEVICE),
-        Metric("huge", "B", GAUGE, "Huge pages", "memory in huge pages", probe="made_up:MadeUp"),
-        Metric("wakeups", "", COUNTER, "Wake-ups", "how often processes woke", probe="made_up:MadeUp"),
+        Metric("npu_busy", "s", "NPU busy", "time in which an accelerator was busy", kind=COUNTER,
+               probe="npu:Npu", scope=DEVICE, per_operation=True),
+        Metric("huge", "B", "Huge pages", "memory in huge pages",
+               probe="made_up:MadeUp", per_operation=True),
+        Metric("wakeups", "", "Wake-ups", "how often processes woke", kind=COUNTER,
+               probe="made_up:MadeUp", per_operation=True),
     )
 }  # fmt: skip
 """
@@ -74,7 +76,7 @@ def report(session, view):
 IMPORTER = """
 import re
 
-from nncftools.importers.table import RowLog
+from nncftools.importers.source import RowLog
 
 class Log(RowLog):
     head = re.compile(rb".*\\nMADE UP")

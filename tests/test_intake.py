@@ -81,7 +81,7 @@ def test_a_bomb_is_refused_soon(bomb: pathlib.Path, forced: str | None) -> None:
     """A file that unpacks to a thousand times its size is refused early: gzip of Python 3.12 on reads 128 KiB ahead."""
     tracemalloc.start()
     try:
-        with pytest.raises(SessionFileError, match="unpacks to more than 800 times its size"):
+        with pytest.raises(SessionFileError, match="unpacks to more than 800 times the file size"):
             read_session(bomb, forced)
         most = tracemalloc.get_traced_memory()[1]
     finally:
@@ -104,7 +104,7 @@ def test_size_is_limited(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
     path = tmp_path / "long"
     path.write_bytes(content)
     monkeypatch.setattr(intake, "LIMITS", LIMITS._replace(size=1000))
-    with pytest.raises(intake.TooLargeError, match="larger than 1,000 bytes, the largest file that is read"):
+    with pytest.raises(SessionFileError, match="larger than 1,000 bytes, the largest file that is read"):
         intake.whole(path)
 
 
@@ -116,9 +116,9 @@ def test_a_sparse_file_is_refused_unread(tmp_path: pathlib.Path) -> None:
         file.truncate(30 << 30)
     tracemalloc.start()
     try:
-        with pytest.raises(intake.TooLargeError, match="larger than 2 GiB"):
+        with pytest.raises(SessionFileError, match="larger than 2 GiB"):
             read_session(path)
-        with pytest.raises(intake.TooLargeError, match="larger than 2 GiB"):
+        with pytest.raises(SessionFileError, match="larger than 2 GiB"):
             Session.load(path)
         most = tracemalloc.get_traced_memory()[1]
     finally:

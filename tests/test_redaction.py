@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from nncftools.redaction import HIDDEN, Redaction
+from nncftools.intake import HIDDEN, Redaction
 
 LONGEST = 128 * 1024 - 1
 """The longest word that the kernel allows in a command line."""

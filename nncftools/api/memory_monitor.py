@@ -1,4 +1,4 @@
-"""``MemoryMonitor`` and ``memory_monitor_context``: memory of this program over time, or at this moment."""
+"""``MemoryMonitor`` and ``memory_monitor_context``: memory of this program over time, or now."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from queue import Queue
 from typing import TYPE_CHECKING
 
@@ -24,18 +25,17 @@ from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
     import psutil
+    from _typeshed import StrPath
     from typing_extensions import Self
 
-    from nncftools.api.session import Session
-
-    Path = str | os.PathLike[str]
+    from nncftools.api.recorder import Session
 
 
 class MemoryType(StrEnum):
-    """A type of memory; its value is the metric's name. ``nncf-tools metrics`` explains each.
+    """A type of memory; the value is the metric's name. ``nncf-tools metrics`` explains each metric.
 
-    NNCF's monitor knows RSS and SYSTEM; every other memory metric is a member, too, such as ``MemoryType.PSS``, but for
-    those of devices: a session has a column of each device.
+    NNCF's monitor knows RSS and SYSTEM. Every other memory metric is a member, too, such as ``MemoryType.PSS``, except
+    memory of devices: a session has a column for each device.
     """
 
     RSS = "rss"
@@ -46,16 +46,16 @@ class MemoryType(StrEnum):
             vars()[name.upper()] = name
 
     def __str__(self) -> str:
-        """Return ``MemoryType.RSS``, as for NNCF's type; ``value`` is the metric's name."""
+        """Return ``MemoryType.RSS``, like NNCF's type; ``value`` is the metric's name."""
         return f"{type(self).__name__}.{self.name}"
 
     def __format__(self, specification: str) -> str:
-        """Format it as ``str`` shows it, in every version of Python."""
+        """Return the same text as ``str``, in every version of Python."""
         return format(str(self), specification)
 
 
 def memory_now(process: psutil.Process, *, children: bool) -> tuple[int, int]:
-    """Return RSS and VMS in bytes, with those of the descendants if ``children``; what has ended counts as 0."""
+    """Return RSS and VMS in bytes, with all descendants if ``children``; an ended process counts as 0."""
     import psutil
 
     family = [process]
@@ -74,11 +74,11 @@ _INTERVAL_S = 0.1
 
 
 class MemoryMonitor:
-    """Records one type of memory of this program, in a separate process that no native call delays.
+    """Record one type of memory of this program, in a separate process that no native call delays.
 
     Use ``start`` and ``stop``, or a ``with`` block. Several monitors may run at once; no figure includes a monitor.
-    Its attributes may be set: ``memory_unit`` at any time, ``interval``, ``memory_type`` and
-    ``include_child_processes`` for the next start.
+    Attributes may be set: ``memory_unit`` at any time, ``interval``, ``memory_type`` and ``include_child_processes``
+    for the next start.
     """
 
     def __init__(
@@ -97,12 +97,12 @@ class MemoryMonitor:
         self.memory_type = memory_type
         self.memory_unit = memory_unit
         self.include_child_processes = include_child_processes
-        """Whether descendants count; None where it makes no difference: memory of the machine or the control group."""
+        """Whether descendants count; None for memory of the machine or the control group."""
         metric = metrics.of(self.memory_type.value)
         if include_child_processes is None and metric is not None and metric.scope == metrics.TREE:
             self.include_child_processes = True
         self.timestamp = int(time.time())
-        """The Unix time of the start in whole seconds; before it, of the construction."""
+        """Unix time of the start in whole seconds; before the start, of the construction."""
         self._recorder: Recorder | None = None
         self._recorded_type = self.memory_type
         self._replaced: Queue[tuple[float, int]] | None = None
@@ -120,7 +120,7 @@ class MemoryMonitor:
 
     @property
     def memory_type(self) -> MemoryType:
-        """What is recorded; its name is in the names of files."""
+        """The recorded type; the names of files contain the type."""
         return self._memory_type
 
     @memory_type.setter
@@ -144,7 +144,7 @@ class MemoryMonitor:
         running, NncfToolsError if nothing can be recorded.
         """
         _start([self])
-        atexit.unregister(self._finish)  # a forked child inherits its parent's
+        atexit.unregister(self._finish)  # a forked child inherits the parent's function
         if at_exit_fn is not None:
             self._at_exit = os.getpid(), at_exit_fn
             atexit.register(self._finish)
@@ -152,18 +152,19 @@ class MemoryMonitor:
 
     @property
     def is_running(self) -> bool:
-        """Whether this process started a recording and has not stopped it."""
+        """Whether this process started a recording and has not stopped the recording."""
         return self._recorder is not None and self._recorder.is_running
 
     def take_from(self, recorder: Recorder) -> None:
-        """Show a recording that has begun and includes the monitor's type of memory."""
-        self._recorder = _running[self] = recorder
+        """Show a running recording that includes the monitor's type of memory."""
+        self._recorder = recorder
+        _running[self] = recorder
         self._recorded_type = self.memory_type
         self._replaced = None
         self.timestamp = int(time.time())
 
     def stop(self) -> None:
-        """End the recording; does nothing if none is running."""
+        """End the recording; do nothing if none is running."""
         if self._recorder is not None:
             self._recorder.stop()
         _running.pop(self, None)
@@ -171,7 +172,7 @@ class MemoryMonitor:
         self._at_exit = None
 
     def _finish(self) -> None:
-        """Call ``at_exit_fn``, but not in a forked child: the recording is its parent's."""
+        """Call ``at_exit_fn``, but not in a forked child: the recording belongs to the parent."""
         if self._at_exit is not None and self._at_exit[0] == os.getpid():
             _end_all()
             self._at_exit[1]()
@@ -189,20 +190,20 @@ class MemoryMonitor:
 
     @property
     def measurements(self) -> list[tuple[float, int]]:
-        """The samples so far: seconds since the first one, and bytes. Samples with unknown memory are left out."""
+        """The samples so far: seconds since the first sample, and bytes. Samples with unknown memory are left out."""
         from nncftools.render.samples import known_rows
 
         if self._replaced is not None:
             return list(self._replaced.queue)
-        session = self.session  # while it runs, the journal is read for it
+        session = self.session  # reads the journal of a running recording
         if session is None:
             return []
         times, values = known_rows(session, self._recorded_type.value, MemoryUnit.B, from_zero=False)
-        return [(time_s, int(value)) for time_s, value in zip(times, values, strict=True)]
+        return list(zip(times, map(int, values), strict=True))
 
     @property
     def _memory_values_queue(self) -> Queue[tuple[float, int]]:
-        """The name by which llm_bench reads ``measurements``, and by which NNCF's tests replace them."""
+        """The ``measurements``, under the name that llm_bench reads and that NNCF's tests replace."""
         values: Queue[tuple[float, int]] = Queue()
         values.queue.extend(self.measurements)
         return values
@@ -212,26 +213,27 @@ class MemoryMonitor:
         self._replaced = values
 
     def get_data(self, memory_from_zero: bool = False) -> tuple[list[float], list[float]]:  # noqa: FBT001, FBT002 — the signature that users know
-        """Return times in seconds since the first sample and memory in the monitor's unit, also while it runs.
+        """Return times in seconds since the first sample and memory in the monitor's unit, also while running.
 
         Both lists are empty if nothing was recorded. Samples with unknown memory are left out. ``memory_from_zero``
         subtracts the first value from all values.
         """
         measured = self.measurements
-        first_s, first = measured[0] if measured else (0.0, 0)
-        zero = first if memory_from_zero else 0
-        return [time_s - first_s for time_s, _ in measured], [self.memory_unit.of(size - zero) for _, size in measured]
+        times = [time_s - measured[0][0] for time_s, _ in measured]
+        zero = measured[0][1] if measured and memory_from_zero else 0
+        values = [self.memory_unit.of(size - zero) for _, size in measured]
+        return times, values
 
     @staticmethod
     def get_rss_memory(include_child_processes: bool = True) -> int:  # noqa: FBT001, FBT002 — the signature that users of llm_bench know
-        """Return the RSS of this process now, with that of its descendants unless they are excluded, in bytes."""
+        """Return the RSS of this process now in bytes, with all descendants unless they are excluded."""
         import psutil
 
         return memory_now(psutil.Process(), children=include_child_processes)[0]
 
     @staticmethod
     def get_system_memory() -> int:
-        """Return the machine's memory that is not available now, in bytes: what SYSTEM records."""
+        """Return the machine's memory that is not available now, in bytes, like SYSTEM."""
         import psutil
 
         memory = psutil.virtual_memory()
@@ -241,16 +243,16 @@ class MemoryMonitor:
         self,
         time_values: Sequence[float],
         memory_values: Sequence[float],
-        save_dir: Path,
+        save_dir: StrPath,
         plot_title: str | None = "",
         filename_suffix: str | None = "",
     ) -> None:
-        """Write ``{type}_memory_usage{suffix}.txt`` and ``.png`` to the folder ``save_dir``; make it if it is missing.
+        """Write ``{type}_memory_usage{suffix}.txt`` and ``.png`` to the folder ``save_dir``; make a missing folder.
 
         In a job, the rank comes before the suffix: ``rss_memory_usage-rank0_from-zero.txt``.
 
         The text has a row ``time value`` per sample, then ``Total time`` in seconds and ``Max memory`` in the monitor's
-        unit. Of lists of unequal length, the shorter one counts. Without data the text says so, and no picture is
+        unit. If lists have unequal lengths, the shorter length counts. Without data the text says so, and no picture is
         drawn. Raises OSError.
         """
         from nncftools.render import samples
@@ -259,31 +261,31 @@ class MemoryMonitor:
         folder = pathlib.Path(save_dir)
         folder.mkdir(parents=True, exist_ok=True)
         number = min(len(time_values), len(memory_values))
-        times, values = time_values[:number], memory_values[:number]
-        stem = log_stem(self._type, from_zero=False, rank=launcher.suffix(os.environ)) + (filename_suffix or "")
+        times = time_values[:number]
+        values = memory_values[:number]
+        rank = launcher.suffix(os.environ)
+        stem = f"{log_stem(self._type, from_zero=False, rank=rank)}{filename_suffix or ''}"
         samples.write_rows(times, values, self.memory_unit, folder / f"{stem}.txt")
         if number:
-            self._draw(_session_of(self._type, self.memory_unit, times, values), folder / f"{stem}.png", plot_title)
+            session = _make_session(self._type, self.memory_unit, times, values)
+            self._draw(session, folder / f"{stem}.png", plot_title)
 
     def save_memory_plot(
-        self, log_filepath: Path, plot_title: str | None = "", filename_suffix: str | None = ""
+        self, log_filepath: StrPath, plot_title: str | None = "", filename_suffix: str | None = ""
     ) -> None:
-        """Draw a log of ``save_memory_logs`` beside it, as ``{name of the log}{suffix}.png``.
+        """Draw a log of ``save_memory_logs`` in the same folder, as ``{name of the log}{suffix}.png``.
 
-        Lines that cannot be read are skipped. Raises FileNotFoundError and other OSError, and NncfToolsError if the
-        file is not such a log.
+        Unreadable lines are skipped. Raises FileNotFoundError and other OSError, and NncfToolsError if the file is not
+        such a log.
         """
         from nncftools.importers.nncf import Log
         from nncftools.importers.source import Source
 
         log = pathlib.Path(log_filepath)
         log.stat()
+        picture = log.with_name(f"{log.name.removesuffix('.txt')}{filename_suffix or ''}.png")
         with Source(log) as source:
-            self._draw(
-                Log(source, self._type, self.memory_unit).read(),
-                log.with_name(f"{log.name.removesuffix('.txt')}{filename_suffix or ''}.png"),
-                plot_title,
-            )
+            self._draw(Log(source, self._type, self.memory_unit).read(), picture, plot_title)
 
     @property
     def _type(self) -> str:
@@ -293,7 +295,8 @@ class MemoryMonitor:
         from nncftools.render import plot
         from nncftools.render.view import View, label
 
-        plot.draw(session, View([self._type], self.memory_unit, title=title or label(self._type)), picture)
+        view = View([self._type], self.memory_unit, title=title or label(self._type))
+        plot.draw(session, view, picture)
 
 
 _running: dict[MemoryMonitor, Recorder] = {}
@@ -312,18 +315,18 @@ def _end_all() -> None:
 
 
 def _start(monitors: Iterable[MemoryMonitor]) -> None:
-    """Start monitors; those with the same interval and processes share a sampler. If one fails, none of them runs.
+    """Start monitors; monitors with the same interval and processes share a sampler. After a failure, none runs.
 
-    Raises RuntimeError if one is running.
+    Raises RuntimeError if a monitor is running.
     """
     groups: dict[tuple[float, bool], list[MemoryMonitor]] = {}
     for monitor in monitors:
         key = max(monitor.interval, SHORTEST_S), monitor.include_child_processes is not False
         groups.setdefault(key, []).append(monitor)
-    started: list[MemoryMonitor] = []
+    started = []
     with _starting:
-        if any(monitor.is_running for group in groups.values() for monitor in group):
-            raise RuntimeError("the monitor is already running; stop it first, or use another one")
+        if any(monitor.is_running for monitor in chain.from_iterable(groups.values())):
+            raise RuntimeError("the monitor is already running; stop it first, or use another monitor")
         try:
             for (interval_s, children), group in groups.items():
                 recorder = Recorder([monitor.memory_type.value for monitor in group], interval_s, children=children)
@@ -337,12 +340,15 @@ def _start(monitors: Iterable[MemoryMonitor]) -> None:
             raise
 
 
-class memory_monitor_context(Mapping["MemoryType", "float | tuple[list[float], list[float]]"]):  # noqa: N801 — the name that users of NNCF know
-    """Records RSS and SYSTEM of this program during a ``with`` block, with one sampler; can be used again.
+_Data = float | tuple[list[float], list[float]]
 
-    When the block ends, also by an exception, ``memory_data`` is filled. By ``MemoryType`` it holds the largest value
-    above the first sample, in ``memory_unit``; with ``return_max_value=False`` lists of seconds and values. The
-    context is also a mapping, the same as ``memory_data``.
+
+class memory_monitor_context(Mapping["MemoryType", _Data]):  # noqa: N801 — the name that users of NNCF know
+    """Record RSS and SYSTEM of this program during a ``with`` block, with one sampler; can be used again.
+
+    The end of the block, also by an exception, fills ``memory_data``: by ``MemoryType`` the largest value above the
+    first sample, in ``memory_unit``; with ``return_max_value=False`` lists of seconds and values. The context is also a
+    mapping, equal to ``memory_data``.
     """
 
     def __init__(
@@ -350,7 +356,7 @@ class memory_monitor_context(Mapping["MemoryType", "float | tuple[list[float], l
         interval: float | None = _INTERVAL_S,
         memory_unit: MemoryUnit | None = MemoryUnit.MiB,
         return_max_value: bool = True,  # noqa: FBT001, FBT002 — the signature that users of NNCF's monitor know
-        save_dir: Path | None = None,
+        save_dir: StrPath | None = None,
     ) -> None:
         """Prepare to sample every ``interval`` seconds.
 
@@ -361,7 +367,7 @@ class memory_monitor_context(Mapping["MemoryType", "float | tuple[list[float], l
         self.memory_monitors = {each: MemoryMonitor(interval, each, memory_unit) for each in types}
         self.return_max_value = return_max_value
         self.save_dir = save_dir
-        self.memory_data: dict[MemoryType, float | tuple[list[float], list[float]]] = {}
+        self.memory_data: dict[MemoryType, _Data] = {}
 
     def __enter__(self) -> Self:
         """Start, and return after the first sample. Raises NncfToolsError if nothing can be recorded."""
@@ -380,7 +386,7 @@ class memory_monitor_context(Mapping["MemoryType", "float | tuple[list[float], l
                 monitor.save_memory_logs(*monitor.get_data(), self.save_dir)
                 monitor.save_memory_logs(times, values, self.save_dir, filename_suffix=FROM_ZERO)
 
-    def __getitem__(self, memory_type: MemoryType) -> float | tuple[list[float], list[float]]:
+    def __getitem__(self, memory_type: MemoryType) -> _Data:
         return self.memory_data[memory_type]
 
     def __iter__(self) -> Iterator[MemoryType]:
@@ -390,19 +396,25 @@ class memory_monitor_context(Mapping["MemoryType", "float | tuple[list[float], l
         return len(self.memory_data)
 
     def __bool__(self) -> bool:
-        """Return True, as for a context without a mapping's interface."""
+        """Return True: a context is true, even while the mapping is empty."""
         return True
 
     __hash__ = object.__hash__
 
 
-def _session_of(metric: str, unit: MemoryUnit, time_s: Sequence[float], values: Sequence[float]) -> Recorded:
-    """Return a session that holds only these samples; values may be relative to a baseline."""
+def _make_session(metric: str, unit: MemoryUnit, time_s: Sequence[float], values: Sequence[float]) -> Recorded:
+    """Return a session with only these samples; values may be relative to a baseline."""
     from nncftools.session.model import Host, SamplerFacts, SessionData, Start
     from nncftools.session.samples import TIME, Samples
 
-    columns = {TIME: array("d", time_s), metric: array("d", (value * unit.factor for value in values))}
-    facts = SamplerFacts(achieved_interval_s=(time_s[-1] - time_s[0]) / max(1, len(time_s) - 1))
-    samples = Samples(columns, may_fall_below_zero=True)
-    data = SessionData(start=Start(), duration_s=time_s[-1], host=Host(), sampler=facts, samples=samples)
+    sizes = array("d", (value * unit.factor for value in values))
+    span_s = time_s[-1] - time_s[0]
+    interval_s = span_s / max(1, len(time_s) - 1)
+    data = SessionData(
+        start=Start(),
+        duration_s=time_s[-1],
+        host=Host(),
+        sampler=SamplerFacts(achieved_interval_s=interval_s),
+        samples=Samples({TIME: array("d", time_s), metric: sizes}, may_fall_below_zero=True),
+    )
     return Recorded.of(data)

@@ -1,6 +1,6 @@
-"""``QEffMemoryProfiler``: the interface of QEfficient's memory profiler, over our recorder.
+"""``QEffMemoryProfiler``: the interface of QEfficient's memory profiler, with our recorder.
 
-``MetricsCollector`` measures this process at this moment, as there.
+``MetricsCollector`` measures this process at this moment, like QEfficient's class.
 """
 
 from __future__ import annotations
@@ -17,14 +17,11 @@ from typing import ClassVar
 
 import psutil
 
-from nncftools import __version__
 from nncftools.analysis.operation import Operation
 from nncftools.api.memory_monitor import memory_now
-from nncftools.api.notebook import Profiler
 from nncftools.api.qeff_recorded import BEFORE_ALL, COMPLETION, MB, ProfileSample, Recorded, local, report
-from nncftools.api.recorder import SHORTEST_S
-from nncftools.api.session import Session
-from nncftools.errors import NncfToolsError
+from nncftools.api.recorder import SHORTEST_S, Profiler, Session
+from nncftools.errors import NncfToolsError, __version__
 from nncftools.marks.operations import SOURCE
 from nncftools.render.listing import FILLS, REST
 from nncftools.session.model import Mark
@@ -33,25 +30,25 @@ from nncftools.session.nesting import KINDS
 
 @dataclass
 class ProfilerConfig:
-    """The settings of a ``QEffMemoryProfiler``; the interval and the processes are read when it starts."""
+    """The settings of a ``QEffMemoryProfiler``; interval and processes are read at the start."""
 
     sampling_interval: float = 0.2
     """In seconds."""
     output_file: str | None = None
     """The picture's default path."""
     verbose: bool = False
-    """Whether to log start, marks, stop and picture, as QEfficient does: on the logger ``QEfficient``."""
+    """Whether to log start, marks, stop and picture on the logger ``QEfficient``, like QEfficient."""
     enable_cpu_monitoring: bool = True
     enable_disk_monitoring: bool = True
     track_child_processes: bool = True
     child_scan_interval: float = 1.0
-    """Known to QEfficient's profiler only: here each sample finds the processes that there are."""
+    """Used by QEfficient's profiler only: here each sample finds all processes."""
 
 
 class MetricsCollector:
-    """Measures this process when it is asked, its memory with its descendants'; an MB is 2^20 bytes.
+    """Measure this process on each call, memory with all descendants; an MB is 2^20 bytes.
 
-    What the system does not tell is 0.0. A profiler's own samples come from its recording, not from here.
+    An unknown figure is 0.0. The samples of a profiler come from the recording, not from here.
     """
 
     def __init__(self, config: ProfilerConfig) -> None:
@@ -59,14 +56,14 @@ class MetricsCollector:
         self.config = config
         self.process = psutil.Process()
         self._last: tuple[float, float, float] | None = None
-        """Moment, MB read and MB written of the previous call."""
+        """Time, MB read and MB written at the previous call."""
 
     def initialize_cpu_monitoring(self) -> None:
-        """Begin the time of the first CPU figure."""
+        """Start the clock for the first CPU figure."""
         self.get_cpu_usage()
 
     def get_memory_usage(self) -> tuple[float, float]:
-        """Return RSS and VMS in MB, with those of the descendants unless ``config`` leaves them out."""
+        """Return RSS and VMS in MB, with all descendants unless ``config`` leaves them out."""
         rss, vms = memory_now(self.process, children=self.config.track_child_processes)
         return MB.of(rss), MB.of(vms)
 
@@ -75,15 +72,15 @@ class MetricsCollector:
         if not self.config.enable_cpu_monitoring:
             return 0.0
         try:
-            of_one_core = self.process.cpu_percent()
+            percent = self.process.cpu_percent()  # of one core
         except psutil.Error:
             return 0.0
-        return min(100.0, of_one_core / (os.cpu_count() or 1))
+        return min(100.0, percent / (os.cpu_count() or 1))
 
     def get_disk_io_stats(self) -> tuple[float, float, float, float]:
         """Return MB read and written since the process began, and MB/s since the previous call, 0.0 for the first.
 
-        System calls count, also to the page cache and pipes; where the system does not count them, storage.
+        All system calls count, also for the page cache and pipes; on some systems, only storage counts.
         """
         if not self.config.enable_disk_monitoring:
             return 0.0, 0.0, 0.0, 0.0
@@ -122,7 +119,7 @@ _FIELDS = {
 
 
 class _Values:
-    """An attribute of a profiler: one field of all samples."""
+    """An attribute of a profiler: a field of all samples."""
 
     def __set_name__(self, _: type[QEffMemoryProfiler], name: str) -> None:
         self._field = _FIELDS.get(name, name)
@@ -131,7 +128,7 @@ class _Values:
         return [getattr(sample, self._field) for sample in figures.samples]
 
 
-def _moment(t_ns: int) -> dt.datetime:
+def _local_time(t_ns: int) -> dt.datetime:
     return local(time.time() - (time.monotonic_ns() - t_ns) / 1e9)
 
 
@@ -145,14 +142,14 @@ _logger = logging.getLogger("QEfficient")
 
 
 class QEffMemoryProfiler:
-    """Records memory, CPU and disk I/O of this program and its descendants, and the operations that it marks.
+    """Record memory, CPU and disk I/O of this program and all descendants, and the operations that the program marks.
 
-    It is used like QEfficient's own profiler but measures differently. Native code never delays sampling. A name
-    marked twice is two operations. An operation's cost comes from the samples at its start and end. The I/O of child
-    processes counts, even after they have ended.
+    The interface is the same as in QEfficient's own profiler, but figures differ. Native code never delays sampling. A
+    name marked twice is two operations. An operation's cost comes from the samples at the start and at the end. The I/O
+    of child processes counts, even after they have ended.
 
     Sizes are MB of 2^20 bytes, times are local times without a time zone. An unknown figure is 0.0. All figures may be
-    read at any time: they are those up to now. Samples of a second start follow those of the first.
+    read at any time, up to now. Samples of a second start follow the samples of the first.
     """
 
     SEGMENT_COLORS: ClassVar[Mapping[str, str]] = {
@@ -182,21 +179,26 @@ class QEffMemoryProfiler:
         """Prepare to sample every ``sampling_interval`` seconds; None means the default.
 
         ``output_file`` is the picture's default path, else ``qeff_memory_profile.png``; ``verbose`` logs start, marks,
-        stop and picture. Metrics that are not enabled are 0.0. ``child_scan_interval`` changes nothing: each sample
-        finds all processes.
+        stop and picture. Metrics that are not enabled are 0.0. ``child_scan_interval`` has no effect: each sample finds
+        all processes.
         """
-        enabled = enable_cpu_monitoring, enable_disk_monitoring, track_child_processes
-        interval_s = _INTERVAL_S if sampling_interval is None else sampling_interval
-        picture = output_file or DEFAULT_PICTURE
-        self.config = ProfilerConfig(interval_s, picture, verbose, *enabled, child_scan_interval)
+        self.config = ProfilerConfig(
+            sampling_interval=_INTERVAL_S if sampling_interval is None else sampling_interval,
+            output_file=output_file or DEFAULT_PICTURE,
+            verbose=verbose,
+            enable_cpu_monitoring=enable_cpu_monitoring,
+            enable_disk_monitoring=enable_disk_monitoring,
+            track_child_processes=track_child_processes,
+            child_scan_interval=child_scan_interval,
+        )
         self.metrics_collector = MetricsCollector(self.config)
         self._created_ns = time.monotonic_ns()
         self._profiler: Profiler | None = None
         self._ended: list[Session] = []
         self._outside: list[tuple[int, str]] = []
         """Marks made while nothing was recorded: CLOCK_MONOTONIC in nanoseconds, and the name."""
-        self._known: Recorded | None = None
-        """What was recorded, while nothing is added to it."""
+        self._cached: Recorded | None = None
+        """The recordings, until something is added."""
 
     @property
     def monitoring(self) -> bool:
@@ -205,7 +207,7 @@ class QEffMemoryProfiler:
 
     @property
     def sampling_interval(self) -> float:
-        """The seconds from one sample to the next, as in ``config``."""
+        """Seconds between samples, as in ``config``."""
         return self.config.sampling_interval
 
     @property
@@ -220,7 +222,7 @@ class QEffMemoryProfiler:
 
     @property
     def session(self) -> Session:
-        """The last recording, up to now. Raises NncfToolsError before the start."""
+        """The last recording so far. Raises NncfToolsError before the start."""
         if self._profiler is None:
             raise NncfToolsError("nothing was recorded: start the profiler first")
         return self._profiler.session
@@ -250,20 +252,22 @@ class QEffMemoryProfiler:
     disk_write_rate = _Values()
     """MB/s written by system calls since the previous sample."""
     storage_read_mb = _Values()
-    """MB that storage delivered since the start."""
+    """MB read from storage since the start."""
     storage_write_mb = _Values()
-    """MB sent to storage since the start."""
+    """MB written to storage since the start."""
 
     def get_synchronized_data(self) -> dict[str, list[float]]:
         """Return lists of equal length with a value per sample; an empty dict if nothing was recorded.
 
-        ``timestamps`` are seconds since the first sample; the others are the properties of the same names.
+        ``timestamps`` are seconds since the first sample; the other lists are the properties of the same names.
         """
         recorded = self._recorded()
         if recorded is None:
             return {}
-        values = {name: [getattr(sample, field) for sample in recorded.samples] for name, field in _FIELDS.items()}
-        return {"timestamps": list(recorded.seconds), **values}
+        values = {"timestamps": list(recorded.seconds)}
+        for name in _FIELDS:
+            values[name] = getattr(self, name)
+        return values
 
     @property
     def peak_rss(self) -> float:
@@ -287,37 +291,37 @@ class QEffMemoryProfiler:
 
     @property
     def peak_operation(self) -> str | None:
-        """The operation with the largest sample of RSS; ``Initialization`` before any, None if there is no sample."""
+        """The operation with the largest sample of RSS; ``Initialization`` before any mark, None without a sample."""
         return None if (recorded := self._recorded()) is None else recorded.peak_operation
 
     @property
     def operations(self) -> list[tuple[dt.datetime, str]]:
-        """The marks in order, also those before the start: local time and name."""
+        """Local time and name of all marks in order, also of marks before the start."""
         recorded = self._recorded()
         if recorded is None:
-            return [(_moment(t_ns), name) for t_ns, name in self._outside]
+            return [(_local_time(t_ns), name) for t_ns, name in self._outside]
         return [(recorded.local(mark.start_s), mark.name) for mark in recorded.session.marks]
 
     @property
     def current_operation(self) -> str:
-        """The last mark; ``Initialization`` before any."""
+        """The name of the last mark; ``Initialization`` before any mark."""
         marks = self.operations
         return marks[-1][1] if marks else BEFORE_ALL
 
     @property
     def operation_start_time(self) -> dt.datetime:
-        """The local time of the last mark; before any, of the construction."""
+        """The local time of the last mark; before any mark, the time of construction."""
         marks = self.operations
-        return marks[-1][0] if marks else _moment(self._created_ns)
+        return marks[-1][0] if marks else _local_time(self._created_ns)
 
     @property
     def operation_durations(self) -> dict[str, float]:
-        """The seconds that each operation took; of a name marked twice, the last one."""
+        """Duration of each operation in seconds; for a name marked twice, of the last operation."""
         return {operation.name: operation.duration_s for operation in self._measured()}
 
     @property
     def operation_memory_deltas(self) -> dict[str, float]:
-        """The MB by which RSS grew in each operation; of a name marked twice, the last one."""
+        """Growth of RSS in each operation in MB; for a name marked twice, in the last operation."""
         measured = ((operation.name, operation.delta) for operation in self._measured())
         return {name: MB.of(delta) for name, delta in measured if delta is not None}
 
@@ -328,20 +332,24 @@ class QEffMemoryProfiler:
         return [] if (recorded := self._recorded()) is None else recorded.measured
 
     def _recorded(self) -> Recorded | None:
-        """Return what was recorded up to now; None if there is nothing."""
-        if self._known is not None and not self.monitoring:
-            return self._known
-        sessions = [*self._ended, *([self.session] if self.monitoring else [])]
+        """Return all recordings so far; None without a sample."""
+        if self._cached is not None and not self.monitoring:
+            return self._cached
+        sessions = [*self._ended, self.session] if self.monitoring else self._ended
         if not any(len(session.samples) for session in sessions):
             return None
-        on = self.config
-        self._known = Recorded(sessions, self._outside, cpu=on.enable_cpu_monitoring, disk=on.enable_disk_monitoring)
-        return self._known
+        self._cached = Recorded(
+            sessions,
+            self._outside,
+            cpu=self.config.enable_cpu_monitoring,
+            disk=self.config.enable_disk_monitoring,
+        )
+        return self._cached
 
     def start_monitoring(self) -> None:
-        """Start, and return after the first sample; does nothing if already running.
+        """Start, and return after the first sample; do nothing if already running.
 
-        An interval below 1 ms is 1 ms. Raises ValueError for one above a year, NncfToolsError.
+        An interval below 1 ms is 1 ms. Raises ValueError for an interval above a year, NncfToolsError.
         """
         if self.monitoring:
             return
@@ -350,27 +358,29 @@ class QEffMemoryProfiler:
         self._log(f"QEff Memory monitoring started (sampling every {self.config.sampling_interval}s)")
 
     def stop_monitoring(self) -> None:
-        """End the recording and mark its completion; does nothing if none is running."""
+        """End the recording and mark the completion; do nothing if none is running."""
         if self._profiler is None or not self.monitoring:
             return
         self._profiler.stop()
         with contextlib.suppress(NncfToolsError):  # stop() has warned that the recording is lost
             session = self._profiler.session
-            at_s, pid = session.duration_s, session.attached_to
-            session.marks.append(Mark(name=COMPLETION, start_s=at_s, end_s=at_s, pid=pid, source=SOURCE))
+            end_s = session.duration_s
+            mark = Mark(name=COMPLETION, start_s=end_s, end_s=end_s, source=SOURCE)
+            mark.pid = session.attached_to
+            session.marks.append(mark)
             self._ended.append(session)
-        self._known = None
+        self._cached = None
         self._log_mark(COMPLETION)
         self._log("QEff Memory monitoring stopped")
 
     def mark_operation(self, operation_name: str) -> None:
-        """Start an operation and end the previous one; before the start, the operation that the recording begins in."""
+        """Start an operation and end the previous; before the recording, name the operation in which it begins."""
         name = str(operation_name) or _UNNAMED
         if self._profiler is not None and self.monitoring:
             self._profiler.mark(name)
         else:
             self._outside.append((time.monotonic_ns(), name))
-            self._known = None
+            self._cached = None
         self._log_mark(name)
 
     def _log(self, message: str) -> None:
@@ -386,9 +396,9 @@ class QEffMemoryProfiler:
         self.mark_operation(segment_name)
 
     def generate_memory_graph(self, filename: str | None = None) -> None:
-        """Draw memory, CPU, I/O and operations over time, as .svg or .pdf by the file name's extension, else as PNG.
+        """Draw memory, CPU, I/O and operations over time as SVG or PDF by the file name's ending, else as PNG.
 
-        Logs a warning, and draws nothing, if nothing was recorded. Raises OSError.
+        Log a warning and draw nothing if nothing was recorded. Raises OSError.
         """
         recorded = self._recorded()
         if recorded is None:
@@ -409,17 +419,17 @@ class QEffMemoryProfiler:
         return self.get_memory_report()
 
     def get_memory_report(self) -> str:
-        """Return peaks, statistics and the operations' timeline as text."""
+        """Return peaks, statistics and the timeline of operations as text."""
         recorded = self._recorded()
         return "No memory data collected" if recorded is None else report(recorded, self.config.sampling_interval)
 
     def get_memory_usage(self) -> tuple[float, float]:
-        """Return RSS and VMS at this moment in MB, with those of the descendants if they are tracked."""
+        """Return RSS and VMS at this moment in MB, with all descendants if they are tracked."""
         return self.metrics_collector.get_memory_usage()
 
 
 class QEffMemoryVisualizer:
-    """Draws what a profiler recorded."""
+    """Draw the recordings of a profiler."""
 
     def __init__(self, profiler: QEffMemoryProfiler) -> None:
         """Draw the recordings of ``profiler``."""

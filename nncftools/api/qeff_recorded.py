@@ -1,6 +1,6 @@
-"""What a ``QEffMemoryProfiler`` recorded in QEfficient's terms: MB are 2^20 bytes, times are naive local times.
+"""The recordings of a ``QEffMemoryProfiler`` in QEfficient's terms: MB are 2^20 bytes, times are naive local times.
 
-Recordings made one after the other are one session. The report is text.
+Consecutive recordings are one session. The report is text.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from math import isnan
 
 from msgspec.structs import replace
 
-from nncftools.analysis.operation import RATE_WINDOW_S, Operation
-from nncftools.analysis.peaks import SAMPLED, moved
+from nncftools.analysis.operation import Operation
+from nncftools.analysis.peaks import RATE_WINDOW_S, SAMPLED, moved
 from nncftools.analysis.session import Session
 from nncftools.backports import moment_of
 from nncftools.marks.operations import SOURCE
@@ -26,46 +26,59 @@ from nncftools.session.samples import TIME, Samples
 from nncftools.units import MemoryUnit
 
 
-def joined(earlier: Session, later: Session) -> Session:
-    """Return both recordings as one, with times from the start of the earlier one.
+def join(earlier: Session, later: Session) -> Session:
+    """Return both recordings as one session, with times from the start of the earlier recording.
 
-    Counters go on from where the earlier recording ended. What happened between the two is unknown: no sample is there,
-    and no counter rises. Processes are left out, because one that lived through both would be there twice.
+    Counters go on from the end of the earlier recording. The time between the two is unknown: without samples, and
+    without a rise of counters. Processes are left out, because a process that lived through both would appear twice.
     """
     distance_s = ((later.start.monotonic_ns or 0) - (earlier.start.monotonic_ns or 0)) / _NANOSECONDS
     begin_s = max(distance_s, earlier.duration_s)
-    ended = [replace(mark, end_s=end_s) for mark, end_s in with_ends(earlier.marks, earlier)]
-    afterwards = [
-        replace(mark, start_s=mark.start_s + begin_s, end_s=None if mark.end_s is None else mark.end_s + begin_s)
-        for mark in renumbered(later.marks, earlier.marks)
-    ]
+    marks = [replace(mark, end_s=end_s) for mark, end_s in with_ends(earlier.marks, earlier)]
+    for mark in renumbered(later.marks, earlier.marks):
+        end_s = None if mark.end_s is None else mark.end_s + begin_s
+        marks.append(replace(mark, start_s=mark.start_s + begin_s, end_s=end_s))
+    totals = dict[str, int | float | None]()
+    for name, total in later.totals.items():
+        totals[name] = (earlier.totals.get(name) or 0) + (total or 0)
+    peaks = {}
+    for name, peak in later.peaks.items():
+        peaks[name] = _higher_peak(earlier.peaks.get(name), peak, begin_s)
     return replace(
         later,
         start=earlier.start,
         duration_s=begin_s + later.duration_s,
-        samples=_samples(earlier, later, begin_s),
-        totals={name: (earlier.totals.get(name) or 0) + (total or 0) for name, total in later.totals.items()},
-        peaks={name: _higher(earlier.peaks.get(name), peak, begin_s) for name, peak in later.peaks.items()},
+        samples=_join_samples(earlier, later, begin_s),
+        totals=totals,
+        peaks=peaks,
         processes=[],
-        marks=[*ended, *afterwards],
+        marks=marks,
         warnings=list(dict.fromkeys([*earlier.warnings, *later.warnings])),
     )
 
 
-def _samples(earlier: Session, later: Session, begin_s: float) -> Samples:
+def _join_samples(earlier: Session, later: Session, begin_s: float) -> Samples:
     columns = {}
-    for name in (name for name in later.samples if name in earlier.samples):
-        more = begin_s if name == TIME else (earlier.totals.get(name) or 0.0) if is_counter(name) else 0.0
-        columns[name] = earlier.samples[name] + array("d", (value + more for value in later.samples[name]))
+    for name in later.samples:
+        if name not in earlier.samples:
+            continue
+        offset = 0.0
+        if name == TIME:
+            offset = begin_s
+        elif is_counter(name):
+            offset = earlier.totals.get(name) or 0.0
+        values = array("d", (value + offset for value in later.samples[name]))
+        columns[name] = earlier.samples[name] + values
     return Samples(columns)
 
 
-def _higher(earlier: Peak | None, later: Peak, begin_s: float) -> Peak:
-    """Return the higher peak; its moment is that of the larger sample, which may be in the other recording."""
-    both = [replace(peak, process=None) for peak in (earlier, moved(later, begin_s)) if peak is not None]
-    higher = max(both, key=lambda peak: peak.low or 0)
-    larger = max(both, key=lambda peak: peak.sampled or 0)
-    return replace(higher, sampled=larger.sampled, at_s=larger.at_s)
+def _higher_peak(earlier: Peak | None, later: Peak, begin_s: float) -> Peak:
+    """Return the higher peak, with the time of the larger sample, which may be in the other recording."""
+    later = moved(later, begin_s)
+    peaks = [later] if earlier is None else [earlier, later]
+    higher = max(peaks, key=lambda peak: peak.low or 0)
+    larger = max(peaks, key=lambda peak: peak.sampled or 0)
+    return replace(higher, sampled=larger.sampled, at_s=larger.at_s, process=None)
 
 
 MB = MemoryUnit.MiB
@@ -76,7 +89,7 @@ _NANOSECONDS = 1e9
 
 @dataclass
 class ProfileSample:
-    """One sample; an MB is 2^20 bytes. What is unknown or not monitored is 0.0."""
+    """A sample; an MB is 2^20 bytes. A figure that is unknown or not monitored is 0.0."""
 
     timestamp: dt.datetime
     """Local time, without a time zone."""
@@ -93,30 +106,33 @@ class ProfileSample:
     disk_write_rate: float = 0.0
     """MB/s written by system calls since the previous sample."""
     storage_read_mb: float = 0.0
-    """MB that storage delivered."""
+    """MB read from storage."""
     storage_write_mb: float = 0.0
-    """MB that were sent to storage."""
+    """MB written to storage."""
 
 
 class Recorded:
-    """A view of the recordings of one profiler as one session."""
+    """All recordings of a profiler as one session."""
 
     def __init__(
         self, sessions: Iterable[Session], outside: Iterable[tuple[int, str]], *, cpu: bool, disk: bool
     ) -> None:
-        """Join recordings, and add the marks made outside of them: CLOCK_MONOTONIC in nanoseconds, and the name.
+        """Join recordings, and add marks made outside: CLOCK_MONOTONIC in nanoseconds, and the name.
 
-        In samples, CPU and disk are 0.0 unless they are asked for.
+        Without ``cpu`` or ``disk``, these figures are 0.0 in samples.
         """
-        self._cpu, self._disk = cpu, disk
-        whole = functools.reduce(joined, sessions)
-        self._start = moment_of(whole.start.utc or "").timestamp()
-        begin_ns, pid = whole.start.monotonic_ns or 0, whole.attached_to
-        marks = [mark for mark in whole.marks if mark.source == SOURCE]
+        self._cpu = cpu
+        self._disk = disk
+        session = functools.reduce(join, sessions)
+        self._start = moment_of(session.start.utc or "").timestamp()
+        begin_ns = session.start.monotonic_ns or 0
+        marks = [mark for mark in session.marks if mark.source == SOURCE]
         for t_ns, name in outside:
             start_s = (t_ns - begin_ns) / _NANOSECONDS
-            marks.append(Mark(name=name, start_s=start_s, pid=pid, source=SOURCE, kind=kind_of(name)))
-        self.session: Session = replace(whole, marks=in_order(marks))
+            mark = Mark(name=name, start_s=start_s, source=SOURCE, kind=kind_of(name))
+            mark.pid = session.attached_to
+            marks.append(mark)
+        self.session: Session = replace(session, marks=in_order(marks))
 
     def local(self, at_s: float) -> dt.datetime:
         """Return seconds since the start as local time."""
@@ -124,42 +140,45 @@ class Recorded:
 
     @property
     def drawn(self) -> Session:
-        """The session with those operations only that took some time of it."""
-        parts = [
-            replace(mark, start_s=max(0.0, mark.start_s), end_s=end_s)
-            for mark, end_s in with_ends(self.session.marks, self.session)
-            if end_s > max(0.0, mark.start_s)
-        ]
-        return replace(self.session, marks=parts)
+        """The session without operations that took no time of the recording."""
+        marks = []
+        for mark, end_s in with_ends(self.session.marks, self.session):
+            start_s = max(0.0, mark.start_s)
+            if end_s > start_s:
+                marks.append(replace(mark, start_s=start_s, end_s=end_s))
+        return replace(self.session, marks=marks)
 
     @property
     def measured(self) -> list[Operation]:
-        """The operations that took some time of the recording, apart from the initialization."""
+        """The operations that took some time of the recording, without the initialization."""
         operations = (operation for operation in self.session.operations if operation.name != BEFORE_ALL)
         return [operation for operation in operations if operation.end_s > max(0.0, operation.start_s)]
 
     def peak(self, metric: str) -> tuple[float, dt.datetime | None]:
-        """Return the peak of a metric in MB, and the time of its sample or when it was certainly reached.
+        """Return the peak of a metric in MB, and the time when memory certainly reached the peak.
 
-        0.0 and None if it is unknown.
+        Return 0.0 and None for an unknown peak.
         """
         peak = self.session.peaks.get(metric)
         if peak is None or peak.low is None:
             return 0.0, None
-        span_s = peak.span_s
-        at_s = peak.at_s if peak.low_from == SAMPLED or span_s is None else span_s[1]
-        return MB.of(peak.low), None if span_s is None or at_s is None else self.local(at_s)
+        at_s = peak.at_s
+        if peak.span_s is None:
+            at_s = None
+        elif peak.low_from != SAMPLED:
+            at_s = peak.span_s[1]
+        return MB.of(peak.low), None if at_s is None else self.local(at_s)
 
     @functools.cached_property
     def at_peak(self) -> Operation | None:
-        """The innermost operation that holds the RSS peak, or may hold it, or ended just before it."""
-        peak = self.session.peak_place
-        if peak is None:
+        """The innermost operation that holds the RSS peak, may hold the peak, or ended just before."""
+        place = self.session.peak_place
+        if place is None:
             return None
-        if peak.either or peak.path:
-            return [*peak.path, *peak.either[:1]][-1]
-        is_after = peak.nearest is not None and peak.nearest.end_s <= peak.from_s
-        return peak.nearest if is_after else None
+        if place.either or place.path:
+            return [*place.path, *place.either[:1]][-1]
+        ends_before = place.nearest is not None and place.nearest.end_s <= place.from_s
+        return place.nearest if ends_before else None
 
     @property
     def peak_operation(self) -> str | None:
@@ -170,7 +189,7 @@ class Recorded:
 
     @functools.cached_property
     def seconds(self) -> list[float]:
-        """The seconds of each sample since the first one."""
+        """Seconds of each sample since the first sample."""
         time_s = self.session.samples.time_s
         return [at_s - time_s[0] for at_s in time_s]
 
@@ -178,10 +197,12 @@ class Recorded:
     def samples(self) -> list[ProfileSample]:
         """All samples."""
         columns = self.session.samples
-        read, written = self._total("read_chars"), self._total("write_chars")
-        rows = zip(
+        read = self._total("read_chars")
+        written = self._total("write_chars")
+        fields = [
             map(self.local, columns.time_s),
-            *([0.0 if isnan(value) else MB.of(value) for value in columns[name]] for name in ("rss", "vms")),
+            map(_megabytes, columns["rss"]),
+            map(_megabytes, columns["vms"]),
             self._cpu_percent(),
             read,
             written,
@@ -189,42 +210,47 @@ class Recorded:
             self._rates(written, 0),
             self._total("read_bytes"),
             self._total("write_bytes"),
-            strict=True,
-        )
-        return [ProfileSample(*row) for row in rows]
+        ]
+        return [ProfileSample(*row) for row in zip(*fields, strict=True)]
 
     def _cpu_percent(self) -> list[float]:
-        """Return percent of all cores over 0.2 s, as QEfficient does."""
+        """Return percent of all cores over 0.2 s, like QEfficient."""
         percent = 100 / (self.session.host.cpus or 1) if self._cpu else 0.0
         columns = self.session.samples
-        spent = [user + system for user, system in zip(columns["cpu_user"], columns["cpu_system"], strict=True)]
+        both = zip(columns["cpu_user"], columns["cpu_system"], strict=True)
+        spent = [user + system for user, system in both]
         return [min(100.0, rate * percent) for rate in self._rates(spent, RATE_WINDOW_S)]
 
     def _total(self, counter: str) -> list[float]:
-        """Return a counter in MB; where it is unknown, what was known before."""
+        """Return a counter in MB; an unknown value repeats the previous value."""
         last = 0.0
         totals = []
         for value in self.session.samples[counter]:
-            last = value if self._disk and not isnan(value) else last
+            if self._disk and not isnan(value):
+                last = value
             totals.append(MB.of(last))
         return totals
 
     def _rates(self, totals: Sequence[float], window_s: float) -> list[float]:
-        """Return for each sample the rise per second up to it, over ``window_s``; 0.0 for the first one."""
+        """Return the rise per second up to each sample, over ``window_s``; 0.0 for the first sample."""
         import numpy as np
 
-        from nncftools.analysis.series import rates
+        from nncftools.analysis.summary import rates
 
         time_s = self.session.samples.time_s
         moments, per_second = rates(time_s, totals, window_s)
         after = np.minimum(np.searchsorted(moments, time_s), len(per_second))
-        rising: list[float] = np.append(0.0, per_second)[after].tolist()
-        return rising
+        result: list[float] = np.append(0.0, per_second)[after].tolist()
+        return result
+
+
+def _megabytes(size: float) -> float:
+    return 0.0 if isnan(size) else MB.of(size)
 
 
 def local(epoch_s: float) -> dt.datetime:
     """Return seconds since 1970 as local time without a time zone."""
-    return dt.datetime.fromtimestamp(epoch_s)  # noqa: DTZ006 — as QEfficient's users expect it
+    return dt.datetime.fromtimestamp(epoch_s)  # noqa: DTZ006 — as QEfficient's users expect
 
 
 _MANY_MB = 2048
@@ -232,31 +258,33 @@ _MB_IN_GB = 1024
 
 
 def report(recorded: Recorded, interval_s: float) -> str:
-    """Return peaks, statistics and the operations as text, in the sections and with the labels of QEfficient's report.
+    """Return peaks, statistics and operations as text, with the sections and labels of QEfficient's report.
 
-    Sizes are in GB (2^30 bytes) if RSS exceeds 2048 MB (2^20 bytes). ``interval_s`` is the one that was asked for.
+    Sizes are in GB (2^30 bytes) if RSS exceeds 2048 MB (2^20 bytes). ``interval_s`` is the requested interval.
     """
-    samples, length_s = recorded.samples, recorded.seconds[-1]
+    samples = recorded.samples
+    length_s = recorded.seconds[-1]
     rss = [sample.rss_mb for sample in samples]
     unit = _Unit(max(rss))
-    first, last = samples[0], samples[-1]
+    first = samples[0]
+    last = samples[-1]
     lines = [
         "QEFFICIENT PERFORMANCE MONITORING REPORT",
         "=" * 60,
         "Peak Memory Usage:",
-        f"   • RSS (Physical): {unit.peak(*recorded.peak('rss'))}",
-        f"   • VMS (Virtual):  {unit.peak(*recorded.peak('vms'))}",
+        f"   • RSS (Physical): {unit.format_peak(*recorded.peak('rss'))}",
+        f"   • VMS (Virtual):  {unit.format_peak(*recorded.peak('vms'))}",
         f"   • Peak during:    {recorded.peak_operation}",
         "",
         "Memory Statistics:",
-        f"   • Current RSS:    {unit.text(last.rss_mb)} (Delta: {unit.text(last.rss_mb - first.rss_mb, '+')})",
-        f"   • Current VMS:    {unit.text(last.vms_mb)} (Delta: {unit.text(last.vms_mb - first.vms_mb, '+')})",
-        f"   • Average RSS:    {unit.text(sum(rss) / len(rss))}",
-        f"   • Min/Max RSS:    {unit.number(min(rss))} / {unit.text(max(rss))}",
-        f"   • Memory Range:   {unit.text(max(rss) - min(rss))}",
+        f"   • Current RSS:    {unit.format(last.rss_mb)} (Delta: {unit.format(last.rss_mb - first.rss_mb, '+')})",
+        f"   • Current VMS:    {unit.format(last.vms_mb)} (Delta: {unit.format(last.vms_mb - first.vms_mb, '+')})",
+        f"   • Average RSS:    {unit.format(sum(rss) / len(rss))}",
+        f"   • Min/Max RSS:    {min(rss) / unit.factor:.2f} / {unit.format(max(rss))}",
+        f"   • Memory Range:   {unit.format(max(rss) - min(rss))}",
     ]
     if length_s:
-        lines += _disk(samples, length_s)
+        lines += _describe_disk(samples, length_s)
     lines += [
         "",
         "Monitoring Info:",
@@ -264,21 +292,26 @@ def report(recorded: Recorded, interval_s: float) -> str:
         f"   • Data Points:    {len(samples)}",
         f"   • Operations:     {len(recorded.session.marks)}",
         f"   • Sampling Rate:  {interval_s:g}s",
+        "",
+        "QEfficient Operations Timeline:",
     ]
-    lines += ["", "QEfficient Operations Timeline:"]
     for number, operation in enumerate(recorded.session.operations, start=1):
-        lines.append(_row(number, operation, unit) + (" <- Peak" if operation is recorded.at_peak else ""))
+        row = f"   {number:2}. {operation.start_s:6.1f}s - {operation.name}{_describe_cost(operation, unit)}"
+        lines.append(f"{row} <- Peak" if operation is recorded.at_peak else row)
     return "\n".join(lines)
 
 
-def _disk(samples: Sequence[ProfileSample], length_s: float) -> list[str]:
-    first, last = samples[0], samples[-1]
-    read, written = last.disk_read_mb - first.disk_read_mb, last.disk_write_mb - first.disk_write_mb
-    delivered, sent = last.storage_read_mb - first.storage_read_mb, last.storage_write_mb - first.storage_write_mb
+def _describe_disk(samples: Sequence[ProfileSample], length_s: float) -> list[str]:
+    first = samples[0]
+    last = samples[-1]
+    read = last.disk_read_mb - first.disk_read_mb
+    written = last.disk_write_mb - first.disk_write_mb
+    from_storage = last.storage_read_mb - first.storage_read_mb
+    to_storage = last.storage_write_mb - first.storage_write_mb
     return [
         "Disk I/O Statistics:",
-        f"   • Total Read:     {read:.2f} MB ({delivered:.2f} MB from storage)",
-        f"   • Total Write:    {written:.2f} MB ({sent:.2f} MB to storage)",
+        f"   • Total Read:     {read:.2f} MB ({from_storage:.2f} MB from storage)",
+        f"   • Total Write:    {written:.2f} MB ({to_storage:.2f} MB to storage)",
         f"   • Peak Read Rate: {max(sample.disk_read_rate for sample in samples):.2f} MB/s",
         f"   • Peak Write Rate:{max(sample.disk_write_rate for sample in samples):.2f} MB/s",
         f"   • Avg Read Rate:  {read / length_s:.2f} MB/s",
@@ -286,28 +319,27 @@ def _disk(samples: Sequence[ProfileSample], length_s: float) -> list[str]:
     ]
 
 
-def _row(number: int, operation: Operation, unit: _Unit) -> str:
-    row = f"   {number:2}. {operation.start_s:6.1f}s - {operation.name}"
-    if operation.duration_s:
-        row += f" ({operation.duration_s:.1f}s)"
-        if operation.delta is not None:
-            about = "≈" if operation.of("rss").delta_is_estimate else ""
-            row += f" [{about}{unit.text(MemoryUnit.MiB.of(operation.delta), '+', decimals=1)}]"
-    return row
+def _describe_cost(operation: Operation, unit: _Unit) -> str:
+    if not operation.duration_s:
+        return ""
+    duration = f" ({operation.duration_s:.1f}s)"
+    if operation.delta is None:
+        return duration
+    about = "≈" if operation.of("rss").delta_is_estimate else ""
+    return f"{duration} [{about}{unit.format(MB.of(operation.delta), '+', decimals=1)}]"
 
 
 class _Unit:
     """MB, or GB for a large program."""
 
     def __init__(self, largest_mb: float) -> None:
-        self._factor, self.name = (_MB_IN_GB, "GB") if largest_mb > _MANY_MB else (1, "MB")
+        is_large = largest_mb > _MANY_MB
+        self.factor = _MB_IN_GB if is_large else 1
+        self._name = "GB" if is_large else "MB"
 
-    def number(self, megabytes: float, sign: str = "", decimals: int = 2) -> str:
-        return f"{megabytes / self._factor:{sign}.{decimals}f}"
+    def format(self, megabytes: float, sign: str = "", decimals: int = 2) -> str:
+        return f"{megabytes / self.factor:{sign}.{decimals}f} {self._name}"
 
-    def text(self, megabytes: float, sign: str = "", decimals: int = 2) -> str:
-        return f"{self.number(megabytes, sign, decimals)} {self.name}"
-
-    def peak(self, megabytes: float, at: dt.datetime | None) -> str:
-        moment = "N/A" if at is None else f"{at:%H:%M:%S}"
-        return f"{self.text(megabytes)} at {moment}"
+    def format_peak(self, megabytes: float, at: dt.datetime | None) -> str:
+        time = "N/A" if at is None else f"{at:%H:%M:%S}"
+        return f"{self.format(megabytes)} at {time}"

@@ -1,7 +1,11 @@
-"""Records this process and its descendants with a sampler process, and returns a session."""
+"""Record this program with a sampler process: ``Recorder``, ``Profiler``, the magic ``%%memory``, and ``Session``.
+
+With ``%load_ext nncftools`` in IPython and Jupyter, ``%%memory`` records a cell.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import io
@@ -13,31 +17,112 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
+from nncftools.analysis import session as analysis
 from nncftools.errors import NncfToolsError, refuse_to_record
-from nncftools.files import NEW_LOG
+from nncftools.files import NEW_LOG, write_file
+from nncftools.intake import Redaction
 from nncftools.journal import reading
 from nncftools.journal.writing import Plan
+from nncftools.marks import operations
 from nncftools.marks.line import VARIABLE
-from nncftools.metrics import recorded_with
-from nncftools.redaction import Redaction
+from nncftools.metrics import memory_of, recorded_with
 from nncftools.session import launcher
+from nncftools.units import MemoryUnit, seconds_from, seconds_text
 
 if TYPE_CHECKING:
-    from nncftools.api.session import Session
+    from _typeshed import StrPath
+    from IPython.core.interactiveshell import InteractiveShell
+    from typing_extensions import Self
+
+    from nncftools.render.view import View
     from nncftools.sampler.client import DetachedSampler
     from nncftools.snapshots.client import Helper
+
+_SHOWN = ("rss", "pss", "uss", "system")
+"""If a session has some of these, outputs show no other memory."""
+_WIDTH = 100
+
+
+class Session(analysis.Session):
+    """One recorded run. Inside, everything is bytes and seconds; null is unknown, never 0.
+
+    ``Session.load(path)`` reads a session or journal of the commands. Then ``report()`` is text, ``plot("run.png")`` a
+    picture, ``to_html()`` a page, ``to_pandas()`` the samples as a table, and ``save(path)`` a file. A notebook shows
+    the picture and tables.
+    """
+
+    def report(self) -> str:
+        """Return the figures of the run and of all operations as text of at most 100 columns; memory in MiB."""
+        from rich.console import Console
+
+        from nncftools.render import text
+
+        console = Console(file=io.StringIO(), width=_WIDTH, highlight=False, color_system=None)
+        with console.capture() as captured:
+            console.print(text.report(self, self._view()))
+        return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+    def plot(self, path: StrPath) -> pathlib.Path:
+        """Draw memory, CPU, I/O and operations to a .png, .svg or .pdf file, and return the path.
+
+        Raises NncfToolsError for another ending, OSError.
+        """
+        from nncftools.render import panels
+        from nncftools.render.view import PICTURES
+
+        picture = pathlib.Path(path)
+        if picture.suffix.lower() not in PICTURES:
+            raise NncfToolsError(f"{str(path)!r}: a picture ends in {', '.join(PICTURES)}")
+        panels.draw(self, self._view(), picture)
+        return picture
+
+    @overload
+    def to_html(self) -> str: ...
+
+    @overload
+    def to_html(self, path: StrPath) -> pathlib.Path: ...
+
+    def to_html(self, path: StrPath | None = None) -> str | pathlib.Path:
+        """Return the page with interactive charts, which needs no network; or write the page to ``path``, return that.
+
+        Raises NncfToolsError if plotly is not installed, OSError.
+        """
+        from nncftools.render import page
+
+        content = page.report(self, self._view())
+        if path is None:
+            return content.decode()
+        written = pathlib.Path(path)
+        write_file(written, content)
+        return written
+
+    def __repr__(self) -> str:
+        """Return five lines: the command, the run, the peak, the cost, and the content of the session."""
+        from nncftools.render.text import five_lines
+
+        return five_lines(self, self._view().metrics)
+
+    def _repr_markdown_(self) -> str:
+        """Show the picture and tables in a notebook."""
+        from nncftools.render.text import notebook_cell
+
+        return notebook_cell(self, self._view())
+
+    def _view(self) -> View:
+        from nncftools.render.view import View
+
+        memory = memory_of(self.samples.metrics)
+        recorded = [name for name in memory if self.samples.figures(name).known]
+        return View([name for name in recorded if name in _SHOWN] or recorded)
+
 
 SHORTEST_S = 0.001
 _LONGEST_S = 366 * 24 * 3600.0
 _READY_WITHIN_S = 30.0
 _ENDED_EARLY = "the recording ended early"
 _ENDS_WITHIN_S = 30.0
-_log_lock = threading.Lock()
-_log_users = 0
-_own_log: tuple[str, Callable[[], None]] | None = None
-"""The path of the log, and what removes it."""
 
 
 def check_interval(interval_s: float) -> None:
@@ -47,7 +132,7 @@ def check_interval(interval_s: float) -> None:
 
 
 class Recorder:
-    """Records until it is stopped or this process ends, however it ends.
+    """Record until a stop, or until this process ends, even by a kill.
 
     In a forked child the copy of a recorder does nothing: the recording belongs to the parent.
     """
@@ -64,15 +149,12 @@ class Recorder:
     ) -> None:
         """Prepare to record ``metrics``, and metrics that cost nothing extra, every ``interval_s`` seconds.
 
-        With the number of a ``profiler``, the session holds its marks and those of no profiler, otherwise all. Raises
-        ValueError for an interval that is not from 1 ms to a year.
+        With the number of a ``profiler``, the session leaves out the marks of other profilers. Raises ValueError for an
+        interval that is not from 1 ms to a year.
         """
         check_interval(interval_s)
-        self._plan = Plan(
-            [*metrics, *recorded_with(metrics)],
-            interval_s=interval_s,
-            children=children,
-        )
+        columns = [*metrics, *recorded_with(metrics)]
+        self._plan = Plan(columns, interval_s=interval_s, children=children)
         self._folder: pathlib.Path | None = None
         self._profiler = profiler
         self._takes_stacks = stacks
@@ -82,14 +164,14 @@ class Recorder:
         self._sampler: DetachedSampler | None = None
         self._memory = -1
         self.journal = pathlib.Path()
-        """Where samples are appended while it runs."""
+        """The file with the samples, while the recording runs."""
         self.marks_log: pathlib.Path | None = None
-        """Where marks are appended while it runs."""
+        """The file with the marks, while the recording runs."""
         self._session: Session | None = None
 
     @property
     def is_running(self) -> bool:
-        """Whether this process started a recording and has not stopped it."""
+        """Whether this process started a recording and has not stopped the recording."""
         return self._sampler is not None and self._pid == os.getpid()
 
     def start(self) -> None:
@@ -97,11 +179,13 @@ class Recorder:
         refuse_to_record()
         from nncftools.sampler import client
 
-        self._pid = self._plan.pid = os.getpid()
+        self._pid = os.getpid()
+        self._plan.pid = self._pid
         client.check()
         self._plan.source = client.platform_source()
         if self._plan.source == "proc":
-            self._plan.columns = list(dict.fromkeys((*self._plan.columns, *client.metrics_of_devices())))
+            columns = *self._plan.columns, *client.metrics_of_devices()
+            self._plan.columns = list(dict.fromkeys(columns))
         command = [sys.executable, *sys.argv]
         header = client.header("", command, launcher.of(os.environ), self._plan)
         try:
@@ -118,7 +202,7 @@ class Recorder:
         if not self._sampler.has_begun(_READY_WITHIN_S):
             self._clear()
             raise NncfToolsError("the recording could not be started: the sampler ended or did not answer")
-        if self._takes_stacks and self._folder is not None:  # not where the journal is in memory
+        if self._takes_stacks and self._folder is not None:  # not for a journal in memory
             self._start_helper()
 
     def _start_helper(self) -> None:
@@ -134,9 +218,9 @@ class Recorder:
         raise TypeError("a recording cannot be copied; take its session")
 
     def stop(self) -> None:
-        """End the recording and keep its session; does nothing if none is running.
+        """End the recording and keep the session; do nothing if none is running.
 
-        Warns if the sampler was killed: the session then holds the samples up to that time.
+        Warn if the sampler was killed: the session then ends at that time.
         """
         if not self.is_running or self._sampler is None:
             return
@@ -146,7 +230,7 @@ class Recorder:
         self._sampler.stop()
         self._sampler.has_news(_ENDS_WITHIN_S)
         from nncftools.analysis.code_places import is_own
-        from nncftools.session.sources import take_sources
+        from nncftools.session.snapshots import take_sources
 
         try:
             self._session = self._read()
@@ -165,7 +249,6 @@ class Recorder:
         return self._read() if self.is_running else self._session
 
     def _read(self) -> Session:
-        from nncftools.api.session import Session
         from nncftools.reading_marks.collecting import take_own
 
         session = Session.load(self.journal)
@@ -173,11 +256,11 @@ class Recorder:
             contextlib.suppress(OSError),  # the temporary folder may have been cleaned
             io.BytesIO() if self.marks_log is None else self.marks_log.open("rb") as log,
         ):
-            take_own(session, log, "marks", self._pid, self._profiler)
+            take_own(session, log, "marks", self._pid, profiler=self._profiler)
         return session
 
     def _create_journal(self) -> int:
-        """Create the journal in a temporary folder, or in memory if that fails; return its descriptor."""
+        """Create the journal in a temporary folder, or else in memory; return the descriptor."""
         with contextlib.suppress(OSError):
             self._folder = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"))
             self.journal = self._folder / f"recording{reading.ENDING}"
@@ -201,19 +284,25 @@ class Recorder:
             self._folder = None
 
 
+_log_lock = threading.Lock()
+_log_users = 0
+_own_log: tuple[str, Callable[[], None]] | None = None
+"""The path of the log, and a function that removes the log."""
+
+
 def acquire_log() -> pathlib.Path:
     """Return the log for this program's marks; each call needs a matching ``release_log``.
 
-    Inside a run of ``nncf-tools``, that is the log of the outer recording.
+    Inside a run of ``nncf-tools``, return the log of the outer recording.
     """
-    global _log_users, _own_log  # noqa: PLW0603 — one log for all recorders of a program
+    global _log_users, _own_log  # noqa: PLW0603 — all recorders of a program share a log
     with _log_lock:
         _log_users += 1
         path = os.environ.get(VARIABLE)
         if not path or not pathlib.Path(path).is_file():
             try:
                 descriptor, path = tempfile.mkstemp(prefix="nncf-tools-", suffix=".marks.jsonl")
-            except OSError:  # in memory where none can be written
+            except OSError:  # no file can be written
                 memory = os.memfd_create("nncf-tools-marks")
                 path = f"/proc/{os.getpid()}/fd/{memory}"
                 _own_log = path, functools.partial(os.close, memory)
@@ -225,8 +314,8 @@ def acquire_log() -> pathlib.Path:
 
 
 def release_log() -> None:
-    """Release the log; the last user removes it."""
-    global _log_users, _own_log  # noqa: PLW0603 — the same
+    """Release the log; the last user removes the file."""
+    global _log_users, _own_log  # noqa: PLW0603 — all recorders of a program share a log
     with _log_lock:
         _log_users -= 1
         if _log_users or _own_log is None:
@@ -236,3 +325,192 @@ def release_log() -> None:
             del os.environ[VARIABLE]
         remove()
         _own_log = None
+
+
+_METRICS = ("rss", "vms", "system")
+_INTERVAL_S = 0.05
+_NOTHING = "Profiler: nothing was recorded yet. Start it by `with profiler:`, or by `profiler.start()`."
+
+
+class Profiler:
+    """Record this program and all descendants, with the operations that the program names.
+
+    Use ``with Profiler() as p:`` and inside ``with p.operation("export"):`` or ``p.mark("export")``, or decorate a
+    function with ``@p.operation("compile")``. Then call ``p.report()``, ``p.plot("run.png")`` or
+    ``p.to_html("run.html")``, or use ``p.session``.
+    """
+
+    def __init__(
+        self,
+        interval: float = _INTERVAL_S,
+        *,
+        include_children: bool = True,
+        stacks: bool = False,
+        source: bool = True,
+    ) -> None:
+        """Prepare to sample every ``interval`` seconds. Raises ValueError unless ``interval`` is from 1 ms to a year.
+
+        With ``stacks``, a helper process also reads which code memory comes from. Without ``source``, the session does
+        not keep the text of the lines of this code.
+        """
+        self._number = next(operations.profilers)
+        self._recorder = Recorder(
+            _METRICS,
+            interval,
+            children=include_children,
+            profiler=self._number,
+            stacks=stacks,
+            source=source,
+        )
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the recording was started and not stopped."""
+        return self._recorder.is_running
+
+    def start(self) -> Self:
+        """Start, and return after the first sample. Raises RuntimeError if already running, NncfToolsError."""
+        if self.is_running:
+            raise RuntimeError("the profiler is already running")
+        self._recorder.start()
+        return self
+
+    def stop(self) -> None:
+        """End the recording; do nothing if none is running."""
+        if self.is_running:
+            self._recorder.stop()
+            operations.end_marks(self._number)  # they would go on in a recording around this one
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def mark(self, name: str) -> None:
+        """Start an operation that ends at the next ``mark`` on the same level; nearly free if nothing is recorded."""
+        if self._recorder.is_running:
+            operations.mark(name, self._number)
+
+    def operation(self, name: str) -> operations.Marking:
+        """Name a ``with`` block or a decorated function as an operation; an exception ends the operation, too.
+
+        A coroutine or generator function is an operation from the first step to the end.
+        """
+        return operations.Marking(name, lambda: self._number if self._recorder.is_running else None)
+
+    @property
+    def session(self) -> Session:
+        """The recording so far, with marks. Raises NncfToolsError before the start."""
+        session = self._recorder.session
+        if session is None:
+            raise NncfToolsError("nothing was recorded: start the profiler first")
+        return session
+
+    def report(self) -> str:
+        """Return the figures of the run and of all operations as text. Raises NncfToolsError before the start."""
+        return self.session.report()
+
+    def plot(self, path: StrPath) -> pathlib.Path:
+        """Draw memory, CPU, I/O and operations to a .png, .svg or .pdf file, and return the path.
+
+        Raises NncfToolsError before the start, OSError.
+        """
+        return self.session.plot(path)
+
+    @overload
+    def to_html(self) -> str: ...
+
+    @overload
+    def to_html(self, path: StrPath) -> pathlib.Path: ...
+
+    def to_html(self, path: StrPath | None = None) -> str | pathlib.Path:
+        """Return the page with interactive charts; or write the page to ``path`` and return the path.
+
+        Raises NncfToolsError before the start, and if plotly is not installed; OSError.
+        """
+        return self.session.to_html() if path is None else self.session.to_html(path)
+
+    def __repr__(self) -> str:
+        """Return the session in five lines, or a hint before the start."""
+        return _NOTHING if self._recorder.session is None else repr(self.session)
+
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # noqa: ANN401, FBT001 — as IPython calls it
+        """Show the report in a terminal."""
+        printer.text(_NOTHING if self._recorder.session is None else self.report())
+
+    def _repr_markdown_(self) -> str:
+        """Show the picture and tables in a notebook."""
+        return _NOTHING if self._recorder.session is None else self.session._repr_markdown_()
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Add the magic ``%%memory [SECONDS] [stacks]``: run a cell, sample every SECONDS (0.05), show the cost."""
+    from IPython.core.error import UsageError
+
+    def memory(line: str, cell: str) -> Session:
+        """Record memory, CPU and I/O of this cell and of all processes that it starts.
+
+        Usage, in the first line of a cell::
+
+            %%memory            a sample every 0.05 s
+            %%memory 10ms       a sample every 0.01 s, from 0.001 on
+            %%memory stacks     also which code memory comes from
+
+        The first line says how high memory went, and how much more that is than before the cell. A separate process
+        takes the samples, so a call that holds the interpreter leaves no gap. Name parts of the cell to see the cost of
+        each part::
+
+            from nncftools import operation
+            with operation("export"):
+                ...
+
+        The result is a nncftools.Session: _ in the next cell, and Out[N] later. It has report(), plot("run.png"),
+        to_html("run.html"), to_pandas() and save("run.json"), which `nncf-tools report run.json` reads.
+        """
+        words = line.split()
+        stacks = words[-1:] == ["stacks"]
+        interval = " ".join(words[: len(words) - stacks])
+        try:
+            profiler = Profiler(seconds_from(interval) if interval else _INTERVAL_S, stacks=stacks)
+        except ValueError:
+            expected = "seconds from 0.001 to a year expected"
+            takes = "%%memory takes the time between samples, such as 0.1 or 100ms, and the word stacks"
+            raise UsageError(f"{takes}: {expected}, found {line.strip()!r}") from None
+        if _awaits_in_running_loop(shell, cell):
+            reason = "a cell that awaits at its top level: this kernel's event loop is already running"
+            remedy = "with nncftools.Profiler() as p: …, with the awaits inside, then p"
+            raise UsageError(f"%%memory cannot run {reason}. Record it without %%memory: {remedy}")
+        with profiler:
+            shell.run_cell(cell)
+        session = profiler.session
+        print(_explain(session))
+        return session
+
+    shell.register_magic_function(memory, magic_kind="cell")
+
+
+def _awaits_in_running_loop(shell: InteractiveShell, cell: str) -> bool:
+    """Return whether a cell awaits at its top level while a loop runs: the loop calls the magic, which cannot await."""
+    with contextlib.suppress(RuntimeError, SyntaxError):  # no loop runs, or the cell is wrong
+        asyncio.get_running_loop()
+        return bool(shell.should_run_async(cell, transformed_cell=shell.transform_cell(cell)))
+    return False
+
+
+def _explain(session: Session) -> str:
+    from nncftools.analysis.summary import level
+
+    rss = level(session, "rss")
+    peak = MemoryUnit.MiB.label(rss.peak)
+    added = MemoryUnit.MiB.label(rss.from_zero().peak)
+    number = len(session.samples)
+    samples = f"{number:,} {'sample' if number == 1 else 'samples'} in {seconds_text(session.duration_s)}"
+    lines = [
+        f"Peak memory {peak}, {added} more than before the cell",
+        f"Recorded this kernel and the processes that it started: {samples}.",
+    ]
+    if not session.marks:
+        lines.append('Name parts of the cell to see the cost of each: with nncftools.operation("export"): …')
+    lines.append('Next: s = _, then s.plot("run.png"), s.to_html("run.html"), s.report(), s.save("run.json")')
+    return "\n".join(lines)

@@ -1,6 +1,6 @@
 """Fills a row of a CSV file of results with figures of evaluation tools.
 
-They are read from the output of lm-evaluation-harness and of who-what-benchmark, and from a model's folder.
+The figures come from lm-evaluation-harness, from who-what-benchmark, and from the size of a model's folder.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from nncftools import intake
 from nncftools.compression import reading
-from nncftools.compression.checking import number, shown
+from nncftools.compression.checking import parse_number, quote
 from nncftools.compression.reading import DESCRIBING, INT4, INT8, LORA_RANK, MODE, PLOT_NAME, STANDARD, STDERR, read
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Folder, write_file
@@ -35,9 +35,18 @@ class Key(NamedTuple):
 
     def cells(self) -> dict[str, str]:
         """Return the given values, by column."""
-        given = {INT4: self.int4, INT8: self.int8, LORA_RANK: self.lora_rank, PLOT_NAME: self.plot_name}
-        texts = {column: f"{value:.6g}" if isinstance(value, float) else str(value) for column, value in given.items()}
-        return {MODE: self.mode, **{column: texts[column] for column, value in given.items() if value is not None}}
+        given = {
+            MODE: self.mode,
+            INT4: self.int4,
+            INT8: self.int8,
+            LORA_RANK: self.lora_rank,
+            PLOT_NAME: self.plot_name,
+        }
+        texts = {}
+        for column, value in given.items():
+            if value is not None:
+                texts[column] = f"{value:.6g}" if isinstance(value, float) else str(value)
+        return texts
 
 
 class FilledRow(NamedTuple):
@@ -51,76 +60,88 @@ class FilledRow(NamedTuple):
 
 
 def fill(path: pathlib.Path, setup: str, key: Key, figures: Mapping[str, float], *, force: bool = False) -> FilledRow:
-    """Write figures into the row that matches ``key``, or into a new one; create the file if needed.
+    """Write figures into the row that matches ``key``, or into a new row; create the file if needed.
 
     ``setup`` names the first column of a new file. A cell with a different figure is only replaced with ``force``.
     Raises NncfToolsError, OSError; the file is unchanged then.
     """
-    header, rows = _opened(path, setup)
+    header, rows = _read_rows(path, setup)
     model = key.model
     if not model:
         models = {row[header[0]] for row in rows}
         if len(models) != 1:
-            raise NncfToolsError(f"{str(path)!r}: it holds {len(models)} models", remedy="model")
+            raise NncfToolsError(f"{str(path)!r}: the file has {len(models)} models", remedy="model")
         model = models.pop()
     given = {header[0]: model, **key.cells()}
     matching = [number for number, row in enumerate(rows, 2) if _matches(row, given)]
     if len(matching) > 1:
         raise NncfToolsError(f"{str(path)!r}: rows {', '.join(map(str, matching))} all match", remedy="row")
-    if not matching:
-        rows.append({**dict.fromkeys(header, ""), **_shares(key)})
-    number_of_row = matching[0] if matching else len(rows) + 1
-    row = rows[number_of_row - 2]
+    if matching:
+        number_of_row = matching[0]
+        row = rows[number_of_row - 2]
+        for column, text in given.items():
+            row[column] = row[column] or text
+    else:
+        row = {**dict.fromkeys(header, ""), **_derive_shares(key), **given}
+        rows.append(row)
+        number_of_row = len(rows) + 1
     texts = {column: repr(value) for column, value in figures.items()}
-    differ = [
-        f"row {number_of_row}, column {column!r}: it holds {shown(row[column])}, the new value is {text}"
+    different = [
+        f"row {number_of_row}, column {column!r}: the cell has {quote(row[column])}, the new value is {text}"
         for column, text in texts.items()
-        if row.get(column) and not _same(row[column], text)
+        if row.get(column) and not _equals(row[column], text)
     ]
-    if differ and not force:
-        raise NncfToolsError(f"{str(path)!r}: {'; '.join(differ)}", remedy="force")
-    row.update(given if not matching else {column: text for column, text in given.items() if not row[column]})
+    if different and not force:
+        raise NncfToolsError(f"{str(path)!r}: {'; '.join(different)}", remedy="force")
     row.update(texts)
     header += [column for column in texts if column not in header]
-    _save(path, header, rows)
-    needed = (MODE, INT4, INT8, reading.SIZE, *(metric.column for metric in STANDARD))
-    return FilledRow(number_of_row, not matching, [column for column in needed if not row[column]])
+    Folder(path.parent, make=True).close()
+    write_file(path, draw_csv(header, rows).encode())
+    needed = (MODE, INT4, INT8, reading.SIZE, *_QUALITY)
+    gaps = [column for column in needed if not row[column]]
+    return FilledRow(number_of_row, not matching, gaps)
 
 
-def _opened(path: pathlib.Path, setup: str) -> tuple[list[str], list[dict[str, str]]]:
-    standard = [*DESCRIBING, *(metric.column for metric in STANDARD)]
+_QUALITY = [metric.column for metric in STANDARD]
+
+
+def _read_rows(path: pathlib.Path, setup: str) -> tuple[list[str], list[dict[str, str]]]:
+    standard = [*DESCRIBING, *_QUALITY]
     if not path.exists():
         return [setup, *standard], []
     table = read(path)
     if MODE not in table.header or table.header[0] in standard:
         raise NncfToolsError(f"{str(path)!r}: not a weight-compression result file: row 1 lacks {MODE!r} or the model")
-    header = [*table.header, *(column for column in standard if column not in table.header)]
-    return header, [{**dict.fromkeys(header, ""), **record.cells} for record in table.records]
+    header = list(dict.fromkeys((*table.header, *standard)))
+    empty = dict.fromkeys(header, "")
+    return header, [{**empty, **record.cells} for record in table.records]
 
 
 def _matches(row: Mapping[str, str], given: Mapping[str, str]) -> bool:
     """Return whether a row matches; an empty share matches anything, an empty rank or name does not."""
-    cells = [(row[column], text) for column, text in given.items() if row[column] or column not in (INT4, INT8)]
-    return all(_same(cell, text) for cell, text in cells)
+    for column, text in given.items():
+        is_any = not row[column] and column in (INT4, INT8)
+        if not is_any and not _equals(row[column], text):
+            return False
+    return True
 
 
-def _same(cell: str, text: str) -> bool:
-    known, given = number(cell), number(text)
-    return known == given if known is not None and given is not None else cell.casefold() == text.casefold()
+def _equals(cell: str, text: str) -> bool:
+    value = parse_number(cell)
+    if value is None:
+        return cell.casefold() == text.casefold()
+    return value == parse_number(text)
 
 
-def _shares(key: Key) -> dict[str, str]:
-    """Return the shares of a new row as far as they follow from its mode or from a given share."""
+def _derive_shares(key: Key) -> dict[str, str]:
+    """Return the shares of a new row as far as they follow from the mode or from a given share."""
     mode = key.mode.casefold()
-    int4 = 0.0 if key.int4 is None and (mode == "fp32" or mode.startswith("int8")) else key.int4
+    int4 = key.int4
+    if int4 is None and (mode == "fp32" or mode.startswith("int8")):
+        int4 = 0.0
     if int4 is None:
         return {}
     return {INT4: f"{int4:.6g}", INT8: "0" if mode == "fp32" else f"{1 - int4:.6g}"}
-
-
-def _save(path: pathlib.Path, header: Sequence[str], rows: Sequence[Mapping[str, str]]) -> None:
-    Folder(path.parent, make=True).close()
-    write_file(path, draw_csv(header, rows).encode())
 
 
 GIB = 2**30
@@ -154,7 +175,7 @@ def tasks_of(texts: Sequence[str]) -> dict[tuple[str, str], str]:
 
 
 class _Evaluation(msgspec.Struct):
-    """Results of lm-evaluation-harness, by task and metric."""
+    """The results file of lm-evaluation-harness: figures by task and metric."""
 
     results: dict[str, dict[str, object]]
 
@@ -164,8 +185,8 @@ def from_lm_eval(
 ) -> dict[str, float]:
     """Return the figures of a results file of lm-evaluation-harness by column, with their standard errors.
 
-    A metric is found by ``name,filter``. Without a filter it is ``name,none``, ``name``, or the only one with that
-    name. Raises NncfToolsError, also if there are several filters, or only others.
+    The keys of the file are ``name,filter``. A metric without a filter has the key ``name,none``, ``name``, or the
+    only key with that name. Raises NncfToolsError, also if there are several filters, or only other filters.
     """
     try:
         document = json.loads(intake.whole(path, may_wait=may_wait))  # msgspec refuses NaN
@@ -176,18 +197,17 @@ def from_lm_eval(
     for (task, metric), column in wanted.items():
         if task not in results:
             continue
-        of_task = results[task]
-        key = _key(path, of_task, task, metric)
-        value = _figure(path, of_task, task, key)
+        key = _find_key(path, results[task], task, metric)
+        value = _read_figure(path, results[task], task, key)
         if value is not None:
             figures[column] = value
-            name, comma, name_of_filter = key.partition(",")
-            stderr = _figure(path, of_task, task, f"{name}_stderr{comma}{name_of_filter}")
+            name, comma, filter_name = key.partition(",")
+            stderr = _read_figure(path, results[task], task, f"{name}_stderr{comma}{filter_name}")
             if stderr is not None:
                 figures[column + STDERR] = stderr
     if not figures:
-        tasks = ", ".join(map(shown, results)) or "none"
-        raise NncfToolsError(f"{str(path)!r}: none of the wanted metrics found; its tasks: {tasks}", remedy="task")
+        tasks = ", ".join(map(quote, results)) or "none"
+        raise NncfToolsError(f"{str(path)!r}: no wanted metric found; tasks in the file: {tasks}", remedy="task")
     return figures
 
 
@@ -198,13 +218,13 @@ def check_found(wanted: Mapping[tuple[str, str], str], figures: Mapping[str, flo
             raise UsageError(f"the results have no figure of {':'.join(key)!r}")
 
 
-def _key(path: pathlib.Path, of_task: Mapping[str, object], task: str, metric: str) -> str:
+def _find_key(path: pathlib.Path, figures: Mapping[str, object], task: str, metric: str) -> str:
     """Return the key of a metric, or the metric if its name is unknown. Raises NncfToolsError for a wrong filter."""
     for key in (f"{metric},none", metric):
-        if key in of_task:
+        if key in figures:
             return key
     name, comma, _ = metric.partition(",")
-    keys = [key for key in of_task if key.partition(",")[0] == name]
+    keys = [key for key in figures if key.partition(",")[0] == name]
     if not keys:
         return metric
     if len(keys) == 1 and not comma:
@@ -214,8 +234,8 @@ def _key(path: pathlib.Path, of_task: Mapping[str, object], task: str, metric: s
     raise NncfToolsError(f"{str(path)!r}: {metric!r} {why}: {filters}", remedy="task")
 
 
-def _figure(path: pathlib.Path, of_task: Mapping[str, object], task: str, key: str) -> float | None:
-    value = of_task.get(key)
+def _read_figure(path: pathlib.Path, figures: Mapping[str, object], task: str, key: str) -> float | None:
+    value = figures.get(key)
     if value is None or value == "N/A":
         return None
     try:
@@ -232,9 +252,9 @@ def similarity(path: pathlib.Path) -> float:
         raise NncfToolsError(f"{str(path)!r}: no column 'similarity'; who-what-benchmark's metrics.csv expected")
     values = []
     for record in table.records:
-        value = number(record.cells["similarity"])
+        value = parse_number(record.cells["similarity"])
         if value is None:
-            why = f"a finite number expected, found {shown(record.cells['similarity'])}"
+            why = f"a finite number expected, found {quote(record.cells['similarity'])}"
             raise NncfToolsError(f"{str(path)!r}: row {record.number}, column 'similarity': {why}")
         values.append(value)
     if not values:
@@ -245,8 +265,8 @@ def similarity(path: pathlib.Path) -> float:
 def size_gib(path: pathlib.Path) -> float:
     """Return the size in GiB of a file, or of all files in a folder; links are followed. Raises NncfToolsError."""
     try:
-        files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-        size = sum(file.stat().st_size for file in files)
+        files = [path, *path.rglob("*")]
+        size = sum(file.stat().st_size for file in files if file.is_file())
     except OSError as error:
         raise NncfToolsError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
     if not size:

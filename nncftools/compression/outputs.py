@@ -1,24 +1,23 @@
 """Makes the outputs from input files; nothing is written before everything is checked and made.
 
-They are a Markdown table that no cell can break, with a list of what failed; pictures; one self-contained page with the
-picture, the full row at each point and a sortable table; the rows by column name; and a chart in characters.
+The outputs are a Markdown table that no cell can break, with a list of failed configurations; pictures; a
+self-contained page with the picture, the full row at each point and a sortable table; the rows by column name; and a
+chart in characters.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import pathlib
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nncftools.compression import reading
 from nncftools.compression import results as computed
-from nncftools.compression.checking import BASELINE, incomparable, load, number
+from nncftools.compression.checking import BASELINE, incomparable, load, parse_number
 from nncftools.compression.reading import DECIMALS, ERROR, INT4, INT8, LORA_RANK, MODE, RATE, STANDARD, ResultsError
 from nncftools.compression.results import (
     USUAL_BOUNDS,
@@ -26,17 +25,17 @@ from nncftools.compression.results import (
     Comparison,
     Group,
     Result,
-    chosen,
+    choose,
     figure_text,
+    get_figure,
     left_out_text,
-    measured,
     name_in_sentence,
 )
 from nncftools.files import Folder, replacing
 from nncftools.markdown import draw_table, text
 from nncftools.units import printable, shortened
 
-_COLUMNS = (MODE, INT4, INT8, LORA_RANK, ERROR, RATE)
+_COLUMNS = [MODE, INT4, INT8, LORA_RANK, ERROR, RATE]
 MODEL = "model"
 
 
@@ -45,24 +44,38 @@ def cells(comparisons: Sequence[Comparison], *, extra: bool = False) -> tuple[li
 
     With ``extra``, the files' other columns follow.
     """
-    results = [(comparison.name, result) for comparison in comparisons for result in comparison.results]
-    more = list(dict.fromkeys(name for _, result in results for name in result.row.extra)) if extra else []
-    several = len(comparisons) > 1
+    further: dict[str, None] = {}
+    if extra:
+        for comparison in comparisons:
+            for result in comparison.results:
+                further |= dict.fromkeys(result.row.extra)
+    header = [*_COLUMNS, *further]
     rows = []
-    for model, result in results:
-        row = result.row
-        rank = "" if row.lora_rank is None else str(row.lora_rank)
-        texts = [row.mode, percent(row.int4), percent(row.int8), rank, error_text(result.error), rate_text(result.rate)]
-        further = [extra_text(name, row.extra.get(name, "")) for name in more]
-        rows.append([*([model] if several else []), *texts, *further])
-    return [*([MODEL] if several else []), *_COLUMNS, *more], rows
+    for comparison in comparisons:
+        for result in comparison.results:
+            row = result.row
+            texts = [
+                row.mode,
+                percent(row.int4),
+                percent(row.int8),
+                "" if row.lora_rank is None else str(row.lora_rank),
+                error_text(result.error),
+                rate_text(result.rate),
+            ]
+            texts += [extra_text(name, row.extra.get(name, "")) for name in further]
+            rows.append(texts)
+            if len(comparisons) > 1:
+                texts.insert(0, comparison.name)
+    if len(comparisons) > 1:
+        header.insert(0, MODEL)
+    return header, rows
 
 
 def details(comparison: Comparison, result: Result) -> dict[str, object]:
-    """Return all that is known of a result, by column name; None is unknown."""
+    """Return all facts about a result by column name; None is unknown."""
     row = result.row
     return {
-        **{name: _known(name, cell) for name, cell in row.extra.items()},
+        **{name: _read_figure(name, cell) for name, cell in row.extra.items()},
         comparison.model.setup or MODEL: row.model,
         MODE: row.mode,
         INT4: row.int4,
@@ -90,35 +103,41 @@ def rows(comparisons: Sequence[Comparison], bounds: Bounds | None = None) -> lis
     """
     rows: list[dict[str, object]] = []
     for comparison in comparisons:
-        best = chosen(comparison, bounds).best if bounds is not None else None
         for result in comparison.results:
-            judged = {} if bounds is None else {"within bounds": bounds.hold(result), "recommended": result is best}
-            rows.append(details(comparison, result) | judged)
+            row = details(comparison, result)
+            if bounds is not None:
+                row["within bounds"] = bounds.hold(result)
+                row["recommended"] = result is choose(comparison, bounds).best
+            rows.append(row)
     return rows
 
 
 def extra_text(name: str, cell: str) -> str:
-    """Return a cell of a further column; the figures of known ones have as many digits as they need."""
-    value = number(cell) if name in DECIMALS else None
+    """Return a cell of a further column; figures of known columns are rounded."""
+    value = parse_number(cell) if name in DECIMALS else None
     return cell if value is None else f"{value:.{DECIMALS[name]}f}"
 
 
-def _known(name: str, cell: str) -> str | float | None:
-    """Return the figure of a known column, None for an empty cell; any other cell as it is."""
+def _read_figure(name: str, cell: str) -> str | float | None:
+    """Return the figure of a known column, None for an empty cell there; return any other cell unchanged."""
     if name not in DECIMALS:
         return cell
-    value = number(cell)
-    return (cell or None) if value is None else value
+    value = parse_number(cell)
+    if value is None:
+        return cell or None
+    return value
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table without a newline at its end.
 
-    It is laid out as NNCF's visualizer does it, so that a published table changes only where figures do.
+    The layout is that of NNCF's visualizer, so that a published table changes only where figures do.
     """
     headings = [text(name).replace(" ", "<br>") for name in header]
-    alignments = ["right" if name == LORA_RANK else "left" for name in header]
-    return draw_table(headings, [[text(cell) for cell in row] for row in rows], alignments)
+    alignments = ["left"] * len(header)
+    if LORA_RANK in header:
+        alignments[header.index(LORA_RANK)] = "right"
+    return draw_table(headings, [list(map(text, row)) for row in rows], alignments)
 
 
 def percent(fraction: float) -> str:
@@ -137,46 +156,51 @@ def rate_text(rate: float) -> str:
 
 
 def failures(comparisons: Sequence[Comparison]) -> str:
-    """Return a Markdown list of what failed, with the verdicts; empty if nothing did."""
+    """Return a Markdown list of failed configurations with their verdicts; empty without failures."""
     lines = []
     for comparison in comparisons:
-        model = f"{comparison.name}: " if len(comparisons) > 1 else ""
         for failure in comparison.model.failures:
-            what = model + failure.mode + (f" ({failure.plot_name})" if failure.plot_name else "")
-            lines.append(f"- {text(what)}: {text(failure.verdict)}")
+            name = _name_model(comparisons, comparison) + failure.mode
+            if failure.plot_name:
+                name += f" ({failure.plot_name})"
+            lines.append(f"- {text(name)}: {text(failure.verdict)}")
     return "\n\nFailed:\n\n" + "\n".join(lines) if lines else ""
 
 
 def answers(comparisons: Sequence[Comparison], bounds: Bounds) -> list[str]:
-    """Return a line per model: the smallest of its rows within the bounds, and how many rows could not be judged."""
+    """Return a line per model: the smallest row within the bounds, and how many rows could not be judged."""
     lines = []
     for comparison in comparisons:
-        choice = chosen(comparison, bounds)
+        choice = choose(comparison, bounds)
         answer = f"No model has {bounds.words}"
         if choice.best is not None:
-            figures = ", ".join(_figures(choice.best, bounds))
+            figures = ", ".join(_list_figures(choice.best, bounds))
             answer = f"{name_in_sentence(choice.best)} is the smallest with {bounds.words}: {figures}"
-        model = f"{comparison.name}: " if len(comparisons) > 1 else ""
-        left_out = f"; {left_out_text(choice)}" if choice.left_out else ""
-        lines.append(f"{model}{answer}{left_out}")
+        if choice.left_out:
+            answer += f"; {left_out_text(choice)}"
+        lines.append(_name_model(comparisons, comparison) + answer)
     return lines
 
 
-def _figures(result: Result, bounds: Bounds) -> Iterator[str]:
-    """Yield error, size and rate of a result, and its other bounded figures."""
+def _name_model(comparisons: Sequence[Comparison], comparison: Comparison) -> str:
+    """Return the beginning of a line about a model; empty if there is only this model."""
+    return f"{comparison.name}: " if len(comparisons) > 1 else ""
+
+
+def _list_figures(result: Result, bounds: Bounds) -> Iterator[str]:
     yield f"error {error_text(result.error)}"
     yield f"{result.row.size:g} Gb"
     if result.group is not Group.BASELINE:
         yield f"{rate_text(result.rate)} smaller"
     for figure in bounds.figures:
-        value = measured(result.row, figure) if figure in reading.FIGURES else None
+        value = get_figure(result.row, figure) if figure in reading.FIGURES else None
         if value is not None:
             yield f"{figure.name} {figure_text(figure, value.high)}"
 
 
 _TEMPLATE = pathlib.Path(__file__).with_name("page.html")
 _UNSEEN = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
-"""The parts of matplotlib's SVG that a page does not need, with the addresses in them."""
+"""The parts of matplotlib's SVG that a page does not need; they contain addresses."""
 
 _ALL_DIGITS_FROM = 1e5
 
@@ -186,27 +210,28 @@ def page(
 ) -> str:
     """Return the page; ``picture`` is the SVG of the same results."""
     header, table = cells(comparisons, extra=extra)
-    results = [(comparison, result) for comparison in comparisons for result in comparison.results]
-    columns = zip(*table, strict=True)
-    are_numbers = (all(number(cell.rstrip("%x")) is not None for cell in column if cell) for column in columns)
-    kinds = [' class="number"' if right_aligned else "" for right_aligned in are_numbers]
-    asked = bounds or USUAL_BOUNDS
-    choices = [chosen(comparison, asked) for comparison in comparisons]
-    rows = []
-    for line, ((_, result), texts) in enumerate(zip(results, table, strict=True)):
-        is_best = any(result is choice.best for choice in choices)
-        rows.append(_row(line, result, zip(header, texts, kinds, strict=True), is_best=is_best))
-    title = " · ".join(comparison.title for comparison in comparisons)
-    said = [f"{answer}." for answer in answers(comparisons, asked)]
-    note = " ".join([*said, "Point at a mark to see its full row; click a heading to sort."])
+    kinds = []
+    for column in zip(*table, strict=True):
+        is_number = all(parse_number(cell.rstrip("%x")) is not None for cell in column if cell)
+        kinds.append(' class="number"' if is_number else "")
     heading = ""
     for name, kind in zip(header, kinds, strict=True):
         order = ' aria-sort="ascending"' if name == ERROR else ""
-        heading += f'<th scope="col"{kind}{order}><button type="button">{_text(name)}</button></th>'
-    data = [[[name, _plain(value)] for name, value in details(*each).items()] for each in results]
+        heading += f'<th scope="col"{kind}{order}><button type="button">{_escape(name)}</button></th>'
+    bounds = bounds or USUAL_BOUNDS
+    rows: list[str] = []
+    data = []
+    for comparison in comparisons:
+        best = choose(comparison, bounds).best
+        for result in comparison.results:
+            columns = zip(header, table[len(rows)], kinds, strict=True)
+            rows.append(_render_row(len(rows), result, columns, is_best=result is best))
+            facts = details(comparison, result)
+            data.append([[name, _render_fact(value)] for name, value in facts.items()])
+    sentences = [f"{answer}." for answer in answers(comparisons, bounds)]
     parts = {
-        "TITLE": _text(title),
-        "NOTE": _text(note),
+        "TITLE": _escape(" · ".join(comparison.title for comparison in comparisons)),
+        "NOTE": _escape(" ".join([*sentences, "Point at a mark to see its full row; click a heading to sort."])),
         "PICTURE": _UNSEEN.sub("", picture.decode()).strip(),
         "HEADER": heading,
         "ROWS": "\n".join(rows),
@@ -216,23 +241,31 @@ def page(
     return re.sub("@([A-Z]+)@", lambda match: parts[match[1]], template)
 
 
-def _row(number: int, result: Result, cells: Iterable[tuple[str, str, str]], *, is_best: bool) -> str:
-    """Return a table row; ``cells`` are column names, texts and attributes."""
-    classes = [*([] if result.is_pareto else ["dominated"]), *(["recommended"] if is_best else [])]
-    row = result.row
-    exact = {ERROR: result.error, RATE: result.rate, INT4: row.int4, INT8: row.int8}
-    columns = "".join(
-        f'<td{kind} data-value="{_text(repr(exact[name]) if name in exact else text)}">{_text(text)}</td>'
-        for name, text, kind in cells
-    )
-    return f'<tr data-row="{number}" class="{" ".join(classes)}">{columns}</tr>'
+def _render_row(number: int, result: Result, columns: Iterable[tuple[str, str, str]], *, is_best: bool) -> str:
+    """Return a table row; ``columns`` are names, texts and attributes."""
+    classes = []
+    if not result.is_pareto:
+        classes.append("dominated")
+    if is_best:
+        classes.append("recommended")
+    exact = {
+        ERROR: result.error,
+        RATE: result.rate,
+        INT4: result.row.int4,
+        INT8: result.row.int8,
+    }
+    cells = ""
+    for name, shown, kind in columns:
+        value = _escape(repr(exact[name]) if name in exact else shown)
+        cells += f'<td{kind} data-value="{value}">{_escape(shown)}</td>'
+    return f'<tr data-row="{number}" class="{" ".join(classes)}">{cells}</tr>'
 
 
-def _text(text: str) -> str:
+def _escape(text: str) -> str:
     return escape(printable(" ".join(text.split())))
 
 
-def _plain(value: object) -> str:
+def _render_fact(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -246,20 +279,20 @@ FORMATS = ("png", "svg", "pdf", "html")
 
 
 class Request(NamedTuple):
-    """The inputs and options of one call."""
+    """The inputs and options of a call."""
 
     inputs: Sequence[pathlib.Path]
     folder: pathlib.Path | None = None
-    """The output folder; by default that of the first input."""
+    """The output folder; by default the folder of the first input."""
     formats: Sequence[str] = ("png",)
     metrics: Sequence[reading.Metric] = ()
-    """What the errors are averaged over; nothing for what the columns of the files are."""
+    """The metrics of the average error; by default the metrics in the columns of the files."""
     lenient: bool = False
-    """Modes may be missing without a note."""
+    """Whether modes may be missing without a note."""
     extra: bool = False
     bounds: Bounds | None = None
     also: Sequence[reading.Cost] = ()
-    """What further panels of the picture show."""
+    """The figures in further panels of the picture."""
     max_error: float | None = None
     """Results with a larger error are not drawn."""
 
@@ -275,36 +308,18 @@ class Visualization(NamedTuple):
     """The number of results not drawn because of ``max_error``."""
 
 
-def visualize(
-    input_file: str | os.PathLike[str], output_dir: str | os.PathLike[str] | None = None, *, lenient: bool = False
-) -> list[pathlib.Path]:
-    """Write the table (``.md``) and the picture (``.png``) of a CSV file of weight-compression results.
-
-    They are named like the input and replace existing files; without ``output_dir``, or with an empty one, they go next
-    to the input. Returns their paths. A remark on the results is a UserWarning: two baselines, for example, or no row
-    with int8, int4 or gptq (``lenient``: no warning of such missing rows).
-
-    Raises ResultsError, a RuntimeError, whose message lists all problems; MissingInputError, which is a
-    FileNotFoundError too, without the input. Nothing is written then.
-    """
-    folder = pathlib.Path(output_dir) if output_dir else None
-    outcome = make(Request([pathlib.Path(input_file)], folder, lenient=lenient))
-    for note in outcome.notes:
-        warnings.warn(note, UserWarning, stacklevel=2)
-    return list(outcome.files)
-
-
 def make(request: Request) -> Visualization:
     """Make and write the outputs. Raises ResultsError; nothing is written then."""
-    from nncftools.compression.picture import draw, rendered
+    from nncftools.compression.picture import draw, render
 
     sources: Sequence[pathlib.Path | reading.RawTable] = request.inputs
     metrics = request.metrics
     reasons: dict[reading.Metric, str] = {}
     if not metrics:
-        with contextlib.suppress(ResultsError):  # load says what is wrong with each file
-            sources = [reading.read(path) for path in request.inputs]
-        tables = [source for source in sources if isinstance(source, reading.RawTable)]
+        tables: list[reading.RawTable] = []
+        with contextlib.suppress(ResultsError):  # load reports the problems of each file
+            tables = [reading.read(path) for path in request.inputs]
+            sources = tables
         found = reading.found_metrics(tables)
         reasons = incomparable(tables, found)
         metrics = [metric for metric in found if metric not in reasons]
@@ -312,31 +327,31 @@ def make(request: Request) -> Visualization:
     if not metrics:
         raise ResultsError(f"no figure can be compared; {'; '.join(left_out)}")
     models = load(sources, metrics)
-    computed.require(models, [*(request.bounds.figures if request.bounds else ()), *request.also])
+    bounded = request.bounds.figures if request.bounds else []
+    computed.require(models, [*bounded, *request.also])
     comparisons = computed.comparisons(models, metrics)
-    targets = _targets(request)
+    targets = _name_targets(request)
     drawing = draw(comparisons, request.bounds, request.max_error, request.also)
     table = markdown(*cells(comparisons, extra=request.extra)) + failures(comparisons)
     contents = {targets["md"]: table.encode()}
     for kind in request.formats:
-        picture = rendered(drawing, "svg" if kind == "html" else kind)
+        picture = render(drawing, "svg" if kind == "html" else kind)
         if kind == "html":
             picture = page(comparisons, picture, request.bounds, extra=request.extra).encode()
         contents[targets[kind]] = picture
     write(contents)
-    notes = _notes(comparisons, drawing.unnamed, lenient=request.lenient)
+    notes = _collect_notes(comparisons, drawing.unnamed, lenient=request.lenient)
     if not request.metrics and set(metrics) != set(STANDARD):
         notes.insert(0, f"the error is the average of {'; '.join(metric.column for metric in metrics)}")
-    notes += left_out
-    return Visualization(comparisons, list(contents), notes, drawing.left_out)
+    return Visualization(comparisons, list(contents), [*notes, *left_out], drawing.left_out)
 
 
-def _targets(request: Request) -> dict[str, pathlib.Path]:
-    """Return the file to write for each ending. Raises ResultsError for one that must not be replaced."""
+def _name_targets(request: Request) -> dict[str, pathlib.Path]:
+    """Return the output file for each ending. Raises ResultsError for a file that must not be replaced."""
     first = request.inputs[0]
     folder = first.parent if request.folder is None else request.folder
     stem = "+".join(dict.fromkeys(path.stem for path in request.inputs))[:100]
-    targets = {ending: folder / f"{stem}.{ending}" for ending in dict.fromkeys(("md", *request.formats))}
+    targets = {ending: folder / f"{stem}.{ending}" for ending in ("md", *request.formats)}
     for path in targets.values():
         if path.exists() and any(path.samefile(source) for source in request.inputs):
             raise ResultsError(f"cannot write {str(path)!r}: it is the input", remedy="folder")
@@ -355,20 +370,20 @@ def write(contents: dict[pathlib.Path, bytes]) -> None:
         raise ResultsError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
 
 
-def _notes(comparisons: Sequence[Comparison], unnamed: int, *, lenient: bool) -> list[str]:
+def _collect_notes(comparisons: Sequence[Comparison], unnamed: int, *, lenient: bool) -> list[str]:
     notes = []
     for comparison in comparisons:
+        name = comparison.name
         model = comparison.model
         if model.missing and not lenient:
-            notes.append(f"{comparison.name}: no row with {', '.join(model.missing)}; the others are compared")
+            notes.append(f"{name}: no row with {', '.join(model.missing)}; the others are compared")
         if model.repeated:
-            first, *others = (row.number for row in (model.baseline, *model.repeated))
-            which = f"rows {first}, {', '.join(map(str, others))} are all {BASELINE}"
-            notes.append(f"{comparison.name}: {which}; row {first} is the baseline")
-        notes += [
-            f"{comparison.name}: column {column!r} does not match the figures of its rows; the computed one is shown"
-            for column in computed.differing(comparison)
-        ]
+            first = model.baseline.number
+            others = ", ".join(str(row.number) for row in model.repeated)
+            notes.append(f"{name}: rows {first}, {others} are all {BASELINE}; row {first} is the baseline")
+        for column in computed.find_wrong_columns(comparison):
+            note = f"{name}: column {column!r} differs from the figures of its rows; computed figures are shown"
+            notes.append(note)
     if unnamed:
         notes.append(unnamed_text(unnamed))
     return notes
@@ -380,14 +395,14 @@ def unnamed_text(points: int) -> str:
 
 
 _NAME = 28
-_AXIS, _AROUND = 8, 4
+_AXIS_COLUMNS = 8
+_AXIS_LINES = 4
 """About how many columns and lines plotext takes for axes and their labels."""
 _ROOM = 0.12
-"""Right of the largest error, as a share of the axis."""
+"""The room right of the largest error, as a share of the axis."""
 _ROOM_FOR_LABELS = 70
-"""So many columns hold the labels of both axes in one line."""
-_PLAIN = str.maketrans({"─": "-", "│": "|", **dict.fromkeys("┌┐└┘├┤┬┴┼", "+")})
-_BEST, _OTHER = "●○", "@o"
+"""The least columns that hold the labels of both axes in a line."""
+_PLAIN = str.maketrans("─│┌┐└┘├┤┬┴┼", "-|+++++++++")
 
 
 def chart(comparison: Comparison, max_error: float | None, width: int, height: int, *, unicode: bool) -> str:
@@ -396,7 +411,6 @@ def chart(comparison: Comparison, max_error: float | None, width: int, height: i
     Names that would cover others are left out: the table has them.
     """
     import plotext
-    from matplotlib.ticker import MaxNLocator
 
     shown = [result for result in comparison.results if max_error is None or result.error <= max_error]
     plotext.terminal.limit(False, False)  # noqa: FBT003 — width and height
@@ -405,50 +419,71 @@ def chart(comparison: Comparison, max_error: float | None, width: int, height: i
     figure.plot_size(width, height)
     figure.theme("colorless")
     figure.title(printable(comparison.title))
-    figure.label("average relative error, %" if width >= _ROOM_FOR_LABELS else "error, %", "x")
-    figure.label("compression rate" if width >= _ROOM_FOR_LABELS else "rate", "y")
+    is_wide = width >= _ROOM_FOR_LABELS
+    figure.label("average relative error, %" if is_wide else "error, %", "x")
+    figure.label("compression rate" if is_wide else "rate", "y")
     errors = [result.error * 100 for result in shown]
-    begin, end = min(0.0, *errors), max(1.0, *errors)
-    end += (end - begin) * _ROOM
     rates = [result.rate for result in shown]
-    for name, ends, room in (("x", (begin, end), width // 12), ("y", (min(rates), max(rates)), height // 3)):
-        places = MaxNLocator(room, steps=(1, 2, 2.5, 5, 10)).tick_values(*ends)
-        ticks = [place for place in places if ends[0] <= place <= ends[1]]
-        figure.ruler(name).ticks(ticks, [f"{place:,.10g}" for place in ticks])
+    begin = min(0.0, *errors)
+    end = max(1.0, *errors)
+    end += (end - begin) * _ROOM
+    _set_ticks(figure.ruler("x"), begin, end, width // 12)
+    _set_ticks(figure.ruler("y"), min(rates), max(rates), height // 3)
     figure.ruler("x").lim(begin, end)
-    for is_best in (False, True):
-        points = [result for result in shown if result.is_pareto is is_best]
-        at, rates = [result.error * 100 for result in points], [result.rate for result in points]
-        marker = plotext.marker((_BEST if unicode else _OTHER)[not is_best], plotext.pixel())
-        figure.draw(figure.signal(at, rates, marker=marker))
-    column = (end - begin) / max(1, width - _AXIS)
-    for result, name, side in _named(shown, (begin, end), column, height):
+    for is_best, sign in enumerate("○●" if unicode else "o@"):
+        points = [number for number, result in enumerate(shown) if result.is_pareto == is_best]
+        signal = figure.signal(
+            [errors[number] for number in points],
+            [rates[number] for number in points],
+            marker=plotext.marker(sign, plotext.pixel()),
+        )
+        figure.draw(signal)
+    column = (end - begin) / max(1, width - _AXIS_COLUMNS)
+    line = (max(rates) - min(rates)) / max(1, height - _AXIS_LINES) or 1.0
+    columns = [(error - begin) / column for error in errors]
+    places = list(zip(columns, (rate / line for rate in rates), strict=True))
+    for index, name, side in _choose_names(shown, places, (end - begin) / column):
+        left = errors[index] + 2 * side * column
         alignment = "left" if side > 0 else "right"
-        figure.draw(figure.text(result.error * 100 + 2 * side * column, result.rate, name, alignment=alignment))
+        figure.draw(figure.text(left, rates[index], name, alignment=alignment))
     built: str = figure.build().string(colorless=True)
     drawn = built if unicode else built.translate(_PLAIN)
     return "".join(f"{line.rstrip()}\n" for line in drawn.rstrip("\n").split("\n"))
 
 
-def _named(
-    shown: Sequence[Result], ends: tuple[float, float], column: float, height: int
-) -> Iterator[tuple[Result, str, int]]:
-    """Yield the results whose names have room right (1) or left (-1) of their points, those of the front first."""
-    rates = [result.rate for result in shown]
-    line = (max(rates) - min(rates)) / max(1, height - _AROUND) or 1.0
+def _set_ticks(ruler: Any, begin: float, end: float, most: int) -> None:  # noqa: ANN401 — plotext has no types
+    from matplotlib.ticker import MaxNLocator
 
-    def at_column(result: Result) -> float:
-        return (result.error * 100 - ends[0]) / column
+    locator = MaxNLocator(most, steps=(1, 2, 2.5, 5, 10))
+    values = locator.tick_values(begin, end)
+    ticks = [value for value in values if begin <= value <= end]
+    ruler.ticks(ticks, [f"{tick:,.10g}" for tick in ticks])
 
-    taken = [(result.rate / line, at_column(result), at_column(result)) for result in shown]
-    most = (ends[1] - ends[0]) / column
-    for result in sorted(shown, key=lambda result: not result.is_pareto):
-        name = shortened(printable(result.label), _NAME)
-        row, at = result.rate / line, at_column(result)
+
+def _choose_names(
+    shown: Sequence[Result], places: Sequence[tuple[float, float]], width: float
+) -> Iterator[tuple[int, str, int]]:
+    """Yield index, name and side of the results whose names have room right (1) or left (-1) of their points.
+
+    Results on the front come first. ``places`` are columns and lines of the points.
+    """
+    taken = [(line, column, column) for column, line in places]
+    best_first = sorted(range(len(shown)), key=lambda index: not shown[index].is_pareto)
+    for index in best_first:
+        column, line = places[index]
+        name = shortened(printable(shown[index].label), _NAME)
         for side in (1, -1):
-            begin, end = sorted((at + side, at + side * (len(name) + 3)))
-            near = [other for other in taken if abs(other[0] - row) < 1 and other[1] < end and begin < other[2]]
-            if begin >= 0 and end <= most and not near:
-                taken.append((row, begin, end))
-                yield result, name, side
+            last = column + side * (len(name) + 3)
+            begin, end = sorted((column + side, last))
+            if begin >= 0 and end <= width and not _is_taken(taken, line, begin, end):
+                taken.append((line, begin, end))
+                yield index, name, side
                 break
+
+
+def _is_taken(taken: Sequence[tuple[float, float, float]], line: float, begin: float, end: float) -> bool:
+    """Return whether a name or a point is on a line between two columns."""
+    for other_line, other_begin, other_end in taken:
+        if abs(other_line - line) < 1 and other_begin < end and begin < other_end:
+            return True
+    return False

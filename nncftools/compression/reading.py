@@ -1,4 +1,4 @@
-"""The columns of a CSV file of results, which of them measure quality, and a reader that does not interpret cells.
+"""The columns of a CSV file of results, the metrics of quality among them, and a reader that does not interpret cells.
 
 Programs may also catch its errors as builtin errors.
 """
@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import errno
 import io
-import itertools
 import math
 import os
 import pathlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,19 +36,19 @@ ERROR = "average relative error"
 RATE = "compression rate"
 DESCRIBING = (MODE, INT4, INT8, LORA_RANK, PLOT_NAME, SIZE)
 COMPUTED = (ERROR, RATE)
-"""Published files hold them, too; they are computed here, never read."""
+"""Published files have these columns, too; they are computed here, never read."""
 STDERR = " stderr"
 """The suffix of the column with a metric's standard error."""
 
 PEAK_OWNER = "peak owner"
-"""The process that held most at the peak, as text."""
+"""The operation or the place in the code of the peak, as text."""
 BITS_PER_WEIGHT = "bits per weight"
 BIT_WIDTHS = "bit widths"
-"""How many weights have which width, as text."""
+"""The number of weights of each width, as text."""
 
 
 class Direction(StrEnum):
-    """Which values of a metric are better; defines its relative error."""
+    """The direction in which a metric is better; defines the relative error."""
 
     HIGHER = "higher"
     """Error: the drop relative to the baseline."""
@@ -74,7 +73,7 @@ class Metric:
         return self.column + STDERR
 
     def relative_error(self, value: float, baseline: float) -> float:
-        """Return how much worse ``value`` is than ``baseline``, as a fraction of it; negative when better."""
+        """Return how much worse ``value`` is than ``baseline``, as a fraction of the baseline; negative when better."""
         if self.direction is Direction.SIMILARITY:
             return 1 - value
         worse = baseline - value if self.direction is Direction.HIGHER else value - baseline
@@ -91,16 +90,16 @@ STANDARD = (WIKITEXT, LAMBADA_ACCURACY, LAMBADA_PERPLEXITY, SIMILARITY)
 
 @dataclass(frozen=True)
 class Cost:
-    """What compressing a model takes, or using it; less is better. A file may lack its column, and a row its figure."""
+    """Memory or time to compress or use a model; less is better. A file may lack the column, and a row the figure."""
 
     name: str
-    """What users call it."""
+    """The name in bounds and messages."""
     label: str
     column: str
     factor: float
-    """The bytes or seconds in one of the column."""
+    """The bytes or seconds in a unit of the column."""
     is_size: bool = True
-    """Whether it is in bytes; otherwise in seconds."""
+    """Whether the figure is in bytes; otherwise in seconds."""
     decimals: int = 0
     """Digits behind the point in a table."""
     high_column: str = ""
@@ -109,15 +108,22 @@ class Cost:
 
 MODEL_SIZE = Cost("size", "Model size", SIZE, MemoryUnit.GiB.factor, decimals=3)
 """Published tables write Gb and count GiB."""
-_MIB, _HIGH = MemoryUnit.MiB.factor, "peak memory high, MiB"
-PEAK = Cost("peak", "Peak memory of compression", "peak memory, MiB", _MIB, high_column=_HIGH)
+_MIB = MemoryUnit.MiB.factor
+PEAK = Cost(
+    "peak",
+    "Peak memory of compression",
+    "peak memory, MiB",
+    _MIB,
+    high_column="peak memory high, MiB",
+)
 INFERENCE_PEAK = Cost("inference peak", "Peak memory of inference", "inference peak memory, MiB", _MIB)
 TIME = Cost("time", "Compression time", "compression time, s", 1, is_size=False, decimals=2)
 LATENCY = Cost("latency", "Latency per token", "per token, s", 1, is_size=False, decimals=5)
 FIRST_TOKEN = Cost("first token", "Latency of the first token", "first token, s", 1, is_size=False, decimals=4)
 FIGURES = (PEAK, INFERENCE_PEAK, TIME, LATENCY, FIRST_TOKEN)
-"""Those in columns of their own, which a file may lack."""
-DECIMALS = {**{figure.column: figure.decimals for figure in FIGURES}, PEAK.high_column: 0, BITS_PER_WEIGHT: 2}
+"""The figures in further columns; a file may lack these columns."""
+DECIMALS = {figure.column: figure.decimals for figure in FIGURES}
+DECIMALS |= {PEAK.high_column: 0, BITS_PER_WEIGHT: 2}
 """Digits behind the point of known further columns in a table."""
 
 
@@ -128,34 +134,41 @@ _LAST_WORD = re.compile(r", ([^, ]+),[^, ]+$|([^, ]+)$")
 
 
 def direction_of(column: str) -> Direction | None:
-    """Return which values are better, by the last word of a column's name; None if it measures no quality."""
+    """Return the direction of a column's metric, by the last word of the name; None if this is not a quality metric."""
     match = _LAST_WORD.search(column.lower())
-    word = "" if match is None else match[1] or match[2]
+    word = ""
+    if match is not None:
+        word = match[1] or match[2]
     if word.endswith(_LOWER):
         return Direction.LOWER
     return Direction.HIGHER if word in _HIGHER else None
 
 
 def found_metrics(tables: Sequence[RawTable]) -> tuple[Metric, ...]:
-    """Return the metrics of the columns that all tables have, by their names, or because they have a standard error.
+    """Return the metrics of the columns that all tables have, recognised by their names or by a standard error.
 
-    Without any, return the standard four, if the tables cannot be results. Raises ResultsError for results without any.
+    Without such columns, return the standard four, if the tables cannot be results; raise ResultsError if they can.
     """
-    every = [set(table.header) for table in tables]
-    names = [name for name in tables[0].header if all(name in header for header in every)] if tables else []
+    names = list(tables[0].header) if tables else []
+    for table in tables:
+        names = [name for name in names if name in table.header]
+    others: list[str] = []
+    metrics: dict[str, Metric] = {}
     standard = {metric.column: metric for metric in STANDARD}
-    found: dict[str, Metric] = {}
     for name in names:
         direction = direction_of(name)
         if name in standard or direction is not None or name + STDERR in names:
-            found[name] = standard.get(name, Metric(name, direction or Direction.HIGHER))
-    others = [name for name in names if name not in found and not name.endswith(STDERR)]
-    misspelt = [metric for name, metric in standard.items() if name not in found and nearest(name, others)]
-    if not found and not misspelt and MODE in names:
-        which = "no column of quality (…, perplexity, …, acc or …, similarity)"
-        raise ResultsError(f"{str(tables[0].path)!r}: {which}", remedy="metric")
-    ours = [metric for metric in STANDARD if metric.column in found or metric in misspelt]
-    return (*ours, *(metric for metric in found.values() if metric not in ours)) or STANDARD
+            metrics[name] = standard.get(name, Metric(name, direction or Direction.HIGHER))
+        elif not name.endswith(STDERR):
+            others.append(name)
+    for name, metric in standard.items():
+        if nearest(name, others):  # probably misspelt: the check of the file says so
+            metrics.setdefault(name, metric)
+    if not metrics and MODE in names:
+        problem = "no column of quality (…, perplexity, …, acc or …, similarity)"
+        raise ResultsError(f"{str(tables[0].path)!r}: {problem}", remedy="metric")
+    first = [metric for metric in STANDARD if metric.column in metrics]
+    return tuple(dict.fromkeys((*first, *metrics.values()))) or STANDARD
 
 
 def chosen_metrics(texts: Sequence[str]) -> tuple[Metric, ...]:
@@ -165,19 +178,24 @@ def chosen_metrics(texts: Sequence[str]) -> tuple[Metric, ...]:
     """
     metrics: dict[str, Metric] = {}
     for text in texts:
-        for metric in STANDARD if text.strip() == "standard" else (_metric(text),):
+        chosen = STANDARD if text.strip() == "standard" else (_parse_metric(text),)
+        for metric in chosen:
             if metrics.setdefault(metric.column, metric) != metric:
                 raise UsageError(f"{metric.column!r} is asked for in both directions")
     return tuple(metrics.values())
 
 
-def _metric(text: str) -> Metric:
-    column, colon, word = (part.strip() for part in text.rpartition(":"))
-    if not colon or not column or word.lower() not in {Direction.HIGHER, Direction.LOWER}:
+def _parse_metric(text: str) -> Metric:
+    column, _, word = (part.strip() for part in text.rpartition(":"))
+    direction = word.lower()
+    if not column or direction not in {Direction.HIGHER, Direction.LOWER}:
         raise UsageError(f"'COLUMN:higher', 'COLUMN:lower' or 'standard' expected, found {text!r}")
     if column in (*DESCRIBING, *COMPUTED):
         raise UsageError(f"{column!r} describes the compression; name a column of quality")
-    return next((metric for metric in STANDARD if metric.column == column), Metric(column, Direction(word.lower())))
+    for metric in STANDARD:
+        if metric.column == column:
+            return metric
+    return Metric(column, Direction(direction))
 
 
 class ResultsError(NncfToolsError, RuntimeError):
@@ -189,11 +207,11 @@ class MissingInputError(ResultsError, FileNotFoundError):
 
 
 UNNAMED = re.compile(r"(Unnamed: [\d.]+)?")
-"""What pandas writes above an index without a name, and above that column after it has read such a file."""
+"""The names that pandas gives to an index without a name when a file is written and read again."""
 
 
 class Record(NamedTuple):
-    """One row of the file, numbered as in a spreadsheet: the header is row 1."""
+    """A row of the file, numbered as in a spreadsheet: the header is row 1."""
 
     number: int
     cells: Mapping[str, str]
@@ -210,45 +228,58 @@ class RawTable(NamedTuple):
 def read(path: pathlib.Path) -> RawTable:
     """Read a CSV file in UTF-8, with commas; a cell that a row lacks is empty.
 
-    Raises ResultsError for any other file, and for one with more rows or bytes than the limits; MissingInputError for
-    none.
+    Raises ResultsError for any other file, and for more rows or bytes than the limits; MissingInputError if there is no
+    file.
     """
     import pandas as pd
 
-    text = _text(path)
+    text = _read_text(path)
     _check_separator(path, text)
     most = LIMITS.table_rows
     try:
         frame = pd.read_csv(
-            io.StringIO(text), header=None, dtype=str, keep_default_na=False, skip_blank_lines=False, nrows=most + 2
+            io.StringIO(text),
+            header=None,
+            dtype=str,
+            keep_default_na=False,
+            skip_blank_lines=False,
+            nrows=most + 2,
         )
     except ValueError as error:
-        why = str(error).removeprefix("Error tokenizing data. C error: ").strip()
-        raise ResultsError(f"{str(path)!r}: not CSV: {why}") from error
+        problem = str(error).removeprefix("Error tokenizing data. C error: ").strip()
+        raise ResultsError(f"{str(path)!r}: not CSV: {problem}") from error
     header, *rows = cells_of(frame)
     if len(rows) > most:
-        why = f"more than {most:,} rows; split the file, or take the best rows"
-        raise ResultsError(f"{str(path)!r}: {why}")
-    twice = sorted(name for name, count in Counter(header).items() if name and count > 1)
-    if twice:
-        raise ResultsError(f"{str(path)!r}: row 1: columns named twice: {', '.join(map(repr, twice))}")
-    filled = [(number, cells) for number, cells in enumerate(rows, 2) if any(cells)]
-    columns = zip(header, zip(*(cells for _, cells in filled), strict=True), strict=False)
-    start = len(list(itertools.takewhile(_is_index, columns)))
-    records = [Record(number, dict(zip(header[start:], cells[start:], strict=True))) for number, cells in filled]
-    return RawTable(path, header[start:], records)
+        problem = f"more than {most:,} rows; split the file, or take the best rows"
+        raise ResultsError(f"{str(path)!r}: {problem}")
+    counts = Counter(filter(None, header))
+    repeated = sorted(name for name, count in counts.items() if count > 1)
+    if repeated:
+        raise ResultsError(f"{str(path)!r}: row 1: columns named twice: {', '.join(map(repr, repeated))}")
+    filled = {number: cells for number, cells in enumerate(rows, 2) if any(cells)}
+    start = 0
+    for name, *column in zip(header, *filled.values(), strict=True):
+        if not _is_index(name, column):
+            break
+        start += 1
+    header = header[start:]
+    records = []
+    for number, cells in filled.items():
+        texts = dict(zip(header, cells[start:], strict=True))
+        records.append(Record(number, texts))
+    return RawTable(path, header, records)
 
 
 def cells_of(frame: pd.DataFrame) -> list[list[str]]:
     """Return the rows of a table as texts; an unknown cell is empty."""
-    known = frame.astype(object).where(frame.notna(), "")
-    rows = [[str(cell) for cell in row] for row in known.to_numpy().tolist()]
+    texts = frame.astype(object).where(frame.notna(), "").astype(str)
+    rows: list[list[str]] = texts.to_numpy().tolist()
     if rows and rows[0][-1:] == [MARK]:
         return [[cell.removeprefix("'") for cell in row[:-1]] for row in rows]
     return [[cell.strip() for cell in row] for row in rows]
 
 
-def _text(path: pathlib.Path) -> str:
+def _read_text(path: pathlib.Path) -> str:
     if not path.exists():
         raise MissingInputError(f"cannot read {str(path)!r}: {os.strerror(errno.ENOENT)}")
     try:
@@ -264,18 +295,19 @@ def _text(path: pathlib.Path) -> str:
     if not text:
         raise ResultsError(f"{str(path)!r}: the file is empty; a header and rows expected")
     if "\0" in text:
-        raise ResultsError(f"{str(path)!r}: not a text file (it holds a zero byte); a CSV file in UTF-8 expected")
+        raise ResultsError(f"{str(path)!r}: not a text file (a zero byte found); a CSV file in UTF-8 expected")
     return text
 
 
-def _is_index(column: tuple[str, Iterable[str]]) -> bool:
-    """Return whether a column, its name and its cells, has no name and holds only whole numbers or nothing."""
-    name, cells = column
-    return UNNAMED.fullmatch(name) is not None and all(not cell or cell.isdecimal() for cell in cells)
+def _is_index(name: str, cells: Sequence[str]) -> bool:
+    """Return whether a column has no name and holds only whole numbers or nothing."""
+    are_numbers = all(not cell or cell.isdecimal() for cell in cells)
+    return are_numbers and UNNAMED.fullmatch(name) is not None
 
 
 def _check_separator(path: pathlib.Path, text: str) -> None:
     header = text.partition("\n")[0]
-    for separator, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+    separators = {";": "semicolons", "\t": "tabs", "|": "bars"}
+    for separator, name in separators.items():
         if MODE in {cell.strip(' "\r') for cell in header.split(separator)}:
             raise ResultsError(f"{str(path)!r}: the columns are separated by {name}; commas expected")

@@ -1,7 +1,7 @@
-"""Computes the results of rows: error, compression rate, kind and Pareto front, and what rows say of memory and time.
+"""Computes the results of rows: error, compression rate, kind and Pareto front, and figures of memory and time.
 
-Also the series of the picture, and bounds on figures with the smallest model within all of them. Pure functions;
-unknown is None.
+The module also makes the series of the picture, parses bounds on figures, and finds the smallest model within all
+bounds. Pure functions; unknown is None.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nncftools.backports import StrEnum
-from nncftools.compression.checking import CheckedRow, Model, number
+from nncftools.compression.checking import CheckedRow, Model, parse_number
 from nncftools.compression.reading import ERROR, FIGURES, MODEL_SIZE, RATE, Cost, Direction, Metric, ResultsError
 from nncftools.errors import UsageError
-from nncftools.units import MemoryUnit, nearest, seconds_from, size_from, size_text
+from nncftools.units import MemoryUnit, nearest, not_one_of, seconds_from, size_from, size_text
 
 Points = Sequence[tuple[float, float]]
 """Error and rate of each row."""
@@ -28,7 +28,7 @@ _DATA_AWARE = re.compile(r"scale|awq|data.?aware|calibrat")
 
 
 class Group(StrEnum):
-    """A kind of compression; each is one series in the picture."""
+    """A kind of compression; each kind is a series in the picture."""
 
     BASELINE = "baseline"
     LORA = "LoRA correction"
@@ -42,18 +42,18 @@ class Group(StrEnum):
 
 @dataclass(frozen=True)
 class Result:
-    """A row with the values computed from it and the baseline."""
+    """A row with the values computed from the row and the baseline."""
 
     row: CheckedRow
     error: float
     """Mean of the metrics' relative errors, a fraction; negative when the model got better."""
     error_stderr: float | None
-    """Standard error of ``error``; None when the file has none."""
+    """Standard error of ``error``; None when the file has no standard errors."""
     rate: float
     """How many times smaller than the baseline."""
     group: Group
     is_pareto: bool
-    """Whether no other row is at least as small and as accurate, and better in one of the two."""
+    """Whether no other row is better in size or error and at least equal in the other."""
 
     @property
     def label(self) -> str:
@@ -63,7 +63,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One model's results, the smallest error first."""
+    """The results of a model, the smallest error first."""
 
     name: str
     """Unique among the models shown together."""
@@ -77,49 +77,66 @@ class Comparison:
 def comparisons(
     models: Sequence[Model], metrics: Sequence[Metric], points: Sequence[Points] | None = None
 ) -> list[Comparison]:
-    """Return the results of every model, in the order given, from errors and rates that are known, or from its figures.
+    """Return the results of every model, in the order given, from ``points``, or from the figures of each model.
 
-    Raises ResultsError, see ``evaluated``.
+    Raises ResultsError, see ``evaluate``.
     """
     titles = []
     for model in models:
-        words = (word.strip() for word in model.setup.split(","))
-        titles.append(", ".join([model.name, *(word for word in words if word and word.casefold() != "model")]))
-    names = _distinct([model.name for model in models], titles, [f"{m.name}, {m.path.stem}" for m in models])
-    known: Sequence[Points | None] = [None] * len(models) if points is None else points
-    return [
-        Comparison(name, title, model, metrics, evaluated(model, metrics, of_model))
-        for name, title, model, of_model in zip(names, titles, models, known, strict=True)
-    ]
+        words = [word.strip() for word in model.setup.split(",")]
+        setup = [word for word in words if word and word.casefold() != "model"]
+        titles.append(", ".join([model.name, *setup]))
+    short_names = Counter(model.name for model in models)
+    comparisons = []
+    for index, model in enumerate(models):
+        title = titles[index]
+        name = model.name
+        if short_names[name] > 1:
+            name = title if titles.count(title) == 1 else f"{name}, {model.path.stem}"
+        results = evaluate(model, metrics, None if points is None else points[index])
+        comparisons.append(Comparison(name, title, model, metrics=metrics, results=results))
+    return comparisons
 
 
-def evaluated(model: Model, metrics: Sequence[Metric], points: Points | None = None) -> list[Result]:
+def evaluate(model: Model, metrics: Sequence[Metric], points: Points | None = None) -> list[Result]:
     """Return a model's rows with error and rate, sorted by error; equal errors keep the file's order.
 
     Raises ResultsError for impossible figures.
     """
     base = model.baseline
-
-    def point(row: CheckedRow) -> tuple[float, float]:  # improvements count as negative, as in the published tables
-        errors = [metric.relative_error(row.values[metric.column], base.values[metric.column]) for metric in metrics]
-        return sum(errors) / len(errors), base.size / row.size
-
-    points = [point(row) for row in model.rows] if points is None else points
+    if points is None:
+        points = [_compute_point(row, base, metrics) for row in model.rows]
     for row, (error, rate) in zip(model.rows, points, strict=True):
         if not (abs(error) < _MOST and 1 / _MOST < rate < _MOST):
-            where = f"{str(model.path)!r}: row {row.number}"
-            raise ResultsError(f"{where}: error {error:.3g}, compression rate {rate:.3g}: check its figures")
+            place = f"{str(model.path)!r}: row {row.number}"
+            raise ResultsError(f"{place}: error {error:.3g}, compression rate {rate:.3g}: check the figures of the row")
     best = pareto(points)
     results = []
-    for index, (row, (error, rate)) in enumerate(zip(model.rows, points, strict=True)):
-        stderr = None if row is base else error_stderr(row, base, metrics)
-        group = Group.BASELINE if row is base or row in model.repeated else group_of(row.mode, row.int4)
-        results.append(Result(row, error, stderr, rate, group, index in best))
+    for index, row in enumerate(model.rows):
+        error, rate = points[index]
+        is_baseline = row is base or row in model.repeated
+        result = Result(
+            row=row,
+            error=error,
+            error_stderr=None if row is base else error_stderr(row, base, metrics),
+            rate=rate,
+            group=Group.BASELINE if is_baseline else group_of(row.mode, row.int4),
+            is_pareto=index in best,
+        )
+        results.append(result)
     return sorted(results, key=lambda result: result.error)
 
 
+def _compute_point(row: CheckedRow, base: CheckedRow, metrics: Sequence[Metric]) -> tuple[float, float]:
+    """Return error and rate; improvements count as negative errors, as in the published tables."""
+    error = 0.0
+    for metric in metrics:
+        error += metric.relative_error(row.values[metric.column], base.values[metric.column])
+    return error / len(metrics), base.size / row.size
+
+
 def error_stderr(row: CheckedRow, baseline: CheckedRow, metrics: Sequence[Metric]) -> float | None:
-    """Return the standard error of the average relative error, or None when no metric has one.
+    """Return the standard error of the average relative error, or None when no metric has a standard error.
 
     First-order error propagation, assuming independent measurements; a metric without standard error counts as exact.
     """
@@ -127,41 +144,42 @@ def error_stderr(row: CheckedRow, baseline: CheckedRow, metrics: Sequence[Metric
         return None
     squares = []
     for metric in metrics:
-        of_row = row.stderrs.get(metric.column, 0.0)
+        stderr = row.stderrs.get(metric.column, 0.0)
         if metric.direction is Direction.SIMILARITY:
-            squares.append(of_row**2)
+            squares.append(stderr**2)
             continue
-        value, base = row.values[metric.column], baseline.values[metric.column]
-        of_base = baseline.stderrs.get(metric.column, 0.0)
-        squares.append((of_row / base) ** 2 + (value * of_base / base**2) ** 2)
+        base = baseline.values[metric.column]
+        base_stderr = baseline.stderrs.get(metric.column, 0.0)
+        ratio = row.values[metric.column] / base
+        squares += [(stderr / base) ** 2, (ratio * base_stderr / base) ** 2]
     return math.sqrt(math.fsum(squares)) / len(metrics)
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> set[int]:
     """Return the indices of the (error, rate) points that no other point dominates."""
-    order = sorted(range(len(points)), key=lambda index: (points[index][0], -points[index][1]))
-    best: set[int] = set()
-    last = math.nan, -math.inf
-    for index in order:
-        if points[index][1] > last[1] or points[index] == last:
-            best.add(index)
-            last = points[index]
-    return best
+    best: set[tuple[float, float]] = set()
+    highest = -math.inf
+    in_order = sorted(points, key=lambda point: (point[0], -point[1]))
+    for error, rate in in_order:
+        if rate > highest:
+            highest = rate
+            best.add((error, rate))
+    return {index for index, point in enumerate(points) if point in best}
 
 
-def differing(comparison: Comparison) -> list[str]:
-    """Return the computed columns whose values in the file differ from the computed ones by more than a thousandth."""
-    columns: dict[str, None] = {}
-    for column, computed in ((ERROR, "error"), (RATE, "rate")):
-        for result in comparison.results:
-            value = getattr(result, computed)
-            if not math.isclose(result.row.stored.get(column, value), value, rel_tol=1e-3, abs_tol=1e-3):
-                columns[column] = None
-    return list(columns)
+def find_wrong_columns(comparison: Comparison) -> list[str]:
+    """Return the computed columns whose values in the file are wrong by more than a thousandth."""
+    columns = set()
+    for result in comparison.results:
+        for column, value in ((ERROR, result.error), (RATE, result.rate)):
+            stored = result.row.stored.get(column, value)
+            if not math.isclose(stored, value, rel_tol=1e-3, abs_tol=1e-3):
+                columns.add(column)
+    return sorted(columns)
 
 
 def group_of(mode: str, int4: float) -> Group:
-    """Return the kind of a row other than the baseline; ``int4`` is its share of 4-bit layers, 0 to 1."""
+    """Return the kind of a row other than the baseline; ``int4`` is the share of 4-bit layers, 0 to 1."""
     text = mode.casefold()
     rules = (
         (Group.LORA, "lora" in text),
@@ -174,17 +192,13 @@ def group_of(mode: str, int4: float) -> Group:
     return next((group for group, applies in rules if applies), Group.OTHER)
 
 
-def _distinct(*choices: Sequence[str]) -> list[str]:
-    """Return, for each index, the first choice that is unique there, or else the last choice."""
-    counts = [Counter(choice) for choice in choices]
-    return [
-        next((name for name, count in zip(names, counts, strict=True) if count[name] == 1), names[-1])
-        for names in zip(*choices, strict=True)
-    ]
-
-
-_UNITS = ((7200.0, 3600.0, "h"), (120.0, 60.0, "min"), (1.0, 1.0, "s"), (0.0, 1e-3, "ms"))
-"""From how many seconds on, the seconds in the unit, its name."""
+_UNITS = (
+    (7200.0, 3600.0, "h"),
+    (120.0, 60.0, "min"),
+    (1.0, 1.0, "s"),
+    (0.0, 1e-3, "ms"),
+)
+"""The least time to show in a unit, in seconds; the seconds in the unit; the name of the unit."""
 _LEAST = 1e-9
 """A smaller figure is impossible."""
 _WHOLE_FROM = 999.5
@@ -192,21 +206,22 @@ _GIB_FROM = 4 * MemoryUnit.GiB.factor
 
 
 class Measured(NamedTuple):
-    """A figure as a bracket, in bytes or seconds; both ends are equal where the file has one figure."""
+    """A figure as a bracket, in bytes or seconds; both ends are equal where the file has a single figure."""
 
     low: float
     high: float
     """The end that counts."""
 
 
-def measured(row: CheckedRow, figure: Cost) -> Measured | None:
-    """Return a row's figure; None when its cell is empty, no number, or not above 0."""
-    if figure is MODEL_SIZE:
-        return Measured(row.size * figure.factor, row.size * figure.factor)
+def get_figure(row: CheckedRow, figure: Cost) -> Measured | None:
+    """Return a row's figure; None when the cell is empty, not a number, or not above 0."""
     ends = []
     for column in (figure.column, figure.high_column):
-        value = row.values[column] if column in row.values else number(row.extra.get(column, ""))
-        if value is not None and value >= _LEAST:
+        value = row.size
+        if figure is not MODEL_SIZE:
+            cell = row.extra.get(column, "")
+            value = row.values.get(column) or parse_number(cell) or 0.0
+        if value >= _LEAST:
             ends.append(value * figure.factor)
     return Measured(min(ends), max(ends)) if ends else None
 
@@ -220,8 +235,9 @@ def require(models: Sequence[Model], figures: Iterable[Cost]) -> None:
             if figure is MODEL_SIZE or figure.column in columns:
                 continue
             near = nearest(figure.column, columns)
+            hint = f" (found {near!r})" if near else ""
             needed = f"{figure.name!r} needs the column {figure.column!r}, which the file does not have"
-            raise ResultsError(f"{str(model.path)!r}: {needed}{f' (found {near!r})' if near else ''}")
+            raise ResultsError(f"{str(model.path)!r}: {needed}{hint}")
 
 
 def figure_text(figure: Cost, value: float) -> str:
@@ -234,7 +250,7 @@ def figure_text(figure: Cost, value: float) -> str:
 
 
 def scale_of(figure: Cost, value: float) -> tuple[float, str]:
-    """Return the unit that suits a figure of this value: the bytes or seconds in it, and its name."""
+    """Return the unit that suits a figure of this value: the bytes or seconds in the unit, and the unit's name."""
     if figure.is_size:
         unit = MemoryUnit.GiB if value >= _GIB_FROM else MemoryUnit.MiB
         return unit.factor, unit
@@ -243,7 +259,7 @@ def scale_of(figure: Cost, value: float) -> tuple[float, str]:
 
 _PRECISION = re.compile(rf"[a-z]*(?:{LOW_BITS.pattern}|int8)")
 _LEADING = {Group.LORA: "lora", Group.GPTQ: "gptq", Group.DATA_FREE: "data-free"}
-"""The word of the algorithm that makes a kind; its name comes first."""
+"""The word of the algorithm that makes a kind; names of series begin with this algorithm."""
 
 
 def series_name(results: Sequence[Result]) -> str:
@@ -254,12 +270,14 @@ def series_name(results: Sequence[Result]) -> str:
     group = results[0].group
     if group in (Group.INT8, Group.OTHER):
         return str(group)
-    everywhere = set.intersection(*({*_parts(result.row.mode.casefold())} for result in results))
-    first, *others = _parts(results[0].row.mode)
-    algorithms = others if _PRECISION.search(first.casefold()) else [first, *others]
+    modes = [result.row.mode.casefold() for result in results]
+    everywhere = set.intersection(*(set(_split_mode(mode)) for mode in modes))
+    algorithms = _split_mode(results[0].row.mode)
+    if _PRECISION.search(algorithms[0].casefold()):
+        del algorithms[0]
     shared = [name for name in algorithms if name and name.casefold() in everywhere]
     if group is Group.MIXED:
-        return ", ".join([group, *([" + ".join(shared)] if shared else [])])
+        return ", ".join(filter(None, (group, " + ".join(shared))))
     word = _LEADING.get(group, "")
     shared.sort(key=lambda name: word not in name.casefold())
     if not shared or word not in shared[0].casefold():
@@ -267,28 +285,35 @@ def series_name(results: Sequence[Result]) -> str:
     name = " + ".join(shared)
     if any(result.row.int4 < 1 for result in results):
         return name
-    matches = [_PRECISION.search(result.row.mode.casefold()) for result in results]
-    precisions = {match[0] if match else "int4" for match in matches}
-    return f"100% {precisions.pop() if len(precisions) == 1 else '4-bit'}, {name}"
+    precisions = set()
+    for mode in modes:
+        match = _PRECISION.search(mode)
+        precisions.add(match[0] if match else "int4")
+    precision = precisions.pop() if len(precisions) == 1 else "4-bit"
+    return f"100% {precision}, {name}"
 
 
-def joined(results: Sequence[Result]) -> list[list[Result]]:
+def find_lines(results: Sequence[Result]) -> list[list[Result]]:
     """Return the results that a line joins, by growing share of int4: same algorithms, several shares.
 
-    There is no line when two results have the same share: they differ in something else, and nothing says which of them
-    belongs to it.
+    There is no line when two results have the same share: they differ in something else, and either may belong to the
+    line.
     """
     by_algorithms: dict[object, list[Result]] = {}
-    for result in results:
+    for result in sorted(results, key=lambda result: result.row.int4):
         if result.row.int4 > 0:
-            key = frozenset(_parts(result.row.mode.casefold())), result.row.lora_rank
+            key = frozenset(_split_mode(result.row.mode.casefold())), result.row.lora_rank
             by_algorithms.setdefault(key, []).append(result)
-    lines = [sorted(series, key=lambda result: result.row.int4) for series in by_algorithms.values()]
-    return [line for line in lines if 1 < len({result.row.int4 for result in line}) == len(line)]
+    lines = []
+    for line in by_algorithms.values():
+        shares = {result.row.int4 for result in line}
+        if len(line) == len(shares) > 1:
+            lines.append(line)
+    return lines
 
 
-def _parts(mode: str) -> list[str]:
-    """Return what ``+`` separates: usually a precision, then algorithms."""
+def _split_mode(mode: str) -> list[str]:
+    """Return the parts of a mode between ``+``: usually a precision, then algorithms."""
     return [" ".join(part.split()) for part in mode.split("+")]
 
 
@@ -321,12 +346,12 @@ class Bound:
         return self.figure.name if self.figure else ERROR_NAME
 
     def holds(self, result: Result) -> bool | None:
-        """Return whether a result is accepted; None when its figure is unknown."""
-        if self.figure is None:
-            value = result.error
-        elif (figure := measured(result.row, self.figure)) is None:
-            return None
-        else:
+        """Return whether a result is accepted; None when the figure is unknown."""
+        value = result.error
+        if self.figure is not None:
+            figure = get_figure(result.row, self.figure)
+            if figure is None:
+                return None
             value = figure.high
         if math.isclose(value, self.limit, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE / 2):
             return self.is_inside
@@ -353,7 +378,9 @@ class Bounds:
     def hold(self, result: Result) -> bool | None:
         """Return whether a result is within all bounds; None when only figures that are unknown decide."""
         verdicts = [bound.holds(result) for bound in self.each]
-        return False if False in verdicts else None if None in verdicts else True
+        if False in verdicts:
+            return False
+        return None if None in verdicts else True
 
     @property
     def figures(self) -> list[Cost]:
@@ -376,59 +403,59 @@ _UNCOMPRESSED = {"none", "original", "uncompressed", "fp16", "bf16"}
 
 
 def name_in_sentence(result: Result) -> str:
-    """Return what a sentence calls a model: ``int4 with awq and scale estimation (60% int4)``."""
-    mode, label = result.row.mode, result.label
+    """Return a model's name for a sentence: ``int4 with awq and scale estimation (60% int4)``."""
+    mode = result.row.mode
+    label = result.label
     if result.group is Group.BASELINE or mode.casefold() in _UNCOMPRESSED:
         return f"The uncompressed model ({label})"
-    precision, *algorithms = _parts(mode)
+    precision, *algorithms = _split_mode(mode)
     name = f"{precision} with {' and '.join(algorithms)}" if algorithms else precision
     return name if label.casefold() in mode.casefold() else f"{name} ({label})"
 
 
 class Choice(NamedTuple):
-    """The smallest model within bounds, and what could not be judged."""
+    """The smallest model within bounds, and the rows that could not be judged."""
 
     best: Result | None
     """None when no row is within the bounds."""
     left_out: int
-    """Rows within all bounds whose figure is known, and with a bounded figure that is unknown."""
+    """The number of rows that meet all bounds on known figures, and have an unknown bounded figure."""
     unknown: Sequence[str]
-    """Which figures these rows lack."""
+    """The names of these unknown figures."""
 
 
 def bounds_of(text: str) -> Bounds:
     """Parse bounds joined by commas, like ``error<=5%, peak<=8GiB``. Raises UsageError."""
-    each = [_bound(part) for part in text.split(",")]
-    names = [bound.name for bound in each]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice:
-        raise UsageError(f"{text!r} bounds {twice!r} twice")
-    return Bounds(each)
+    bounds: dict[str, Bound] = {}
+    for part in text.split(","):
+        bound = _parse_bound(part)
+        if bound.name in bounds:
+            raise UsageError(f"{text!r} bounds {bound.name!r} twice")
+        bounds[bound.name] = bound
+    return Bounds(list(bounds.values()))
 
 
-def _bound(text: str) -> Bound:
+def _parse_bound(text: str) -> Bound:
     match = _SHAPE.fullmatch(text)
     if match is None:
         raise UsageError(f"'error<=5%' or 'error<=5%, peak<=8GiB' expected, found {text.strip()!r}")
-    name, value = " ".join(re.split(r"[\s_-]+", match[1].casefold())), match[3].strip()
+    name = " ".join(re.split(r"[\s_-]+", match[1].casefold()))
+    value = match[3].strip()
     is_inside = match[2] != "<"
     if name == ERROR_NAME:
-        limit = _fraction(text, value)
+        limit = _parse_fraction(text, value)
         return Bound(None, limit, is_inside, f"{limit * 100:.10g}%")
     if name not in _BY_NAME:
-        known = (ERROR_NAME, *_BY_NAME)
-        near = nearest(name, known)
-        what = f"did you mean {near!r}?" if near else f"one of {', '.join(known)} expected"
-        raise UsageError(f"no bound is called {match[1]!r}; {what}")
+        raise UsageError(f"bound {not_one_of(name, (ERROR_NAME, *_BY_NAME))}")
     figure = _BY_NAME[name]
     try:
-        limit, shown = _limit(figure, value)
+        limit, shown = _parse_limit(figure, value)
     except ValueError as error:
         raise UsageError(f"{text.strip()!r}: {error}") from error
     return Bound(figure, limit, is_inside, shown)
 
 
-def _fraction(text: str, value: str) -> float:
+def _parse_fraction(text: str, value: str) -> float:
     match = _FRACTION.fullmatch(value)
     if match is None:
         raise UsageError(f"'error<=5%' or 'error<0.05' expected, found {text.strip()!r}")
@@ -438,27 +465,29 @@ def _fraction(text: str, value: str) -> float:
     return limit
 
 
-def _limit(figure: Cost, value: str) -> tuple[float, str]:
-    """Return bytes or seconds, and the text of it. Raises ValueError."""
+def _parse_limit(figure: Cost, value: str) -> tuple[float, str]:
+    """Return bytes or seconds, and their text. Raises ValueError."""
     if not figure.is_size:
         seconds = seconds_from(value)
         if not 0 < seconds < math.inf or value[-1].isdigit():
             raise ValueError(f"a time above 0 with its unit expected, such as 100ms, found {value!r}")
         return seconds, re.sub(r"(?<=[0-9])\s*(?=[a-z])", " ", value.casefold())
-    own = _OWN_UNIT.fullmatch(value) if figure is MODEL_SIZE else None
-    if own:
-        return float(own[1]) * figure.factor, f"{float(own[1]):g} Gb"
+    match = _OWN_UNIT.fullmatch(value)
+    if match and figure is MODEL_SIZE:
+        size = float(match[1])
+        return size * figure.factor, f"{size:g} Gb"
     size, unit = size_from(value)
     return size, f"{unit.of(size):.10g} {unit}"
 
 
-def chosen(comparison: Comparison, bounds: Bounds) -> Choice:
-    """Return the smallest model within all bounds, among equals the one with the least error."""
+def choose(comparison: Comparison, bounds: Bounds) -> Choice:
+    """Return the smallest model within all bounds; of models of equal size, the model with the least error."""
     within = [result for result in comparison.results if bounds.hold(result)]
     unjudged = [result for result in comparison.results if bounds.hold(result) is None]
-    lacking = [bound.name for bound in bounds if any(bound.holds(result) is None for result in unjudged)]
-    best = min(within, key=lambda result: (result.row.size, result.error), default=None)
-    return Choice(best, len(unjudged), lacking)
+    unknown = [bound.name for bound in bounds if None in map(bound.holds, unjudged)]
+    within.sort(key=lambda result: (result.row.size, result.error))
+    best = within[0] if within else None
+    return Choice(best, len(unjudged), unknown)
 
 
 def left_out_text(choice: Choice) -> str:

@@ -1,8 +1,8 @@
-"""con-duct (0.1 to 0.23): one line of JSON per report, and an info file about the run next to it.
+"""con-duct (0.1 to 0.23): a line of JSON per report, and an info file about the run in the same folder.
 
-A report, by default every minute, holds maxima of the samples since the last report, by default one per second: of the
-sum over all processes, and of each process. Before version 0.4, it holds the first of these samples. Version 0.1 counts
-in KiB, names its sums ``rss_kb`` and ``vsz_kb``, and writes texts such as ``"3680 KiB"`` to the info file.
+A report, by default every minute, has maxima of the samples since the last report, by default a sample per second: of
+the sum over all processes, and of each process. Before version 0.4, a report has the first of these samples. Version
+0.1 counts in KiB, names the sums ``rss_kb`` and ``vsz_kb``, and writes texts such as ``"3680 KiB"`` to the info file.
 
 ``pcpu`` is the maximum of ps's figure, CPU time divided by the process's lifetime rather than by the time since the
 last report; CPU time is therefore unknown.
@@ -20,8 +20,7 @@ import msgspec
 from nncftools import intake
 from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
-from nncftools.importers.source import Source
-from nncftools.importers.table import Columns, RowLog, words
+from nncftools.importers.source import Columns, RowLog, Source, split_command
 from nncftools.intake import Count, Duration, Seconds, Size, Whole
 from nncftools.session.model import Exit, Host
 from nncftools.session.samples import TIME
@@ -37,7 +36,7 @@ _HOST = {
     "cpus": "cpu_total",
     "memory": "memory_total",
 }
-"""By field of a session's host: the key of con-duct."""
+"""The keys of con-duct by field of a session's host."""
 _Figure = Annotated[float, msgspec.Meta(ge=0, le=intake.LARGEST)] | None
 
 
@@ -82,7 +81,7 @@ _REPORT = msgspec.json.Decoder(_Report)
 
 
 class Log(RowLog):
-    """A row is a report: its sums, in Unix seconds."""
+    """A row is a report: the sums, and the time in Unix seconds."""
 
     head = re.compile(
         rb".*\n\s*\{(?s:(?=.{0,200}\"timestamp\")(?=.{0,200}\"num_samples\")(?=.{0,200}\"processes\")|"
@@ -96,7 +95,7 @@ class Log(RowLog):
     _most_samples = 0
 
     def read(self) -> Session:
-        """Return the session of a usage and info file, given either one. Raises SessionFileError."""
+        """Return the session of a usage and info file, given either file. Raises SessionFileError."""
         source = self.source
         if b'"execution_summary"' in source.head:
             stem = source.path.name.removesuffix(_INFO)
@@ -106,9 +105,10 @@ class Log(RowLog):
                     with Source(path, source.progress) as usage:
                         return Log(usage).read()
             raise SessionFileError(
-                f"{source.path}: holds no samples, and con-duct's {stem}usage.jsonl is not next to it"
+                f"{source.path}: no samples in this file, and con-duct's {stem}usage.jsonl is not in the same folder"
             )
-        self._read_info(source.path.with_name(re.sub(r"(usage\.jsonl?(\.gz)?)?$", _INFO, source.path.name, count=1)))
+        name = re.sub(r"(usage\.jsonl?(\.gz)?)?$", _INFO, source.path.name, count=1)
+        self._read_info(source.path.with_name(name))
         return super().read()
 
     def _read_info(self, path: pathlib.Path) -> None:
@@ -128,10 +128,11 @@ class Log(RowLog):
             texts = [text.replace(b'_kb"', b'"') for text in texts]
         reports = [_REPORT.decode(text) for text in texts]
         totals = [report.totals for report in reports]
+        times = [intake.moment(report.timestamp) for report in reports]
         return {
-            "rss": [nan if sizes.rss is None else sizes.rss for sizes in totals],
-            "vms": [nan if sizes.vsz is None else sizes.vsz for sizes in totals],
-            TIME: [intake.moment(report.timestamp).timestamp() for report in reports],
+            "rss": [_or_nan(sizes.rss) for sizes in totals],
+            "vms": [_or_nan(sizes.vsz) for sizes in totals],
+            TIME: [time.timestamp() for time in times],
             "report": reports,
         }
 
@@ -143,31 +144,38 @@ class Log(RowLog):
             self._most_samples = max(self._most_samples, report.num_samples)
             for pid, process in report.processes.items():
                 if intake.is_pid(pid) and process.rss is not None:
-                    self.children.extend(int(pid), [time_s], [process.rss], process.cmd.split())
+                    command = process.cmd.split()
+                    self.children.extend(int(pid), [time_s], [process.rss], command)
 
     def known(self) -> dict[str, Any]:
         """Return the facts of the info file."""
-        warn = self.source.warn
         info = self._info
-        is_of_0_1_to_0_3 = self.unit > 1 or (info is not None and info.duct_version.startswith(_WITHOUT_MAXIMA))
-        if self._most_samples > 1:
-            if is_of_0_1_to_0_3:
-                warn("each row is a report of con-duct before 0.4: the first sample of several, so peaks may be higher")
-            else:
-                warn(
-                    f"each row is a con-duct report: the maxima of up to {self._most_samples:,} samples before it; "
-                    "the peak is exact, its time is that of the report, averages are those of maxima"
-                )
-                self.table.taken = self._samples
+        version = "" if info is None else info.duct_version
+        if self.unit > 1:
+            version = "0.1."
+        if self._most_samples > 1 and version.startswith(_WITHOUT_MAXIMA):
+            self.source.warn(
+                "each row is a report of con-duct before 0.4: the first sample of several, so peaks may be higher"
+            )
+        elif self._most_samples > 1:
+            self.source.warn(
+                f"each row is a con-duct report: the maxima of up to {self._most_samples:,} samples before the report; "
+                "the peak is exact, its time is the report's time, averages are averages of maxima"
+            )
+            self.table.taken = self._samples
         if info is None:
             return {}
         summary = info.execution_summary
         code = summary.code or 0
         return {
             "duration_s": summary.duration_s or 0.0,
-            "command": words(info.command),
+            "command": split_command(info.command),
             "cwd": info.working_directory or summary.working_directory,
-            "exit": Exit(signal=-code) if code < 0 else Exit(code=summary.code),  # below 0: of a signal, before 0.3
+            "exit": Exit(code=summary.code) if code >= 0 else Exit(signal=-code),
             "finished": True,
             "host": Host(**msgspec.structs.asdict(info.system)),
         }
+
+
+def _or_nan(figure: float | None) -> float:
+    return nan if figure is None else figure

@@ -4,7 +4,7 @@
 - ``MEM``: MiB and Unix seconds;
 - ``CHLD``: PID, MiB and Unix seconds of each child, after the ``MEM`` of the same sample (``--multiprocess``; PID 0:
   some children could not be read);
-- ``FUNC``: name, MiB and Unix seconds at its start and at its end, and its call depth.
+- ``FUNC``: name, MiB and Unix seconds at the start and at the end, and the call depth.
 
 ``FUNC`` lines are written when the program ends, while ``MEM`` lines are buffered, fifty at a time: ``FUNC`` may come
 first.
@@ -17,8 +17,7 @@ import re
 from math import inf
 from typing import Any
 
-from nncftools.importers.source import Source
-from nncftools.importers.table import Columns, RowLog, words
+from nncftools.importers.source import Columns, RowLog, Source, split_command
 from nncftools.intake import LARGEST_PID, LATEST_S, is_pid
 from nncftools.session.model import Mark
 from nncftools.session.nesting import in_order
@@ -26,7 +25,7 @@ from nncftools.session.samples import TIME
 from nncftools.units import MemoryUnit
 
 _COMMAND = LARGEST_PID
-"""The PID of ``MEM``, the command itself: no kernel gives it."""
+"""The PID of ``MEM``, the command: no kernel gives this PID."""
 _MAX_CALLS = 10_000
 
 
@@ -56,8 +55,9 @@ class Log(RowLog):
         """Return ``MEM`` and ``CHLD`` lines as rows."""
         if not all(text.startswith((b"MEM ", b"CHLD ")) for text in texts):
             raise ValueError("a line of CMDLINE, MEM, CHLD or FUNC expected")
-        rows = b"\n".join(texts).replace(b"MEM", b"%d" % _COMMAND).replace(b"CHLD", b"")
-        return super().parse(rows.split(b"\n"))
+        command = b"%d" % _COMMAND
+        texts = [text.replace(b"MEM", command) for text in texts]
+        return super().parse([text.replace(b"CHLD", b"") for text in texts])
 
     def take(self, columns: Columns) -> None:
         """Add rows: most logs have no children."""
@@ -71,8 +71,8 @@ class Log(RowLog):
                 if self.children.tables:
                     self.children.extend(None, [time_s], [size])
             elif pid and self.table.taken:
-                if not self.children.tables:  # so far, the samples are those of the command
-                    self.children.extend(None, times, sizes, self._command())
+                if not self.children.tables:  # all rows so far are rows of the command
+                    self.children.extend(None, times, sizes, self._split_command())
                 self.children.extend(int(pid), times[-1:], [size])
                 sizes[-1] += size
             else:
@@ -83,8 +83,10 @@ class Log(RowLog):
         if "command" in found:
             super().take_other(found)
             return
-        start, end = float(found["start"]), float(found["end"])
-        heapq.heappush(self._calls, (end - start, start, int(found.get("level", 0)), found["name"]))
+        start = float(found["start"])
+        duration = float(found["end"]) - start
+        level = int(found.get("level", 0))
+        heapq.heappush(self._calls, (duration, start, level, found["name"]))
         if len(self._calls) > _MAX_CALLS:
             heapq.heappop(self._calls)
 
@@ -101,23 +103,32 @@ class Log(RowLog):
         if len(self._calls) == _MAX_CALLS:
             warn(f"at most the {_MAX_CALLS:,} longest calls (FUNC) are kept")
         begin = self.began or 0.0
-        marks = [  # those of this recording: the file may hold older ones
-            Mark(name=name, start_s=max(0.0, start - begin), end_s=start + lasted - begin, depth=level, source="mprof")
-            for lasted, start, level, name in self._calls
-            if lasted >= 0 and begin <= start + lasted <= LATEST_S
-        ]
-        command = self._command()
-        attached_to = int(command[0]) if [*map(is_pid, command)] == [True] else None
+        marks = []
+        duration_s = 0.0
+        for duration, start, level, name in self._calls:
+            end = start + duration
+            if duration >= 0 and begin <= end <= LATEST_S:  # the file may have older calls
+                duration_s = max(duration_s, end - begin)
+                mark = Mark(
+                    name=name,
+                    start_s=max(0.0, start - begin),
+                    end_s=end - begin,
+                    depth=level,
+                    source="mprof",
+                )
+                marks.append(mark)
+        command = self._split_command()
+        is_attached = len(command) == 1 and is_pid(command[0])
         return {
-            "command": [] if attached_to else command,
-            "attached_to": attached_to,
+            "command": [] if is_attached else command,
+            "attached_to": int(command[0]) if is_attached else None,
             "marks": in_order(marks),
-            "duration_s": max((mark.end_s or 0.0 for mark in marks), default=0.0),
+            "duration_s": duration_s,
         }
 
-    def _command(self) -> list[str]:
-        """Return the words of the command; ``mprof attach`` writes a list of them."""
+    def _split_command(self) -> list[str]:
+        """Return the words of the command; ``mprof attach`` writes a list of words."""
         text = self.found.get("command", "").strip()
         if text.startswith("['"):
-            return [word.removesuffix(",") for word in words(text.strip("[]"))]
-        return words(text)
+            return [word.removesuffix(",") for word in split_command(text.strip("[]"))]
+        return split_command(text)

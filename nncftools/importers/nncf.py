@@ -12,8 +12,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from nncftools.importers.source import Source
-from nncftools.importers.table import RowLog
+from nncftools.importers.source import RowLog, Source
 from nncftools.intake import LARGEST
 from nncftools.metrics import MEMORY
 from nncftools.session.samples import TIME
@@ -30,7 +29,7 @@ _OURS = re.compile(rb"\d+\.\d{3} ")
 
 
 class Log(RowLog):
-    """Rows that start at 0, or end with the maximum, or lie in a file of that name; or words that there are none."""
+    """Rows that begin at 0, end with the maximum, or are in a file with such a name; or the words of an empty log."""
 
     head = re.compile(
         rf".*\n(No measurements recorded\.|Total time: no samples|0+(\.0+)?(e-0+)? -?\d+\.\d{{3}}\n{_ROW}|"
@@ -46,7 +45,7 @@ class Log(RowLog):
     last = "unit"
 
     def __init__(self, source: Source, metric: str | None = None, unit: MemoryUnit = MemoryUnit.MiB) -> None:
-        """Read nothing yet; ``metric`` overrides that of the file name, ``unit`` stands in for a missing last line."""
+        """Read nothing yet; ``metric`` replaces the file name's metric, ``unit`` stands for a missing last line."""
         named = re.fullmatch(_NAME, source.path.name)
         if metric is None and named is None:
             source.warn(
@@ -68,7 +67,8 @@ class Log(RowLog):
         values = self.table.columns[metric]
         may_be_0 = _OURS.match(self.source.head) or metric not in _NEVER_ZERO
         is_from_zero = bool(_FROM_ZERO.search(self.source.path.name))
-        if not is_from_zero and (min(values) < 0 or (values[0] == 0 < max(values) and not may_be_0)):
+        rises_from_zero = values[0] == 0 < max(values)
+        if not is_from_zero and (min(values) < 0 or (rises_from_zero and not may_be_0)):
             is_from_zero = True
             warn("some values are below zero, or the first is 0: all are taken as relative to an unknown first sample")
         self.unit = unit.factor

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import accumulate
-from operator import sub
+from operator import mul, sub
 from typing import Any
 
-from nncftools.importers.table import Columns, RowLog, words
+from nncftools.importers.source import Columns, RowLog, split_command
 from nncftools.metrics import is_counter
 from nncftools.session.samples import TIME
 from nncftools.units import MemoryUnit
@@ -53,36 +53,38 @@ class Log(RowLog):
     def reset(self) -> None:
         """Drop all rows."""
         super().reset()
-        self._before: Columns = {}
-        """The row before, as it was read."""
+        self._last: Columns = {}
+        """The last row, as in the log."""
 
     def take(self, columns: Columns) -> None:
-        """Add rows, with CPU time and bytes counted from the first one."""
-        rises = {
-            name: [*map(sub, values, [*self._before.get(name, values[:1]), *values])]
-            for name, values in columns.items()
-        }
-        self._before = {name: values[-1:] for name, values in columns.items()}
+        """Add rows, with CPU time and bytes counted from the first row."""
+        rises = {}
+        for name, values in columns.items():
+            previous = [*self._last.get(name, values[:1]), *values]
+            rises[name] = list(map(sub, values, previous))
+        self._last = {name: values[-1:] for name, values in columns.items()}
         for name in filter(is_counter, columns):
-            gained = [max(0.0, rise) for rise in rises[name]]
-            if name == "cpu":  # of the time since the row before, in per cent of one core
-                gained = [share * lasted / 100 for share, lasted in zip(columns[name], rises[TIME], strict=True)]
-            totals = [*accumulate([*self.table.columns[name][-1:], *gained])]
-            columns[name] = totals[-len(gained) :]
+            gains = [max(0.0, rise) for rise in rises[name]]
+            if name == "cpu":  # per cent of a core since the previous row
+                products = map(mul, columns[name], rises[TIME])
+                gains = [product / 100 for product in products]
+            total = self.table.columns[name][-1:] or [0.0]
+            columns[name] = list(accumulate(gains, initial=total[0]))[1:]
         super().take(columns)
 
     def take_other(self, found: dict[str, str]) -> None:
         """Take the columns that a header names, or a fact that psrecord printed."""
         super().take_other(found)
         if "header" in found:
-            names = re.split(r" {2,}|,", found["header"].strip("# ").lower().replace("_", " "))
+            header = found["header"].strip("# ").lower().replace("_", " ")
+            names = re.split(r" {2,}|,", header)
             self.columns = [_COLUMNS.get(name, f"?{name}") for name in names]
             self.reset()
 
     def known(self) -> dict[str, Any]:
         """Return the facts that psrecord printed."""
         return {
-            "command": words(self.found.get("command", "")),
+            "command": split_command(self.found.get("command", "")),
             "attached_to": int(self.found.get("pid", 0)) or None,
             "duration_s": float(self.found.get("duration", 0)),
         }

@@ -1,40 +1,54 @@
-"""Opens any file as a session: our own, a journal, or another recorder's log.
+"""Opens any file as a session: a session of ours, a journal, or another recorder's log.
 
-A log is read as its head, then whole lines in pieces, in bounded memory for any size; what was unusable is counted.
+A log is read in pieces, in bounded memory for any size: the head, then whole lines as rows. Beyond a number of rows,
+neighbours are merged; no peak is lost. Lines that cannot be used are counted.
 """
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
 import functools
 import importlib
 import io
 import os
 import pathlib
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+import shlex
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from math import inf
+from operator import le, sub
+from typing import Any, NamedTuple
 
-from nncftools import intake
+import msgspec
+
+from nncftools import intake, metrics
 from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError, UsageError
 from nncftools.importers import IMPORTERS
-from nncftools.intake import Progress, WrongValueError
-from nncftools.redaction import Redaction
+from nncftools.intake import LARGEST, LATEST_S, Progress, Redaction, WrongValueError
+from nncftools.journal.writing import kept_of_bucket
+from nncftools.metrics import is_memory
 from nncftools.session import session
+from nncftools.session.model import Host, Process, SamplerFacts, Series, SessionData, Start
+from nncftools.session.recording import last_counters
+from nncftools.session.samples import TIME, Samples, merge_warning, usual_distance
 from nncftools.session.session import mend
 from nncftools.units import not_one_of
 
 _HEAD = 1 << 16
 _LONGEST_LINE = 4 << 20
-"""Twenty thousand processes in one line of con-duct."""
+"""Enough for twenty thousand processes in a line of con-duct."""
 _SHOWN = 60
 
 
 class LogLines(NamedTuple):
-    """Some lines of a file, one after another, without their ends."""
+    """Neighbouring lines of a file, without their ends."""
 
     number: int
-    """That of the first one, from 1."""
+    """The number of the first line, from 1."""
     texts: list[bytes]
     is_whole: bool = True
     """False for a last line without a line break."""
@@ -48,7 +62,7 @@ class Source:
         self.path = path
         self.progress = progress
         self.first_left_out = ""
-        """The first line that was left out, and why; empty when all were taken."""
+        """The first line that was left out, and the reason; empty when all lines were used."""
         self._left_out = 0
         self._warnings: dict[str, None] = {}
         self._file = intake.open_file(path)
@@ -69,23 +83,25 @@ class Source:
         self._file.close()
 
     def as_session(self) -> Session:
-        """Read it as our own session or journal. Raises SessionFileError."""
+        """Read the file as a session or journal of ours. Raises SessionFileError."""
         intake.check_size(self._file, self.path)
         return Session.of(session.load_from(self._bytes, self.path))
 
     def leave_out(self, number: int, text: bytes, why: object) -> None:
         """Count a line that is not used."""
-        self.first_left_out = self.first_left_out or f"line {number}: {shown(text)}: {why}"
+        self.first_left_out = self.first_left_out or f"line {number}: {quote(text)}: {why}"
         self._left_out += 1
 
     def warn(self, text: str) -> None:
-        """Add a warning, unless it is already there."""
+        """Add a warning; the same text is added once."""
         self._warnings[text] = None
 
     def warnings(self) -> list[str]:
         """Return all warnings."""
-        left_out = [f"lines left out: {self._left_out:,}; the first is {self.first_left_out}"] if self._left_out else []
-        return [*left_out, *self._warnings]
+        warnings = list(self._warnings)
+        if self._left_out:
+            warnings.insert(0, f"lines left out: {self._left_out:,}; the first is {self.first_left_out}")
+        return warnings
 
     def lines(self) -> Iterator[LogLines]:
         """Yield all lines, each up to 4 MiB, until the gzip data is damaged. Raises SessionFileError, OSError."""
@@ -104,7 +120,7 @@ class Source:
             yield LogLines(number, [rest], is_whole=False)
 
 
-def shown(line: bytes) -> str:
+def quote(line: bytes) -> str:
     """Return a line as a message quotes it: short, printable, in quotation marks."""
     return f"'{intake.shown(line[:_SHOWN].decode('utf-8', 'backslashreplace'))}'"
 
@@ -116,11 +132,9 @@ def read_session(path: str | os.PathLike[str], forced: str | None = None, progre
     """Return a session, a journal or another recorder's log, each also gzipped, as a session.
 
     ``forced`` names the importer; by default the content decides. ``progress`` is called often while an importer reads,
-    with the bytes read and the total, None when that is unknown. Raises SessionFileError, which names the file, the
-    line and what was expected, and UsageError for an unknown importer.
+    with the bytes read and the total, None if the total is unknown. Raises SessionFileError, which names the file, the
+    line and the expected content, and UsageError for an unknown importer.
     """
-    if forced == "prmon":
-        raise UsageError("prmon was removed; write its figures as a CSV of psrecord, and use psrecord")
     if forced not in (None, *IMPORTERS):
         raise UsageError(not_one_of(str(forced), IMPORTERS))
     try:
@@ -131,24 +145,26 @@ def read_session(path: str | os.PathLike[str], forced: str | None = None, progre
 
 
 def _read(source: Source, forced: str | None) -> Session:
-    path, head = source.path, source.head
+    path = source.path
+    head = source.head
     begins_an_object = head.lstrip().startswith(b"{")
     if forced is None and begins_an_object and _OURS.search(head):
         return source.as_session()
+    begin = os.fsencode(path.name) + b"\n" + head
     for name, module in IMPORTERS.items():
         log = importlib.import_module(module).Log
-        if name == forced or (forced is None and log.head.match(os.fsencode(path.name) + b"\n" + head)):
-            return _checked(log(source).read(), path)
+        if name == forced or (forced is None and log.head.match(begin)):
+            return _remove_secrets(log(source).read(), path)
     if begins_an_object or not head.strip() or head.startswith(intake.UTF_16_MARKS):
-        return source.as_session()  # its messages say what is missing
+        return source.as_session()  # raises an error with the reason
     raise SessionFileError(
-        f"{path}: neither a session nor a log that is recognised (line 1 is {shown(head.splitlines()[0])})",
+        f"{path}: neither a session nor a log of a known recorder (line 1 is {quote(head.splitlines()[0])})",
         remedy="importer",
     )
 
 
-def _checked(session: Session, path: pathlib.Path) -> Session:
-    """Return a session without secrets: other recorders store command lines as typed. Raises SessionFileError."""
+def _remove_secrets(session: Session, path: pathlib.Path) -> Session:
+    """Check a session, and hide secrets: other recorders store command lines as typed. Raises SessionFileError."""
     try:
         mend(session)
     except WrongValueError as error:
@@ -158,3 +174,319 @@ def _checked(session: Session, path: pathlib.Path) -> Session:
     for process in session.processes:
         process.command = redaction.words(process.command)
     return session
+
+
+MAX_ROWS = 1_000_000
+"""The most rows that a session holds."""
+MAX_PROCESSES = 10_000
+_BATCH = 100_000
+"""Rows beyond the limit that are merged together."""
+Columns = dict[str, Sequence[Any]]
+"""The values of several rows, by the column's name."""
+
+
+class LogTable:
+    """The samples of a log as they are read, with their count and longest gap.
+
+    Beyond a limit, rows merge into buckets of equal numbers of original rows, so early and late rows count alike.
+    """
+
+    def __init__(self, names: Iterable[str], command: Sequence[str] = ()) -> None:
+        """Begin without rows; ``names`` are metrics; a time column is added."""
+        self.columns = {name: array("d") for name in (TIME, *names)}
+        self.command = command
+        self.taken = 0
+        """The number of samples before merging."""
+        self._numbers = array("d")
+        """The number of samples before each row."""
+        self.bucket = 1
+        """Original rows per bucket; 1: not merged."""
+        self._merged = 0
+        """The first row that may still be merged with later ones."""
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def extend(self, columns: Columns) -> None:
+        """Add rows: columns of equal length, times ascending; columns of other names are ignored."""
+        for name, column in self.columns.items():
+            column.extend(columns[name])
+        taken = self.taken + len(columns[TIME])
+        self._numbers.extend(range(self.taken, taken))
+        self.taken = taken
+        if len(self) > MAX_ROWS + _BATCH:
+            self.shorten()
+
+    def shorten(self) -> None:
+        """Merge rows until there are at most as many as a session holds."""
+        if self.bucket > 1:
+            self._merge()
+        while len(self) > MAX_ROWS:
+            self.halve()
+
+    def halve(self) -> None:
+        """Double the buckets: each keeps the last row, and the rows with the smallest and the largest values."""
+        self.bucket *= 2
+        self._merged = 0
+        self._merge()
+
+    def _merge(self) -> None:
+        gauges = [column for name, column in self.columns.items() if is_memory(name)]
+        begin = self._merged
+        kept: list[int] = []
+        rows_left = range(begin, len(self))
+        buckets = groupby(rows_left, lambda row: self._numbers[row] // self.bucket)
+        for _, rows in buckets:
+            self._merged = begin + len(kept)  # the last bucket may get further rows
+            first, *others = rows
+            kept += kept_of_bucket(gauges, first, first + len(others) + 1)
+        for column in (*self.columns.values(), self._numbers):
+            column[begin:] = array("d", map(column.__getitem__, kept))
+
+
+class Children:
+    """The processes that a log lists, each with RSS over time. Rows with the same PID belong to the same process."""
+
+    def __init__(self) -> None:
+        """Begin without processes."""
+        self.tables: dict[int | None, LogTable] = {}
+        self._left_out = False
+        self._rows = 0
+
+    def extend(
+        self, pid: int | None, times: Sequence[float], sizes: Sequence[float], command: Sequence[str] = ()
+    ) -> None:
+        """Add samples, in the log's units; PID None is a process with an unknown PID."""
+        if pid not in self.tables:
+            if len(self.tables) == MAX_PROCESSES:
+                self._left_out = True
+                return
+            self.tables[pid] = LogTable(["rss"], command)
+        self.tables[pid].extend({TIME: times, "rss": sizes})
+        self._rows += len(times)
+        while self._rows > MAX_ROWS:
+            for table in self.tables.values():
+                table.halve()
+            self._rows = sum(map(len, self.tables.values()))
+
+    def processes(self, source: Source, end_s: float, unit: int = 1) -> list[Process]:
+        """Return the processes; a process with a row at ``end_s``, the time of the last row, had not ended.
+
+        ``unit`` is the size of the log's unit in bytes. Warn if processes were left out.
+        """
+        if self._left_out:
+            source.warn(f"only the first {MAX_PROCESSES:,} processes are listed; RSS is the sum of all")
+        processes: list[Process] = []
+        for pid, table in self.tables.items():
+            command = list(table.command)
+            times = list(table.columns[TIME])
+            sizes = [round(value * unit) for value in table.columns["rss"]]
+            program = command[0] if command else ""
+            process = Process(
+                id=len(processes),
+                pid=pid,
+                name=os.path.basename(program),  # noqa: PTH119 — a path on another machine
+                command=command,
+                start_s=times[0],
+                end_s=times[-1] if times[-1] < end_s else None,
+                samples=table.taken,
+                peak_rss=max(sizes),
+                series=Series(time_s=times, rss=sizes),
+            )
+            processes.append(process)
+        return processes
+
+
+def split_command(command: str) -> list[str]:
+    """Split a command line into words; return the whole line as a word if the quotes do not match."""
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return [command]
+
+
+_NUMBERS = msgspec.json.Decoder(list[float])
+_UNREADABLE = (ValueError, msgspec.DecodeError, OverflowError, RecursionError)
+
+
+class RowLog:
+    """Reads a log with a row for each sample, in time order.
+
+    Many lines are read at once. If a line is not a row, each half of the lines is read alone, down to a single line.
+    """
+
+    head: re.Pattern[bytes]
+    """The pattern of the file's name and first lines, which recognises the recorder."""
+    recorder: str
+    """The importer's name."""
+    columns: Sequence[str]
+    """The values of a row: the time, metrics, and values that are not in the samples."""
+    unit = 1
+    """The log's unit of memory, in bytes."""
+    lowest = 0.0
+    """The smallest valid number; a time is never below zero."""
+    start_s: float | None = None
+    """The start, if times are Unix seconds; the first row counts if it is earlier. None: times are since the start."""
+    others = ""
+    """The pattern of lines that are not rows; the named groups are facts."""
+    first = ""
+    """The fact that begins a recording, if there is such a fact."""
+    last = ""
+    """The fact that ends a recording: later lines belong to another recording in the same file."""
+    other_may_end_open = False
+    """Whether the last line, if it is not a row, is complete without a line break."""
+
+    def __init__(self, source: Source) -> None:
+        """Read nothing yet."""
+        self.source = source
+        self.found: dict[str, str] = {}
+        self.reset()
+
+    def reset(self) -> None:
+        """Drop all rows: another recording begins in the same file."""
+        self.began: float | None = None
+        names = filter(metrics.of, self.columns)
+        self.table = LogTable(metrics.in_order(names))
+        self.children = Children()
+
+    def take(self, columns: Columns) -> None:
+        """Add rows."""
+        self.table.extend(columns)
+
+    def take_other(self, found: dict[str, str]) -> None:
+        """Take the facts of a line that is not a row, by their names."""
+        self.found.update(found)
+
+    def known(self) -> dict[str, Any]:
+        """Return further fields of the session, after all lines were read."""
+        return {}
+
+    def read(self) -> Session:
+        """Return the session of the whole log. Raises SessionFileError when there is no sample."""
+        source = self.source
+        for lines in source.lines():
+            if lines.is_whole:
+                self._read_lines(lines)
+            else:
+                self._read_other(lines, "")
+        if not self.table.taken:
+            raise SessionFileError(
+                f"{source.path}: nothing could be read as a log of {self.recorder}: "
+                f"{source.first_left_out or 'no sample found'}"
+            )
+        return self._make_session(self.known())
+
+    def parse(self, texts: list[bytes]) -> Columns:
+        """Return lines as the values of rows. Raises ValueError with the reason if a line is not a row."""
+        rows = [text.replace(b",", b" ").split() for text in texts]
+        if {*map(len, rows)} != {len(self.columns)}:
+            raise ValueError(f"{len(self.columns)} values expected, found {len(rows[-1])}")
+        columns: Columns = {}
+        by_column = zip(*rows, strict=True)
+        for name, values in zip(self.columns, by_column, strict=True):
+            lowest = self.lowest
+            largest = LARGEST / self.unit if is_memory(name) else LARGEST
+            if name == TIME:
+                lowest = 0.0
+                largest = LATEST_S
+            with contextlib.suppress(*_UNREADABLE):
+                columns[name] = _NUMBERS.decode(b"[%b]" % b",".join(values))
+            numbers = columns.get(name)
+            if not numbers or min(numbers) < lowest or max(numbers) > largest:
+                raise ValueError(f"a number from {lowest:g} to {largest:g} expected as {name}")
+        return columns
+
+    def _make_session(self, known: dict[str, Any]) -> Session:
+        """Return the session of all rows; ``known`` are fields of the session."""
+        source = self.source
+        table = self.table
+        table.shorten()
+        if table.bucket > 1:
+            source.warn(merge_warning(table.taken, len(table)))
+        for name in filter(is_memory, table.columns):
+            sizes = [(value * self.unit + 0.5) // 1 for value in table.columns[name]]
+            table.columns[name] = array("d", sizes)
+        is_from_zero = known.get("from_zero", False)
+        samples = Samples(table.columns, str(source.path), may_fall_below_zero=is_from_zero)
+        time_s = samples.time_s
+        is_merged = len(table) < table.taken
+        duration_s = time_s[-1] - time_s[0]
+        gaps = map(sub, time_s[1:], time_s)
+        facts = SamplerFacts(
+            source=self.recorder,
+            taken=table.taken,
+            achieved_interval_s=duration_s / (table.taken - 1) if table.taken > 1 else None,
+            longest_gap_s=None if is_merged else max(gaps, default=None),
+            merged_s=usual_distance(time_s) if is_merged else None,
+        )
+        start = Start()
+        if self.began is not None:
+            begin = dt.datetime.fromtimestamp(self.began, dt.timezone.utc)
+            start = Start(utc=begin.isoformat(timespec="microseconds"))
+        end_s = inf if known.get("finished") else time_s[-1]  # then all processes have ended
+        fields: dict[str, Any] = {"host": Host(), "finished": None, **known}
+        fields["duration_s"] = max(known.get("duration_s", 0.0), time_s[-1])
+        processes = self.children.processes(source, end_s, self.unit)
+        session = Session.of(
+            SessionData(
+                name=source.path.name,
+                start=start,
+                sampler=facts,
+                samples=samples,
+                totals=last_counters(samples),
+                warnings=source.warnings(),
+                **fields,
+            )
+        )
+        session.processes = processes  # set now: peaks of processes are not peaks of the sum
+        return session
+
+    def _read_lines(self, lines: LogLines) -> None:
+        try:
+            columns = self._parse_in_order(lines.texts)
+        except _UNREADABLE as why:
+            half = len(lines.texts) // 2
+            if not half:
+                self._read_other(lines, why)
+                return
+            self._read_lines(LogLines(lines.number, lines.texts[:half]))
+            self._read_lines(LogLines(lines.number + half, lines.texts[half:]))
+        else:
+            self.take(columns)
+
+    def _parse_in_order(self, texts: list[bytes]) -> Columns:
+        """Return lines as rows that follow the last row. Raises ValueError with the reason if they do not."""
+        columns = self.parse(texts)
+        if self.last in self.found:
+            self.found.clear()
+            self._begin_again()
+        if self.start_s is not None:
+            if self.began is None:
+                self.began = min(columns[TIME][0], self.start_s)
+            columns[TIME] = [time_s - self.began for time_s in columns[TIME]]
+        times = columns[TIME]
+        last_s = self.table.columns[TIME][-1] if self.table.taken else 0.0
+        if not all(map(le, [last_s, *times], times)):
+            raise ValueError(f"the time {times[0]:.6g} s is before the time of the previous row, {last_s:.6g} s")
+        return columns
+
+    def _read_other(self, lines: LogLines, why: object) -> None:
+        """Take a line that is not a row."""
+        (text,) = lines.texts
+        match = re.fullmatch(self.others, text.decode("utf-8", "backslashreplace"))
+        if match and (lines.is_whole or self.other_may_end_open):
+            facts = match.groupdict()
+            found = {name: fact for name, fact in facts.items() if fact is not None}
+            if self.first in found:
+                self._begin_again()
+            self.take_other(found)
+        elif not lines.is_whole:
+            self.source.warn("the last line is cut off: it was left out")
+        elif text and not text.isspace():
+            self.source.leave_out(lines.number, text, why)
+
+    def _begin_again(self) -> None:
+        """Start another recording, if the previous one has rows."""
+        if self.table.taken:
+            self.source.warn("the file holds several recordings, one after another: the last recording is shown")
+        self.reset()

@@ -1,12 +1,13 @@
-"""The verdict on a run: one judge for each cause of death. They are asked in turn; the first with evidence decides.
+"""The verdict on a run: a judge for each cause of death. The first judge with evidence decides.
 
-Causes are memory that a program could not get, a full disk, the kernel's killing when memory ran out, other signals,
-and recordings that break off.
+Causes are memory that a program could not allocate, a full disk, kills by the kernel when memory ran out, other
+signals, and recordings that stop early.
 """
 
 from __future__ import annotations
 
 import signal
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import partial
 from math import isnan
@@ -16,187 +17,215 @@ from nncftools.analysis.session import Session
 from nncftools.analysis.summary import end_of, failed_in_order
 from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP
 from nncftools.limits.needs import Effective, smallest_of
-from nncftools.limits.verdict import UNKNOWN, Cause, Certainty, Death, Evidence, Verdict
+from nncftools.limits.verdict import UNKNOWN, Cause, Certainty, Death, Evidence, Verdict, last_state
 from nncftools.session.model import DEVICE, DISK, MEMORY, FileSystem, Process, SessionData
 from nncftools.session.session import STILL_RUNS
 from nncftools.units import MemoryUnit, printable, seconds_text
 
+_EXCEPTION = "an exception, reported by the hook of `profile`"
+
 
 def judge_allocation(case: Evidence) -> Verdict | None:
-    """Return which program could not get memory, by its exception; None for none."""
+    """Judge whether a program could not allocate memory, by an exception."""
+    evidence = [_EXCEPTION]
     limit = smallest_of(case.session, ADDRESS_SPACE, DATA)
-    if limit is None:
-        evidence, reached = [], case.limit
-    else:
-        evidence = [f"{limit.kind} allows each process {case.size(limit.size)} ({limit.set_by})"]
-        reached = None  # a limit of address space, not of RSS
-    says = "could not allocate memory"
-    return case.by_exception(MEMORY, Cause.ALLOCATION, says, evidence, limit=reached, is_for_memory=True)
+    if limit is not None:
+        evidence.append(f"{limit.kind} limits each process to {case.size(limit.size)} ({limit.set_by})")
+    return case.judge_exception(
+        case.failure(MEMORY),
+        Cause.ALLOCATION,
+        "could not allocate memory",
+        evidence=evidence,
+        limit=case.limit if limit is None else None,  # a limit of address space is no limit of RSS
+        is_for_memory=True,
+    )
 
 
 def judge_device(case: Evidence) -> Verdict | None:
-    """Return which program could not get memory of a GPU, by its exception; None for none."""
+    """Judge whether a program could not allocate memory of a GPU, by an exception."""
     failure = case.failure(DEVICE)
     if failure is None:
         return None
     name = failure.device or "a device"
-    says, evidence = f"could not allocate memory of {name}", list(_of_device(case, name, failure.at_s))
-    return case.by_exception(DEVICE, Cause.ALLOCATION, says, evidence, limit=None)
+    evidence = [_EXCEPTION, *_describe_device(case, name, failure.at_s)]
+    problem = f"could not allocate memory of {name}"
+    return case.judge_exception(failure, Cause.ALLOCATION, problem, evidence=evidence, limit=None)
 
 
-def _of_device(case: Evidence, name: str, at_s: float) -> Iterator[str]:
-    """Yield what the run and others held of a device in the last reading before a moment."""
-    device = next((device for device in case.session.devices if device.device == name), None)
-    if device is not None and device.memory:
-        yield f"{name} has {case.size(device.memory)} ({printable(device.model)})"
-    samples, columns = case.session.samples, (f"device_memory@{name}", f"device_used@{name}")
-    if not all(column in samples for column in columns):
+def _describe_device(case: Evidence, name: str, at_s: float) -> Iterator[str]:
+    """Yield the size of a device, and the memory in use at the last reading before a moment."""
+    for device in case.session.devices:
+        if device.device == name and device.memory:
+            yield f"{name} has {case.size(device.memory)} ({printable(device.model)})"
+    samples = case.session.samples
+    if not {f"device_memory@{name}", f"device_used@{name}"} <= samples.keys():
         return
-    rows = zip(samples.time_s, *(samples[column] for column in columns), strict=True)
-    known = [(read_s, held, used) for read_s, held, used in rows if read_s <= at_s and not isnan(used)]
-    if known:
-        read_s, held, used = known[-1]
-        parts = f"everyone together held {case.size(used)}"
-        if not isnan(held):
-            parts = f"the run held {case.size(held)}, others {case.size(max(0.0, used - held))}"
-        yield f"at {seconds_text(read_s)}, the last reading, {parts}"
+    row = bisect_right(samples.time_s, at_s) - 1
+    while row >= 0 and isnan(samples[f"device_used@{name}"][row]):
+        row -= 1
+    if row >= 0:
+        held = samples[f"device_memory@{name}"][row]
+        used = samples[f"device_used@{name}"][row]
+        holders = f"the run held {case.size(held)}, others {case.size(max(0.0, used - held))}"
+        if isnan(held):
+            holders = f"all programs together held {case.size(used)}"
+        yield f"at {seconds_text(samples.time_s[row])}, the last reading, {holders}"
 
 
-_LEAST, _MOST, _LEAST_SHARE = 1 << 20, 16 << 20, 0.005
+_LEAST = 1 << 20
+_MOST = 16 << 20
+_LEAST_SHARE = 0.005
 _FELL = 1 << 20
 """A disk that was full before the run says nothing."""
 
 
 def judge_full_disk(case: Evidence) -> Verdict | None:
-    """Return which program failed because a disk was full, by its exception; None for none."""
+    """Judge whether a program failed because a disk was full, by an exception."""
+    evidence = [_EXCEPTION]
     full = fullest(case.session)
-    room = [] if full is None else [_room(case, full)]
-    return case.by_exception(DISK, Cause.DISK_FULL, "failed because a disk was full", room)
+    if full is not None:
+        evidence.append(_describe_room(case, full))
+    problem = "failed because a disk was full"
+    return case.judge_exception(case.failure(DISK), Cause.DISK_FULL, problem, evidence=evidence)
 
 
 def judge_by_room(case: Evidence) -> Verdict | None:
-    """Return whether the command probably failed because a disk was full."""
+    """Judge whether the command probably failed because a disk was full."""
     death = case.death_by(signal.SIGBUS, of_command=True)
-    if case.has_other_reason or not (case.has_failed or death is not None):
-        return None
     full = fullest(case.session)
-    if full is None:
+    if full is None or case.has_other_reason or not (case.has_failed or death is not None):
         return None
     at_s = case.end_s if death is None else death.at_s
-    text = f"{case.who(case.command)} failed after the disk of {place(full)} was full"
-    evidence = [_room(case, full)]
-    return case.verdict(Cause.DISK_FULL, Certainty.LIKELY, text, at_s, process=case.command, evidence=evidence)
+    text = f"{case.describe(case.command)} failed after a disk was full: {describe_place(full)}"
+    judged = case.verdict(Cause.DISK_FULL, Certainty.LIKELY, text, at_s, process=case.command)
+    return judged._replace(evidence=[_describe_room(case, full)])
 
 
 def fullest(session: SessionData) -> FileSystem | None:
-    """Return the file system that had the least room, if that came to next to nothing during the run."""
-    known = [disk for disk in session.file_systems if disk.size and disk.first and disk.lowest is not None]
-    disk = min(known, key=lambda disk: disk.lowest or 0, default=None)
+    """Return the file system with the least room, if almost full during the run but not before."""
+    disks = [disk for disk in session.file_systems if disk.size and disk.lowest is not None]
+    disk = min(disks, key=lambda disk: disk.lowest or 0, default=None)
     if disk is None:
         return None
-    lowest, first = disk.lowest or 0, disk.first or 0
-    next_to_nothing = max(_LEAST, min(_MOST, (disk.size or 0) * _LEAST_SHARE))
-    return disk if lowest <= next_to_nothing and first - lowest >= _FELL else None
+    lowest = disk.lowest or 0
+    almost_nothing = max(_LEAST, min(_MOST, (disk.size or 0) * _LEAST_SHARE))
+    return disk if lowest <= almost_nothing and (disk.first or 0) - lowest >= _FELL else None
 
 
-def place(file_system: FileSystem) -> str:
-    """Return a file system as part of a sentence."""
+def describe_place(file_system: FileSystem) -> str:
+    """Return the folder of a file system as part of a sentence."""
     role = " (TMPDIR)" if file_system.role == "TMPDIR" else ""
     return f"{printable(file_system.path)}{role}"
 
 
-def _room(case: Evidence, disk: FileSystem) -> str:
+def _describe_room(case: Evidence, disk: FileSystem) -> str:
     lowest = case.size(disk.lowest) if disk.lowest else "nothing"
-    return f"free on {place(disk)}: {case.size(disk.first or 0)} at first, {lowest} at {seconds_text(disk.lowest_s)}"
+    first = case.size(disk.first or 0)
+    return f"free on {describe_place(disk)}: {first} at first, {lowest} at {seconds_text(disk.lowest_s)}"
 
 
 _AROUND_S = 0.15
-"""The end of a process is known at the next sample; the count of its group may be read before that."""
+"""The end of a process is known at the next sample; the count of the group may be read earlier."""
 _FULL = 0.95
-"""From this share of its memory on, the machine is full."""
+"""Above this share of memory in use, the machine is full."""
 _LARGE = 0.3
-"""Of its group's limit: the kernel chooses the largest process."""
+"""Share of the group's limit: the kernel kills the largest process."""
 _MUCH_MORE = 2.0
 
 
 def judge_out_of_memory(case: Evidence) -> Verdict | None:
-    """Return whom the kernel killed; None for nothing."""
-    session = case.session
-    limit = smallest_of(session, GROUP)
-    victims, certainty = _victims(case, limit)
+    """Judge whether the kernel killed processes because memory ran out."""
+    limit = smallest_of(case.session, GROUP)
+    victims, certainty = _find_victims(case, limit)
     if certainty is None:
         return None
-    is_of_group = _is_of_group(session, limit)
-    held_more = limit is None or (session.rss_peak.sampled or 0) > limit.size * _MUCH_MORE
-    reached = None if held_more else limit  # of a run that held more, it is another group's
-    ran_out = f"{'their' if len(victims) > 1 else 'its'} control group ran out of memory"
     largest = next(iter(victims), None)
-    who = f"{case.who(largest)} and {len(victims) - 1} more were" if len(victims) > 1 else f"{case.who(largest)} was"
+    who = f"{case.describe(largest)} was"
+    group = "its control group"
+    if len(victims) > 1:
+        who = f"{case.describe(largest)} and {len(victims) - 1} more were"
+        group = "their control group"
+    reached = case.limit
+    if not _is_of_group(case.session, limit):
+        group = "the machine"
+    elif limit is None or (case.session.rss_peak.sampled or 0) > limit.size * _MUCH_MORE:
+        reached = None  # a limit of another group
+    else:
+        reached = limit
+    ends_s = [process.end_s for process in victims if process.end_s is not None]
     return case.verdict(
         Cause.OUT_OF_MEMORY,
         certainty,
-        f"{who} killed by the kernel: {ran_out if is_of_group else 'the machine ran out of memory'}",
-        min((process.end_s for process in victims if process.end_s is not None), default=case.end_s),
+        f"{who} killed by the kernel: {group} ran out of memory",
+        min(ends_s, default=case.end_s),
         process=largest,
-        limit=reached if is_of_group else case.limit,
+        limit=reached,
         signal="SIGKILL",
-        evidence=list(_evidence(session, limit)),
+        evidence=list(_describe_kills(case.session, limit)),
         is_for_memory=True,
     )
 
 
-def _victims(case: Evidence, limit: Effective | None) -> tuple[list[Process], str | None]:
+def _find_victims(case: Evidence, limit: Effective | None) -> tuple[list[Process], str | None]:
     """Return the victims, the largest first, and how certain they are; None for no victim.
 
     If the kernel's log can be read and names no process of the run, the kernel killed none.
     """
     session = case.session
     if session.kernel_kills is not None:
-        logged = {kill.pid for kill in session.kernel_kills}  # a process that ended otherwise has the PID of another
-        named = [process for process in session.processes if process.pid in logged]
-        named = [process for process in named if process.exit is None or process.exit.signal == signal.SIGKILL]
-        return _by_size(named), Certainty.CERTAIN if named else None
-    killed = [death for death in case.deaths if death.number == signal.SIGKILL and _is_within(death.at_s, session)]
-    known = [death.process for death in killed if death.process is not None]
+        logged = {kill.pid for kill in session.kernel_kills}
+        victims = [process for process in session.processes if process.pid in logged and _may_be_killed(process)]
+        return _sort_by_size(victims), Certainty.CERTAIN if victims else None
+    killed = [death for death in case.deaths if death.number == signal.SIGKILL]
+    killed = [death for death in killed if _is_within(death.at_s, session)]
     if killed:
-        return _by_size(known), Certainty.CERTAIN if known else Certainty.LIKELY
+        victims = [death.process for death in killed if death.process is not None]
+        return _sort_by_size(victims), Certainty.CERTAIN if victims else Certainty.LIKELY
     count = sum(rise.count for rise in session.oom_kills)
-    ended = [process for process in session.processes if process.exit is None and _is_within(process.end_s, session)]
-    unsure = _by_size(ended)[:count]
-    if not unsure or (not case.has_failed and not case.is_significant(unsure[0])):
+    ended = [process for process in session.processes if process.exit is None]
+    ended = [process for process in ended if _is_within(process.end_s, session)]
+    victims = _sort_by_size(ended)[:count]
+    if not victims or (not case.has_failed and not case.is_significant(victims[0])):
         return [], None
-    is_large = limit is not None and (unsure[0].peak_rss or 0) >= limit.size * _LARGE
-    return unsure, Certainty.LIKELY if is_large else Certainty.POSSIBLE
+    is_large = limit is not None and (victims[0].peak_rss or 0) >= limit.size * _LARGE
+    return victims, Certainty.LIKELY if is_large else Certainty.POSSIBLE
+
+
+def _may_be_killed(process: Process) -> bool:
+    """Return whether SIGKILL may have ended a process: a process that ended otherwise has a reused PID."""
+    return process.exit is None or process.exit.signal == signal.SIGKILL
 
 
 def _is_within(at_s: float | None, session: SessionData) -> bool:
-    """Return whether the kernel killed a process at a moment; None is an unknown moment."""
+    """Return whether the kernel killed a process at a moment, which may be unknown."""
     if at_s is None:
         return False
     return any(rise.from_s - _AROUND_S <= at_s <= rise.to_s + _AROUND_S for rise in session.oom_kills)
 
 
-def _by_size(processes: Sequence[Process]) -> list[Process]:
+def _sort_by_size(processes: Sequence[Process]) -> list[Process]:
     return sorted(processes, key=attrgetter("most_memory"), reverse=True)
 
 
 def _is_of_group(session: SessionData, limit: Effective | None) -> bool:
+    """Return whether a control group ran out of memory, and not the machine."""
     if session.kernel_kills:
         return any(kill.group is not None for kill in session.kernel_kills)
-    used = session.samples.figures("system").highest if "system" in session.samples.metrics else 0.0
-    machine_was_full = bool(session.host.memory) and used >= (session.host.memory or 0) * _FULL
-    return limit is not None and not machine_was_full
+    if limit is None or not session.host.memory or "system" not in session.samples:
+        return limit is not None
+    return session.samples.figures("system").highest < session.host.memory * _FULL
 
 
-def _evidence(session: SessionData, limit: Effective | None) -> Iterator[str]:
+def _describe_kills(session: SessionData, limit: Effective | None) -> Iterator[str]:
     if session.kernel_kills:
-        yield "the kernel's log names it"
+        yield "the kernel's log names the process"
     for group in dict.fromkeys(rise.group for rise in session.oom_kills):
         rises = [rise for rise in session.oom_kills if rise.group == group]
+        count = sum(rise.count for rise in rises)
         times = f"between {seconds_text(rises[0].from_s)} and {seconds_text(rises[-1].to_s)}"
-        yield f"oom_kill of {group} rose by {sum(rise.count for rise in rises)} {times}"
+        yield f"the kernel killed {count} {'process' if count == 1 else 'processes'} of {group} {times}"
     if limit is not None:
-        yield f"the limit is set by {limit.set_by}"
+        yield f"{limit.set_by} sets the limit"
 
 
 _FAULTS = {
@@ -204,24 +233,22 @@ _FAULTS = {
     signal.SIGBUS: "bus error",
     signal.SIGILL: "illegal instruction",
     signal.SIGFPE: "arithmetic error",
-    signal.SIGABRT: "aborted, as after a failed assertion or an uncaught C++ exception",
+    signal.SIGABRT: "aborted, often after a failed assertion or an uncaught C++ exception",
     signal.SIGSYS: "forbidden system call",
     signal.SIGTRAP: "trap",
 }
 
 
 def judge_max_memory(case: Evidence) -> Verdict | None:
-    """Return whether ``--max-memory`` ended the run."""
+    """Judge whether ``--max-memory`` ended the run."""
     reached = case.session.limit_reached
     if reached is None or reached.action != "kill":
         return None
-    return case.verdict(
-        Cause.MAX_MEMORY,
-        Certainty.CERTAIN,
-        f"the command was ended by nncf-tools: RSS exceeded the limit of {case.size(reached.limit)}",
-        reached.at_s,
+    text = f"nncf-tools ended the command: RSS exceeded the limit of {case.size(reached.limit)}"
+    judged = case.verdict(Cause.MAX_MEMORY, Certainty.CERTAIN, text, reached.at_s)
+    return judged._replace(
         process=case.command,
-        until_s=reached.at_s + 1e-6,
+        state=last_state(case.session, reached.at_s + 1e-6),
         signal=next((death.signal_name for death in case.deaths if death.is_command), None),
         evidence=[f"RSS was {case.size(reached.rss)} at {seconds_text(reached.at_s)}"],
         is_for_memory=True,
@@ -229,67 +256,75 @@ def judge_max_memory(case: Evidence) -> Verdict | None:
 
 
 def judge_lost(case: Evidence) -> Verdict | None:
-    """Return why a recording breaks off: nobody is left who knows how the command ended."""
+    """Judge why a recording stops early: the end of the command is unknown."""
     session = case.session
     if session.finished is not False or session.exit is not None:
         return None
     end_s = session.duration_s
-    if (full := fullest(session)) is not None:
-        text = f"the recording breaks off at {seconds_text(end_s)}, and the disk of {place(full)} was full"
+    text = f"the recording stops at {seconds_text(end_s)}"
+    full = fullest(session)
+    if full is not None:
+        text += f": a disk was full ({describe_place(full)})"
         return case.verdict(Cause.DISK_FULL, Certainty.LIKELY, text, end_s)
-    text = f"the recording breaks off at {seconds_text(end_s)}: recorder and command were killed"
-    text += ", the machine stopped, or this is a copy of a journal whose recording still runs"
-    return case.verdict(Cause.LOST, Certainty.POSSIBLE, text, end_s, is_not=case.not_for_memory(end_s))
+    text += ": the recorder was killed or the machine stopped; or this is a copy of a journal that still grows"
+    is_not = case.exclude_memory(end_s)
+    return case.verdict(Cause.LOST, Certainty.POSSIBLE, text, end_s, is_not=is_not)
 
 
 def judge_killed(case: Evidence, *, of_command: bool) -> Verdict | None:
-    """Return whether the command, or which other process, was killed by SIGKILL for another reason than memory.
+    """Judge whether SIGKILL ended the command, or another process, for another reason than memory.
 
-    Small processes do not count: programs kill helpers of their own.
+    Small processes do not count: programs kill small helpers.
     """
     death = case.death_by(signal.SIGKILL, of_command=of_command)
     if death is None or not (of_command or case.is_significant(death.process)):
         return None
-    who = _subject(case, death)
-    is_not = case.not_for_memory(death.at_s)
-    may_be_kernel = case.limit is not None and not is_not
-    certainty = Certainty.POSSIBLE if death.by_status or may_be_kernel else Certainty.LIKELY
-    if case.session.kernel_kills is not None or case.session.totals.get("oom_kills") == 0:
-        is_not.insert(0, "not by the kernel, which killed no process of the run")
-        certainty = Certainty.POSSIBLE if death.by_status else Certainty.CERTAIN
-    elif case.session.totals.get("oom_kills"):
-        text = f"{who} was killed by SIGKILL, perhaps by the kernel because memory ran out"
-        return case.verdict(Cause.OUT_OF_MEMORY, Certainty.POSSIBLE, text, death.at_s, death=death, is_for_memory=True)
-    text = f"{who} was killed by SIGKILL, from a program or a user"
-    return case.verdict(Cause.KILLED, certainty, text, death.at_s, death=death, is_not=is_not)
+    kills = case.session.totals.get("oom_kills")
+    if kills and case.session.kernel_kills is None:
+        problem = "was killed by SIGKILL, perhaps by the kernel because memory ran out"
+        judged = _judge_death(case, death, Cause.OUT_OF_MEMORY, problem)
+        return judged._replace(certainty=Certainty.POSSIBLE, is_not=(), is_for_memory=True)
+    judged = _judge_death(case, death, Cause.KILLED, "was killed by SIGKILL from another program or a user")
+    if kills == 0 or case.session.kernel_kills is not None:
+        return judged._replace(is_not=["not by the kernel, which killed no process of the run", *judged.is_not])
+    may_be_kernel = case.limit is not None and not judged.is_not
+    return judged._replace(certainty=Certainty.POSSIBLE if death.by_status or may_be_kernel else Certainty.LIKELY)
 
 
 def judge_crashed(case: Evidence, *, of_command: bool) -> Verdict | None:
-    """Return whether the command, or which other process, ended by a fault."""
-    if (death := case.death_by(*_FAULTS, of_command=of_command)) is None:
+    """Judge whether a fault ended the command, or another process."""
+    death = case.death_by(*_FAULTS, of_command=of_command)
+    if death is None:
         return None
-    text = f"{_subject(case, death)} crashed: {_FAULTS[signal.Signals(death.number)]} ({death.signal_name})"
-    certainty = Certainty.POSSIBLE if death.by_status else Certainty.CERTAIN
-    return case.verdict(Cause.CRASHED, certainty, text, death.at_s, death=death, is_not=case.not_for_memory(death.at_s))
+    fault = _FAULTS[signal.Signals(death.number)]
+    return _judge_death(case, death, Cause.CRASHED, f"crashed: {fault} ({death.signal_name})")
 
 
 def judge_terminated(case: Evidence) -> Verdict | None:
-    """Return which other signal ended the command."""
+    """Judge whether another signal ended the command."""
     death = next((death for death in case.deaths if death.is_command or death.by_status), None)
-    if death is None or death.number in {signal.SIGINT, signal.SIGPIPE}:  # Ctrl-C, and a reader that has enough: `head`
+    if death is None or death.number in {signal.SIGINT, signal.SIGPIPE}:  # Ctrl-C; a reader like `head` that stops
         return None
-    why = "its CPU time was used up" if death.number == signal.SIGXCPU else "from a scheduler, a program or a user"
-    text = f"{_subject(case, death)} was ended by {death.signal_name}, {why}"
-    certainty = Certainty.POSSIBLE if death.by_status else Certainty.CERTAIN
-    is_not = case.not_for_memory(death.at_s)
-    return case.verdict(Cause.TERMINATED, certainty, text, death.at_s, death=death, is_not=is_not)
+    sender = "from a scheduler, another program or a user"
+    if death.number == signal.SIGXCPU:
+        sender = "because the limit of CPU time was reached"
+    return _judge_death(case, death, Cause.TERMINATED, f"was ended by {death.signal_name} {sender}")
 
 
-def _subject(case: Evidence, death: Death) -> str:
-    if not death.by_status:
-        return case.who(death.process)
-    status = None if case.session.exit is None else case.session.exit.code
-    return f"the command ended with status {status}, as a shell does when a signal ends its command: a process of it"
+def _judge_death(case: Evidence, death: Death, cause: str, problem: str) -> Verdict:
+    """Return a verdict on a process that a signal ended, certain unless only the exit status tells."""
+    subject = case.describe(death.process)
+    if death.by_status and case.session.exit is not None:
+        subject = f"a process of the command (exit status {case.session.exit.code})"
+    return case.verdict(
+        cause,
+        Certainty.POSSIBLE if death.by_status else Certainty.CERTAIN,
+        f"{subject} {problem}",
+        death.at_s,
+        process=death.process,
+        signal=death.signal_name,
+        is_not=case.exclude_memory(death.at_s),
+    )
 
 
 _JUDGES = (
@@ -306,51 +341,58 @@ _JUDGES = (
     partial(judge_killed, of_command=False),
     partial(judge_crashed, of_command=False),
 )
-"""First what the kernel and exceptions say, then how the command ended, then what happened to other processes."""
+"""First by the kernel and exceptions, then by the end of the command, then by ends of other processes."""
 
 
 def verdict(session: Session, unit: MemoryUnit) -> Verdict | None:
-    """Return why the command or a process of its tree died.
+    """Return why the command or a process of the tree died.
 
-    Of a job of several ranks it is the first one that failed. It is None when nothing died, and for a recording that
-    still runs.
+    For a job of several ranks, return the first failed rank. Return None if nothing died, and for a running recording.
     """
     if session.ranks:
         return judge_ranks(session)
     if any(text.startswith(STILL_RUNS) for text in session.warnings):
         return None
     case = Evidence(session, unit)
-    return next((judged for judge in _JUDGES if (judged := judge(case)) is not None), None)
+    for judge in _JUDGES:
+        judged = judge(case)
+        if judged is not None:
+            return judged
+    return None
 
 
 _MOST_RANKS = 3
 _SOON_S = 0.02
-"""Ranks that fail so soon after one another may do so for a common reason."""
+"""Ranks that fail within this time may do so for a common reason."""
 
 
 def judge_ranks(session: Session) -> Verdict | None:
-    """Return the first rank that failed; None when none did."""
-    if not (failed := failed_in_order(session.ranks)):
+    """Return the first failed rank; None if none failed."""
+    failed = failed_in_order(session.ranks)
+    if not failed:
         return None
     first, *others = failed
-    is_alone = all(end_of(run) - end_of(first) > _SOON_S for run in others)
-    one_clock = len({run.host.boot_id or run.host.name for run in session.ranks}) == 1
+    end_s = end_of(first)
+    is_alone = all(end_of(run) - end_s > _SOON_S for run in others)
+    clocks = {run.host.boot_id or run.host.name for run in session.ranks}
+    is_certain = not others or (is_alone and len(clocks) == 1)
     evidence = []
     for run in others[:_MOST_RANKS]:
-        end, later_s = "" if run.exit is None else run.exit.text, end_of(run) - end_of(first)
-        evidence.append(f"{run.name}: {end}, {seconds_text(later_s)} later")
-    evidence += [f"{len(others) - _MOST_RANKS} more ranks failed after that"] if len(others) > _MOST_RANKS else []
+        ending = "" if run.exit is None else run.exit.text
+        evidence.append(f"{run.name}: {ending}, {seconds_text(end_of(run) - end_s)} later")
+    if len(others) > _MOST_RANKS:
+        evidence.append(f"{len(others) - _MOST_RANKS} more ranks failed after that")
     return Verdict(
         cause=Cause.RANK_FAILED,
-        certainty=Certainty.CERTAIN if not others or (is_alone and one_clock) else Certainty.LIKELY,
+        certainty=Certainty.CERTAIN if is_certain else Certainty.LIKELY,
         text=f"the first rank that failed was {first.name}: {'' if first.exit is None else first.exit.text}",
-        at_s=end_of(first),
+        at_s=end_s,
         state=UNKNOWN,
         evidence=evidence,
     )
 
 
 def is_consequence(verdict: Verdict, name: str, job: Session) -> bool:
-    """Return whether the verdict on the rank of this name only says that it was ended after another one had failed."""
+    """Return whether the verdict on the rank of this name only says that a signal followed another rank's failure."""
     later = {run.name for run in failed_in_order(job.ranks)[1:]}
     return name in later and verdict.cause in {Cause.KILLED, Cause.TERMINATED}

@@ -1,7 +1,13 @@
-"""How much memory a run needs, and whether a machine has the memory and the disk space that a command needs.
+"""Memory limits: the needs of a run, the room on this machine, and control groups with a limit for a search.
 
-This depends on the limit that a run meets first, on how much memory programs can still get (of the machine, and in the
-control group of a process), and on the file systems that a command probably writes to.
+The needs depend on the first limit of a run. The room is the memory that programs can still get (on the machine, and in
+the control group of a process), and the free space of file systems that a command probably writes to.
+
+Control groups of our own (cgroups(7)) are made inside our own group with v1, so a container's limit still holds. With
+v2, a group with processes cannot contain groups with controllers (cgroup-v2.rst, No Internal Process Constraint), so
+groups are made at the top. If that is not allowed, but our own group was delegated to this user, groups are made there,
+and this process moves to a group beside them. Before a run, files are dropped from the page cache: a page cached
+outside a control group costs nothing inside.
 """
 
 from __future__ import annotations
@@ -11,37 +17,44 @@ import itertools
 import os
 import pathlib
 import re
+import signal
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from nncftools.backports import running
+from nncftools.errors import NncfToolsError
 from nncftools.journal.writing import GROUP, THROTTLE
-from nncftools.sampler.control_groups import Hierarchies
+from nncftools.sampler.control_groups import ControlGroup, Hierarchies
 from nncftools.session.model import MEMORY, MemoryLimit, SessionData
 from nncftools.units import MemoryUnit, brief_size, part_text, printable
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from nncftools.analysis.forecast import Result
 
-MAX_MEMORY, MACHINE = "--max-memory", "machine"
+MAX_MEMORY = "--max-memory"
+MACHINE = "machine"
 _ABOVE = 1.1
-"""RSS may be a little above the limit of its control group: another group may be charged for shared libraries."""
+"""RSS may slightly exceed the limit of a control group: another group may be charged for shared libraries."""
 
 
 class Effective(NamedTuple):
     """A limit on resident memory."""
 
     kind: str
-    """``control group``, ``control group, memory.high``, ``--max-memory`` or ``machine``: all of its memory."""
+    """``control group``, ``control group, memory.high``, ``--max-memory`` or ``machine``."""
     size: int
     """In bytes."""
     set_by: str = ""
-    """The file that sets it."""
+    """The file that sets the limit."""
 
     @property
     def name(self) -> str:
-        """Its name where there is little room."""
+        """A short name."""
         return "machine" if self.kind == MACHINE else "limit"
 
     def share_text(self, size: float) -> str:
@@ -51,12 +64,13 @@ class Effective(NamedTuple):
 
 
 def effective_limit(session: SessionData) -> Effective | None:
-    """Return the smallest limit on resident memory; None when none is known.
+    """Return the smallest limit on resident memory; None if unknown.
 
-    The limit of a control group counts unless the whole run held more: then only a part of its processes was in it.
+    The limit of a control group is ignored if the whole run held more: then the group had only some of the processes.
     """
-    highest, reached = session.rss_peak.sampled or 0, session.limit_reached
-    return smallest(session.memory_limits, highest, None if reached is None else reached.limit, session.host.memory)
+    highest = session.rss_peak.sampled or 0
+    max_memory = None if session.limit_reached is None else session.limit_reached.limit
+    return smallest(session.memory_limits, highest, max_memory, session.host.memory)
 
 
 def smallest(
@@ -65,143 +79,155 @@ def smallest(
     """Return the smallest limit on a run that held ``highest`` bytes: of a group, the recording, or the machine."""
     least = max(1.0, highest / _ABOVE)
     groups = [limit for limit in limits if limit.kind in {GROUP, THROTTLE} and limit.size >= least]
-    known = [Effective(limit.kind, limit.size, limit.set_by) for limit in groups]
+    effective = [Effective(limit.kind, limit.size, limit.set_by) for limit in groups]
     if max_memory:
-        known.append(Effective(MAX_MEMORY, max_memory))
+        effective.append(Effective(MAX_MEMORY, max_memory))
     if machine:
-        known.append(Effective(MACHINE, machine))
-    return min(known, key=lambda limit: limit.size, default=None)
+        effective.append(Effective(MACHINE, machine))
+    return min(effective, key=lambda limit: limit.size, default=None)
 
 
 def smallest_of(session: SessionData, *kinds: str) -> Effective | None:
-    """Return the smallest limit of these kinds, whatever the run held; None for none."""
+    """Return the smallest limit of these kinds, also if the run held more; None for none."""
     limits = [limit for limit in session.memory_limits if limit.kind in kinds and limit.size > 0]
-    least = min(limits, key=lambda limit: limit.size, default=None)
-    return None if least is None else Effective(least.kind, least.size, least.set_by)
+    effective = [Effective(limit.kind, limit.size, limit.set_by) for limit in limits]
+    return min(effective, key=lambda limit: limit.size, default=None)
 
 
 _PAGES_OF_FILES = 0.02
-"""Beside anonymous memory, the kernel needs room for some pages of mapped files: beside 200 MiB of anonymous memory and
-for a file of 300 MiB, 5 MiB (``python -m benchmarks.limits --only floors``)."""
+"""The kernel needs room for some pages of mapped files: with 200 MiB of anonymous memory and a file of 300 MiB, 5 MiB
+(``python -m benchmarks.limits --only floors``)."""
 
 
 class Needs(NamedTuple):
-    """What a run needs, in bytes."""
+    """The memory that a run needs, in bytes."""
 
     floor: int
-    """What it cannot do without: the kernel can neither drop nor share it."""
+    """Memory that the kernel can neither drop nor share."""
     at_s: float
-    """When it held that, in seconds since the start."""
+    """When the run held this memory, in seconds since the start."""
     comfortable: int
-    """With this, everything that it maps and reads stays in memory: no file is read twice."""
+    """Memory with which all mapped and read files stay in memory: no file is read twice."""
     is_bound: bool = False
-    """Whether it needs more than that: it did not end by itself."""
+    """Whether the run needs more than that: the run did not end by itself."""
 
     def text(self, unit: MemoryUnit) -> str:
-        """Return this as what follows "needs"."""
-        floor, comfortable = (f"{unit.brief(size)} {unit}" for size in (self.floor, self.comfortable))
+        """Return the object of a sentence with "needs"."""
+        floor = f"{unit.brief(self.floor)} {unit}"
+        comfortable = f"{unit.brief(self.comfortable)} {unit}"
         if self.is_bound:
             return f"more than {floor}"
-        more = f"; with {comfortable} no file is read twice" if floor != comfortable else ""
-        return f"a limit of at least {floor}{more}"
+        addition = f"; with {comfortable} no file is read twice" if floor != comfortable else ""
+        return f"a limit of at least {floor}{addition}"
 
 
 def needs(session: SessionData) -> Needs | None:
-    """Return what a run needs; None when this was not recorded.
+    """Return the needs of a run; None if not recorded.
 
-    The floor was sampled. What RSS had between two samples, as a high-water mark proves, counts as anonymous memory.
-    A run that did not end with an exit status needs more.
+    The floor was sampled. RSS between two samples, proved by a high-water mark, counts as anonymous memory. A run that
+    did not end with an exit status needs more.
     """
-    if (floor := session.floor) is None:
+    floor = session.floor
+    if floor is None:
         return None
-    size = floor.size + max(0, (session.rss_peak.low or 0) - (session.rss_peak.sampled or 0))
-    read = sum(file.size for file in session.files_read)
-    most = session.totals.get("read_chars")
-    files = read if most is None else min(read, round(most))
-    comfortable = size + floor.mapped + files
-    least = size + round(min(size, floor.mapped) * _PAGES_OF_FILES)
-    return Needs(least, floor.at_s, comfortable, _is_cut_short(session))
+    rise = (session.rss_peak.low or 0) - (session.rss_peak.sampled or 0)
+    size = floor.size + max(0, rise)
+    files = sum(file.size for file in session.files_read)
+    read = session.totals.get("read_chars")
+    if read is not None:
+        files = min(files, round(read))
+    return Needs(
+        floor=size + round(min(size, floor.mapped) * _PAGES_OF_FILES),
+        at_s=floor.at_s,
+        comfortable=size + floor.mapped + files,
+        is_bound=_is_cut_short(session),
+    )
 
 
 def went_on(session: SessionData) -> bool:
-    """Return whether the command was still running when its recording ended (``--duration``)."""
-    return session.attached_to is None and any(of.id == 0 and of.end_s is None for of in session.processes)
+    """Return whether the command was still running at the end of the recording (``--duration``)."""
+    unended = [process.id for process in session.processes if process.end_s is None]
+    return session.attached_to is None and 0 in unended
 
 
 def _is_cut_short(session: SessionData) -> bool:
-    if went_on(session) or not session.finished or session.exit is None or session.exit.signal is not None:
+    if session.exit is None or session.exit.signal is not None:
+        return True
+    if went_on(session) or not session.finished:
         return True
     has_failed = bool(session.exit.code) and any(failure.cause == MEMORY for failure in session.failures)
     return has_failed or bool(session.oom_kills or session.kernel_kills)
 
 
 class Available(NamedTuple):
-    """Bytes; None for unknown."""
+    """Available memory in bytes; None for unknown."""
 
     machine: int | None = None
-    """What programs can get without swapping, as the kernel estimates it."""
+    """Memory that programs can get without swapping, as the kernel estimates."""
     machine_size: int | None = None
     group: int | None = None
-    """What the processes of the control group can get before a limit is met; None when there is no limit, too."""
+    """Memory that the processes of the control group can get below the limit; None without a limit, too."""
     group_limit: int | None = None
-    """The smallest limit of the group and of those above it."""
+    """The smallest limit of the group and of the groups above."""
 
     @property
     def least(self) -> int | None:
-        """What a program can get of both."""
-        return min((size for size in (self.machine, self.group) if size is not None), default=None)
+        """Memory that a program can get."""
+        sizes = [size for size in (self.machine, self.group) if size is not None]
+        return min(sizes, default=None)
 
 
 def available(proc: str, pid: int | None) -> Available:
-    """Return what is available on this machine and to the control group of a process, if one is given."""
-    machine, size = _of_machine(proc)
+    """Return the memory available on this machine and, with ``pid``, to the control group of a process."""
+    memory = _available_on_machine(proc)
     group = None if pid is None else Hierarchies(proc).group_of(pid)
     if group is None:
-        return Available(machine, size)
+        return memory
     limit = min((size for _, size, _ in group.limits()), default=None)
-    return Available(machine, size, group.available(), limit)
+    return memory._replace(group=group.available(), group_limit=limit)
 
 
-def _of_machine(proc: str) -> tuple[int | None, int | None]:
+def _available_on_machine(proc: str) -> Available:
     if sys.platform != "linux":
         import psutil
 
         memory = psutil.virtual_memory()
-        return int(memory.available), int(memory.total)
-    data = b""
+        return Available(int(memory.available), int(memory.total))
+    text = ""
     with contextlib.suppress(OSError):
-        data = pathlib.Path(proc, "meminfo").read_bytes()
-    matches = (re.search(key + rb"\s*(\d+)\s", data) for key in (b"MemAvailable:", b"MemTotal:"))
-    available_size, size = (None if value is None else int(value[1]) * 1024 for value in matches)
-    return available_size, size
+        text = pathlib.Path(proc, "meminfo").read_text(encoding="utf-8")
+    sizes = {name: int(size) * 1024 for name, size in re.findall(r"(\w+):\s*(\d+) kB", text)}
+    return Available(sizes.get("MemAvailable"), sizes.get("MemTotal"))
 
 
-_MOST_WORDS, _MOST_INSIDE = 1000, 8
+_MOST_WORDS = 1000
+_MOST_INSIDE = 8
 _OF_KERNEL = ("/dev/", "/proc/", "/sys/")
 _INSIDE = re.compile(r"/[\w.+@%~-]+(?:/[\w.+@%~-]+)*")
-"""Paths inside of a word: of a line for a shell, of ``of=/data/model.bin``."""
+"""Paths inside a word, such as a shell command line or ``of=/data/model.bin``."""
 
 
 def file_systems(argv: Sequence[str], output: pathlib.Path) -> list[tuple[str, str]]:
     """Return role and folder of each file system that a run may fill, each file system once.
 
-    They hold the working folder, TMPDIR, the recording's ``output``, and paths among the arguments.
+    The folders are the working folder, TMPDIR, the recording's ``output``, and paths among the arguments.
     """
     by_device: dict[int, tuple[str, str]] = {}
-    for role, path in _candidates(argv, output):
-        folder = _existing(path)
+    for role, path in _list_folders(argv, output):
+        folder = _find_existing(path)
         try:
-            if os.statvfs(folder).f_blocks:  # 0 of /proc, /sys and the like
-                count = sum(name == role or name.startswith(f"{role}-") for name, _ in by_device.values())
-                free_name = f"{role}-{count + 1}" if count else role
-                by_device.setdefault(folder.stat().st_dev, (free_name, str(folder)))
+            device = folder.stat().st_dev
+            is_real = os.statvfs(folder).f_blocks > 0  # /proc, /sys and the like have 0 blocks
         except OSError:
             continue
+        if is_real and device not in by_device:
+            number = sum(name.startswith(role) for name, _ in by_device.values()) + 1
+            by_device[device] = role if number == 1 else f"{role}-{number}", str(folder)
     return list(by_device.values())
 
 
 class Room(NamedTuple):
-    """A file system: what a run probably writes to it, and the bytes that are free."""
+    """A file system: bytes that a run probably writes, and free bytes."""
 
     folder: str
     needed: int
@@ -209,90 +235,322 @@ class Room(NamedTuple):
 
 
 def rooms(used: Mapping[str, int], argv: Sequence[str], output: pathlib.Path) -> list[Room]:
-    """Return the file systems of a run that are here, by what it used of them elsewhere, by role.
+    """Return the file systems of a run on this machine; ``used`` has the bytes used elsewhere by role.
 
-    Two roles that had file systems of their own there may share one here.
+    Two roles with separate file systems elsewhere may share a file system here.
     """
-    folders = {role: str(path) for role, path in _candidates(argv, output)} | dict(file_systems(argv, output))
+    folders: dict[str, str | pathlib.Path] = dict(_list_folders(argv, output))
+    folders.update(file_systems(argv, output))
     by_device: dict[int, Room] = {}
     for role, size in used.items():
-        folder = _existing(pathlib.Path(folders.get(role, "")))
+        folder = _find_existing(pathlib.Path(folders.get(role, "")))
         try:
-            device, facts = folder.stat().st_dev, os.statvfs(folder)
+            device = folder.stat().st_dev
+            facts = os.statvfs(folder)
         except OSError:
             continue
-        before = by_device.get(device, Room(str(folder), 0, facts.f_bavail * facts.f_frsize))
-        by_device[device] = before._replace(needed=before.needed + size)
+        unused = Room(str(folder), 0, facts.f_bavail * facts.f_frsize)
+        room = by_device.get(device, unused)
+        by_device[device] = room._replace(needed=room.needed + size)
     return list(by_device.values())
 
 
-def _candidates(argv: Sequence[str], output: pathlib.Path) -> Iterable[tuple[str, pathlib.Path]]:
+def _list_folders(argv: Sequence[str], output: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
     yield "cwd", pathlib.Path()
     yield "TMPDIR", pathlib.Path(tempfile.gettempdir())
     yield "output", output
+    longest = os.pathconf("/", "PC_PATH_MAX")
     for word in argv[1:_MOST_WORDS]:
         path = word.partition("=")[2] if word.startswith("-") else word
-        for part in dict.fromkeys([path, *itertools.islice(_INSIDE.findall(word), _MOST_INSIDE)]):
-            is_path = os.sep in part and len(part) < os.pathconf("/", "PC_PATH_MAX") and "\0" not in part
+        inside = itertools.islice(_INSIDE.findall(word), _MOST_INSIDE)
+        for part in dict.fromkeys([path, *inside]):
+            is_path = os.sep in part and len(part) < longest and "\0" not in part
             if is_path and not part.startswith(_OF_KERNEL):
                 yield "argument", pathlib.Path(part)
 
 
-def _existing(path: pathlib.Path) -> pathlib.Path:
-    """Return the nearest folder that exists: the command may make those inside of it."""
+def _find_existing(path: pathlib.Path) -> pathlib.Path:
+    """Return the nearest existing folder: the command may make the folders inside."""
     try:
         path = path.absolute()
-        return next((folder for folder in (path, *path.parents) if folder.is_dir()), path)
+        existing = (folder for folder in (path, *path.parents) if folder.is_dir())
+        return next(existing, path)
     except (OSError, ValueError):
         return path
 
 
 class Requirement(NamedTuple):
-    """What a command needs, in bytes."""
+    """The memory and disk space that a command needs, in bytes."""
 
     memory: int
     disks: Mapping[str, int]
-    """By role of a file system (``nncftools.session.model.FileSystem``): what it had less during an earlier run."""
+    """Space used during an earlier run, by role of a file system (``nncftools.session.model.FileSystem``)."""
     is_bound: bool = False
-    """Whether it needs more memory than that: the earlier run did not end by itself."""
+    """Whether the command needs more memory than that: the earlier run did not end by itself."""
 
 
 def of_session(session: SessionData) -> Requirement | None:
-    """Return what a command needed in an earlier run; None when the least memory that it needs was not recorded."""
-    if (needed := needs(session)) is None:
+    """Return the requirement of a command by an earlier run; None if the least memory was not recorded."""
+    needed = needs(session)
+    if needed is None:
         return None
-    used = {fs.role: fs.first - fs.lowest for fs in session.file_systems if fs.first and fs.lowest is not None}
-    return Requirement(needed.floor, {role: size for role, size in used.items() if size > 0}, needed.is_bound)
+    disks = {}
+    for disk in session.file_systems:
+        if disk.lowest is not None and (disk.first or 0) > disk.lowest:
+            disks[disk.role] = (disk.first or 0) - disk.lowest
+    return Requirement(needed.floor, disks, needed.is_bound)
 
 
 def of_forecast(result: Result) -> Requirement | None:
-    """Return what a command will need with the whole model; None when that is not known."""
-    if (known := result.forecast) is None:
+    """Return the requirement of a command with the whole model; None if unknown."""
+    forecast = result.forecast
+    if forecast is None:
         return None
-    return Requirement(round(known.floor.value), {} if known.disk is None else {"argument": round(known.disk.high)})
+    disks = {} if forecast.disk is None else {"argument": round(forecast.disk.high)}
+    return Requirement(round(forecast.floor.value), disks)
 
 
 def shortage(memory: int, rooms: Sequence[Room], available: Available) -> str:
-    """Return what is missing, with the figures; empty when all fits, as far as is known."""
+    """Return missing memory and disk space as text with figures; empty if everything fits, as far as known."""
     missing = []
     if available.least is not None and memory > available.least:
-        parts = []
-        machine = "machine", available.machine, available.machine_size
-        for name, size, of in (machine, ("control group", available.group, available.group_limit)):
-            if size is not None:
-                parts.append(f"{name}: {brief_size(size) if of is None else part_text(size, of)}")
-        text = _against(memory, available.least, "of memory is needed", "is available")
-        missing.append(f"{text} ({', '.join(parts)})")
+        sources = []
+        if available.machine is not None:
+            sources.append(f"machine: {_describe_part(available.machine, available.machine_size)}")
+        if available.group is not None:
+            sources.append(f"control group: {_describe_part(available.group, available.group_limit)}")
+        needed, free = _distinct_sizes(memory, available.least)
+        missing.append(f"{needed} of memory is needed, {free} is available ({', '.join(sources)})")
     for room in rooms:
         if room.needed > room.free:
-            where = f"of disk at {printable(room.folder)!r} is needed"
-            missing.append(_against(room.needed, room.free, where, "is free"))
+            needed, free = _distinct_sizes(room.needed, room.free)
+            missing.append(f"{needed} of disk at {printable(room.folder)!r} is needed, {free} is free")
     return "; ".join(missing)
 
 
-def _against(needed: int, there: int, needed_text: str, there_text: str) -> str:
+def _describe_part(size: int, total: int | None) -> str:
+    return brief_size(size) if total is None else part_text(size, total)
+
+
+def _distinct_sizes(needed: int, free: int) -> tuple[str, str]:
     """Return two sizes as text with enough digits to differ."""
-    sizes = brief_size(needed), brief_size(there)
-    if sizes[0] == sizes[1]:
-        sizes = MemoryUnit.MiB.label(needed), MemoryUnit.MiB.label(there)
-    return f"{sizes[0]} {needed_text}, {sizes[1]} {there_text}"
+    if brief_size(needed) == brief_size(free):
+        return MemoryUnit.MiB.label(needed), MemoryUnit.MiB.label(free)
+    return brief_size(needed), brief_size(free)
+
+
+PROC = "/proc"
+PREFIX = "nncf-tools-fit-"
+_LIMITS_V1 = "memory.limit_in_bytes", "memory.memsw.limit_in_bytes"
+_LIMITS_V2 = "memory.max", "memory.swap.max"
+_REMOVE_WITHIN_S = 10.0
+_PAUSE_S = 0.02
+_MAPPED = re.compile(r"^[^/\n]*(/(?!dev/|memfd:|SYSV).*)(?<! \(deleted\))$", re.MULTILINE)
+"""A line of /proc/PID/maps with a file that can be dropped from the page cache."""
+
+
+class ParentGroup(NamedTuple):
+    """A group that can contain groups of our own."""
+
+    folder: str
+    is_v2: bool
+
+
+class LimitedGroup:
+    """A group that exists within a ``with`` block; at the end, all processes in the group are killed."""
+
+    def __init__(self, parent: ParentGroup, number: int) -> None:
+        self.folder = pathlib.Path(parent.folder) / f"{own_name()}-{number}"
+        self._is_v2 = parent.is_v2
+        self._counts = ControlGroup(str(self.folder), parent.folder, is_v2=parent.is_v2)
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        remove(self.folder)
+
+    def limit(self, size: int) -> None:
+        """Limit memory, in bytes, and allow no swap. Raises OSError."""
+        memory, swap = _LIMITS_V2 if self._is_v2 else _LIMITS_V1
+        _write(self.folder / memory, size)
+        if (self.folder / swap).exists():
+            _write(self.folder / swap, 0 if self._is_v2 else size)
+
+    @property
+    def entry(self) -> list[str]:
+        """Words before a command: the command enters the group before taking memory."""
+        return ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.folder / "cgroup.procs")]
+
+    def oom_kills(self) -> int:
+        """Return the number of processes that the kernel killed."""
+        return self._counts.oom_kills() or 0
+
+    def most_charged(self) -> int | None:
+        """Return the most bytes charged to the group; None for unknown (memory.peak: Linux 5.19)."""
+        return self._counts.number("memory.peak" if self._is_v2 else "memory.max_usage_in_bytes")
+
+    def refaults(self) -> int | None:
+        """Return the bytes of files that were dropped and read again; None for unknown (memory.stat: Linux 5.9)."""
+        pages = self._counts.in_stat(b"workingset_refault_file ")
+        return None if pages is None else pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def remove(folder: pathlib.Path) -> None:
+    """Kill all processes of a group, free the page cache and remove the group; do nothing if the group is gone.
+
+    The parent would inherit the cache, and files that a run has read would cost nothing in the next run. Raises
+    NncfToolsError.
+    """
+    until_s = time.monotonic() + _REMOVE_WITHIN_S
+    while folder.exists():
+        for inner in folder.glob("*"):
+            if inner.is_dir():
+                remove(inner)
+        pids = pids_of(folder)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if not pids:
+            with contextlib.suppress(OSError):
+                _write(folder / "memory.force_empty", 0)
+            with contextlib.suppress(OSError, ValueError):  # a v2 group drops as many bytes as written
+                _write(folder / "memory.reclaim", (folder / "memory.current").read_text())
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError as error:  # EBUSY while a process ends
+            if time.monotonic() > until_s:
+                reason = error.strerror or error
+                raise NncfToolsError(f"the control group {str(folder)!r} cannot be removed: {reason}") from error
+            time.sleep(_PAUSE_S)
+
+
+def pids_of(folder: pathlib.Path) -> list[int]:
+    """Return the processes of a group; none if the group is gone."""
+    with contextlib.suppress(OSError):
+        return [int(line) for line in (folder / "cgroup.procs").read_text().split()]
+    return []
+
+
+def own_name() -> str:
+    """Return the beginning of the names of this process's groups, with the PID and the start."""
+    return f"{PREFIX}{os.getpid()}-{_start_of(os.getpid())}"
+
+
+def _start_of(pid: int) -> str:
+    """Return the start of a process in clock ticks; empty for no such process."""
+    with contextlib.suppress(OSError, IndexError):
+        text = pathlib.Path(PROC, str(pid), "stat").read_text()
+        return text.rpartition(")")[2].split()[19]
+    return ""
+
+
+def _write(file: pathlib.Path, value: int | str) -> None:
+    """Write to a group's file. Raises OSError, which a Python file would swallow on closing."""
+    descriptor = os.open(file, os.O_WRONLY)
+    try:
+        os.write(descriptor, str(value).encode())
+    finally:
+        os.close(descriptor)
+
+
+def files_of(pids: Iterable[int]) -> set[str]:
+    """Return the files that processes have mapped; bytes outside UTF-8 become ``\\xff``, as in sessions."""
+    files = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            maps = pathlib.Path(PROC, str(pid), "maps").read_text("utf-8", "backslashreplace")
+            files.update(_MAPPED.findall(maps))
+    return files
+
+
+_BESIDE = "nncf-tools"
+"""The name of the group that this process moves to."""
+_SCOPE = ["systemd-run", "--user", "--scope", "--quiet", "--property=Delegate=yes"]
+"""Run a command in a separate group that is delegated to this user (systemd.resource-control(5))."""
+_LONGEST_S = 10
+
+
+def parent_group() -> ParentGroup:
+    """Return the group that can contain groups. Raises OSError with a reason if that is not allowed."""
+    own = Hierarchies(PROC).group_of(os.getpid())
+    if own is None:
+        raise OSError("no memory controller accounts this process's control group")
+    if not own.is_v2:
+        return _try_out(ParentGroup(own.folder, is_v2=False))
+    try:
+        return _try_out(ParentGroup(own.top, is_v2=True))
+    except OSError:
+        return _try_out(_make_delegated_room(pathlib.Path(own.folder)))
+
+
+def _try_out(parent: ParentGroup) -> ParentGroup:
+    with LimitedGroup(parent, 0) as trial:
+        trial.limit(1 << 30)
+    return parent
+
+
+def _make_delegated_room(own: pathlib.Path) -> ParentGroup:
+    """Make room in our own group for groups with limits. Raises OSError if the group is not delegated to us."""
+    folder = own.parent if own.name == _BESIDE else own
+    beside = folder / _BESIDE
+    beside.mkdir(exist_ok=True)
+    for pid in pids_of(folder):
+        _write(beside / "cgroup.procs", pid)
+    _write(folder / "cgroup.subtree_control", "+memory")
+    return ParentGroup(str(folder), is_v2=True)
+
+
+def start_in_scope() -> None:
+    """Start this program again in a group that this user's systemd delegates; return if that is not possible.
+
+    The process and the PID stay the same: ``systemd-run --scope`` executes the command itself.
+    """
+    import subprocess
+
+    unit = f"{own_name()}-0.scope"
+    if unit in pathlib.Path(PROC, "self/cgroup").read_text(encoding="utf-8", errors="replace"):
+        return
+    try:
+        trial = subprocess.run(
+            [*_SCOPE, "--", "true"],
+            capture_output=True,
+            timeout=_LONGEST_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return
+    if trial.returncode == 0:
+        command = [*running("nncftools"), *sys.argv[1:]]
+        os.execvp(_SCOPE[0], [*_SCOPE, f"--unit={unit}", "--", *command])  # noqa: S606 — no shell is wanted
+
+
+def remove_leftovers(parent: ParentGroup) -> list[str]:
+    """Remove the groups of killed searches, with all processes inside; return the folders."""
+    top = pathlib.Path(parent.folder)
+    folders = list(top.glob(f"{PREFIX}*"))
+    if top.name.startswith(PREFIX):
+        folders += top.parent.glob(f"{PREFIX}*.scope")
+    removed = []
+    for folder in folders:
+        owner = re.fullmatch(rf"{PREFIX}(\d+)-(\d+)-\d+(\.scope)?", folder.name)
+        if owner is not None and _start_of(int(owner[1])) != owner[2]:
+            remove(folder)
+            removed.append(str(folder))
+    return removed
+
+
+def drop(paths: Iterable[str]) -> None:
+    """Drop files from the page cache, except pages that a process has mapped (posix_fadvise(2))."""
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                with contextlib.suppress(OSError):
+                    os.fsync(descriptor)
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)

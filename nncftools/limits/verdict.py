@@ -1,12 +1,12 @@
-"""What a verdict on a run is made of: the processes that were killed, what the run held and did then, the evidence.
+"""The parts of a verdict on a run: killed processes, the state of the run at that time, and evidence.
 
-Of a job of several ranks, the first one that failed counts: a launcher ends the others, so their ends say nothing.
+In a job of several ranks, the first failed rank counts: a launcher ends the other ranks, so their ends say nothing.
 
-Some evidence is left on the machine after the recording, also when the sampler died. The kernel's log (for root only)
-says which processes it killed because memory ran out (mm/oom_kill.c). Two lines name a victim.
-``oom-kill:constraint=CONSTRAINT_MEMCG,…,oom_memcg=/job,…,task=python3,pid=4711,uid=0`` has the control group whose
-limit was reached. ``Memory cgroup out of memory: Killed process 4711 (python3) total-vm:…kB, anon-rss:…kB,
-file-rss:…kB, shmem-rss:…kB`` has what it held.
+Some evidence is left on the machine after the recording, even if the sampler died. The kernel's log (for root only)
+names processes that the kernel killed because memory ran out (mm/oom_kill.c). Two lines name a victim.
+``oom-kill:constraint=CONSTRAINT_MEMCG,…,oom_memcg=/job,…,task=python3,pid=4711,uid=0`` names the control group that
+reached the limit. ``Memory cgroup out of memory: Killed process 4711 (python3) total-vm:…kB, anon-rss:…kB,
+file-rss:…kB, shmem-rss:…kB`` has the memory of the victim.
 """
 
 from __future__ import annotations
@@ -17,47 +17,43 @@ import re
 import signal
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from math import inf, isnan
+from math import isnan
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from nncftools.analysis.code_places import SEPARATOR
-from nncftools.analysis.operation import Operation
 from nncftools.analysis.session import Session
 from nncftools.limits.needs import Effective, effective_limit
 from nncftools.sampler.control_groups import oom_kills_in
-from nncftools.session.model import Failure, KernelKill, OomKills, Process, SessionData
+from nncftools.session.model import Failure, KernelKill, OomKills, Process, SessionData, signal_name
 from nncftools.units import MemoryUnit, printable, shortened
 
 SHELL = 128
-"""A shell ends with this plus the number of the signal that killed its command (POSIX, Shell Command Language)."""
-_TOLD = {signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGTERM}
-"""Of other statuses above 128, programs use some for ordinary failures."""
+"""A shell ends with this plus the number of the signal that killed the command (POSIX, Shell Command Language)."""
+_SIGNALS_IN_STATUS = {signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGTERM}
+"""Programs use other statuses above 128 for ordinary failures."""
 
 
 class Death(NamedTuple):
     """The end of a process by a signal."""
 
     number: int
-    """Of the signal."""
+    """Number of the signal."""
     at_s: float
     process: Process | None
-    """None if it is not known which process it was."""
+    """None if unknown."""
     is_command: bool
     by_status: bool = False
-    """Whether only the command's exit status says so."""
+    """Whether only the command's exit status tells."""
 
     @property
     def signal_name(self) -> str:
         """``SIGKILL``."""
-        try:
-            return signal.Signals(self.number).name
-        except ValueError:
-            return f"signal {self.number}"
+        return signal_name(self.number)
 
 
 def deaths(session: SessionData) -> list[Death]:
-    """Return them in the order of their ends."""
+    """Return all deaths by signals in order."""
     command = command_of(session)
     dead = []
     for process in session.processes:
@@ -69,14 +65,13 @@ def deaths(session: SessionData) -> list[Death]:
         if session.exit.signal is not None:
             dead.append(Death(session.exit.signal, at_s, command, is_command=True))
         number = (session.exit.code or 0) - SHELL
-        of_children = {process.exit.signal for process in session.processes if process.exit is not None}
-        if number in _TOLD and number not in of_children:
+        if number in _SIGNALS_IN_STATUS and all(death.number != number for death in dead):
             dead.append(Death(number, at_s, None, is_command=False, by_status=True))
     return sorted(dead, key=lambda death: (death.at_s, not death.is_command))
 
 
 def command_of(session: SessionData) -> Process | None:
-    """Return the process of the command; None when it was not seen, or when the recording was attached to a process."""
+    """Return the process of the command; None if not seen, or if the recording was attached to a process."""
     if session.attached_to is not None:
         return None
     return next((process for process in session.processes if process.id == 0), None)
@@ -86,107 +81,120 @@ _TREND_S = 0.5
 _FEWEST = 3
 """Samples that make a trend."""
 _SLOWEST = 1 << 20
-"""Bytes a second: slower growth is not named."""
+"""Slower growth, in bytes a second, is not reported."""
 _ENDING_S = 0.3
-"""How long before its end is known a process may be missing from the samples."""
+"""A process may be missing from the samples for so long before the end is known."""
 _NAMED = 3
 
 
 class LastState(NamedTuple):
-    """Bytes and seconds."""
+    """The run just before a death; bytes and seconds."""
 
     at_s: float | None
-    """The time of the last sample before the moment; None if there was none."""
+    """Time of the last sample before; None for no sample."""
     rss: int
     growth_per_s: float | None
-    """How fast RSS rose before it; None if it did not."""
+    """Growth of RSS before; None for no growth."""
     largest: Sequence[Process]
-    """The processes that lived then, the one with the highest peak of its own first."""
+    """Living processes, the highest peak first."""
     operation: str
-    """The operations that ran, the outermost first; empty for none."""
+    """Running operations, outermost first; empty for none."""
     running: str
-    """Where the program stood, by its stack; empty for unknown."""
+    """The running code, from stacks; empty for unknown."""
 
 
-UNKNOWN = LastState(None, 0, None, (), "", "")
+UNKNOWN = LastState(None, 0, None, (), operation="", running="")
 
 
 def last_state(session: Session, before_s: float) -> LastState:
-    """Return the state at the last sample before ``before_s``; what died then is not in the sample at that time."""
-    samples = session.samples
-    times = samples.time_s
-    row = bisect_left(times, before_s) - 1
-    values = samples["rss"] if "rss" in samples.metrics else []
-    while row >= 0 and (not len(values) or isnan(values[row])):
-        row -= 1
-    at_s = None if row < 0 else times[row]
-    rss = 0 if row < 0 else int(values[row])
-    first = min(row - _FEWEST + 1, bisect_right(times, -inf if at_s is None else at_s - _TREND_S))
-    span_s = 0.0 if at_s is None or first < 0 else at_s - times[first]
-    growth = (rss - values[first]) / span_s if span_s > 0 and not isnan(values[first]) else 0.0
+    """Return the state at the last sample before ``before_s``; a sample at that time lacks the dead process."""
     begun = [process for process in session.processes if (process.start_s or 0.0) <= before_s]
-    lived = [process for process in begun if process.end_s is None or process.end_s >= before_s - _ENDING_S]
-    return LastState(
-        at_s,
-        rss,
-        growth if growth >= _SLOWEST else None,
-        sorted(lived, key=attrgetter("most_memory"), reverse=True)[:_NAMED],
-        SEPARATOR.join(_operations(session, before_s)),
-        "" if at_s is None or session.snapshots is None else _running(session, at_s),
+    alive = [process for process in begun if process.end_s is None or process.end_s >= before_s - _ENDING_S]
+    state = UNKNOWN._replace(
+        largest=sorted(alive, key=attrgetter("most_memory"), reverse=True)[:_NAMED],
+        operation=SEPARATOR.join(_running_operations(session, before_s)),
+    )
+    if "rss" not in session.samples:
+        return state
+    times = session.samples.time_s
+    values = session.samples["rss"]
+    row = bisect_left(times, before_s) - 1
+    while row >= 0 and isnan(values[row]):
+        row -= 1
+    if row < 0:
+        return state
+    return state._replace(
+        at_s=times[row],
+        rss=int(values[row]),
+        growth_per_s=_measure_growth(times[: row + 1], values[: row + 1]),
+        running="" if session.snapshots is None else _running_code(session, times[row]),
     )
 
 
-def _running(session: Session, at_s: float) -> str:
-    from nncftools.analysis import build_up  # a run without stacks does without them
+def _measure_growth(times: Sequence[float], values: Sequence[float]) -> float | None:
+    """Return the growth at the end in bytes a second; None for slow growth, and for too few samples."""
+    first = min(len(times) - _FEWEST, bisect_right(times, times[-1] - _TREND_S))
+    if first < 0 or times[first] == times[-1]:
+        return None
+    span_s = times[-1] - times[first]
+    growth = (values[-1] - values[first]) / span_s
+    return growth if growth >= _SLOWEST else None
+
+
+def _running_code(session: Session, at_s: float) -> str:
+    from nncftools.analysis import build_up  # a run without stacks does not need this module
 
     rise = build_up.at(session, at_s)
     return "" if rise is None or rise.top is None else build_up.running_text(rise.top)
 
 
-def _operations(session: Session, at_s: float) -> Sequence[str]:
-    """Return the names of the operations that ran: the latest outermost one, and the latest one in each."""
-    latest: dict[Operation | None, Operation] = {}
-    """By what it is inside of."""
+def _running_operations(session: Session, at_s: float) -> list[str]:
+    """Return the names of the running operations: the latest outermost operation, and the latest in each."""
+    latest = {}
+    """The latest operation in each operation."""
     for operation in session.operations:
         if operation.start_s <= at_s <= operation.end_s + _ENDING_S:
             latest[operation.parent] = operation
-    names: list[str] = []
-    innermost: Operation | None = None
-    while (innermost := latest.get(innermost)) is not None:
+    names = []
+    innermost = latest.get(None)
+    while innermost is not None:
         names.append(shortened(printable(innermost.name), _NAME))
+        innermost = latest.get(innermost)
     return names
 
 
 class Certainty:
     """How sure a verdict is."""
 
-    CERTAIN, LIKELY, POSSIBLE = "certain", "likely", "possible"
+    CERTAIN = "certain"
+    LIKELY = "likely"
+    POSSIBLE = "possible"
 
 
 class Cause:
     """Why something died."""
 
     OUT_OF_MEMORY = "out_of_memory"
-    """The kernel killed it because its control group or the machine had no memory left."""
+    """The kernel killed a process because the control group or the machine had no memory left."""
     MAX_MEMORY = "max_memory"
-    """Our own limit ended it."""
+    """Our own limit ended the run."""
     ALLOCATION = "allocation_failed"
-    """The program itself could not get memory: MemoryError, std::bad_alloc."""
+    """The program itself could not allocate memory: MemoryError, std::bad_alloc."""
     DISK_FULL = "disk_full"
     KILLED = "killed"
-    """By SIGKILL of another process."""
+    """SIGKILL from another process."""
     CRASHED = "crashed"
-    """By a fault of the program: SIGSEGV, SIGABRT."""
+    """A fault of the program: SIGSEGV, SIGABRT."""
     TERMINATED = "terminated"
-    """By another signal from outside."""
+    """Another signal from outside."""
     RANK_FAILED = "rank_failed"
-    """Of a job of several ranks: the first one that failed."""
+    """The first failed rank of a job."""
     LOST = "recorder_lost"
-    """The recording breaks off, and nobody knows how the command ended."""
+    """The recording stops early, and the end of the command is unknown."""
 
 
 class Verdict(NamedTuple):
-    """A conclusion with its evidence; bytes, and seconds since the start."""
+    """A conclusion with evidence; bytes, and seconds since the start."""
 
     cause: str
     certainty: str
@@ -196,21 +204,22 @@ class Verdict(NamedTuple):
     at_s: float
     state: LastState
     process: Process | None = None
-    """What died; None for the whole run, and for an unknown process."""
+    """The dead process; None for the whole run, and for an unknown process."""
     signal: str | None = None
     evidence: Sequence[str] = ()
     is_not: Sequence[str] = ()
-    """What the evidence excludes."""
+    """Causes that the evidence excludes."""
     limit: Effective | None = None
-    """The limit that was reached, or that would have been next; None for unknown."""
+    """The limit that was reached, or the nearest limit; None for unknown."""
     is_for_memory: bool = False
     """Whether more memory would have helped."""
 
 
 _NEAR = 0.9
-"""From this share of its limit on, RSS does not show that memory was left."""
+"""Above this share of the limit, RSS does not show that memory was left."""
 _NAME = 40
-_SIGNIFICANT, _SMALL = 0.1, 16 << 20
+_SIGNIFICANT = 0.1
+_SMALL = 16 << 20
 _LATELY_S = 0.3
 
 
@@ -222,59 +231,56 @@ class Evidence:
         self.deaths = deaths(session)
         self.command = command_of(session)
         self.limit = effective_limit(session)
-        """The limit that RSS would have met next."""
+        """The smallest limit of RSS."""
         self._unit = unit
 
     @property
     def has_failed(self) -> bool:
-        """Whether the command ended by itself with another exit status than 0."""
+        """Whether the command ended with an exit status other than 0."""
         return self.session.exit is not None and bool(self.session.exit.code)
 
     @property
     def end_s(self) -> float:
         """When the command ended."""
-        known = None if self.command is None else self.command.end_s
-        return self.session.duration_s if known is None else known
+        if self.command is None or self.command.end_s is None:
+            return self.session.duration_s
+        return self.command.end_s
 
-    def death_by(self, *numbers: int, of_command: bool | None = None) -> Death | None:
-        """Return the first death by one of these signals; of the command, or only of other processes."""
-        deaths = (death for death in self.deaths if death.number in numbers)
-        return next((death for death in deaths if of_command in {None, death.is_command or death.by_status}), None)
+    def death_by(self, *numbers: int, of_command: bool) -> Death | None:
+        """Return the first death by one of these signals: of the command, or of another process."""
+        for death in self.deaths:
+            if death.number in numbers and of_command == (death.is_command or death.by_status):
+                return death
+        return None
 
     def is_significant(self, process: Process | None) -> bool:
-        """Return whether a process held a noticeable part of the memory: programs kill small helpers of their own."""
-        most = self.session.rss_peak.low or 0
-        return process is None or process.most_memory >= max(most * _SIGNIFICANT, _SMALL)
+        """Return whether a process held a large part of the memory: programs kill small helpers."""
+        highest = self.session.rss_peak.low or 0
+        return process is None or process.most_memory >= max(highest * _SIGNIFICANT, _SMALL)
 
     @property
     def has_other_reason(self) -> bool:
         """Whether an exception that is not about memory or disk space ended the command."""
         pid = None if self.command is None else self.command.pid
-        fatal = [failure for failure in self.session.failures if failure.fatal and failure.pid == pid]
-        return bool(fatal) and all(failure.cause is None for failure in fatal)
+        causes = {failure.cause for failure in self.session.failures if failure.fatal and failure.pid == pid}
+        return causes == {None}
 
-    def failure(self, ran_out: str) -> Failure | None:
+    def failure(self, resource: str) -> Failure | None:
         """Return the exception that says that memory or disk space ran out; None for none."""
-        failures = [failure for failure in self.session.failures if failure.cause == ran_out]
+        failures = [failure for failure in self.session.failures if failure.cause == resource]
         return min(failures, key=lambda failure: (not failure.fatal, failure.at_s), default=None)
 
-    def by_exception(self, ran_out: str, cause: str, says: str, evidence: Sequence[str], **more: Any) -> Verdict | None:  # noqa: ANN401 — further fields of the verdict
-        """Return which program ended because memory or disk space ran out, by its exception; None for none."""
-        failure = self.failure(ran_out)
+    def judge_exception(self, failure: Failure | None, cause: str, problem: str, **fields: Any) -> Verdict | None:  # noqa: ANN401 — further fields of the verdict
+        """Return a verdict on a program that failed with an exception; None for none."""
         if failure is None or not (failure.fatal or self.has_failed):
             return None
-        process = next((process for process in self.session.processes if process.pid == failure.pid), None)
-        return self.verdict(
-            cause,
-            Certainty.CERTAIN if failure.fatal else Certainty.LIKELY,
-            f"{self.who(process)} {says} ({printable(failure.error)})",
-            failure.at_s,
-            process=process,
-            evidence=["the exception, as the hook of `profile` saw it", *evidence],
-            **more,
-        )
+        processes = {process.pid: process for process in self.session.processes[::-1]}
+        process = processes.get(failure.pid)
+        certainty = Certainty.CERTAIN if failure.fatal else Certainty.LIKELY
+        text = f"{self.describe(process)} {problem} ({printable(failure.error)})"
+        return self.verdict(cause, certainty, text, failure.at_s, process=process, **fields)
 
-    def who(self, process: Process | None) -> str:
+    def describe(self, process: Process | None) -> str:
         """Return a process as the subject of a sentence."""
         if process is None:
             return "a process of the command"
@@ -287,85 +293,81 @@ class Evidence:
         """Return bytes as text."""
         return f"{self._unit.brief(size)} {self._unit}"
 
-    def verdict(  # noqa: PLR0913 — what every verdict has
+    def verdict(
         self,
         cause: str,
         certainty: str,
         text: str,
         at_s: float,
         *,
-        death: Death | None = None,
         process: Process | None = None,
-        until_s: float | None = None,
-        **more: Any,  # noqa: ANN401 — further fields of the verdict
+        **fields: Any,  # noqa: ANN401 — further fields of the verdict
     ) -> Verdict:
-        """Return a verdict, with what the run held and did before it, or at the last sample before ``until_s``."""
-        if death is not None:
-            process, more["signal"] = death.process, death.signal_name
-        more.setdefault("limit", self.limit)
+        """Return a verdict, with the state of the run just before ``at_s``."""
         return Verdict(
             cause=cause,
             certainty=certainty,
             text=text,
             at_s=at_s,
-            state=last_state(self.session, self._last_alive_s(process, at_s) if until_s is None else until_s),
+            state=last_state(self.session, self._last_alive_s(process, at_s)),
             process=process,
-            **more,
+            **{"limit": self.limit, **fields},
         )
 
-    def not_for_memory(self, at_s: float) -> list[str]:
-        """Return that memory was far from its limit, if it was."""
+    def exclude_memory(self, at_s: float) -> list[str]:
+        """Return that memory did not run out, if far from the limit."""
         state = last_state(self.session, at_s)
-        has_room = self.limit is not None and state.at_s is not None and state.rss < self.limit.size * _NEAR
-        return ["not because memory ran out"] if has_room else []
+        if self.limit is None or state.at_s is None or state.rss >= self.limit.size * _NEAR:
+            return []
+        return ["not because memory ran out"]
 
     def _last_alive_s(self, process: Process | None, at_s: float) -> float:
-        """Return the end of a process, or just after its largest sample if it died soon after that.
+        """Return the end of a process, or the time just after the largest sample, if the process died soon after.
 
-        The end of a child is known only a sample or two later.
+        The end of a child is known only one or two samples later.
         """
-        late_s = max(_LATELY_S, 3 * (self.session.sampler.spacing_s or 0.0))
-        is_late = process is not None and process is not self.command
-        if not is_late or process is None or process.peak_s is None or not 0 <= at_s - process.peak_s <= late_s:
+        if process is None or process is self.command or process.peak_s is None:
             return at_s
-        return min(at_s, process.peak_s + 1e-6)
+        late_s = max(_LATELY_S, 3 * (self.session.sampler.spacing_s or 0.0))
+        is_late = 0 <= at_s - process.peak_s <= late_s
+        return min(at_s, process.peak_s + 1e-6) if is_late else at_s
 
 
 LOG = "/dev/kmsg"
 _RECORD = 8192
-"""A record is at most this long (Documentation/ABI/testing/dev-kmsg)."""
+"""Longest record (Documentation/ABI/testing/dev-kmsg)."""
 _FIRST_NAMESPACE = 0xEFFFFFFC
 """The inode of the first PID namespace (PROC_PID_INIT_INO, include/linux/proc_ns.h)."""
 _EARLIER_NS = 1_000_000_000
-"""The log's clock does not stop where CLOCK_MONOTONIC does, and begins a little earlier."""
+"""The log's clock goes on when CLOCK_MONOTONIC stops, and begins a little earlier."""
 _CHOSEN = r"oom-kill:constraint=(\w+).*?(?:,oom_memcg=([^,]*))?,task_memcg=.*,pid=(\d+),uid="
 _KILLED = r"[Kk]illed process (\d+) \((.*)\) total-vm:\d+kB, anon-rss:(\d+)kB, file-rss:(\d+)kB, shmem-rss:(\d+)kB"
 
 
 def kernel_kills(pids: Collection[int], since_ns: int, log: str = LOG) -> list[KernelKill] | None:
-    """Return the victims among ``pids`` since a moment on CLOCK_MONOTONIC; None when the log cannot be read."""
+    """Return the victims among ``pids`` since a time on CLOCK_MONOTONIC; None if the log cannot be read."""
     try:
         if pathlib.Path("/proc/self/ns/pid").stat().st_ino != _FIRST_NAMESPACE:  # the log has other PIDs than we see
             return None
         descriptor = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return None
-    return list(_kills(_records(descriptor, since_ns - _EARLIER_NS), pids))
+    return [kill for kill in _find_kills(_read_records(descriptor, since_ns - _EARLIER_NS)) if kill.pid in pids]
 
 
-def _records(descriptor: int, since_ns: int) -> Iterator[str]:
+def _read_records(descriptor: int, since_ns: int) -> Iterator[str]:
     try:
         while True:
             try:
                 data = os.read(descriptor, _RECORD)
-            except BrokenPipeError:  # older records were overwritten meanwhile
+            except BrokenPipeError:  # older records have been overwritten
                 continue
             if not data:
                 return
             for line in data.decode(errors="replace").splitlines():
                 head, _, text = line.partition(";")
-                fields = head.split(",")
-                if len(fields) > 2 and fields[2].isdigit() and int(fields[2]) * 1000 >= since_ns:  # noqa: PLR2004 — µs are third
+                microseconds = "".join(head.split(",")[2:3])
+                if microseconds.isdigit() and int(microseconds) * 1000 >= since_ns:
                     yield text
     except OSError:  # EAGAIN: no more records
         return
@@ -373,24 +375,29 @@ def _records(descriptor: int, since_ns: int) -> Iterator[str]:
         os.close(descriptor)
 
 
-def _kills(records: Iterable[str], pids: Collection[int]) -> Iterator[KernelKill]:
-    groups: dict[int, str | None] = {}
+def _find_kills(records: Iterable[str]) -> Iterator[KernelKill]:
+    groups = {}
     for text in records:
         if chosen := re.search(_CHOSEN, text):
             is_of_group = chosen[1] == "CONSTRAINT_MEMCG"
             groups[int(chosen[3])] = (chosen[2] or "") if is_of_group else None
-        elif (killed := re.search(_KILLED, text)) and int(killed[1]) in pids:
-            anon, file, shmem = (int(size) * 1024 for size in killed.groups()[2:])
-            pid = int(killed[1])
-            group = groups.get(pid, "" if "cgroup out of memory" in text else None)
-            yield KernelKill(pid=pid, name=killed[2], group=group, anon=anon, file=file, shmem=shmem)
+        elif killed := re.search(_KILLED, text):
+            pid, anon, file, shmem = map(int, killed.group(1, 3, 4, 5))
+            yield KernelKill(
+                pid=pid,
+                name=killed[2],
+                group=groups.get(pid, "" if "cgroup out of memory" in text else None),
+                anon=anon * 1024,
+                file=file * 1024,
+                shmem=shmem * 1024,
+            )
 
 
 def take_kernel_log(session: Session) -> None:
-    """Add what the kernel's log says of processes of a run that may have been killed."""
-    is_unsure = session.exit is None or bool(session.oom_kills)
+    """Add processes of a run that may have been killed, from the kernel's log."""
     if session.start.monotonic_ns is None:
         return
+    is_unsure = session.exit is None or bool(session.oom_kills)
     if is_unsure or any(death.number == signal.SIGKILL for death in deaths(session)):
         pids = {process.pid for process in session.processes if process.pid is not None}
         session.kernel_kills = kernel_kills(pids, session.start.monotonic_ns)
@@ -401,9 +408,12 @@ def take_counts(session: Session) -> None:
     last_s = max(session.samples.time_s, default=0.0)
     later = []
     for group in session.control_groups:
-        now = oom_kills_in(group.folder)
-        known = sum(rise.count for rise in session.oom_kills if rise.group == group.folder)
-        if now is not None and group.oom_kills is not None and now > group.oom_kills + known:
-            count = now - group.oom_kills - known
-            later.append(OomKills(group=group.folder, from_s=last_s, to_s=session.duration_s, count=count))
+        total = oom_kills_in(group.folder)
+        if total is None or group.oom_kills is None:
+            continue
+        seen = sum(rise.count for rise in session.oom_kills if rise.group == group.folder)
+        count = total - group.oom_kills - seen
+        if count > 0:
+            kills = OomKills(group=group.folder, from_s=last_s, to_s=session.duration_s, count=count)
+            later.append(kills)
     session.oom_kills = [*session.oom_kills, *later]

@@ -1,1 +1,1 @@
-"""Follow a recording while it runs and draw it in a terminal; replay one that has ended."""
+"""The live view: draws a recording in a terminal during the run, and replays a session."""

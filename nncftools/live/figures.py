@@ -1,6 +1,6 @@
-"""The words and figures of a live view, the same for the drawn view and for plain lines, and how its user sees them.
+"""The words and figures of a live view, the same for the drawn view and for plain lines, and the viewer's settings.
 
-``Machine`` asks this machine what the recording does not hold: memory and CPU time of processes, and available memory.
+``Machine`` reads figures that are not in the recording: memory and CPU time of processes, and available memory.
 """
 
 from __future__ import annotations
@@ -28,40 +28,47 @@ if TYPE_CHECKING:
     import psutil
 
 _MOST = 200
-"""The most processes that one reading looks at."""
-_MOSTLY_FREE, _HALF_FREE, _SOON_S = 0.9, 0.5, 60.0
+"""The most processes that a reading looks at."""
+_MOSTLY_FREE = 0.9
+_HALF_FREE = 0.5
+_SOON_S = 60.0
 _FEWEST = 20
-_SHORTEST_S, _RECENT_S, _LATEST_S = 5.0, 30.0, 900.0
+_SHORTEST_S = 5.0
+_RECENT_S = 30.0
+_LATEST_S = 900.0
 
 
 def time_until_full(time_s: Floats, used: Floats, available: float, size: float | None) -> float | None:
     """Return the seconds until ``available`` bytes of ``size`` are used up, or None when there is no such trend.
 
     The trend is the least-squares line through the used bytes of the last half minute, at least 20.
-    It counts if
+    The trend counts if
 
-    - it rises, over at least 5 seconds, by more than 16 MiB and by more than three times the standard deviation of the
-      residuals;
-    - the last figure is above the mean of the second half, and less than a tenth of the rise below the highest one:
-      memory that is freed now and then need not grow further;
+    - memory rises, over at least 5 seconds, by more than 16 MiB and by more than three times the standard deviation of
+      the residuals;
+    - the last figure is above the mean of the second half, and the highest figure is less than a tenth of the rise
+      above the last: memory that is freed now and then need not grow further;
     - the memory is used up within a quarter of an hour, and within thirty times the span of the figures. With half of
-      it free, only the next minute is foretold; with nine tenths free, nothing.
+      the memory free, only the next minute is foretold; with nine tenths free, nothing.
     """
-    known = ~np.isnan(used)
-    time, value = time_s[known], used[known]
+    is_known = ~np.isnan(used)
+    time = time_s[is_known]
+    value = used[is_known]
     free = 0.0 if not size else available / size
     if len(time) < _FEWEST or free >= _MOSTLY_FREE:
         return None
-    begin = min(int(np.searchsorted(time, time[-1] - _RECENT_S)), len(time) - _FEWEST)
-    time, value = time[begin:] - time[-1], value[begin:]
+    recent = int(np.searchsorted(time, time[-1] - _RECENT_S))
+    begin = min(recent, len(time) - _FEWEST)
+    time = time[begin:] - time[-1]
+    value = value[begin:]
     span_s = -float(time[0])
     if span_s < _SHORTEST_S:
         return None
     slope, level = np.polyfit(time, value, 1)
-    risen = slope * span_s
     deviation = float(np.std(value - (level + slope * time)))
     freed = value.max() - value[-1]
-    if risen <= max(16 << 20, 3 * deviation, 10 * freed) or value[len(time) // 2 :].mean() >= value[-1]:
+    is_falling = value[len(time) // 2 :].mean() >= value[-1]
+    if is_falling or slope * span_s <= max(16 << 20, 3 * deviation, 10 * freed):
         return None
     left_s = available / float(slope)
     most_s = _SOON_S if free >= _HALF_FREE else min(30 * span_s, _LATEST_S)
@@ -69,7 +76,6 @@ def time_until_full(time_s: Floats, used: Floats, available: float, size: float 
 
 
 _SCROLLS = {"j": 1, "k": -1, "J": 10, "K": -10}
-_OF_DEVICE = metrics.DEVICE_MEMORY
 
 
 @dataclass(frozen=True)
@@ -77,13 +83,13 @@ class ViewSettings:
     """The choices of a viewer."""
 
     metrics: Sequence[str] = ()
-    """The requested memory metrics; empty: those that were recorded."""
+    """The requested memory metrics; empty: all recorded metrics."""
     unit: MemoryUnit = MemoryUnit.MiB
     unicode: bool = True
     colours: ColorSystem | None = ColorSystem.EIGHT_BIT
     """None: no colours."""
     choice: int = 0
-    """Which of ``charts`` is shown."""
+    """The index of the shown chart in ``charts``."""
     paused: bool = False
     listing: bool = False
     """Whether the list of processes is as long as there is room."""
@@ -92,20 +98,26 @@ class ViewSettings:
     moves: bool = False
     """Whether keys also move in time, as in a replay."""
     first: int = 0
-    """How many processes are above the list."""
+    """The number of processes above the first shown process."""
     helping: bool = False
-    """Whether the keys and what they do are shown above the chart."""
+    """Whether an explanation of the keys is shown above the chart."""
     state: str = ""
-    """What the title calls this: ``recording``, ``replay x10``."""
+    """The state in the title: ``recording``, ``replay x10``."""
 
     def charts(self, columns: Sequence[str]) -> list[list[str]]:
-        """Return what can be charted: the metrics of the run on one axis, then each metric by itself."""
-        here = [name for name in columns if is_memory(name)]
-        asked = metrics.columns_of(self.metrics, here) or here
-        known = {name: metric for name in asked if (metric := metrics.of(name)) is not None and not metric.is_virtual}
-        of_run = [name for name, metric in known.items() if metric.scope == metrics.TREE or metric.name == _OF_DEVICE]
-        together = sorted(of_run, key=lambda name: known[name].part_of != "")[:MOST_LINES]
-        alone = [[name] for name in dict.fromkeys((*asked, *here))]
+        """Return the metrics of each chart: the metrics of the run on a shared axis, then each metric alone."""
+        recorded = [name for name in columns if is_memory(name)]
+        asked = metrics.columns_of(self.metrics, recorded) or recorded
+        whole: list[str] = []
+        parts: list[str] = []
+        for name in asked:
+            metric = metrics.of(name)
+            if metric is None or metric.is_virtual:
+                continue
+            if metric.scope == metrics.TREE or metric.name == metrics.DEVICE_MEMORY:
+                (parts if metric.part_of else whole).append(name)
+        together = [*whole, *parts][:MOST_LINES]
+        alone = [[name] for name in dict.fromkeys((*asked, *recorded))]
         return [together, *alone] if len(together) > 1 else alone
 
     def chart(self, columns: Sequence[str]) -> list[str]:
@@ -114,7 +126,7 @@ class ViewSettings:
         return charts[self.choice % len(charts)] if charts else []
 
 
-def after(settings: ViewSettings, key: str, processes: int) -> ViewSettings:
+def apply_key(settings: ViewSettings, key: str, processes: int) -> ViewSettings:
     """Return the settings after a key was pressed; with so many processes to scroll. Unknown keys change nothing."""
     if key in {"p", " "}:
         return replace(settings, paused=not settings.paused)
@@ -137,43 +149,48 @@ _STILL_S = 3.0
 
 
 class Machine:
-    """What the machine of a run reports at the moment of drawing; nothing if the run is on another machine."""
+    """Figures of the machine of a run at the moment of drawing; nothing if the run is on another machine."""
 
     def __init__(self, *, is_here: bool, proc: str = "/proc") -> None:
         """Ask this machine only if the run is here."""
         self._is_here = is_here
         self._proc = proc
         self._asked_s = -_ASK_EVERY_S
-        self._answer = Available()
-        self._known: dict[int, psutil.Process] = {}
-        """By number in the session."""
+        self._available = Available()
+        self._processes: dict[int, psutil.Process] = {}
+        """Readers by number in the session."""
         self._readings: dict[int, tuple[int, float | None]] = {}
-        """By number in the session: RSS, and busy cores since the reading before."""
+        """RSS, and busy cores since the previous reading, by number in the session."""
 
-    def ask(self, run: Run) -> None:
+    def _ask(self, run: Run) -> None:
         """Ask the kernel, at most once a second."""
         if self._is_here and time.monotonic() >= self._asked_s + _ASK_EVERY_S:
             self._asked_s = time.monotonic()
             alive = {} if run.ended else run.processes
             pids = (process.pid for process in alive.values() if process.pid is not None)
-            self._answer = available(self._proc, next(pids, None))
+            self._available = available(self._proc, next(pids, None))
             self._read(alive)
 
     def available(self, run: Run) -> float | None:
         """Return the bytes that the run can still get: the least of machine, control group and limit.
 
-        Of the machine, the recorded figure counts before that of the kernel.
+        A recorded figure of the machine's memory counts more than the kernel's figure.
         """
-        self.ask(run)
-        used, memory = run.latest.get("system"), run.host.memory
-        of_machine = max(0.0, memory - used) if used is not None and memory else self._answer.machine
-        limit, rss = run.limit, run.latest.get("rss")
-        of_limit = limit.size - rss if limit is not None and rss is not None and rss < limit.size else None
-        return min((size for size in (of_machine, self._answer.group, of_limit) if size is not None), default=None)
+        self._ask(run)
+        machine: float | None = self._available.machine
+        used = run.latest.get("system")
+        if used is not None and run.host.memory:
+            machine = max(0.0, run.host.memory - used)
+        sizes = [machine, self._available.group]
+        limit = run.limit
+        rss = run.latest.get("rss")
+        if limit is not None and rss is not None and rss < limit.size:
+            sizes.append(limit.size - rss)
+        return min((size for size in sizes if size is not None), default=None)
 
     def processes(self, run: Run) -> list[LiveProcess]:
-        """Return the processes that are alive and whose RSS, or the most of it, is known; the largest first."""
-        self.ask(run)
+        """Return the processes that are alive and whose current or largest RSS is known; the largest first."""
+        self._ask(run)
         processes = []
         for number, process in run.processes.items():
             rss, cpu = self._readings.get(number, (None, None))
@@ -187,22 +204,28 @@ class Machine:
         """Read memory and CPU of the first 200 processes; the CPU of a new one is known from the next reading on."""
         import psutil
 
-        before, self._known, self._readings = self._known, {}, {}
+        earlier = self._processes
+        self._processes = {}
+        self._readings = {}
         for number, process in islice(alive.items(), _MOST):
             with contextlib.suppress(psutil.Error):
-                known = before.get(number) or psutil.Process(process.pid or 0)
-                self._known[number] = known
-                cpu = known.cpu_percent() / 100
-                self._readings[number] = known.memory_info().rss, cpu if number in before else None
+                reader = earlier.get(number) or psutil.Process(process.pid or 0)
+                self._processes[number] = reader
+                cpu = reader.cpu_percent() / 100
+                self._readings[number] = (reader.memory_info().rss, cpu if number in earlier else None)
 
 
 def time_left(run: Run, available: float | None) -> float | None:
     """Return the seconds until the memory or the limit is exhausted; None if the trend does not lead there."""
     if available is None or run.ended:
         return None
-    limit, total = run.limit, run.host.memory
-    name = "system" if limit is None and total and "system" in run.columns else "rss"
-    return time_until_full(*run.history.points(name), available, total if limit is None else limit.size)
+    name = "rss"
+    size: float | None = run.host.memory
+    if run.limit is not None:
+        size = run.limit.size
+    elif size and "system" in run.columns:
+        name = "system"
+    return time_until_full(*run.history.points(name), available, size)
 
 
 def at(moment_s: float) -> str:
@@ -210,29 +233,32 @@ def at(moment_s: float) -> str:
     return clock(float(int(moment_s)))
 
 
-def charted(run: Run, settings: ViewSettings) -> list[str]:
+def choose_metrics(run: Run, settings: ViewSettings) -> list[str]:
     """Return the metrics in the chart, without those that would lie on the axis: less than 1/200 of its height."""
     first, *others = settings.chart(run.columns) or [""]
-    highest = run.peaks[first].value if first in run.peaks else 0.0
-    seen = (name for name in others if name in run.peaks and run.peaks[name].value >= highest / 200)
+    sizes = {name: peak.value for name, peak in run.peaks.items()}
+    least = sizes.get(first, 0.0) / 200
+    seen = [name for name in others if sizes.get(name, -1.0) >= least]
     return [first, *seen] if first else []
 
 
 def peak_words(run: Run, settings: ViewSettings, name: str) -> list[str]:
-    """Return the peak of a metric, its moment and its operation, as far as they are known; the shortest text first."""
+    """Return the peak of a metric, the moment and the operation, as far as they are known."""
     peak = run.peaks.get(name)
     if peak is None:
         return []
     words = [f"peak {settings.unit.label(peak.value)}", f" at {at(peak.at_s)}"]
     operation = peak.operation
     if operation is None:
-        around = (span for span in run.outermost_operations if span.holds(peak.at_s))
-        operation = next((span.name for span in around), "")
-    return [*words, f" in {shortened(printable(operation), _NAME)}"] if operation else words
+        names = (span.name for span in run.outermost_operations if span.holds(peak.at_s))
+        operation = next(names, "")
+    if operation:
+        words.append(f" in {shortened(printable(operation), _NAME)}")
+    return words
 
 
 def activity(run: Run) -> list[str]:
-    """Return how busy the run is: CPU and processes; nothing when it has ended."""
+    """Return CPU and number of processes; nothing when the run has ended."""
     if run.ended:
         return []
     cores = run.cpu()
@@ -244,43 +270,50 @@ def activity(run: Run) -> list[str]:
 
 
 def operation_words(run: Run) -> list[str]:
-    """Return the names of the open operations, and since when the last one is open; nothing if none is open."""
+    """Return the names of the open operations, and the time since the last of them began; nothing if none is open."""
     spans = [] if run.ended else run.open_operations
     if not spans:
         return []
     names = [shortened(printable(span.name), _NAME) for span in spans]
     if len(names) > 3:  # noqa: PLR2004 — as many as a reader takes in
         names = [names[0], "…", names[-1]]
-    return [" › ".join(names), f", for {about_text(max(0.0, run.latest_s - spans[-1].start_s))}"]
+    open_s = max(0.0, run.latest_s - spans[-1].start_s)
+    return [" › ".join(names), f", for {about_text(open_s)}"]
 
 
 def growth(run: Run, room: int | None = None) -> str:
-    """Return which code made memory grow last, in at most ``room`` characters; empty if it is unknown."""
+    """Return the code that made memory grow last, in at most ``room`` characters; empty if unknown."""
     if run.grown is None or run.ended:
         return ""
     frame, at_s = run.grown
     ago_s = max(0.0, run.latest_s - at_s)
-    verb, when = ("grows in", "") if ago_s < _STILL_S else ("grew in", f", {at(ago_s)} ago")
     code = brief_label(frame)
-    texts = (f"{verb} {name}{when}" for name in (code, code.rpartition("/")[2], code.rpartition(" ")[2]))
-    return next((text for text in texts if room is None or len(text) <= room), "")
+    file = code.rpartition("/")[2]
+    function = code.rpartition(" ")[2]
+    for name in (code, file, function):
+        text = f"grows in {name}" if ago_s < _STILL_S else f"grew in {name}, {at(ago_s)} ago"
+        if room is None or len(text) <= room:
+            return text
+    return ""
 
 
 class MemoryLeft(NamedTuple):
-    """How much memory there still is."""
+    """The memory that is still available."""
 
     name: str
-    """``limit`` or ``machine``: which memory is meant."""
+    """The limited memory: ``limit`` or ``machine``."""
     amount: str
     exhausted: str
-    """When it will be exhausted at this rate; empty for no time soon."""
+    """The time until the memory will be exhausted at this rate; empty for no time soon."""
     used: float | None
-    """Which part of it is in use."""
+    """The used part of the memory."""
 
 
 def memory_left(run: Run, available: float | None) -> MemoryLeft:
-    """Return which memory is limited, how much of it is available, and for how long."""
-    limit, rss, total = run.limit, run.latest.get("rss"), run.host.memory
+    """Return the limited memory, how much of this memory is available, and for how long."""
+    limit = run.limit
+    rss = run.latest.get("rss")
+    total = run.host.memory
     left_s = time_left(run, available)
     exhausted = ""
     if left_s is not None:
@@ -292,15 +325,17 @@ def memory_left(run: Run, available: float | None) -> MemoryLeft:
         if available is not None:
             amount += f"; {brief_size(available)} available"
         return MemoryLeft("limit", amount, exhausted, rss / limit.size)
-    of_whole = [size_text(total)] if total else []
-    if available is None:
-        return MemoryLeft("machine", "".join(of_whole), exhausted, None)
-    amount = " of ".join([f"{size_text(available)} available", *of_whole])
-    return MemoryLeft("machine", amount, exhausted, 1 - available / total if total else None)
+    texts = []
+    if available is not None:
+        texts.append(f"{size_text(available)} available")
+    if total:
+        texts.append(size_text(total))
+    used = None if available is None or not total else 1 - available / total
+    return MemoryLeft("machine", " of ".join(texts), exhausted, used)
 
 
-def ending(run: Run) -> str:
-    """Return how the run ended."""
+def describe_ending(run: Run) -> str:
+    """Return the words for the end of the run."""
     if run.exit is None:
         return "ended"
     signal = run.exit.signal
@@ -308,16 +343,17 @@ def ending(run: Run) -> str:
 
 
 def status_line(run: Run, settings: ViewSettings, here: Machine) -> str:
-    """Return one plain line for logs."""
+    """Return a plain line for logs."""
     available = here.available(run)
     left = memory_left(run, available)
     memory = ["no memory metric"]
-    for name in charted(run, settings)[:1]:
-        peak = "".join(peak_words(run, settings, name))
-        memory = [f"{label(name)} {settings.unit.label(run.latest.get(name))}", *filter(None, [peak])]
+    names = choose_metrics(run, settings)
+    if names:
+        size = settings.unit.label(run.latest.get(names[0]))
+        memory = [f"{label(names[0])} {size}", "".join(peak_words(run, settings, names[0]))]
     words = [
         at(run.latest_s),
-        ", ".join(memory),
+        ", ".join(filter(None, memory)),
         ", ".join(activity(run)),
         "".join(operation_words(run)),
         growth(run),
@@ -326,5 +362,5 @@ def status_line(run: Run, settings: ViewSettings, here: Machine) -> str:
         amount = f"limit {left.amount}" if left.name == "limit" else left.amount
         words.append(", ".join(filter(None, [amount, left.exhausted])))
     if run.ended:
-        words.append(ending(run))
+        words.append(describe_ending(run))
     return "; ".join(filter(None, words))

@@ -1,12 +1,11 @@
 """The sources of a live view: a recording that goes on, and a recorded session that is replayed.
 
-A ``Follower`` reads a journal, its marks log and the helper's log while others append to them; nothing is parsed twice.
-The helper reads stacks of processes that grow: the newest window is that of the process that grew last.
+A ``Follower`` reads a journal, the marks log and the helper's log while others append to these files; nothing is parsed
+twice. The helper reads stacks of growing processes: the newest window is a window of the process that grew last.
 """
 
 from __future__ import annotations
 
-import contextlib
 import io
 import pathlib
 import shlex
@@ -19,15 +18,15 @@ import numpy as np
 from msgspec.structs import replace
 
 from nncftools.analysis.code_places import best_frame
-from nncftools.analysis.peaks import mark_of_tree
+from nncftools.analysis.peaks import PeakCandidate, PeakSoFar, mark_of_tree, rise_candidate
 from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
+from nncftools.intake import Redaction
 from nncftools.journal import reading
 from nncftools.journal.reading import Lines
-from nncftools.live.run import LiveOperations, LiveProcess, Run, SampledPeak
+from nncftools.live.run import LiveOperations, LiveProcess, Run
 from nncftools.metrics import DEVICE_MEMORY, name_of
 from nncftools.reading_marks.entries import rows as entries_of
-from nncftools.redaction import Redaction
 from nncftools.render.terminal_plot import Span
 from nncftools.render.view import command_text
 from nncftools.session.model import Exit, Frame, Process, Start
@@ -37,36 +36,34 @@ from nncftools.session.snapshots import WRONG, LostError, SnapshotLine, Stacks, 
 from nncftools.units import printable
 
 _MOST = 50_000
-"""Frames, stacks and processes; with more, the view names no new code: so many take some 30 MiB."""
+"""The most frames, stacks and processes, some 30 MiB; with more, the view names no new code."""
 
 
-_WORDS, _CHARACTERS = 64, 400
-"""So much of a command is kept: it tells processes apart."""
 _MOVES = 20
-"""So many moves lead through a replay."""
+"""The number of moves through a whole replay."""
 
 
 class Growth(NamedTuple):
-    """The frame that tells most about where a process grew."""
+    """The most informative frame of a stack at which a process grew."""
 
     frame: Frame
     at_ns: int
-    """When it was seen, in CLOCK_MONOTONIC."""
+    """The time on CLOCK_MONOTONIC."""
 
 
-_LINES = tuple(b'{"%s"' % key for key in (b"table", b"frame", b"stack", b"faults", b"window"))
-_NUMBERED = _LINES[:3]
-"""If one of these is lost, later lines may name another one by its number."""
+_NUMBERED = (b'{"table"', b'{"frame"', b'{"stack"')
+"""Lines with numbers: after a lost line, later lines may mean other frames or stacks."""
+_LINES = (*_NUMBERED, b'{"faults"', b'{"window"')
 
 
 class GrowthLog:
-    """Finds where memory grew last, from the lines of the helper's log."""
+    """Finds the code that made memory grow last, from the lines of the helper's log."""
 
     def __init__(self, redaction: Redaction) -> None:
         """Hide secrets in file names."""
         self._stacks = Stacks(redaction)
         self._faults: dict[int, dict[int, int]] = {}
-        """By process: the page faults of its threads in the last line about them."""
+        """The last known page faults of each thread, by process."""
         self._is_lost = False
         self.last: Growth | None = None
         """None until growth was seen."""
@@ -85,13 +82,15 @@ class GrowthLog:
         stacks = self._stacks
         stacks.take(line)
         if "faults" in line:
-            self._faults[line["faults"]["process"]] = line["faults"]["threads"]
+            faults = line["faults"]
+            self._faults[faults["process"]] = faults["threads"]
         if "window" in line:
             self._take_window(line["window"])
-        self._is_lost = max(len(stacks.frames), len(stacks.stacks), len(self._faults)) > _MOST
+        size = max(len(stacks.frames), len(stacks.stacks), len(self._faults))
+        self._is_lost = size > _MOST
 
     def _take_window(self, line: Window) -> None:
-        """Take where the thread stood at last that touches most new memory; with several, one of them must."""
+        """Take the last stack of the thread with the most page faults; ignore several threads without page faults."""
         threads = dict[int, int]()
         for thread, changes in line["threads"].items():
             for change in changes:
@@ -101,39 +100,43 @@ class GrowthLog:
         busiest = max(threads, key=lambda thread: faults.get(thread, 0), default=None)
         if busiest is None or (len(threads) > 1 and not faults.get(busiest)):
             return
-        frame = best_frame([self._stacks.frames[number] for number in self._stacks.stacks[threads[busiest]]])
-        if frame is not None and (self.last is None or line["t_ns"][-1] >= self.last.at_ns):
-            self.last = Growth(frame, line["t_ns"][-1])
+        numbers = self._stacks.stacks[threads[busiest]]
+        frame = best_frame([self._stacks.frames[number] for number in numbers])
+        at_ns = line["t_ns"][-1]
+        if frame is not None and (self.last is None or at_ns >= self.last.at_ns):
+            self.last = Growth(frame, at_ns)
 
 
 class Follower:
-    """The state of a run according to its journal, up to where it was last read."""
+    """The state of a run according to the journal, as far as the journal was read."""
 
     def __init__(self, journal: pathlib.Path, descriptor: int | None = None) -> None:
-        """Read the first line; with ``descriptor``, from the very file that it has open.
+        """Read the first line of a journal; ``descriptor`` may have this file open.
 
-        Raises SessionFileError when it is not the header of a journal, OSError.
+        Raises SessionFileError when the line is not the header of a journal, OSError.
         """
         self._journal = reading.reader(journal, descriptor)
+        stem = journal.name.removesuffix(reading.ENDING)
         self._paths = {
-            reading.MARKS_ENDING: journal.with_name(journal.name.removesuffix(reading.ENDING) + reading.MARKS_ENDING),
+            reading.MARKS_ENDING: journal.with_name(stem + reading.MARKS_ENDING),
             reading.SNAPSHOTS_ENDING: reading.snapshots_beside(journal),
         }
         self._logs: dict[str, Lines] = {}
         self._command = Process(id=0)
         try:
-            self._recording = recording = Recording(self._journal, str(journal))
+            self._recording = Recording(self._journal, str(journal))
         except SessionFileError:
             self.__exit__()
             raise
+        recording = self._recording
         self._growth = GrowthLog(recording.redaction)
         self._operations = LiveOperations()
         self._readings: dict[str, float | None] = {}
-        """What was last read of devices, and is not in a sample yet, by column."""
+        """The last figures of devices by column, until the next sample."""
         plan = recording.plan
-        text = printable(shlex.join(recording.command)) or printable(recording.header.get("name", ""))
+        command = shlex.join(recording.command) or recording.header.get("name", "")
         self.run = Run(
-            command=text or f"process {plan.pid}",
+            command=printable(command) or f"process {plan.pid}",
             columns=list(plan.columns),
             interval_s=plan.interval_s,
             host=recording.host,
@@ -152,27 +155,29 @@ class Follower:
 
     @property
     def error(self) -> str | None:
-        """Why the command was never started."""
+        """The reason why the command was never started."""
         return None if self._recording.end is None else self._recording.end.get("error")
 
     def read(self) -> None:
-        """Read what was appended since the last time."""
+        """Read the lines that were appended since the last call."""
+        run = self.run
         for chunk in self._recording.read():
-            sampled = self._recording.plan.columns
-            if self.run.columns[: len(sampled)] != sampled:
-                self.run.take_columns(list(sampled))
+            columns = self._recording.plan.columns
+            width = len(columns)
+            if run.columns[:width] != columns:
+                run.take_columns(list(columns))
             for line in chunk.lines:
                 self._take(line)
             if chunk.samples:
                 samples = np.array(chunk.samples, dtype=np.float64)
-                of_devices = self.run.columns[len(sampled) :]
-                samples = np.hstack([samples, np.full((len(samples), len(of_devices)), np.nan)])
-                samples[-1, 1 + len(sampled) :] = [self._readings.pop(name, None) for name in of_devices]
-                self.run.take_samples(samples)
+                of_devices = run.columns[width:]
+                further = np.full((len(samples), len(of_devices)), np.nan)
+                further[-1] = [self._readings.pop(name, None) for name in of_devices]
+                run.take_samples(np.hstack([samples, further]))
             for _, each in chunk.each[-1:]:
                 for number, rss in each.items():
-                    if number in self.run.processes:
-                        self.run.processes[number].rss = rss
+                    if number in run.processes:
+                        run.processes[number].rss = rss
         if self._recording.start is not None:
             self._read_logs(msgspec.convert(self._recording.start, Start))
         self.run.operations = self._operations.spans()
@@ -182,7 +187,7 @@ class Follower:
         return reading.is_held(self._journal.fileno())
 
     def step(self, _passed_s: float) -> bool:
-        """Read what is new; return whether more may follow."""
+        """Read new lines; return whether more lines may follow."""
         lives = self.recorder_lives()
         self.read()
         return lives and not self.run.ended
@@ -194,19 +199,19 @@ class Follower:
         if "exec" in line:
             self._end_operations(line["exec"]["id"], line["exec"]["to_s"])
         if "rise" in line:
-            rise = line["rise"]
-            run.reach("rss", rise.high_water_mark + rise.others, (rise.from_s + rise.to_s) / 2)
+            run.reach("rss", rise_candidate(line["rise"], line["rise"].id))
         if "devices" in line:
             self._readings |= line["devices"]["values"]
-            new = [name for name, value in self._readings.items() if value and name not in self.run.columns]
-            if new and any(name_of(name) == DEVICE_MEMORY for name in (*new, *self.run.columns)):
-                self.run.add_columns(new)
+            known = filter(self._readings.get, self._readings)
+            new = [name for name in known if name not in run.columns]
+            if new and DEVICE_MEMORY in map(name_of, (*new, *run.columns)):
+                run.add_columns(new)
         if "end" in line:
             # The command's reaping proves the largest mark of it and of all descendants that it waited for.
             size = mark_of_tree(self._command, line["end"].get("sampler", {}).get("peak_rss") or 0)
             if size and "rss" in run.columns:
                 from_s, to_s = self._command.start_s or 0.0, self._command.end_s or run.latest_s
-                run.reach("rss", size, (from_s + to_s) / 2)
+                run.reach("rss", PeakCandidate(size, size, from_s, to_s))
             run.ended = True
             run.exit = msgspec.convert(line["end"].get("exit"), Exit | None)
 
@@ -219,7 +224,7 @@ class Follower:
             of_mark = fields.keys() & {"start_s", "end_s", "high_water_limit"}
             self._command = replace(self._command, **{name: fields[name] for name in of_mark})
         if mark and "rss" in run.columns and not fields.get("left_out"):
-            run.reach("rss", mark, run.latest_s)
+            run.reach("rss", PeakCandidate(mark, mark, run.latest_s, run.latest_s))
         if fields.get("end_s") is not None or fields.get("left_out"):
             self._end_operations(number, float(fields.get("end_s") or run.latest_s))
             run.processes.pop(number, None)
@@ -228,54 +233,57 @@ class Follower:
         process.pid = fields.get("pid", process.pid)
         process.name = fields.get("name", process.name)
         if "command" in fields:
-            process.command = [word[:_CHARACTERS] for word in fields["command"][:_WORDS]]
+            process.command = fields["command"]
             if number == 0 and run.attached_to is not None and process.command:
                 run.command = printable(shlex.join(process.command))
 
     def _end_operations(self, number: int, at_s: float) -> None:
-        """End the operations of a process that has ended, or runs another program now."""
+        """End the operations of a process that has ended, or that runs another program now."""
         process = self.run.processes.get(number)
         if process is not None and process.pid is not None:
             self._operations.end_process(process.pid, at_s)
 
     def _read_logs(self, start: Start) -> None:
-        """Read operations and where memory grew; the logs may be absent."""
-        for data in self._new(reading.MARKS_ENDING):
+        """Read operations, and the code that made memory grow; the logs may be absent."""
+        for data in self._read_new(reading.MARKS_ENDING):
             for row in entries_of(io.BytesIO(data), reading.MARKS_ENDING, start):
                 if row.entry is not None:
                     self._operations.take(row.entry)
         if start.monotonic_ns is not None:
-            for data in self._new(reading.SNAPSHOTS_ENDING):
+            for data in self._read_new(reading.SNAPSHOTS_ENDING):
                 self._growth.take(data)
             last = self._growth.last
             if last is not None:
                 self.run.grown = last.frame, (last.at_ns - start.monotonic_ns) / 1e9
 
-    def _new(self, ending: str) -> Iterator[bytes]:
-        """Yield the lines appended to a log beside the journal since the last call."""
+    def _read_new(self, ending: str) -> Iterator[bytes]:
+        """Yield the lines appended to a log since the last call."""
         if ending not in self._logs:
-            with contextlib.suppress(OSError):
+            try:
                 self._logs[ending] = Lines(reading.reader(self._paths[ending]))
-        while ending in self._logs and (data := self._logs[ending].next()):
-            yield data
+            except OSError:
+                return
+        yield from iter(self._logs[ending].next, b"")
 
 
 class Replay:
     """A session up to a moment."""
 
     def __init__(self, session: Session, speed: float = 1.0) -> None:
-        """Begin at the session's start; ``speed`` is the number of its seconds that a second shows."""
+        """Begin at the session's start; ``speed`` is the number of seconds of the session in a second of the replay."""
         self._session = session
         self._speed = speed
         samples = session.samples
         self._time_s = np.asarray(samples.time_s)
-        self._columns = [self._time_s, *(np.asarray(samples[name]) for name in samples.metrics)]
+        columns = [samples[name] for name in samples.metrics]
+        self._samples = np.column_stack([self._time_s, *columns])
         self._spans = [
-            Span(mark.name, mark.start_s, end_s, mark.kind, mark.depth)
+            Span(mark.name, mark.start_s, end_s, mark.kind, depth=mark.depth)
             for mark, end_s in with_ends(session.marks, session)
         ]
-        rises = (rise for process in session.processes for rise in process.rises)
-        self._rises = sorted(rises, key=lambda rise: rise.to_s)
+        self._rises: list[PeakCandidate] = []
+        for process in session.processes:
+            self._rises += [rise_candidate(rise, process.id) for rise in process.rises]
         self._peaks = list(_peaks(session))
         self._begin()
 
@@ -296,13 +304,13 @@ class Replay:
         )
 
     def step(self, passed_s: float) -> bool:
-        """Take what happened in this time, at the speed of the replay; return whether there is more to come."""
+        """Move on by this time, at the speed of the replay; return whether the session goes on."""
         self._now_s += passed_s * self._speed
         self.advance(self._now_s)
         return not self.run.ended
 
     def move(self, key: str) -> bool:
-        """Move by a twentieth of the run (``<``, ``>``) or to its peak (``g``); return whether the key does that."""
+        """Move by a twentieth of the run (``<``, ``>``) or to the peak (``g``); return False for any other key."""
         duration_s = self._session.duration_s
         now_s = min(self._now_s, duration_s)
         moments = {
@@ -318,18 +326,18 @@ class Replay:
         return True
 
     def advance(self, now_s: float) -> None:
-        """Take what happened up to ``now_s`` seconds from the start; at the end, all processes of the run are shown."""
-        taken = max(self._taken, int(np.searchsorted(self._time_s, now_s, side="right")))
-        new = slice(self._taken, taken)
-        self.run.take_samples(np.stack([column[new] for column in self._columns], axis=1))
-        self._taken = taken
+        """Take samples and peaks up to ``now_s`` seconds from the start; at the end, show all processes of the run."""
+        until = int(np.searchsorted(self._time_s, now_s, side="right"))
+        self.run.take_samples(self._samples[self._taken : until])
+        self._taken = max(self._taken, until)
         for rise in self._rises:
-            if rise.to_s <= now_s:
-                self.run.reach("rss", rise.high_water_mark + rise.others, (rise.from_s + rise.to_s) / 2)
+            if rise.to_s is not None and rise.to_s <= now_s:
+                self.run.reach("rss", rise)
         for to_s, name, peak in self._peaks:
             if to_s <= now_s:
                 self.run.peaks[name] = peak
-        self.run.operations = [span.up_to(now_s) for span in self._spans if span.start_s <= now_s]
+        spans = [span for span in self._spans if span.start_s <= now_s]
+        self.run.operations = [span.up_to(now_s) for span in spans]
         if now_s >= self._session.duration_s:
             self.run.ended = True
             self.run.exit = self._session.exit
@@ -338,20 +346,24 @@ class Replay:
             end_s = np.inf if process.end_s is None else process.end_s
             is_alive = (process.start_s or 0.0) <= now_s < end_s
             if is_alive or self.run.ended:
-                rss = _rss(process, now_s) if is_alive else None
-                most = process.most_memory or None
-                self.run.processes[process.id] = LiveProcess(process.pid, process.name, rss, process.command, most)
+                self.run.processes[process.id] = LiveProcess(
+                    process.pid,
+                    process.name,
+                    rss=_find_rss(process, now_s) if is_alive else None,
+                    command=process.command,
+                    most=process.most_memory or None,
+                )
 
 
-def _rss(process: Process, now_s: float) -> int | None:
-    """Return the RSS of a process at a moment, as far as it was recorded."""
+def _find_rss(process: Process, now_s: float) -> int | None:
+    """Return the RSS of a process at a moment; None if unknown."""
     series = process.series
     if series is None or not series.time_s or now_s < series.time_s[0]:
         return None
     return series.rss[bisect_right(series.time_s, now_s) - 1]
 
 
-def _peaks(session: Session) -> Iterator[tuple[float, str, SampledPeak]]:
+def _peaks(session: Session) -> Iterator[tuple[float, str, PeakSoFar]]:
     """Yield when the peak of each metric was reached, and the peak as every report names it; that of RSS first."""
     peak_place = session.peak_place
     for name, peak in session.peaks.items():
@@ -359,4 +371,5 @@ def _peaks(session: Session) -> Iterator[tuple[float, str, SampledPeak]]:
         if peak.low is not None:
             path = None if name != "rss" or peak_place is None else peak_place.path
             operation = None if path is None else path[0].name if path else ""
-            yield to_s, name, SampledPeak(peak.low, (from_s + to_s) / 2, peak.low, operation)
+            first = PeakCandidate(peak.low, peak.low, from_s, to_s)
+            yield to_s, name, PeakSoFar(peak.low, first, operation)

@@ -1,17 +1,21 @@
 """The live view for any size of the screen, as rich's Layout and tables.
 
-From top to bottom: what is known of the run, the chart of memory, operations and rates on one time axis, processes, the
+From top to bottom: facts of the run, the chart of memory, operations and rates on a shared time axis, processes, the
 memory that is left, and the keys.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Iterator, Sequence
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
+from rich.align import Align
+from rich.cells import cell_len
 from rich.layout import Layout
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
@@ -19,15 +23,13 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from nncftools.analysis import series
-from nncftools.analysis.operation import RATE_WINDOW_S
+from nncftools.analysis import summary
+from nncftools.analysis.peaks import RATE_WINDOW_S
 from nncftools.live import figures
-from nncftools.live.figures import Machine, ViewSettings, charted
-from nncftools.live.processes import process_table
+from nncftools.live.figures import Machine, ViewSettings, choose_metrics
 from nncftools.live.run import LiveProcess, Run
-from nncftools.render import terminal_plot, terminal_style
-from nncftools.render.terminal_plot import SIGNS, Line, Marked, Window
-from nncftools.render.terminal_style import (
+from nncftools.render import terminal_chart, terminal_plot
+from nncftools.render.terminal_plot import (
     AXIS,
     CURVES,
     DANGER,
@@ -35,38 +37,57 @@ from nncftools.render.terminal_style import (
     GUTTER,
     KEY,
     PEAK,
+    SIGNS,
     TITLE,
     WARNING,
+    Line,
+    Marked,
     TerminalStyle,
+    Window,
     fitting,
     render_rows,
 )
 from nncftools.render.view import label
-from nncftools.units import printable, shortened
+from nncftools.units import cores_text, printable, shortened
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.segment import Segment
 
     Part = tuple[RenderableType, int]
-    """A part of the view, and its number of rows."""
+    """A part of the view, and the number of rows."""
 
 
-_SHORTEST_S, _GROWTH = 5.0, 1.25
-"""The time axis of a run begins with this length, and grows by a quarter whenever it is full."""
-_SMALLEST_CHART, _SMALLEST_BODY = 3, 5
-_RATES = ((44, (4, 2)), (26, (3, 1)), (8, (1, 1)), (7, (1, 0)))
-"""From which height on, the heights of CPU and of the other rates."""
-_NARROW, _WIDE, _BOXED_ROWS = 60, 100, 12
+_SHORTEST_S = 5.0
+_GROWTH = 1.25
+"""The time axis of a run begins with this length, and grows by a quarter whenever the axis is full."""
+_SMALLEST_CHART = 3
+_SMALLEST_BODY = 5
+_RATES = (
+    (44, (4, 2)),
+    (26, (3, 1)),
+    (8, (1, 1)),
+    (7, (1, 0)),
+)
+"""The least height of the body, and the heights of CPU and of the other rates from this height on."""
+_NARROW = 60
+_WIDE = 100
+_BOXED_ROWS = 12
 _SIDES = 4
 """Columns that the frame takes."""
-_MOST_PROCESSES = ((58, 12), (38, 8), (18, 4), (12, 2), (10, 1))
-"""From which height between title and keys on, how many processes are shown below the chart."""
-_STEADY_FRAMES = 20
-"""So long the rows of processes that have ended stay: a chart that jumps cannot be read."""
+_MOST_PROCESSES = (
+    (58, 12),
+    (38, 8),
+    (18, 4),
+    (12, 2),
+    (10, 1),
+)
+"""The least height between title and keys, and the most processes below the chart from this height on."""
 _GAP = 3
-_LONGEST_GAUGE, _SHORTEST_GAUGE = 40, 8
-_HIGH, _VERY_HIGH = 0.75, 0.9
+_LONGEST_GAUGE = 40
+_SHORTEST_GAUGE = 8
+_HIGH = 0.75
+_VERY_HIGH = 0.9
 _KEYS = {
     "q": ("quit", "quit; a recording goes on"),
     "?": ("help", "the keys and what they do"),
@@ -75,7 +96,7 @@ _KEYS = {
     "m": ("metric", "other metrics"),
     "↑ ↓": ("scroll", "scroll the processes; Page Up and Page Down by ten"),
 }
-"""What each key does, in short and whole, in the order in which they are named where there is little room."""
+"""The effect of each key, in a word and in full; the most important keys first."""
 _REPLAY_KEYS = {"← →": ("move", "move by a twentieth of the run"), "g": ("peak", "go to the peak")}
 _NO_KEYS = "keys: nncf-tools watch, in another terminal"
 
@@ -84,144 +105,175 @@ class Drawing:
     """Draws a run repeatedly."""
 
     def __init__(self, here: Machine) -> None:
-        """Ask ``here`` for what the recording does not hold."""
+        """Ask ``here`` for figures that are not in the recording."""
         self._here = here
-        self._alive: deque[int] = deque(maxlen=_STEADY_FRAMES)
-        """How many processes the last frames had."""
 
     def frame(self, run: Run, settings: ViewSettings, width: int, height: int) -> list[str]:
         """Return ``height`` lines of ``width`` columns at most, with colours as escape sequences."""
         rows = self.rows(run, settings, width, height)
-        return [terminal_style.coloured(row) for row in rows]
+        return [terminal_plot.coloured(row) for row in rows]
 
     def rows(self, run: Run, settings: ViewSettings, width: int, height: int) -> list[list[Segment]]:
         """Return ``height`` rows of ``width`` columns: in a frame if there is room, else between title and keys."""
-        gutter = 10 if width < _NARROW else 16 if width >= _WIDE else GUTTER
+        gutter = GUTTER
+        if width < _NARROW:
+            gutter = 10
+        elif width >= _WIDE:
+            gutter = 16
         style = TerminalStyle(settings.unit, settings.unicode, settings.colours, gutter)
+        content: RenderableType
         if width >= _NARROW and height >= _BOXED_ROWS:
-            content: RenderableType = Panel(
-                _stack(self._inside(run, settings, style, width - _SIDES, height - 2)),
+            inside = width - _SIDES
+            body = self._lay_out_body(run, settings, style, width=inside, height=height - 2)
+            content = Panel(
+                _stack(body),
                 box=box.ROUNDED,
-                title=_title(run, settings, width - _SIDES - 2, "─"),
+                title=_make_title(run, settings, inside - 2, "─"),
                 title_align="left",
-                subtitle=_keys(settings, width - _SIDES - 2),
+                subtitle=_list_keys(settings, inside - 2),
                 subtitle_align="left",
                 border_style=AXIS,
                 height=height,
             )
         else:
-            keys = [(_keys(settings, width), 1)] if settings.keys else []
-            inside = self._inside(run, settings, style, width, height - 1 - len(keys))
-            content = _stack([(_title(run, settings, width, " "), 1), *inside, *keys])
+            title = _make_title(run, settings, width, " ")
+            keys = [(_list_keys(settings, width), 1)] if settings.keys else []
+            room = height - 1 - len(keys)
+            body = self._lay_out_body(run, settings, style, width=width, height=room)
+            content = _stack([(title, 1), *body, *keys])
         return render_rows(content, width, height, style)
 
-    def _inside(self, run: Run, settings: ViewSettings, style: TerminalStyle, width: int, height: int) -> list[Part]:
-        """Return what is between title and keys: ``height`` rows."""
-        head = [_summary(run, settings, width), *_current(run, settings, width)]
-        foot = _memory_left(run, self._here.available(run), width)
+    def _lay_out_body(
+        self, run: Run, settings: ViewSettings, style: TerminalStyle, *, width: int, height: int
+    ) -> list[Part]:
+        """Return the parts between title and keys: ``height`` rows."""
+        head = [_summarize(run, settings, width), *_describe_activity(run, settings, width)]
+        foot = _describe_memory_left(run, self._here.available(run), width)
+        above: list[Part] = [(row, 1) for row in head]
         room = max(0, height - len(head) - 1)
         processes = self._here.processes(run)
-        self._alive.append(len(processes))
-        most = next((rows for least, rows in _MOST_PROCESSES if height >= least), 0)
-        rows = min(most, max(self._alive), room - _SMALLEST_BODY - 1)
-        if settings.listing:
-            rows = min(len(processes), room - 1)
-        below = [] if rows <= 0 else _listed(processes, settings, rows, width)
-        room -= sum(size for _, size in below)
-        above: list[Part] = []
+        rows = min(len(processes), room - 1)
+        if not settings.listing:
+            most = next((most for least, most in _MOST_PROCESSES if height >= least), 0)
+            rows = min(rows, most, room - _SMALLEST_BODY - 1)
+        below: list[Part] = []
+        if rows > 0:
+            below = _list_processes(processes, settings, rows, width)
+            room -= rows + 1
         if settings.helping:
-            size = min(room, len(render_rows(_help(settings), width, None, style)))
-            above = [(_help(settings), size)]
+            explanation = _explain_keys(settings)
+            size = min(room, len(render_rows(explanation, width, None, style)))
+            above.append((explanation, size))
             room -= size
-        return [*((row, 1) for row in head), *above, *_over_time(run, settings, style, width, room), *below, (foot, 1)]
+        chart = _draw_over_time(run, settings, style, width=width, height=room)
+        return [*above, *chart, *below, (foot, 1)]
 
 
 def _stack(parts: Sequence[Part]) -> Layout:
-    """Return parts below each other."""
     layout = Layout()
     layout.split_column(*(Layout(part, size=size) for part, size in parts if size))
     return layout
 
 
-def _over_time(run: Run, settings: ViewSettings, style: TerminalStyle, width: int, height: int) -> Iterator[Part]:
+def _draw_over_time(
+    run: Run, settings: ViewSettings, style: TerminalStyle, *, width: int, height: int
+) -> Iterator[Part]:
     """Yield chart, operations and rates, with their heights; without the chart if there is little room."""
-    shown = _window(run.latest_s, max(10, width - style.gutter - 1), has_ended=run.ended)
+    columns = max(10, width - style.gutter - 1)
+    window = _choose_window(run.latest_s, columns, has_ended=run.ended)
     spans = run.outermost_operations
-    below = [terminal_plot.operations_row(spans, shown, style)] if spans else []
-    below += _rates(run, shown, style, height)
+    below = [terminal_plot.operations_row(spans, window, style)] if spans else []
+    below += _draw_rates(run, window, style, height)
     if height >= _SMALLEST_CHART:
         below = below[: height - _SMALLEST_CHART]
-        names = charted(run, settings)
+        height -= len(below)
+        names = choose_metrics(run, settings)
         peak = run.peaks.get(names[0]) if names else None
-        limit = run.limit.size if run.limit is not None and names[:1] == ["rss"] else None
+        place = None if peak is None else (peak.value, peak.at_s)
+        limit = run.limit if names[:1] == ["rss"] else None
         lines = [Line(label(name), *run.history.points(name)) for name in names]
-        marked = Marked(None if peak is None else (peak.value, peak.at_s), limit)
-        yield terminal_plot.plot(lines, marked, shown, height - len(below), style), height - len(below)
+        marked = Marked(place, None if limit is None else limit.size)
+        yield terminal_plot.plot(lines, marked, window, height=height, style=style), height
+        height = len(below)
     for row in below[:height]:
         yield row, 1
 
 
-def _rates(run: Run, shown: Window, style: TerminalStyle, height: int) -> Iterator[Text]:
-    """Yield CPU and I/O as bars, and the rate of now beside them."""
-    of_cpu, of_others = next((rows for least, rows in _RATES if height >= least), (0, 0))
-    window_s = max(RATE_WINDOW_S, shown.end_s / shown.columns)
-    for rate in terminal_plot.rates_shown(run.columns):
-        moments, rates = series.rates(*run.history.totals(rate.counters), window_s)
-        in_columns = terminal_plot.rates_in_columns(moments, rates, shown)
+def _draw_rates(run: Run, window: Window, style: TerminalStyle, height: int) -> Iterator[Text]:
+    """Yield CPU and I/O as bars, with the present rate."""
+    heights = [rows for least, rows in _RATES if height >= least]
+    cpu_rows, other_rows = heights[0] if heights else (0, 0)
+    average_s = max(RATE_WINDOW_S, window.end_s / window.columns)
+    for rate in terminal_chart.rates_shown(run.columns):
+        moments, rates = summary.rates(*run.history.totals(rate.counters), average_s)
+        bars = terminal_chart.rates_in_columns(moments, rates, window)
         now = None if run.ended else run.rate(rate.counters) or 0.0
-        rows = of_cpu if rate.unit == "cores" else of_others
-        yield from terminal_plot.rate_rows(rate, in_columns, now, style.gutter, rows)
+        rows = cpu_rows if rate.unit == "cores" else other_rows
+        yield from terminal_chart.rate_rows(rate, bars, now, style.gutter, height=rows)
 
 
-def _window(now_s: float, columns: int, *, has_ended: bool) -> Window:
-    """Return the time axis: all of a run that has ended, else with room for the seconds to come."""
+def _choose_window(now_s: float, columns: int, *, has_ended: bool) -> Window:
+    """Return the time axis: the whole run after the end, else with room for the next seconds."""
     if has_ended:
         return Window(max(now_s, 1e-3), columns, now_s)
     steps = math.ceil(math.log(max(now_s / _SHORTEST_S, 1.0), _GROWTH) - 1e-9)
     return Window(_SHORTEST_S * _GROWTH**steps, columns, now_s)
 
 
-def _listed(processes: Sequence[LiveProcess], settings: ViewSettings, rows: int, width: int) -> list[Part]:
-    """Return so many rows of processes below a line with their number."""
-    first = min(settings.first, max(0, len(processes) - rows))
-    words = f" {len(processes)} by memory{f', from number {first + 1}' if first else ''}"
-    heading = Rule(Text.assemble(("Processes", TITLE), (words, AXIS)), align="left", style=AXIS)
-    return [(heading, 1), (process_table(processes, first, rows, settings, width), rows)]
+def _make_title(run: Run, settings: ViewSettings, width: int, line: str) -> Text:
+    """Return the command, the state of the view, and the time of the run."""
+    state = settings.state
+    colour = DANGER if state == "recording" else GOOD
+    if run.ended:
+        state = figures.describe_ending(run)
+        colour = GOOD
+    elif settings.paused:
+        state = "paused"
+    if settings.paused:
+        colour = WARNING
+    time = f"{state}  {figures.at(run.latest_s)}"
+    right = Text.assemble(("" if run.ended else "● ", colour), (time, TITLE))
+    command = _shorten(printable(run.command), max(10, width - right.cell_len - 3))
+    between = max(0, width - cell_len(command) - right.cell_len - 2)
+    title = Text(no_wrap=True, overflow="crop")
+    title.append(command, TITLE).append(f" {line * between} ", AXIS)
+    return title.append_text(right)
 
 
-def _title(run: Run, settings: ViewSettings, width: int, line: str) -> Text:
-    """Return the command, what goes on, and the time of the run."""
-    words = figures.ending(run) if run.ended else "paused" if settings.paused else settings.state
-    colour = WARNING if settings.paused else GOOD if run.ended or words != "recording" else DANGER
-    state = Text.assemble(("" if run.ended else "● ", colour), (f"{words}  {figures.at(run.latest_s)}", TITLE))
-    command = shortened(printable(run.command), max(10, width - state.cell_len - 3))
-    between = max(0, width - Text(command).cell_len - state.cell_len - 2)
-    return Text.assemble((command, TITLE), (f" {line * between} ", AXIS), state, no_wrap=True, overflow="crop")
+def _shorten(text: str, width: int) -> str:
+    """Shorten a text in the middle to ``width`` columns of the terminal; some characters take two columns."""
+    length = width
+    while cell_len(shortened(text, length)) > width:
+        length -= 1
+    return shortened(text, length)
 
 
-def _keys(settings: ViewSettings, width: int) -> Text:
-    """Return the keys and what they do, as many as fit."""
+def _list_keys(settings: ViewSettings, width: int) -> Text:
+    """Return the keys and their effects, as many as fit."""
     if not settings.keys:
         return Text(_NO_KEYS, AXIS)
-    named = _named_keys(settings).items()
-    return fitting((Text.assemble((name, KEY), (f" {meaning}", AXIS)) for name, (meaning, _) in named), width, _GAP)
+    keys = _get_keys(settings)
+    texts = []
+    for name, (word, _) in keys.items():
+        texts.append(Text.assemble((name, KEY), (f" {word}", AXIS)))
+    return fitting(texts, width, _GAP)
 
 
-def _named_keys(settings: ViewSettings) -> dict[str, tuple[str, str]]:
-    return _KEYS | (_REPLAY_KEYS if settings.moves else {})
+def _get_keys(settings: ViewSettings) -> dict[str, tuple[str, str]]:
+    return _KEYS | _REPLAY_KEYS if settings.moves else _KEYS
 
 
-def _help(settings: ViewSettings) -> Table:
+def _explain_keys(settings: ViewSettings) -> Table:
     table = Table.grid()
     table.add_column(justify="right", style=KEY, width=8)
     table.add_column(width=2)
-    for name, (_, meaning) in _named_keys(settings).items():
+    for name, (_, meaning) in _get_keys(settings).items():
         table.add_row(name, "", meaning)
     return table
 
 
 def _spread(left: Text, right: RenderableType) -> Table:
-    """Return a row with something at its left and right end."""
+    """Return a row with a text at the left end and content at the right end."""
     row = Table.grid(expand=True)
     row.add_column(no_wrap=True, overflow="crop", ratio=1)
     row.add_column(no_wrap=True, justify="right")
@@ -229,54 +281,162 @@ def _spread(left: Text, right: RenderableType) -> Table:
     return row
 
 
-def _summary(run: Run, settings: ViewSettings, width: int) -> RenderableType:
-    """Return memory with its peak, CPU and processes, as far as there is room."""
-    names = charted(run, settings)
+def _summarize(run: Run, settings: ViewSettings, width: int) -> RenderableType:
+    """Return memory with the peak, CPU and processes, as far as there is room."""
+    names = choose_metrics(run, settings)
     if not names:
         return Text("no memory metric")
-    parts = [_metric(run, settings, names, 0)]
-    for number, words in enumerate(figures.peak_words(run, settings, names[0])):
-        parts.append(Text(words) if number else Text.assemble(" " * _GAP, ("◆", PEAK), f" {words}"))
+    parts = [_describe_metric(run, settings, names, 0)]
+    parts += map(Text, figures.peak_words(run, settings, names[0]))
+    if len(parts) > 1:
+        parts[1] = Text.assemble(" " * _GAP, ("◆ ", PEAK), parts[1])
     left = fitting(parts, width)
-    return _spread(left, fitting(map(Text, figures.activity(run)), width - left.cell_len - _GAP, _GAP))
+    activity = map(Text, figures.activity(run))
+    return _spread(left, fitting(activity, width - left.cell_len - _GAP, _GAP))
 
 
-def _metric(run: Run, settings: ViewSettings, names: Sequence[str], number: int) -> Text:
-    value = settings.unit.label(run.latest.get(names[number]))
-    return Text.assemble((f"{SIGNS[number]} ", CURVES[number]), f"{label(names[number])} ", (value, TITLE))
+def _describe_metric(run: Run, settings: ViewSettings, names: Sequence[str], number: int) -> Text:
+    name = names[number]
+    text = Text.assemble((f"{SIGNS[number]} ", CURVES[number]), f"{label(name)} ")
+    return text.append(settings.unit.label(run.latest.get(name)), TITLE)
 
 
-def _current(run: Run, settings: ViewSettings, width: int) -> Iterator[RenderableType]:
-    """Yield the current operation and which code made memory grow; at the right, the other metrics of the chart."""
-    names = charted(run, settings)
+def _describe_activity(run: Run, settings: ViewSettings, width: int) -> Iterator[RenderableType]:
+    """Yield a row: the current operation, the code that made memory grow, and at the right the other metrics."""
+    names = choose_metrics(run, settings)
     left = Text()
-    if words := figures.operation_words(run):
-        operation = shortened(words[0], width - len("Now "))
-        left = fitting([Text.assemble(("Now ", AXIS), (operation, TITLE)), Text(words[1])], width)
+    words = figures.operation_words(run)
+    if words:
+        operation = _shorten(words[0], width - len("Now "))
+        now = Text.assemble(("Now ", AXIS), (operation, TITLE))
+        left = fitting([now, Text(words[1])], width)
     gap = _GAP if left else 0
-    others = (_metric(run, settings, names, number) for number in range(1, len(names)))
-    right = fitting(others, width - left.cell_len - gap, _GAP)
-    grown = figures.growth(run, width - left.cell_len - gap - right.cell_len - _GAP)
-    if grown:
-        left.append(f"{' ' * gap}{grown if gap else grown[0].upper() + grown[1:]}")
+    room = width - left.cell_len - gap
+    others = range(1, len(names))
+    right = fitting((_describe_metric(run, settings, names, number) for number in others), room, _GAP)
+    growth = figures.growth(run, room - right.cell_len - _GAP)
+    if growth and not left:
+        growth = growth[0].upper() + growth[1:]
+    if growth:
+        left.append(" " * gap + growth)
     if left or right:
         yield _spread(left, right)
 
 
-def _memory_left(run: Run, available: float | None, width: int) -> RenderableType:
-    """Return which memory is limited, how much of it is left and for how long, and a bar of the used part."""
-    found = figures.memory_left(run, available)
-    words = f"{found.amount}, {found.exhausted}" if found.exhausted else found.amount
-    name = f"{found.name.capitalize()}  "
+def _describe_memory_left(run: Run, available: float | None, width: int) -> RenderableType:
+    """Return the limited memory, how much is left and for how long, and a bar of the used part."""
+    memory = figures.memory_left(run, available)
+    words = f"{memory.amount}, {memory.exhausted}" if memory.exhausted else memory.amount
+    name = f"{memory.name.capitalize()}  "
     if len(name) + len(words) > width:
-        words = found.exhausted or found.amount.partition(" of ")[0]
-    left = Text.assemble(name, (words, DANGER if found.exhausted else ""))
+        words = memory.exhausted or memory.amount.partition(" of ")[0]
+    left = Text.assemble(name, (words, DANGER if memory.exhausted else ""))
     room = min(width - left.cell_len - _GAP, _LONGEST_GAUGE)
-    if found.used is None or room < _SHORTEST_GAUGE:
+    if memory.used is None or room < _SHORTEST_GAUGE:
         return left
     colour = GOOD
-    if found.exhausted or found.used >= _VERY_HIGH:
+    if memory.exhausted or memory.used >= _VERY_HIGH:
         colour = DANGER
-    elif found.used >= _HIGH:
+    elif memory.used >= _HIGH:
         colour = WARNING
-    return _spread(left, ProgressBar(1.0, found.used, room, complete_style=colour, finished_style=colour, style=AXIS))
+    return _spread(left, _make_gauge(1.0, memory.used, room, colour))
+
+
+def _make_gauge(total: float, part: float, width: int, colour: str) -> ProgressBar:
+    return ProgressBar(total, part, width, style=AXIS, complete_style=colour, finished_style=colour)
+
+
+_MOST_WORDS = 64
+_MOST_CHARACTERS = 200
+_INTERPRETER = re.compile(
+    r"(?:\S*/)?((?:python|pypy|perl|ruby)[\d.]*|node|(?:ba|da|z|k)?sh)(?: -[BEIOSsu])* "  # flags without a value
+)
+_FOLDERS = re.compile(r"^\S*/(?=\S)")
+_LONG = 40
+"""Commands with so many equal characters at the beginning are shortened."""
+_HEAD = 20
+_CONTEXT = 8
+"""Equal characters that stay in a shortened command: at the beginning, and before the first different character."""
+
+
+def _shorten_command(command: Sequence[str]) -> str:
+    """Return a command without folders and without the interpreter of a script, harmless to a terminal."""
+    text = " ".join(word[:_MOST_CHARACTERS] for word in command[:_MOST_WORDS])
+    interpreter = _INTERPRETER.match(text)
+    if interpreter is not None:
+        rest = text[interpreter.end() :]
+        text = f"{interpreter[1]} {rest}" if rest.startswith("-") else rest
+    text = _FOLDERS.sub("", text, count=1)
+    return shortened(printable(text), _MOST_CHARACTERS)
+
+
+def short_commands(commands: Iterable[Sequence[str]]) -> list[str]:
+    """Return a short text for each command; a long beginning that several commands share is cut."""
+    texts = [_shorten_command(command) for command in commands]
+    alike = defaultdict[str, list[str]](list)
+    for text in texts:
+        alike[text[:_LONG]].append(text)
+    for number, text in enumerate(texts):
+        others = alike[text[:_LONG]]
+        common = len(os.path.commonprefix(others))  # noqa: RUF071 — characters, not folders
+        if len(set(others)) > 1 and common >= _LONG:
+            texts[number] = f"{text[:_HEAD]}…{text[common - _CONTEXT :]}"
+    return texts
+
+
+_PID = 7
+_CPU = 11
+_RSS = 13
+_CPU_FROM = 44
+"""The least columns with room for CPU."""
+_BAR_FROM = 56
+_LONGEST_BAR = 24
+_MOST = 200
+"""The most commands that are compared with the commands on the screen."""
+
+
+def _list_processes(processes: Sequence[LiveProcess], settings: ViewSettings, rows: int, width: int) -> list[Part]:
+    """Return so many rows of processes below a line with the number of all processes."""
+    first = min(settings.first, len(processes) - rows)
+    words = f" {len(processes)} by memory"
+    if first:
+        words += f", from number {first + 1}"
+    title = Text.assemble(("Processes", TITLE), (words, AXIS))
+    table = process_table(processes, first, rows, settings, width=width)
+    return [(Rule(title, align="left", style=AXIS), 1), (table, rows)]
+
+
+def process_table(
+    processes: Sequence[LiveProcess], first: int, rows: int, settings: ViewSettings, *, width: int
+) -> Table:
+    """Return so many rows, from the process with the index ``first`` on."""
+    last = first + rows
+    names = short_commands(process.command for process in processes[: max(last, _MOST)])
+    total = sum(process.size for process in processes)
+    has_cpu = width >= _CPU_FROM and any(process.cpu is not None for process in processes)
+    bar = min(width // 5, _LONGEST_BAR) if width >= _BAR_FROM else 0
+    table = Table.grid(expand=True)  # without padding, whose place differs between releases of rich
+    table.add_column(justify="right", style=AXIS, width=_PID)
+    table.add_column(ratio=1, no_wrap=True)
+    room = width - _PID - _RSS - 1
+    if has_cpu:
+        table.add_column(justify="right", style=GOOD, width=_CPU)
+        room -= _CPU
+    table.add_column(justify="right", style=TITLE, width=_RSS)
+    if bar:
+        table.add_column(justify="right", style=AXIS, width=bar + 1)
+        room -= bar + 1
+    for process, command in zip(processes[first:last], names[first:], strict=False):
+        name = _shorten(command or printable(process.name or "?"), max(1, room))
+        cells: list[RenderableType] = [f"{process.pid or ''}", Text(f" {name}")]
+        if has_cpu:
+            cells.append("" if process.cpu is None else cores_text(process.cpu))
+        size = settings.unit.label(process.size)
+        if process.rss is None:
+            size = f"≤{size}" if settings.unicode else f"<={size}"
+        cells.append(size)
+        if bar:
+            gauge = _make_gauge(total or 1.0, process.size, bar, CURVES[0])
+            cells.append(Align.right(gauge))
+        table.add_row(*cells)
+    return table

@@ -1,32 +1,32 @@
 """The state of a run up to now, in the same memory after a minute and after a day.
 
-Operations are the outermost ones and those that are open: ``reading_marks.resolving`` computes them exactly when the
-run has ended. Figures over time are kept in buckets that double their width.
+Only outermost and open operations are stored: ``reading_marks.resolving`` computes all operations exactly when the run
+has ended. Figures over time are stored in buckets that double their width.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nncftools.analysis.series import decimated_with_gaps
+from nncftools.analysis.peaks import PeakCandidate, PeakSoFar, find_near_peak, raise_peak
+from nncftools.analysis.summary import decimated_with_gaps
 from nncftools.limits.needs import MACHINE, Effective, smallest
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.reading_marks.entries import AUTO, END, Entry, Nesting, Open
 from nncftools.render.terminal_plot import Span
 from nncftools.session.model import Exit, Frame, Host, MemoryLimit
-from nncftools.session.samples import noise
 
 Floats = NDArray[np.float64]
 Points = tuple[Floats, Floats]
 
 _MOST = 400
 _RECENT = 200
-"""The distance of the last samples is the usual one: a recorder merges neighbours in a long recording."""
+"""The last samples show the usual distance: a recorder merges neighbours in a long recording."""
 
 
 class LiveOperations:
@@ -34,14 +34,14 @@ class LiveOperations:
 
     def __init__(self) -> None:
         """Begin without operations."""
-        self._nesting: Nesting[Span] = Nesting()
+        self._nesting: Nesting = Nesting()
         self._ended: list[Span] = []
         """Outermost operations only."""
         self._programs: set[int | None] = {None}
         """The numbers of programs that wrote a first line."""
 
     def take(self, entry: Entry) -> None:
-        """Take the next line; its time is in seconds from the start."""
+        """Take the next line; the time is in seconds from the start."""
         assert entry.start_s is not None
         if entry.program not in self._programs:
             self._programs.add(entry.program)
@@ -55,38 +55,41 @@ class LiveOperations:
         if opened.entry is not entry:
             return
         self._close([ended] if ended else [], entry.start_s)
-        around = (outer for outer in self._nesting.every() if entry.source == AUTO or outer.entry.pid != entry.pid)
-        is_outermost = opened.outer is None and next(around, None) is None
-        span = Span(entry.name, max(0.0, entry.start_s), entry.end_s, entry.kind, depth=int(not is_outermost))
+        is_inside = opened.outer is not None
+        for outer in self._nesting.every():
+            if entry.source == AUTO or outer.entry.pid != entry.pid:
+                is_inside = True
+        start_s = max(0.0, entry.start_s)
+        span = Span(entry.name, start_s, entry.end_s, entry.kind, depth=int(is_inside))
         if entry.end_s is None and entry.may_go_on:
             self._nesting.open(opened, span)
         elif not entry.depth:
-            self._keep(span)
+            self._store(span)
 
     def end_process(self, pid: int, at_s: float) -> None:
         """End the operations of a process that has ended."""
         self._close(self._nesting.end_process(pid), at_s)
 
-    def _close(self, ended: Sequence[Open[Span]], at_s: float) -> None:
+    def _close(self, ended: Sequence[Open], at_s: float) -> None:
         for operation in ended:
-            span = operation.what
-            self._keep(replace(span, end_s=max(at_s, span.start_s)))
+            span: Span = operation.payload
+            self._store(replace(span, end_s=max(at_s, span.start_s)))
 
-    def _keep(self, span: Span) -> None:
+    def _store(self, span: Span) -> None:
+        ended = self._ended
         if span.depth:
             return
-        before = self._ended[-1] if self._ended else None
-        if before is not None and before.name == span.name and len(self._ended) > _MOST // 2:
-            self._ended[-1] = replace(before, end_s=span.end_s)  # calls of one function in a row, drawn as one
+        if len(ended) > _MOST // 2 and ended[-1].name == span.name:  # join calls of the same function
+            ended[-1] = replace(ended[-1], end_s=span.end_s)
         else:
-            self._ended.append(span)
-        if len(self._ended) > _MOST:
-            shortest = min(self._ended, key=lambda span: (span.end_s or span.start_s) - span.start_s)
-            self._ended.remove(shortest)
+            ended.append(span)
+        if len(ended) > _MOST:
+            shortest = min(ended, key=lambda span: (span.end_s or span.start_s) - span.start_s)
+            ended.remove(shortest)
 
     def spans(self) -> list[Span]:
-        """Return the outermost operations and all that are open, in the order of their starts."""
-        current = [operation.what for operation in self._nesting.every()]
+        """Return the outermost and the open operations, in the order of their starts."""
+        current = [operation.payload for operation in self._nesting.every()]
         return sorted([*self._ended, *current], key=lambda span: span.start_s)
 
 
@@ -94,8 +97,8 @@ class History:
     """The smallest and the largest value of every column in buckets of equal length; the first column is the time."""
 
     def __init__(self, columns: Sequence[str], interval_s: float, buckets: int = 4096) -> None:
-        """Begin with buckets that hold one sample each."""
-        self._rows = {name: number for number, name in enumerate(columns, start=1)}
+        """Begin with buckets of a sample each."""
+        self._rows = dict(zip(columns, itertools.count(1), strict=False))
         self._interval_s = interval_s
         self.width_s = max(interval_s, 0.01)
         """Seconds that a bucket covers."""
@@ -103,9 +106,10 @@ class History:
         self._high = np.full_like(self._low, np.nan)
 
     def widen(self, columns: Sequence[str]) -> None:
-        """Add columns of which nothing is known so far."""
-        self._rows |= {name: number for number, name in enumerate(columns, start=len(self._low))}
-        unknown = np.full((len(columns), self._low.shape[1]), np.nan)
+        """Add columns without figures."""
+        self._rows |= zip(columns, itertools.count(len(self._low)), strict=False)
+        _, buckets = self._low.shape
+        unknown = np.full((len(columns), buckets), np.nan)
         self._low = np.vstack([self._low, unknown])
         self._high = np.vstack([self._high, unknown])
 
@@ -113,42 +117,58 @@ class History:
         """Take samples in the order of their times, a row for each; NaN is unknown."""
         while samples[-1, 0] >= self.width_s * self._low.shape[1]:
             self._double()
-        places = (samples[:, 0] / self.width_s).astype(np.intp)
-        begins = np.flatnonzero(np.diff(places, prepend=-1))
-        into = places[begins]
-        self._low[:, into] = np.fmin(self._low[:, into], np.fmin.reduceat(samples, begins, axis=0).T)
-        self._high[:, into] = np.fmax(self._high[:, into], np.fmax.reduceat(samples, begins, axis=0).T)
+        buckets = (samples[:, 0] / self.width_s).astype(np.intp)
+        begins = np.flatnonzero(np.diff(buckets, prepend=-1))
+        buckets = buckets[begins]
+        lowest = np.fmin.reduceat(samples, begins, axis=0).T
+        highest = np.fmax.reduceat(samples, begins, axis=0).T
+        self._low[:, buckets] = np.fmin(self._low[:, buckets], lowest)
+        self._high[:, buckets] = np.fmax(self._high[:, buckets], highest)
 
     def _double(self) -> None:
-        half = self._low.shape[1] // 2
-        for values, of_two in ((self._low, np.fmin), (self._high, np.fmax)):
-            values[:, :half] = of_two(values[:, ::2], values[:, 1::2])
-            values[:, half:] = np.nan
+        self._low = _join_pairs(self._low, np.fmin)
+        self._high = _join_pairs(self._high, np.fmax)
         self.width_s *= 2
 
     def points(self, name: str) -> Points:
         """Return times and values to draw: the smallest and the largest value of each bucket; NaN where unknown.
 
-        The smallest one is at the begin of the bucket, the largest at its last sample.
+        The smallest value is at the beginning of the bucket, the largest at the last sample.
         """
-        taken = np.flatnonzero(~np.isnan(self._high[0]))
-        if name not in self._rows or not len(taken):
+        buckets = np.flatnonzero(~np.isnan(self._high[0]))
+        if name not in self._rows or not len(buckets):
             return np.empty(0), np.empty(0)
-        row, moments = self._rows[name], self._high[0, taken]
-        usual_s = float(np.median(np.diff(moments[-_RECENT:]))) if len(taken) > 1 else np.inf
-        values = np.stack([self._low[row, taken], self._high[row, taken]], axis=1).ravel()
-        time_s = np.stack([np.minimum(taken * self.width_s, moments), moments], axis=1).ravel()
-        return decimated_with_gaps(time_s, values, max(usual_s, self._interval_s), 2 * len(values))
+        row = self._rows[name]
+        ends = self._high[0, buckets]
+        begins = np.minimum(buckets * self.width_s, ends)
+        distance_s = np.inf
+        if len(buckets) > 1:
+            usual_s = float(np.median(np.diff(ends[-_RECENT:])))
+            distance_s = max(usual_s, self._interval_s)
+        lowest = self._low[row, buckets]
+        highest = self._high[row, buckets]
+        values = np.column_stack([lowest, highest]).ravel()
+        time_s = np.column_stack([begins, ends]).ravel()
+        return decimated_with_gaps(time_s, values, distance_s, 2 * len(values))
 
     def totals(self, counters: Sequence[str]) -> Points:
-        """Return moments, and the sum of some counters at each; nothing if one of them is unknown."""
-        if not counters or not all(name in self._rows for name in counters):
+        """Return moments, and the sum of some counters at each moment; nothing if a counter is unknown."""
+        if not counters or not self._rows.keys() >= set(counters):
             return np.empty(0), np.empty(0)
-        sums = self._high[[self._rows[name] for name in counters]].sum(axis=0)
-        known = np.flatnonzero(~np.isnan(sums))
-        if not len(known):
+        rows = [self._rows[name] for name in counters]
+        sums = self._high[rows].sum(axis=0)
+        known = ~np.isnan(sums)
+        if not known.any():
             return np.empty(0), np.empty(0)
-        return np.append(0.0, self._high[0, known]), np.append(0.0, sums[known])
+        moments = self._high[0, known]
+        return np.append(0.0, moments), np.append(0.0, sums[known])
+
+
+def _join_pairs(values: Floats, extreme: np.ufunc) -> Floats:
+    joined = np.full_like(values, np.nan)
+    pairs = extreme(values[:, ::2], values[:, 1::2])
+    joined[:, : pairs.shape[1]] = pairs
+    return joined
 
 
 @dataclass
@@ -160,25 +180,14 @@ class LiveProcess:
     rss: int | None = None
     command: Sequence[str] = ()
     most: int | None = None
-    """The most memory it held by itself in a run that is replayed."""
+    """The largest memory of the process; only in a replay."""
     cpu: float | None = None
-    """How many cores it keeps busy."""
+    """The number of busy cores."""
 
     @property
     def size(self) -> int:
-        """Its memory, or the most that it held."""
+        """The process's memory, or the largest memory if the present memory is unknown."""
         return self.rss if self.rss is not None else self.most or 0
-
-
-class SampledPeak(NamedTuple):
-    """The largest value of a metric so far, and when it was reached, apart from a small drift."""
-
-    value: float
-    at_s: float
-    reached: float
-    """The value at that time, or a little more."""
-    operation: str | None = None
-    """The outermost operation that holds it, empty for none; None where only the time says which one it was."""
 
 
 @dataclass
@@ -186,25 +195,25 @@ class Run:
     """A run up to now."""
 
     command: str
-    """As it could be typed. For a process that was attached to, it becomes known during the run."""
+    """The command line as typed. The command of a process that was attached to becomes known during the run."""
     columns: Sequence[str]
     interval_s: float
     host: Host
     attached_to: int | None = None
     operations: Sequence[Span] = ()
-    """The outermost ones and all that are open, in the order of their starts."""
+    """The outermost and the open operations, in the order of their starts."""
     processes: dict[int, LiveProcess] = field(default_factory=dict)
     """The processes that are alive, by their number in the session."""
     latest: dict[str, float] = field(default_factory=dict)
     """The last known value of every metric."""
     latest_s: float = 0.0
-    peaks: dict[str, SampledPeak] = field(default_factory=dict)
+    peaks: dict[str, PeakSoFar] = field(default_factory=dict)
     limits: list[MemoryLimit] = field(default_factory=list)
-    """Those that processes were seen with."""
+    """The limits of the processes."""
     max_memory: int | None = None
-    """The limit of the recording itself."""
+    """The limit of the option ``--max-memory``."""
     grown: tuple[Frame, float] | None = None
-    """Where the program stood when memory last grew, and when; None for unknown."""
+    """The code that ran when memory last grew, and the time; None for unknown."""
     ended: bool = False
     exit: Exit | None = None
 
@@ -213,7 +222,7 @@ class Run:
         self.take_columns(self.columns)
 
     def take_columns(self, columns: Sequence[str]) -> None:
-        """Set the columns of the samples, before the first one."""
+        """Set the columns of the samples, before the first sample."""
         self.columns = columns
         self.history = History(columns, self.interval_s)
 
@@ -225,7 +234,8 @@ class Run:
     def take_samples(self, samples: Floats) -> None:
         """Take samples in the order of their times: a row for each, with its time first; NaN is unknown."""
         time_s = samples[:, 0]
-        samples = samples[time_s >= np.maximum.accumulate(np.append(self.latest_s, time_s))[:-1]]
+        latest_s = np.maximum.accumulate(np.append(self.latest_s, time_s))
+        samples = samples[time_s >= latest_s[:-1]]
         if not len(samples):
             return
         self.history.add(samples)
@@ -237,9 +247,9 @@ class Run:
                 continue
             self.latest[name] = float(column[known[-1]])
             if is_memory(name):
-                highest = float(column[known].max())
-                first = known[np.argmax(column[known] >= highest - noise(highest))]
-                self.reach(name, highest, float(time_s[first]))
+                highest = int(column[known].max())
+                at_s = float(time_s[find_near_peak(column, highest)])
+                self.reach(name, PeakCandidate(highest, highest, at_s, at_s))
 
     @property
     def limit(self) -> Effective | None:
@@ -249,17 +259,13 @@ class Run:
         lowest = smallest(self.limits, rss, self.max_memory, self.host.memory)
         return None if lowest is None or lowest.kind == MACHINE else lowest
 
-    def reach(self, name: str, value: float, at_s: float) -> None:
-        """Take a level of a metric that was reached at a moment, as samples or a high-water mark prove."""
-        before = self.peaks.get(name)
-        if before is None or value - noise(value) > before.reached:
-            self.peaks[name] = SampledPeak(value, at_s, value)
-        elif value > before.value:
-            self.peaks[name] = before._replace(value=value)
+    def reach(self, name: str, candidate: PeakCandidate) -> None:
+        """Take a level of a metric that samples or a high-water mark prove."""
+        self.peaks[name] = raise_peak(self.peaks.get(name), candidate)
 
     @property
     def outermost_operations(self) -> list[Span]:
-        """The operations that are in no other one."""
+        """The operations that are not inside another operation."""
         return [span for span in self.operations if not span.depth]
 
     @property
@@ -268,13 +274,15 @@ class Run:
         return [span for span in self.operations if span.end_s is None]
 
     def cpu(self) -> float | None:
-        """Return how many cores are busy, on average over the last second."""
+        """Return the number of busy cores, on average over the last second."""
         return self.rate(cpu_counters(self.columns))
 
     def rate(self, counters: Sequence[str]) -> float | None:
-        """Return at which rate the sum of some counters rose, on average over the last second; None for unknown."""
+        """Return the rate of the sum of some counters, on average over the last second; None for unknown."""
         moments, totals = self.history.totals(counters)
         begin_s = max(0.0, self.latest_s - max(1.0, 2 * self.interval_s))
-        if not len(moments) or begin_s >= self.latest_s:
+        duration_s = self.latest_s - begin_s
+        if not len(moments) or not duration_s:
             return None
-        return float(totals[-1] - np.interp(begin_s, moments, totals)) / (self.latest_s - begin_s)
+        before = np.interp(begin_s, moments, totals)
+        return float(totals[-1] - before) / duration_s

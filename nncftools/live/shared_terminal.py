@@ -1,9 +1,9 @@
-"""A terminal that a command, whose output scrolls, shares with a view below it.
+"""A terminal with a command's output, which scrolls, and a view below.
 
-It uses neither raw mode nor the alternate screen nor a hidden cursor nor a scrolling region. So whatever kills this
-process, the terminal works as before, with the last view on it. The cursor rests where the command would have it: what
-the terminal echoes or another program writes appears there. ``Tail`` is the end of the command's output that can still
-change: a progress bar, a prompt, an unfinished line.
+The view uses neither raw mode nor the alternate screen nor a hidden cursor nor a scrolling region. So whatever kills
+this process, the terminal works as before, and shows the last view. The cursor rests at the end of the command's
+output: echoed keys and the output of other programs appear there. ``Tail`` is the end of the command's output that can
+still change: a progress bar, a prompt, an unfinished line.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from rich.cells import get_character_cell_size
 
 from nncftools.files import write_all
 
-FRAME_S, STATUS_S = 0.5, 5.0
-"""How often a view is drawn, and how often a status line is printed."""
+FRAME_S = 0.5
+"""The time between two drawings of a view."""
+STATUS_S = 5.0
+"""The time between two status lines."""
 _TOKENS = re.compile(
     r"\x1b\[(?P<parameters>[0-?]*)[ -/]*(?P<final>[@-~])"
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]"
@@ -47,12 +49,12 @@ def takes_the_screen(data: bytes) -> bool:
 class Tail:
     """Takes a command's output and releases lines that will not change any more.
 
-    While a command moves its cursor upwards (several progress bars), up to 16 of its last lines are held. When it shows
-    its cursor again, they are released.
+    While a command moves the cursor upwards (several progress bars), up to 16 of the last lines are held. They are
+    released when the command shows the cursor again.
     """
 
     def __init__(self) -> None:
-        """Begin with one empty line."""
+        """Begin with an empty line."""
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         self._rest = ""
         self._lines: list[list[tuple[str, str]]] = [[]]
@@ -67,37 +69,42 @@ class Tail:
         text = self._rest + self._decode(data)
         unfinished = _UNFINISHED.search(text)
         self._rest = text[unfinished.start() :] if unfinished is not None else ""
-        text = text[: len(text) - len(self._rest)]
-        *whole, last = text.split("\n")
-        for line in whole:
-            if len(self._lines) == 1 and not self._lines[0] and "\x1b" not in line and line.rstrip("\r").isprintable():
-                self._done.append(_coloured(self._style, line.rstrip("\r")))  # most lines need no parsing
+        *lines, last = text.removesuffix(self._rest).split("\n")
+        for line in lines:
+            content = line.rstrip("\r")
+            if self._lines == [[]] and content.isprintable():  # most lines need no parsing
+                self._done.append(_colour(self._style, content))
             else:
                 self._write(line)
-                self._new_line()
+                self._begin_line()
         self._write(last)
-        done, self._done = self._done, []
+        done = self._done
+        self._done = []
         return done
 
     def end(self) -> list[str]:
         """Return and release all lines that are held."""
-        lines = [_text(line) for line in self._lines]
-        self._lines, self._row, self._column = [[]], 0, 0
+        lines = [_join(line) for line in self._lines]
+        self._lines = [[]]
+        self._row = 0
+        self._column = 0
         return lines if lines[-1] else lines[:-1]
 
     def shown(self, width: int) -> list[str]:
         """Return the lines that are held, cut to ``width`` columns."""
-        return [_text(_cut(line, width)) for line in self._lines]
+        return [_join(_cut(line, width)) for line in self._lines]
 
     def cursor(self, width: int) -> tuple[int, int]:
-        """Return row and column of the cursor in what is shown."""
-        return self._row, min(width, sum(get_character_cell_size(cell[0]) for cell in self._line[: self._column]))
+        """Return row and column of the cursor in the shown lines."""
+        before = self._line[: self._column]
+        column = sum(get_character_cell_size(character) for character, _ in before)
+        return self._row, min(width, column)
 
     @property
     def _line(self) -> list[tuple[str, str]]:
         return self._lines[self._row]
 
-    def _new_line(self) -> None:
+    def _begin_line(self) -> None:
         self._row += 1
         self._column = 0
         if self._row == len(self._lines):
@@ -105,9 +112,9 @@ class Tail:
         self._release(_HELD if self._holds else 0)
 
     def _release(self, most: int) -> None:
-        """Release lines until at most ``most`` are left above the cursor."""
+        """Release lines until at most ``most`` lines are above the cursor."""
         while self._row > most:
-            self._done.append(_text(self._lines.pop(0)))
+            self._done.append(_join(self._lines.pop(0)))
             self._row -= 1
 
     def _write(self, text: str) -> None:
@@ -115,19 +122,20 @@ class Tail:
             if token["text"] is not None:
                 self._put(token["text"])
             elif token["control"] is not None:
-                self._control(token["control"])
+                self._obey_control(token["control"])
             elif token["final"] is not None:
-                self._sequence(token["parameters"], token["final"])
+                self._obey_sequence(token["parameters"], token["final"])
 
     def _put(self, text: str) -> None:
         line = self._line
         if self._column > len(line):
             line += [(" ", "")] * (self._column - len(line))
         text = text[: max(0, _LONGEST_LINE - self._column)]
-        line[self._column : self._column + len(text)] = [(character, self._style) for character in text]
-        self._column += len(text)
+        end = self._column + len(text)
+        line[self._column : end] = [(character, self._style) for character in text]
+        self._column = end
 
-    def _control(self, character: str) -> None:
+    def _obey_control(self, character: str) -> None:
         if character == "\r":
             self._column = 0
         elif character == "\b":
@@ -135,8 +143,9 @@ class Tail:
         elif character == "\t":
             self._put(" " * (_TAB - self._column % _TAB))
 
-    def _sequence(self, parameters: str, final: str) -> None:
+    def _obey_sequence(self, parameters: str, final: str) -> None:
         number = int(parameters) if parameters.isdigit() else 0
+        distance = max(1, number)
         match final:
             case "m":
                 self._restyle(parameters)
@@ -146,17 +155,17 @@ class Tail:
                 del self._line[self._column :]
                 del self._lines[self._row + 1 :]
             case "C":
-                self._column = min(_LONGEST_LINE, self._column + max(1, number))
+                self._column = min(_LONGEST_LINE, self._column + distance)
             case "D":
-                self._column = max(0, self._column - max(1, number))
+                self._column = max(0, self._column - distance)
             case "G":
-                self._column = min(_LONGEST_LINE, max(1, number) - 1)
+                self._column = min(_LONGEST_LINE, distance - 1)
             case "A" | "F":
                 self._holds = True
-                self._row = max(0, self._row - max(1, number))
+                self._row = max(0, self._row - distance)
                 self._column = 0 if final == "F" else self._column
             case "B" | "E":
-                self._row = min(len(self._lines) - 1, self._row + max(1, number))
+                self._row = min(len(self._lines) - 1, self._row + distance)
                 self._column = 0 if final == "E" else self._column
             case "h" if parameters == "?25" and self._holds:
                 self._holds = False
@@ -172,7 +181,8 @@ class Tail:
     def _erase(self, number: int) -> None:
         line = self._line
         if number == 1:
-            line[: self._column] = [(" ", "")] * min(self._column, len(line))
+            end = min(self._column, len(line))
+            line[:end] = [(" ", "")] * end
         else:
             del line[self._column if number == 0 else 0 :]
 
@@ -186,28 +196,36 @@ def _cut(line: list[tuple[str, str]], width: int) -> Iterator[tuple[str, str]]:
         yield character, style
 
 
-def _text(line: Iterator[tuple[str, str]] | list[tuple[str, str]]) -> str:
-    runs = ((style, "".join(character for character, _ in cells)) for style, cells in groupby(line, key=itemgetter(1)))
-    return "".join(_coloured(style, text) for style, text in runs)
+def _join(line: Iterable[tuple[str, str]]) -> str:
+    text = ""
+    for style, cells in groupby(line, key=itemgetter(1)):
+        text += _colour(style, "".join(character for character, _ in cells))
+    return text
 
 
-def _coloured(style: str, text: str) -> str:
+def _colour(style: str, text: str) -> str:
     return f"{style}{text}{_RESET}" if style else text
 
 
-_READ = {"x86_64": "0", "aarch64": "63", "riscv64": "63", "ppc64le": "3", "s390x": "3"}
+_READ = {
+    "x86_64": "0",
+    "aarch64": "63",
+    "riscv64": "63",
+    "ppc64le": "3",
+    "s390x": "3",
+}
 """The number of read(2), by machine."""
 _LOCAL_MODES = 3
 _MOST = 50
 
 
 def can_draw(descriptor: int) -> bool:
-    """Return whether a descriptor is a terminal on which the cursor can be moved."""
-    return os.isatty(descriptor) and os.environ.get("TERM") not in {None, "", "dumb"} and os.name == "posix"
+    """Return whether a descriptor is a terminal with a movable cursor."""
+    return os.isatty(descriptor) and os.environ.get("TERM", "") not in {"", "dumb"}
 
 
 class Terminal:
-    """A terminal that is written to."""
+    """A terminal to write to."""
 
     def __init__(self, descriptor: int) -> None:
         """Write to the terminal ``descriptor``."""
@@ -221,25 +239,24 @@ class Terminal:
                 return columns, rows
         return 80, 24
 
-    def _write(self, text: str | bytes) -> None:
-        data = text.encode(errors="replace") if isinstance(text, str) else text
+    def _write(self, text: str) -> None:
         with contextlib.suppress(OSError):  # the terminal is gone
-            write_all(self._descriptor, data)
+            write_all(self._descriptor, text.encode(errors="replace"))
 
 
 class TerminalReaders:
-    """Watches the modes of a terminal, and processes that wait in read(2) on it."""
+    """Watches the modes of a terminal, and processes that wait for input from this terminal in read(2)."""
 
     def __init__(self, descriptor: int) -> None:
         """Store the terminal's modes while no process reads from it."""
         self._terminal = descriptor
-        self._modes = self._local_modes()
+        self._modes = self._read_modes()
         self._names = {"/dev/tty"}
         with contextlib.suppress(OSError):
             self._names.add(os.ttyname(descriptor))
 
-    def _local_modes(self) -> int | None:
-        """Return whether lines are edited and echoed: password prompts, editors and pagers change this."""
+    def _read_modes(self) -> int | None:
+        """Return the modes of editing and echo: password prompts, editors and pagers change them."""
         import termios
 
         try:
@@ -249,21 +266,24 @@ class TerminalReaders:
         return modes & (termios.ECHO | termios.ICANON)
 
     def are_there(self, pids: Iterable[int]) -> bool:
-        """Return whether the terminal's modes have changed, or one of the first 50 processes waits for its input."""
-        return self._local_modes() != self._modes or any(file_read(pid) in self._names for pid in islice(pids, _MOST))
+        """Return whether the terminal's modes have changed, or any of the first 50 processes waits for input."""
+        if self._read_modes() != self._modes:
+            return True
+        return any(file_read(pid) in self._names for pid in islice(pids, _MOST))
 
 
-def file_read(pid: int, proc: str = "/proc") -> str:
+def file_read(pid: int) -> str:
     """Return the file that a process waits for in read(2), or nothing; proc_pid_syscall(5) has the format."""
+    process = pathlib.Path(f"/proc/{pid}")
     with contextlib.suppress(OSError, ValueError, IndexError):
-        call, file, *_ = pathlib.Path(f"{proc}/{pid}/syscall").read_text(encoding="ascii").split()
+        call, file, *_ = (process / "syscall").read_text(encoding="ascii").split()
         if call == _READ.get(platform.machine()):
-            return str(pathlib.Path(f"{proc}/{pid}/fd/{int(file, 16)}").readlink())
+            return str((process / "fd" / str(int(file, 16))).readlink())
     return ""
 
 
 def descendants(pid: int | str = "self") -> Iterator[int]:
-    """Yield the processes that a process has started, and theirs."""
+    """Yield the children of a process, their children, and so on."""
     for children in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
             for child in children.read_text(encoding="ascii").split():
@@ -271,13 +291,14 @@ def descendants(pid: int | str = "self") -> Iterator[int]:
                 yield from descendants(child)
 
 
-_SAVE, _RESTORE = "\x1b7", "\x1b8"
+_SAVE = "\x1b7"
+_RESTORE = "\x1b8"
 _ERASE_BELOW = "\x1b[J"
 _ERASE_LINE = "\x1b[2K"
 _INSERT_LINE = "\x1b[L"
 _DOWN = "\x1b[B"
 _MOST_WAITING = 2000
-"""With more lines, the command waits until they are painted."""
+"""The most lines that wait to be painted; then the command waits."""
 
 
 class SharedTerminal(Terminal):
@@ -291,21 +312,24 @@ class SharedTerminal(Terminal):
         self._waiting: list[str] = []
         self.has_output = False
         """Whether output of the command waits to be painted."""
-        self._view: list[str] = []
-        self._painted: list[str] = []
+        self._view: Sequence[str] = []
+        self._size: tuple[int, int] | None = None
+        """Columns and rows of the terminal for which the view was made."""
+        self._painted: Sequence[str] = []
         self._tail_rows = 1
         self._placed: tuple[int, int] | None = None
-        """Columns and rows of the terminal that the view was placed on."""
+        """Columns and rows of the terminal when the view was painted last."""
         self.is_aside = False
         """Whether the view has left the terminal to the command for good."""
 
     def take(self, data: bytes) -> None:
-        """Take output of the command; it is painted soon."""
+        """Take output of the command, to paint soon."""
         with self._lock:
             if not self.is_aside and takes_the_screen(data):
                 self.step_aside("the command takes the screen")
             if self.is_aside:
-                self._write(data)
+                with contextlib.suppress(OSError):  # the terminal is gone
+                    write_all(self._descriptor, data)
                 return
             self._waiting += self._tail.feed(data)
             self.has_output = True
@@ -313,103 +337,115 @@ class SharedTerminal(Terminal):
                 self.paint()
 
     def show(self, view: Sequence[str], size: tuple[int, int]) -> None:
-        """Paint another view, and the output that waits; a view for another size would break in lines."""
+        """Paint another view, made for this size of the terminal, and the output that waits."""
         with self._lock:
-            if size == self.size():
-                self._view = list(view)
-                self.paint()
+            self._view = view
+            self._size = size
+            self.paint()
 
     def paint(self) -> None:
-        """Paint the output that waits, and the lines of the view that have changed."""
+        """Paint the output that waits, and the lines of the view that have changed.
+
+        A view for another size of the terminal is not painted: its lines would break.
+        """
         with self._lock:
-            if self.is_aside or not self._view:
-                return
             columns, rows = size = self.size()
+            if self.is_aside or self._size != size:
+                return
             if self._placed != size or len(self._painted) != len(self._view):
-                self._write(self._erasing() + "\r\n" * (len(self._view) + self._tail_rows))
-                self._placed, self._painted = size, [""] * len(self._view)
+                self._write(self._erase_all() + "\r\n" * (len(self._view) + self._tail_rows))
+                self._placed = size
+                self._painted = [""] * len(self._view)
                 self.has_output = True
             text = ""
             if self.has_output:
-                text = self._output(columns, rows)
+                text = self._write_output(columns, rows)
                 self._painted = [""] * len(self._view)
-            first = self._first_row(rows)
-            for row, (line, painted) in enumerate(zip(self._view, self._painted, strict=True), first):
-                if line != painted:
-                    text += _at(row) + _ERASE_LINE + line
+            first = self._find_first_row(rows)
+            for row, line in enumerate(self._view):
+                if line != self._painted[row]:
+                    text += _move_to(first + row) + _ERASE_LINE + line
             if self.has_output:
                 row, column = self._tail.cursor(columns - 1)
-                self._write(text + _at(first - self._tail_rows + row, column + 1))
+                self._write(text + _move_to(first - self._tail_rows + row, column + 1))
             elif text:
                 self._write(_SAVE + text + _RESTORE)
             self.has_output = False
-            self._painted = list(self._view)
+            self._painted = self._view
 
-    def _first_row(self, rows: int) -> int:
+    def _find_first_row(self, rows: int) -> int:
         """Return the row where the painted view begins."""
         return rows - len(self._painted) + 1
 
-    def _output(self, columns: int, rows: int) -> str:
+    def _write_output(self, columns: int, rows: int) -> str:
         """Return the text that erases view and tail, then writes waiting output and the tail again."""
-        erasing = self._erasing()
-        lines, self._waiting = self._waiting, []
-        tail = self._tail.shown(columns - 1)[-max(1, rows - len(self._view) - 1) :]
+        text = self._erase_all()
+        lines = self._waiting
+        self._waiting = []
+        room = max(1, rows - len(self._view) - 1)
+        tail = self._tail.shown(columns - 1)[-room:]
         missing = max(0, self._tail_rows - len(lines) - len(tail))
         self._tail_rows = len(tail)
-        return erasing + "\r\n".join([*lines, *[""] * missing, *tail, *[""] * len(self._view)])
+        blank = [""] * len(self._view)
+        return text + "\r\n".join([*lines, *[""] * missing, *tail, *blank])
 
-    def _erasing(self) -> str:
+    def _erase_all(self) -> str:
         """Return the text that erases tail and view; after a resize, only the cursor shows where they are."""
         if self._placed is None:
             return ""
         columns, rows = size = self.size()
         if self._placed == size:
-            return _at(max(1, self._first_row(rows) - self._tail_rows)) + _ERASE_BELOW
-        before = self._placed[0] - 1
-        row, column = self._tail.cursor(before)
-        above = self._tail.shown(before)[:row]
-        rows_up = column // columns + sum(max(1, -(-len(line) // columns)) for line in above)
+            first = self._find_first_row(rows) - self._tail_rows
+            return _move_to(max(1, first)) + _ERASE_BELOW
+        width = self._placed[0] - 1
+        row, column = self._tail.cursor(width)
+        rows_up = column // columns
+        for line in self._tail.shown(width)[:row]:
+            rows_up += max(1, -(-len(line) // columns))
         return "\r" + (f"\x1b[{rows_up}A" if rows_up else "") + _ERASE_BELOW
 
-    def replace(self) -> None:
+    def repaint(self) -> None:
         """Paint everything again, after something else has written to the terminal."""
         with self._lock:
             self._placed = None
             self.paint()
 
     def pause(self) -> None:
-        """Remove the view for a while; what the command was writing stays."""
+        """Remove the view for a while; the command's output stays."""
         with self._lock:
             if self._placed is not None and not self.is_aside:
-                self._write(_at(self._first_row(self.size()[1])) + _ERASE_BELOW)
+                _, rows = self.size()
+                self._write(_move_to(self._find_first_row(rows)) + _ERASE_BELOW)
 
     def erase(self) -> None:
         """Remove the view for good, and leave the cursor below the command's output."""
         with self._lock:
             if not self.is_aside:
                 lines = [*self._waiting, *self._tail.end()]
-                self._write(self._erasing() + "".join(f"{line}\r\n" for line in lines))
+                self._write(self._erase_all() + "".join(f"{line}\r\n" for line in lines))
                 self.is_aside = True
 
     def step_aside(self, why: str) -> None:
-        """Leave the terminal to the command, and note this in a line above what it is writing."""
+        """Leave the terminal to the command, and write a note above the command's last line."""
         with self._lock:
             if self.is_aside:
                 return
             if self.has_output:
                 self.paint()
-            columns, rows = self.size()
+            columns, rows = size = self.size()
             note = f"nncf-tools: {why}: the live view steps aside"
-            if self._placed is None:
-                self._write("\r\n".join([note, *self._waiting, *self._tail.shown(_UNLIMITED)]))
-            else:  # others may have written behind the tail: a line is inserted above
-                first = self._first_row(rows)
-                above = _at(max(1, first - self._tail_rows)) + _INSERT_LINE
-                self._write(f"{_SAVE}{_at(first)}{_ERASE_BELOW}{above}\x1b[0m{note[: columns - 1]}{_RESTORE}{_DOWN}")
+            if self._placed == size:  # others may have written behind the tail: a line is inserted above
+                first = self._find_first_row(rows)
+                above = _move_to(max(1, first - self._tail_rows)) + _INSERT_LINE
+                erasing = _move_to(first) + _ERASE_BELOW
+                self._write(_SAVE + erasing + above + _RESET + note[: columns - 1] + _RESTORE + _DOWN)
+            else:
+                lines = [note, *self._waiting, *self._tail.shown(_UNLIMITED)]
+                self._write(self._erase_all() + "\r\n".join(lines))
             self.is_aside = True
 
 
-def _at(row: int, column: int = 1) -> str:
+def _move_to(row: int, column: int = 1) -> str:
     """Return the text that moves the cursor."""
     return f"\x1b[{row};{column}H"
 

@@ -1,33 +1,45 @@
-"""The view by itself, on the full screen and with keys: draws a source until it ends or the user quits."""
+"""Shows a recording until it ends: on the full screen with keys, below the output of its command, or as lines.
+
+The command line imports this module while it starts a command: numpy and rich are imported on use.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
+import platform
 import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.segment import SegmentLines
-
-from nncftools.live.figures import Machine, ViewSettings, after, status_line
-from nncftools.live.follower import Follower, Replay
-from nncftools.live.shared_terminal import FRAME_S, STATUS_S, Terminal, can_draw
-from nncftools.render.terminal_plot import chart_problem
+from nncftools.live.shared_terminal import FRAME_S, STATUS_S, SharedTerminal, Terminal, TerminalReaders, can_draw
 
 if TYPE_CHECKING:
     from rich.segment import Segment
 
+    from nncftools.live.figures import Machine, ViewSettings
+    from nncftools.live.follower import Follower, Replay
+    from nncftools.live.layout import Drawing
+    from nncftools.live.run import Run
+
 _STEP_S = 0.5
 _GONE = b"\x04"
 QUIT = ("q", "Q", "\x03", _GONE.decode())
-_ARROWS = {b"\x1b[A": "k", b"\x1b[B": "j", b"\x1b[C": ">", b"\x1b[D": "<", b"\x1b[5~": "K", b"\x1b[6~": "J"}
+_ARROWS = {
+    b"\x1b[A": "k",
+    b"\x1b[B": "j",
+    b"\x1b[C": ">",
+    b"\x1b[D": "<",
+    b"\x1b[5~": "K",
+    b"\x1b[6~": "J",
+}
 """The keys for arrows, page up and page down."""
 _WAIT_S = 0.1
 _LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
@@ -44,7 +56,7 @@ if os.read(0, 5) != b"clean":
 
 
 class Ended(BaseException):
-    """A signal asked for the end; ``status`` is the exit status to report it with."""
+    """A signal asked for the end; ``status`` is the exit status for this signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -52,13 +64,13 @@ class Ended(BaseException):
 
 
 class Keyboard(Terminal):
-    """A terminal whose keys arrive one by one, without echo.
+    """A terminal whose keys arrive at once, without echo.
 
-    A small watchdog process waits for the end of this one, and restores the terminal if this one was killed.
+    A small watchdog process waits for the end of this process, and restores the terminal if this process was killed.
     """
 
     def __init__(self, output: int, leave: str = "") -> None:
-        """Write to the terminal ``output``; keys come from /dev/tty, if it can be opened.
+        """Write to the terminal ``output``; keys come from /dev/tty, if that can be opened.
 
         The watchdog writes ``leave``.
         """
@@ -74,7 +86,15 @@ class Keyboard(Terminal):
         with contextlib.suppress(OSError, termios.error):
             self._keys = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
             self._modes = termios.tcgetattr(self._keys)
-        words = [sys.executable, "-I", "-S", "-c", _WATCHDOG, self._leave, repr(self._modes)]
+        words = [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            _WATCHDOG,
+            self._leave,
+            repr(self._modes),
+        ]
         with contextlib.suppress(OSError):
             self._watchdog = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=self._descriptor)
         self.take_over()
@@ -90,7 +110,7 @@ class Keyboard(Terminal):
             self._keys = -1
 
     def take_over(self) -> None:
-        """Have keys arrive one by one, also after a shell has set the terminal for itself."""
+        """Receive keys at once, also after a shell has set other modes."""
         import termios
         import tty
 
@@ -98,7 +118,7 @@ class Keyboard(Terminal):
             tty.setcbreak(self._keys, termios.TCSADRAIN)
 
     def restore(self) -> None:
-        """Set the terminal's modes as they were."""
+        """Set the original modes of the terminal."""
         self._set_modes(self._modes)
 
     def _set_modes(self, modes: list[Any] | None) -> None:
@@ -110,7 +130,8 @@ class Keyboard(Terminal):
 
     def read(self, timeout_s: float) -> bytes:
         """Return the bytes that the terminal sends within this time; Ctrl-D when the keyboard is gone."""
-        if not select.select([self._keys] if self._keys >= 0 else [], [], [], timeout_s)[0]:
+        keyboards = [self._keys] if self._keys >= 0 else []
+        if not select.select(keyboards, [], [], timeout_s)[0]:
             return b""
         with contextlib.suppress(OSError):
             return os.read(self._keys, 64) or _GONE
@@ -119,17 +140,18 @@ class Keyboard(Terminal):
     def pressed(self, timeout_s: float) -> str:
         """Return the keys that are pressed within this time, or nothing; Ctrl-D when the keyboard is gone."""
         data = self.read(timeout_s)
-        is_sequence = data.startswith(b"\x1b") and len(data) > 1
-        return _ARROWS.get(data.replace(b"O", b"["), "") if is_sequence else data.decode(errors="ignore")
+        if data.startswith(b"\x1b") and len(data) > 1:
+            return _ARROWS.get(data.replace(b"O", b"["), "")
+        return data.decode(errors="ignore")
 
 
 _LOCAL_MODES = 3
 
 
 class SharedKeyboard(Keyboard):
-    """The keyboard of a terminal that a command shares, which still echoes.
+    """The keyboard of a terminal that is shared with a command; the terminal still echoes keys.
 
-    A command that asks for a password switches the echo off, and so is noticed.
+    A command that asks for a password switches the echo off; ``TerminalReaders`` notices this.
     """
 
     @property
@@ -138,13 +160,13 @@ class SharedKeyboard(Keyboard):
         return self._modes is not None
 
     def _is_in_front(self) -> bool:
-        """Return whether keys are for this job, not for another one or the shell."""
+        """Return whether keys are for this job, not for another job or the shell."""
         with contextlib.suppress(OSError):
             return os.tcgetpgrp(self._keys) == os.getpgrp()
         return False
 
     def take_over(self) -> None:
-        """Have keys arrive one by one."""
+        """Receive keys at once."""
         import termios
 
         if self._modes is not None and self._is_in_front():
@@ -153,18 +175,19 @@ class SharedKeyboard(Keyboard):
             self._set_modes(modes)
 
     def give_way(self) -> None:
-        """Have the terminal edit lines again, unless the command has set other modes than the echo."""
+        """Let the terminal edit lines again, unless the command has set other modes than the echo."""
         import termios
 
         with contextlib.suppress(OSError, termios.error):
             modes = termios.tcgetattr(self._keys)
-            changes = modes[_LOCAL_MODES] ^ self._modes[_LOCAL_MODES] if self._modes is not None else 0
+            before = modes if self._modes is None else self._modes
+            changes = modes[_LOCAL_MODES] ^ before[_LOCAL_MODES]
             if self._is_in_front() and not changes & ~(termios.ECHO | termios.ICANON):
                 modes[_LOCAL_MODES] |= termios.ICANON
                 self._set_modes(modes)
 
     def read(self, timeout_s: float) -> bytes:
-        """Return the bytes that the terminal sends within this time; none for a job in the background."""
+        """Return the bytes that the terminal sends within this time; nothing for a job in the background."""
         if self._is_in_front():
             return super().read(timeout_s)
         time.sleep(timeout_s)
@@ -176,15 +199,22 @@ class FullScreen(Keyboard):
 
     def __init__(self, output: int) -> None:
         """Draw on the terminal ``output``, which is standard output."""
+        from rich.console import Console
         from rich.live import Live
 
         super().__init__(output, _LEAVE)
         self._console = Console(file=sys.stdout, force_terminal=True, legacy_windows=False)
         self._live = Live(
-            console=self._console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+            console=self._console,
+            screen=True,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
         )
         self._handlers: dict[int, Any] = {}
         self._is_to_stop = False
+        self._is_drawing = False
+        self._signal = 0
 
     def __enter__(self) -> FullScreen:
         """Take over the terminal. Until the signals have handlers, the watchdog restores it."""
@@ -192,7 +222,7 @@ class FullScreen(Keyboard):
         self._live.start()
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
             if signal.getsignal(number) is not signal.SIG_IGN:
-                self._handlers[number] = signal.signal(number, _end)
+                self._handlers[number] = signal.signal(number, self._end)
         self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._ask_to_stop)
         return self
 
@@ -208,14 +238,32 @@ class FullScreen(Keyboard):
     def _ask_to_stop(self, _number: int, _frame: object) -> None:
         self._is_to_stop = True
 
+    def _end(self, number: int, _frame: object) -> None:
+        if not self._is_drawing:
+            raise Ended(number)
+        self._signal = number
+
+    def draw(self, drawing: Drawing, run: Run, settings: ViewSettings) -> list[list[Segment]]:
+        """Return the rows of a frame. Raises Ended after it for a signal: plotext prints a traceback when disturbed."""
+        self._is_drawing = True
+        try:
+            rows = drawing.rows(run, settings, *self.size())
+        finally:
+            self._is_drawing = False
+        if self._signal:
+            raise Ended(self._signal)
+        return rows
+
     def paint(self, rows: list[list[Segment]]) -> None:
         """Show rows from the top."""
+        from rich.segment import SegmentLines
+
         with contextlib.suppress(OSError):  # the terminal is gone
             self._console.size = self.size()
             self._live.update(SegmentLines(rows, new_lines=True), refresh=True)
 
     def pressed(self, timeout_s: float) -> str:
-        """Return the keys that are pressed within this time, or nothing; before, stop the job if this was asked for."""
+        """Stop the job if a signal asked for this; return the keys that are pressed within this time, or nothing."""
         if self._is_to_stop:
             self._is_to_stop = False
             self._live.stop()
@@ -226,32 +274,34 @@ class FullScreen(Keyboard):
         return super().pressed(min(timeout_s, _WAIT_S))
 
 
-def _end(number: int, _frame: object) -> None:
-    raise Ended(number)
-
-
 def present(
     source: Follower | Replay, settings: ViewSettings, here: Machine, put: Callable[[str], None], *, stays: bool
 ) -> bool:
-    """Show a source on standard output; as lines where that is no terminal, or where no chart can be drawn.
+    """Show a source on standard output; as lines without a terminal, or where no chart can be drawn.
 
     Return False if the user quit before the source ended. Raises Ended for a signal.
     """
+    from nncftools.render.terminal_plot import chart_problem
+
     output = sys.stdout.fileno()
     if can_draw(output):
         problem = chart_problem()
         if not problem:
-            return show(source, settings, here, output, stays=stays)
+            return _show_on_full_screen(source, settings, here, output=output, stays=stays)
         put(f"{problem}\n")
-    print_status(source, settings, here, put)
+    _print_status(source, settings, here, put)
     return True
 
 
-def show(source: Follower | Replay, settings: ViewSettings, here: Machine, output: int, *, stays: bool) -> bool:
+def _show_on_full_screen(
+    source: Follower | Replay, settings: ViewSettings, here: Machine, *, output: int, stays: bool
+) -> bool:
     """Draw on a terminal until the source ends; with ``stays``, then wait for the user to quit.
 
     Return False if the user quit before the source ended. Raises Ended for a signal.
     """
+    from nncftools.live.figures import apply_key
+    from nncftools.live.follower import Replay
     from nncftools.live.layout import Drawing
 
     settings = replace(settings, keys=True, moves=isinstance(source, Replay))
@@ -265,8 +315,9 @@ def show(source: Follower | Replay, settings: ViewSettings, here: Machine, outpu
             if now_s >= next_s:
                 if more and not settings.paused:
                     more = source.step(now_s - before_s)
-                before_s, next_s = now_s, now_s + FRAME_S
-                screen.paint(drawing.rows(source.run, settings, *screen.size()))
+                before_s = now_s
+                next_s = now_s + FRAME_S
+                screen.paint(screen.draw(drawing, source.run, settings))
             if not more and not stays:
                 return True
             for key in screen.pressed(max(0.0, next_s - time.monotonic())):
@@ -274,12 +325,14 @@ def show(source: Follower | Replay, settings: ViewSettings, here: Machine, outpu
                     return not more
                 if isinstance(source, Replay) and source.move(key):
                     more = True
-                settings = after(settings, key, len(source.run.processes))
+                settings = apply_key(settings, key, len(source.run.processes))
                 next_s = 0.0
 
 
-def print_status(source: Follower | Replay, settings: ViewSettings, here: Machine, put: Callable[[str], None]) -> None:
+def _print_status(source: Follower | Replay, settings: ViewSettings, here: Machine, put: Callable[[str], None]) -> None:
     """Print a plain status line every few seconds until the source ends."""
+    from nncftools.live.figures import status_line
+
     before_s = time.monotonic()
     next_s = before_s + STATUS_S
     more = True
@@ -292,3 +345,149 @@ def print_status(source: Follower | Replay, settings: ViewSettings, here: Machin
             put(f"{status_line(source.run, settings, here)}\n")
         if more:
             time.sleep(_STEP_S)
+
+
+_SMALLEST = 9
+_SHARE = 2 / 3
+"""The part of the screen for the view; the rest is for the command's output."""
+_STANDARD_INPUT = 0
+
+
+@dataclass
+class LiveView:
+    """A context manager around a recording that runs: draws it, with the command's output above the view."""
+
+    descriptor: int
+    """A terminal to draw on; any other file gets a line every few seconds."""
+    settings: ViewSettings
+    alone: bool
+    """Whether the command writes to a file, and the view has the whole screen."""
+
+    def __post_init__(self) -> None:
+        """Begin without a thread."""
+        has_terminal = can_draw(self.descriptor)
+        self.terminal = SharedTerminal(self.descriptor) if has_terminal else None
+        """None when the descriptor cannot be drawn on."""
+        self._keyboard: SharedKeyboard | None = None
+        """None while the command may read keys, from the same terminal."""
+        self._readers = TerminalReaders(self.descriptor)
+        """Knows the terminal's modes before the command may change them."""
+        self._is_stopping = False
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._on_stop: Any = None
+
+    def follow(self, journal: pathlib.Path, descriptor: int) -> None:
+        """Begin to show a journal while others write to this file; ``descriptor`` has the journal open."""
+        if self.terminal is not None:
+            self._on_stop = signal.signal(signal.SIGTSTP, self._be_stopped)
+        self._thread = threading.Thread(
+            target=self._run,
+            args=(journal, descriptor),
+            name="live view",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def __enter__(self) -> LiveView:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        try:
+            if self._thread is not None:
+                self._thread.join()
+        finally:  # also when the user does not wait for a last drawing: the command's output waits in the terminal
+            if self._on_stop is not None:
+                signal.signal(signal.SIGTSTP, self._on_stop)
+            if self.terminal is not None:
+                self.terminal.erase()
+
+    def _be_stopped(self, _number: int, _frame: object) -> None:
+        """Remove the view from the screen while the job is stopped."""
+        assert self.terminal is not None
+        self._is_stopping = True
+        self.terminal.pause()
+        if self._keyboard is not None:
+            self._keyboard.restore()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        if self._keyboard is not None:
+            self._keyboard.take_over()
+        self.terminal.repaint()
+        self._is_stopping = False
+
+    def _run(self, journal: pathlib.Path, descriptor: int) -> None:
+        with contextlib.suppress(Exception):  # a failure here must not harm the recording
+            from nncftools.live.figures import Machine
+            from nncftools.live.follower import Follower
+            from nncftools.render.terminal_plot import chart_problem
+
+            with Follower(journal, descriptor) as follower:
+                here = Machine(is_here=follower.run.host.name == platform.node())
+                if self.terminal is not None and not (problem := chart_problem()):
+                    self._draw(follower, here, self.terminal)
+                    return
+                if self.terminal is not None:
+                    self.terminal.step_aside(problem)
+                self._print_status(follower, here)
+            return
+        if self.terminal is not None:
+            self.terminal.step_aside("it could not be drawn")
+
+    def _print_status(self, follower: Follower, here: Machine) -> None:
+        from nncftools.live.figures import status_line
+
+        while not self._stop.wait(STATUS_S):
+            follower.read()
+            line = f"nncf-tools: {status_line(follower.run, self.settings, here)}\n"
+            with contextlib.suppress(OSError):
+                os.write(self.descriptor, line.encode(errors="replace"))
+
+    def _draw(self, follower: Follower, here: Machine, terminal: SharedTerminal) -> None:
+        with contextlib.ExitStack() as stack:
+            if not os.isatty(_STANDARD_INPUT):
+                keyboard = SharedKeyboard(self.descriptor)
+                stack.enter_context(keyboard)
+                self._keyboard = keyboard if keyboard.works else None
+                self._readers = TerminalReaders(self.descriptor)
+            self._draw_until_aside(follower, here, terminal)
+            if self._keyboard is not None:
+                self._keyboard.give_way()
+            self._stop.wait()  # the command may change modes of the terminal now
+            self._keyboard = None
+
+    def _draw_until_aside(self, follower: Follower, here: Machine, terminal: SharedTerminal) -> None:
+        from nncftools.live.figures import apply_key
+        from nncftools.live.layout import Drawing
+
+        settings = replace(self.settings, keys=self._keyboard is not None)
+        drawing = Drawing(here)
+        run = follower.run
+        size = terminal.size()
+        next_s = 0.0
+        while not terminal.is_aside and not self._stop.is_set():
+            now_s = time.monotonic()
+            if now_s >= next_s or size != terminal.size():
+                size = terminal.size()
+                next_s = now_s + FRAME_S
+                if not settings.paused:
+                    follower.read()
+                columns, rows = size
+                height = rows - 1
+                if not self.alone:
+                    height = min(max(_SMALLEST, int(rows * _SHARE)), rows - 2)
+                terminal.show(drawing.frame(run, settings, columns, max(1, height)), size)
+            elif terminal.has_output:
+                terminal.paint()
+            alive = [process.pid for process in run.processes.values() if process.pid is not None]
+            if not self._is_stopping and self._readers.are_there(reversed(alive)):
+                terminal.step_aside("the command reads the terminal")
+            elif self._keyboard is None:
+                self._stop.wait(_WAIT_S)
+            else:
+                for key in self._keyboard.pressed(_WAIT_S):
+                    if key in QUIT:
+                        terminal.step_aside(f"{key} was pressed" if key.isprintable() else "Ctrl-D was pressed")
+                    settings = apply_key(settings, key, len(run.processes))
+                    terminal.has_output = True  # the key was echoed: the whole view is painted again
+                    next_s = 0.0

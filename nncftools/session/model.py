@@ -1,6 +1,7 @@
-"""The data model: what a session, that is the JSON document of a recorded run, contains.
+"""The data model: the contents of a session, the JSON document of a recorded run.
 
-All sizes are bytes, all times seconds since the start. ``Snapshots`` is what the helper process saw when memory rose.
+Sizes are bytes, times are seconds since the start, and null is unknown. ``Snapshots`` holds the stacks and mappings
+that the helper process read when memory rose.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     """A frame of a Python stack."""
 
     function: str
-    """From Python 3.11 on with its class: ``Model.forward``."""
+    """With the class from Python 3.11 on: ``Model.forward``."""
     file: str
     line: Whole
 
     @property
     def code(self) -> tuple[str, str]:
-        """Function and file: two frames with the same code are two places in one function."""
+        """Function and file: frames with the same code are in the same function."""
         return self.function, self.file
 
 
@@ -37,97 +38,99 @@ class ThreadStacks(msgspec.Struct, frozen=True, array_like=True):
     """The Python stacks of a thread over time."""
 
     thread: Whole
-    """Its ID in the kernel; below 0 where Python (before 3.11) does not keep it and there are several threads."""
+    """The kernel's thread ID; below 0 for several threads of Python 3.10, which does not keep the ID."""
     time_s: list[Seconds]
     stacks: list[Size | None]
-    """The index in ``Snapshots.stacks`` of the stack that was first seen at each of these moments; null for none."""
+    """Index in ``Snapshots.stacks`` of the stack first seen at each time; null for no stack."""
     same: list[Size] = []
-    """How many of its outer frames were in the same call at the reading before; at all other readings, all were."""
+    """Number of outer frames in the same call as at the previous reading; at all other readings, all were."""
     still: list[Size] = []
-    """How many of these stood at the same instruction, with the same variables; empty in older recordings."""
+    """Number of these frames at the same instruction with the same variables; empty in older recordings."""
 
 
 class StackWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """Readings of the stacks of a process, one soon after the other."""
+    """Consecutive readings of the stacks of a process."""
 
     time_s: list[Seconds]
-    """When they were taken; the first may be the last of the window before."""
+    """Times of the readings; the first may be the last of the previous window."""
     threads: list[ThreadStacks] = []
 
     @property
     def from_s(self) -> float:
-        """When the first reading was taken."""
+        """Time of the first reading."""
         return self.time_s[0]
 
     @property
     def to_s(self) -> float:
-        """When the last reading was taken."""
+        """Time of the last reading."""
         return self.time_s[-1]
 
 
 class PageFaults(msgspec.Struct, frozen=True, array_like=True):
-    """Which threads touched new memory since the reading before."""
+    """Page faults by thread since the previous reading: they show who touched new memory."""
 
     time_s: Seconds
     threads: list[tuple[Whole, Whole]]
-    """IDs in the kernel, and page faults."""
+    """The kernel's thread IDs, and the page faults."""
     lost: Whole = 0
-    """The page faults of threads that have ended."""
+    """Page faults of threads that have ended."""
 
 
 class RangeChange(msgspec.Struct, frozen=True, array_like=True):
-    """Which addresses of blocks of anonymous memory came and went since the reading before."""
+    """Address ranges of anonymous memory that appeared or disappeared since the previous reading."""
 
     time_s: Seconds
     came: list[Whole]
-    """The first page of each range and its number of pages, one after the other; pages of 4 KiB."""
+    """First page and number of pages of each range, in turn; a page is 4 KiB."""
     went: list[Whole]
     heap: Whole = 0
-    """The size of malloc's heap and arenas in bytes; 0 in earlier recordings, whose ranges may be of the heap."""
+    """Size of malloc's heap and arenas; 0 in earlier recordings, whose ranges may belong to the heap."""
 
 
 class WatchedProcess(msgspec.Struct, kw_only=True):
-    """A process as the helper watched it."""
+    """A process that the helper watched."""
 
     process: Whole | None = None
-    """The ``id`` of the same process in ``processes`` of the session; null when it is not there."""
+    """The ``id`` in ``processes`` of the session; null if not listed there."""
     pid: Pid
     inherited: Whole = 0
-    """Of a forked copy: its RSS when it was first seen; what it shares with its parent is part of that."""
+    """RSS of a forked copy when first seen, with the pages shared with the parent."""
     user: Whole | None = None
-    """The ID of the user whose files it opened; null if unknown, or if paths may have led it to other files."""
+    """ID of the user whose files the process opened; null if unknown, or if paths may have led to other files."""
     is_native: bool = False
-    """Whether it was seen to grow without any file of Python."""
+    """Whether the process grew without any Python file."""
     time_s: list[Seconds] = []
     rss: list[Whole] = []
-    """Its RSS at these moments; in between it changed about evenly."""
+    """RSS at these times; in between, RSS changed about evenly."""
     shared: list[Whole] = []
-    """The bytes of ``rss`` that were pages of files and of shared memory; empty in earlier recordings."""
+    """Bytes of ``rss`` in pages of files and shared memory; empty in earlier recordings."""
     apart_s: list[Duration] = []
-    """The longest time between two readings of RSS since the moment before: so exactly is a rise known."""
+    """Longest gap between RSS readings since the previous time; limits the precision of a rise."""
     faults: list[PageFaults] = []
     ranges: list[RangeChange] = []
-    """Read when memory had changed by much."""
+    """Read after large changes of memory."""
     windows: list[StackWindow] = []
     code_end_s: Seconds | None = None
-    """When its Python had run all its code, by its own report; null if unknown. Later, it only clears its modules."""
+    """When Python reported that all code had run; later, Python only clears modules."""
 
     def take_end_of_code(self, time_s: float, rss: int) -> None:
-        """Add the RSS that the process read when its code had ended, if it was watched then; later points are older."""
-        place = bisect_left(self.time_s, time_s)
-        if rss > 0 and 0 < place < len(self.time_s):
+        """Insert the RSS that the process read when all code had run; limit the next point to that RSS."""
+        index = bisect_left(self.time_s, time_s)
+        if rss > 0 and 0 < index < len(self.time_s):
             self.code_end_s = time_s
-            self.apart_s.insert(place, time_s - self.time_s[place - 1])
-            self.time_s.insert(place, time_s)
+            self.apart_s.insert(index, time_s - self.time_s[index - 1])
+            self.time_s.insert(index, time_s)
             for sizes in (self.rss, self.shared):
-                sizes[place:] = [min(rss, size) for size in sizes[place - 1 :]]
-            self.rss[place] = rss
+                sizes[index:] = [min(rss, size) for size in sizes[index - 1 :]]
+            self.rss[index] = rss
 
     def frames(self, stacks: Sequence[Sequence[int]]) -> set[int]:
-        """Return the indexes of the frames that were in a stack of the process, of ``stacks`` of the session."""
-        threads = [thread for window in self.windows for thread in window.threads]
-        numbers = {number for thread in threads for number in thread.stacks if number is not None}
-        return {frame for number in numbers for frame in stacks[number]}
+        """Return the indexes of all frames seen in this process; ``stacks`` are the stacks of the session."""
+        indexes = set[int]()
+        for thread in chain.from_iterable(window.threads for window in self.windows):
+            for stack in thread.stacks:
+                indexes.update(() if stack is None else stacks[stack])
+        return indexes
 
 
 class MappingGroup(msgspec.Struct, frozen=True, array_like=True):
@@ -136,14 +139,14 @@ class MappingGroup(msgspec.Struct, frozen=True, array_like=True):
     kind: str
     """``anonymous``, ``file``, ``other_files``, ``libraries``, ``stack`` or ``shared``."""
     file: str
-    """The path of the file, of the kind ``file``; else empty."""
+    """Path of the file for the kind ``file``; else empty."""
     rss: Whole
     shared_clean: Whole
     shared_dirty: Whole
     private_clean: Whole
     private_dirty: Whole
     anonymous: Whole
-    """Of a mapped file: private copies of its pages, which the kernel cannot read from the file again."""
+    """Private copies of pages of a mapped file, which the kernel cannot read from the file again."""
 
     @property
     def clean(self) -> int:
@@ -152,7 +155,7 @@ class MappingGroup(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def pages_of_file(self) -> int:
-        """Bytes that are no private copies: pages of files, or of shared memory."""
+        """Bytes in pages of files or of shared memory, without private copies."""
         return self.rss - self.anonymous
 
 
@@ -165,11 +168,11 @@ class ProcessMappings(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MappingsMoment(msgspec.Struct, kw_only=True):
-    """What the memory of the largest processes was at one moment."""
+    """The mappings of the largest processes at one moment."""
 
     time_s: Seconds
     total: Whole
-    """The RSS of all processes at this moment."""
+    """RSS of all processes at this moment."""
     processes: list[ProcessMappings]
 
 
@@ -178,47 +181,53 @@ MOST_FRAMES = 1_000
 
 
 class Snapshots(msgspec.Struct, kw_only=True):
-    """Stacks and mappings of a run; bytes, and seconds since its start."""
+    """Stacks and mappings of a run; bytes, and seconds since the start."""
 
     missing: str | None = None
-    """Why there are no stacks, or not of every process; null when nothing was in the way."""
+    """Why stacks of all or some processes are missing; null if nothing prevented them."""
     cpu_s: Seconds | None = None
-    """What taking them cost; null when the helper was killed."""
+    """CPU time of the helper; null if the helper was killed."""
     failed: Whole = 0
     """Stacks that could not be read."""
     frames: list[Frame] = []
     stacks: list[list[Size]] = []
-    """Indexes of ``frames``, the outermost first."""
+    """Indexes of ``frames``, outermost first."""
     loops: list[Size] = []
-    """Indexes of ``frames``: those that call again and again with equal variables, so that one call of theirs cannot be
-    told from the next."""
+    """Indexes of frames that make the same call with equal variables again and again: the calls look like a single
+    call."""
     processes: list[WatchedProcess] = []
     mappings: list[MappingsMoment] = []
     sources: dict[str, dict[Whole, str]] = {}
-    """By file and line number: the text of a line of the user's code."""
+    """Text of lines of the user's code, by file and line number."""
 
 
 def check_snapshots(snapshots: Snapshots) -> None:
-    """Raise WrongValueError for the first stack or frame that is not there, and for moments out of order."""
+    """Raise WrongValueError for an index of a missing stack or frame, and for times out of order."""
     if max(map(len, snapshots.stacks), default=0) > MOST_FRAMES:
         raise intake.error_at("$.snapshots.stacks", f"at most {MOST_FRAMES:,} frames expected")
-    if max(chain(snapshots.loops, *snapshots.stacks), default=-1) >= len(snapshots.frames):
+    last_frame = max(chain(snapshots.loops, *snapshots.stacks), default=-1)
+    if last_frame >= len(snapshots.frames):
         raise intake.error_at("$.snapshots.stacks", "a frame that is not in `frames`")
     for number, watched in enumerate(snapshots.processes):
         key = f"$.snapshots.processes[{number}]"
-        intake.check_columns(key, watched.time_s, watched.rss, watched.shared or watched.rss, watched.apart_s)
+        sizes = watched.rss, watched.shared or watched.rss
+        intake.check_columns(key, watched.time_s, *sizes, watched.apart_s)
         intake.check_columns(f"{key}.faults", [reading.time_s for reading in watched.faults])
         intake.check_columns(f"{key}.ranges", [change.time_s for change in watched.ranges])
-        key += ".windows"
         for window in watched.windows:
-            intake.check_columns(key, window.time_s)
-            if not window.time_s:
-                raise intake.error_at(key, "a reading expected")
-            for thread in window.threads:
-                stacks = thread.stacks
-                intake.check_columns(key, thread.time_s, stacks, thread.same or stacks, thread.still or stacks)
-                if max((stack for stack in stacks if stack is not None), default=-1) >= len(snapshots.stacks):
-                    raise intake.error_at(key, "a stack that is not in `stacks`")
+            _check_window(window, f"{key}.windows", len(snapshots.stacks))
+
+
+def _check_window(window: StackWindow, key: str, number_of_stacks: int) -> None:
+    intake.check_columns(key, window.time_s)
+    if not window.time_s:
+        raise intake.error_at(key, "a reading expected")
+    for thread in window.threads:
+        stacks = thread.stacks
+        columns = stacks, thread.same or stacks, thread.still or stacks
+        intake.check_columns(key, thread.time_s, *columns)
+        if max((stack for stack in stacks if stack is not None), default=-1) >= number_of_stacks:
+            raise intake.error_at(key, "a stack that is not in `stacks`")
 
 
 FORMAT = "nncf-tools-session"
@@ -227,36 +236,36 @@ VERSION = 1
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """The moment that ``time_s`` counts from; null for unknown."""
+    """The moment from which all times count."""
 
     utc: str | None = None
     """ISO 8601 with time zone."""
     monotonic_ns: Whole | None = None
-    """The same moment on CLOCK_MONOTONIC, by which marks of any process on the machine are aligned."""
+    """The start on CLOCK_MONOTONIC, which aligns marks of all processes on the machine."""
     utc_error_s: Seconds | None = None
-    """The error bound of ``utc`` (maxerror of adjtimex(2)); null when nothing synchronizes the clock."""
+    """Error bound of ``utc`` (maxerror of adjtimex(2)); null if nothing synchronizes the clock."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a moment that cannot be."""
+        """Raise ValueError for an impossible time."""
         if self.utc is not None:
             intake.moment(self.utc)
 
 
 class Rank(msgspec.Struct, frozen=True, kw_only=True):
-    """Which of several processes of one job this was, from its launcher's environment variables; null for unknown."""
+    """The rank of this process in a job, from the launcher's environment variables."""
 
     number: Whole
     size: Size | None = None
-    """How many ranks the job has."""
+    """Number of ranks in the job."""
     local: Whole | None = None
-    """Its number on its machine."""
+    """Rank number on this machine."""
     job: str = ""
     launcher: str = ""
     """``torchrun``, ``mpi`` or ``slurm``."""
 
 
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
-    """How a process ended: by itself with ``code``, or killed by ``signal``."""
+    """How a process ended: with exit status ``code``, or killed by ``signal``."""
 
     code: Whole | None = None
     signal: Whole | None = None
@@ -266,10 +275,15 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True):
         """``exit status 0``, ``killed by SIGKILL``."""
         if self.signal is None:
             return f"exit status {'unknown' if self.code is None else self.code}"
-        try:
-            return f"killed by {signal.Signals(self.signal).name}"
-        except ValueError:
-            return f"killed by signal {self.signal}"
+        return f"killed by {signal_name(self.signal)}"
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal: ``SIGKILL``."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True):
@@ -278,86 +292,85 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
     sampled: Whole | None
     """The largest sample: the sum over all processes at one moment."""
     at_s: Seconds | None
-    """When a sample first came near it (1 %, at least 1 MiB), in seconds since the start."""
+    """When a sample first came close to the peak (1 %, at least 1 MiB)."""
     low: Whole | None
-    """The real peak is at least this: ``sampled``, or the largest high-water mark of a single process."""
+    """Lower bound of the real peak: ``sampled``, or the largest high-water mark of a single process."""
     high: Whole | None = None
-    """The real peak is at most this, if no process was missed; null when unknown."""
+    """Upper bound of the real peak, if no process was missed."""
     low_from: str | None = None
-    """Where ``low`` comes from: ``"sampled"`` or ``"high_water_mark"``."""
+    """Source of ``low``: ``"sampled"`` or ``"high_water_mark"``."""
     rose_from_s: Seconds | None = None
-    """Between this moment and ``rose_to_s``, memory rose to the peak; a sample that shows it makes them equal."""
+    """Memory rose to the peak between this time and ``rose_to_s``; equal if a sample shows the peak."""
     rose_to_s: Seconds | None = None
     process: Whole | None = None
-    """The ``id`` of the process whose high-water mark proves this moment; null when a sample does."""
+    """The ``id`` of the process whose high-water mark proves this moment; null if a sample proves the moment."""
     likely: Whole | None = None
-    """The best estimate, if it is above ``low``: a mark, and what the other processes held in the samples around it."""
+    """Best estimate, if above ``low``: a high-water mark, plus the other processes in the samples around the mark."""
 
     @property
     def span_s(self) -> tuple[float, float] | None:
-        """The two moments between which memory rose to the peak; None for unknown."""
+        """The two times between which memory rose to the peak."""
         if self.low is None:
             return None
         if self.rose_from_s is not None and self.rose_to_s is not None:
             return self.rose_from_s, self.rose_to_s
-        if self.at_s is None or (self.sampled or 0) < self.low - drift(self.low):
-            return None
-        return self.at_s, self.at_s
+        is_sampled = (self.sampled or 0) >= self.low - drift(self.low)
+        return (self.at_s, self.at_s) if self.at_s is not None and is_sampled else None
 
 
 UNKNOWN_PEAK = Peak(sampled=None, at_s=None, low=None)
 
 
 class Rise(msgspec.Struct, frozen=True, kw_only=True):
-    """Between two moments, the high-water mark of a process rose above what the samples show; bytes and seconds."""
+    """A rise of a process's high-water mark above the samples, between two times."""
 
     from_s: Seconds
     to_s: Seconds
     high_water_mark: Size
     """The mark at ``to_s``."""
     others: Whole = 0
-    """What all other processes together certainly held between these moments."""
+    """Memory that all other processes certainly held between these times."""
     others_around: Whole = 0
-    """What they held at least in the samples before and after, and so probably between these."""
+    """Memory that all other processes held at least in the samples around, so probably between these times, too."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError if the rise ends before it begins."""
+        """Raise ValueError if the rise ends before the beginning."""
         if self.to_s < self.from_s:
-            raise ValueError(f"the rise ends at {self.to_s} s, before it begins at {self.from_s} s")
+            raise ValueError(f"the rise ends at {self.to_s} s, before the beginning at {self.from_s} s")
 
 
 class LateReadings(msgspec.Struct, frozen=True, kw_only=True):
-    """Samples whose processes were read a while after their time; columns of equal length."""
+    """Samples whose processes were read later than the sample's time; columns of equal length."""
 
     from_s: list[Seconds] = []
-    """The times of these samples."""
+    """Times of the samples."""
     to_s: list[Seconds] = []
-    """When the last process was read."""
+    """Times when the last process was read."""
 
     def by_time(self) -> dict[float, float]:
-        """Return when samples were read, by their times."""
+        """Return the times of the last reading, by the times of the samples."""
         return dict(zip(self.from_s, self.to_s, strict=False))
 
 
 class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process itself held when it marked an operation, and the whole tree with it, in bytes."""
+    """Memory that a process held when marking an operation, and that the whole tree held then."""
 
     rss: Whole | None = None
     high_water_mark: Size | None = None
-    """Its largest RSS so far (``ru_maxrss``)."""
+    """Largest RSS so far (``ru_maxrss``)."""
     tree: Whole | None = None
-    """What the whole tree held: this process and its descendants as it read them, the others in the sample after."""
+    """Memory of the whole tree: the process and all descendants at the mark, the others in the next sample."""
     is_estimate: bool = False
     """Whether ``tree`` is an estimate, because other processes changed around the mark."""
     tree_low: Whole | None = None
-    """In sessions of earlier versions, the bounds of an estimate."""
+    """Bounds of an estimate, in sessions of earlier versions."""
     tree_high: Whole | None = None
     devices: dict[str, tuple[Whole, Whole]] | None = None
-    """By device: what torch's allocator had given out, and the most so far, in bytes; null if it was not read."""
+    """Memory given out by torch's allocator, and the largest amount so far, by device; null if not read."""
 
 
 class LimitReached(msgspec.Struct, frozen=True, kw_only=True):
-    """The first sample above ``--max-memory``; bytes, and seconds since the start."""
+    """The first sample above ``--max-memory``."""
 
     at_s: Seconds
     rss: Whole
@@ -367,115 +380,115 @@ class LimitReached(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit that processes of the run had."""
+    """A memory limit of processes of the run."""
 
     kind: str
-    """One of ``nncftools.journal.writing``: ``control group``, ``control group, memory.high``, ``RLIMIT_AS``,
+    """Defined in ``nncftools.journal.writing``: ``control group``, ``control group, memory.high``, ``RLIMIT_AS``,
     ``RLIMIT_DATA``."""
     size: Size
-    """In bytes."""
     set_by: str = ""
-    """The file that sets it, or the system call."""
+    """The file that sets the limit, or the system call."""
     process: Whole | None = None
-    """The ``id`` of the first process that was seen with it."""
+    """The ``id`` of the first process seen with the limit."""
 
 
 class ControlGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A control group that processes of the run were in."""
+    """A control group with processes of the run."""
 
     folder: str
     oom_kills: Whole | None = None
-    """How many processes the kernel had killed in it before the run; null for unknown."""
+    """Number of processes that the kernel had killed in the group before the run."""
 
 
 class OomKills(msgspec.Struct, frozen=True, kw_only=True):
-    """Between two moments, the kernel killed processes of a control group because memory ran out."""
+    """Processes that the kernel killed in a control group because memory ran out, between two times."""
 
     group: str
-    """The folder of the group."""
+    """Folder of the group."""
     from_s: Seconds
     to_s: Seconds
     count: Size
 
 
 class KernelKill(msgspec.Struct, frozen=True, kw_only=True):
-    """A process of the run that the kernel's log says it killed because memory ran out; bytes, null for unknown."""
+    """A process of the run that was killed because memory ran out, according to the kernel's log."""
 
     pid: Pid
     name: str = ""
     group: str | None = None
-    """The control group whose limit was reached; null when the whole machine was out of memory."""
+    """The control group that reached the limit; null if the whole machine was out of memory."""
     anon: Whole | None = None
     file: Whole | None = None
     shmem: Whole | None = None
 
 
 class FileSystem(msgspec.Struct, frozen=True, kw_only=True):
-    """The room of a file system that the command may write to; bytes, null for unknown."""
+    """The free space of a file system that the command may write to."""
 
     role: str
-    """Why it was watched: ``cwd``, ``TMPDIR``, ``output`` (of the recording), ``argument`` (a path in the command)."""
+    """Reason for watching: ``cwd``, ``TMPDIR``, ``output`` (of the recording), ``argument`` (a path in the command)."""
     path: str = ""
-    """One of its folders."""
+    """A folder in the file system."""
     size: Size | None = None
     first: Whole | None = None
-    """Free at the first reading."""
+    """Free bytes at the first reading."""
     lowest: Whole | None = None
-    """The least that was free, at ``lowest_s``."""
+    """Fewest free bytes, at ``lowest_s``."""
     lowest_s: Seconds | None = None
     last: Whole | None = None
 
 
 class Floor(msgspec.Struct, frozen=True, kw_only=True):
-    """What the run cannot do without, in bytes."""
+    """The least memory that the run needs."""
 
     size: Size
-    """The largest sum of anonymous and shared memory at a sample; forked copies count what they do not share."""
+    """Largest sum of anonymous and shared memory at a sample; forked copies count only unshared memory."""
     at_s: Seconds
     mapped: Whole = 0
-    """What was mapped from files: for each program, the most that one of its processes had."""
+    """Memory mapped from files: for each program, the largest amount of a single process."""
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU or NPU that could be read."""
+    """A readable GPU or NPU."""
 
     device: str
-    """As columns name it: ``nvidia0``, ``nvidia0.mig1``, ``gpu0``, ``npu0``."""
+    """Name in columns: ``nvidia0``, ``nvidia0.mig1``, ``gpu0``, ``npu0``."""
     model: str = ""
     uuid: str = ""
     memory: Size | None = None
-    """In bytes."""
     missing: str | None = None
-    """Why it is unknown what the run held of it, all the time or at times; null where it is known."""
+    """Why the run's memory on the device is unknown, always or at times; null if known."""
 
 
 class FileRead(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that was open for reading while its process read much; ``size`` in bytes."""
+    """A file that was open for reading while the process read a lot."""
 
     path: str
     size: Size
 
 
-MEMORY, DISK, DEVICE = "memory", "disk", "device"
+MEMORY = "memory"
+DISK = "disk"
+DEVICE = "device"
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """An exception that a marked Python program reported: it ended a marked call, or the program."""
+    """An exception reported by a marked Python program: the end of a marked call, or of the program."""
 
     pid: Pid
     at_s: Seconds
     error: str
-    """The name of its class."""
+    """Name of the exception's class."""
     cause: str | None = None
-    """``memory``, ``disk`` or ``device``, if it says that one of them ran out."""
+    """``memory``, ``disk`` or ``device``, if the exception says that this ran out."""
     device: str | None = None
-    """Whose memory ran out."""
+    """The device whose memory ran out."""
     fatal: bool = False
-    """Whether it ended the program."""
+    """Whether the exception ended the program."""
 
 
 class Series(msgspec.Struct, kw_only=True):
-    """One process's RSS in bytes at moments in seconds since the start."""
+    """RSS of one process over time."""
 
     time_s: list[Seconds]
     rss: list[Whole]
@@ -485,130 +498,133 @@ _PYTHON = re.compile(r"(.*/)?(python|pypy)[\d.]*")
 
 
 class Process(msgspec.Struct, kw_only=True):
-    """One process of the tree; bytes and seconds, null for unknown."""
+    """One process of the tree."""
 
     id: Whole
-    """Its number in this session (a PID may be reused)."""
+    """Number in this session (a PID may be reused)."""
     pid: Pid | None = None
     parent: Whole | None = None
-    """The ``id`` of its parent; null for the first process and for adopted orphans."""
+    """The ``id`` of the parent; null for the first process and for adopted orphans."""
     name: str = ""
     command: list[str] = []
     forked_copy: bool = False
-    """Whether it was forked without exec: it runs its parent's command and shares its parent's pages."""
+    """Whether the process was forked without exec: same command as the parent, and shared pages."""
     apart: list[str] = []
-    """What kept it from the marks log at some moment: another ``user``, ``root`` folder or ``clock``."""
+    """Why the process could not write to the marks log at some moment: another ``user``, ``root`` folder or
+    ``clock``."""
     start_s: Seconds | None = None
     end_s: Seconds | None = None
-    """Null when it outlived the recording."""
+    """Null if the process outlived the recording."""
     exit: Exit | None = None
     """Null unless the sampler reaped the process: the command, and orphans."""
     counted_s: Seconds | None = None
-    """The time of the first sample that contains its memory."""
+    """Time of the first sample with the memory of this process."""
     first_rss: Whole | None = None
-    """Its RSS in this sample."""
+    """RSS in this sample."""
     samples: Whole = 0
     peak_rss: Whole | None = None
-    """Its largest sample."""
+    """Largest sample."""
     peak_s: Seconds | None = None
-    """The time of this sample."""
+    """Time of this sample."""
     high_water_mark: Size | None = None
-    """The high-water mark of this process: VmHWM, read while it lived."""
+    """High-water mark of this process: VmHWM, read while the process lived."""
     high_water_limit: Size | None = None
-    """The upper bound of its mark: ``ru_maxrss``, which may be that of a reaped child or of the process that it was
-    forked from, or the mark that it had when the recording was attached to it."""
+    """Upper bound of the mark: ``ru_maxrss``, which may come from a reaped child or from the process before a fork; or
+    the mark when the recording was attached."""
     hugetlb: Size | None = None
-    """The most that it was seen to hold in hugetlb pages, which no RSS contains; null for none."""
+    """Largest size seen in hugetlb pages, which RSS does not contain; null for none."""
     cpu_s: Seconds | None = None
-    """Its own CPU seconds during the recording."""
+    """CPU seconds of this process during the recording."""
     rises: list[Rise] = []
-    """When its high-water mark rose above what the samples show."""
+    """Times when the high-water mark rose above the samples."""
     series: Series | None = None
-
-    """Its RSS over time, if this was requested."""
+    """RSS over time, if requested."""
 
     @property
     def is_python(self) -> bool:
-        """Whether the first word of its command is a Python."""
+        """Whether the command starts with a Python interpreter."""
         return bool(self.command and _PYTHON.fullmatch(self.command[0]))
 
     @property
     def most_memory(self) -> int:
-        """The most memory that it is known to have held by itself; 0 for unknown."""
+        """Largest known memory of this process alone; 0 for unknown."""
         return max(self.peak_rss or 0, self.high_water_mark or 0)
 
     @property
     def most_shown(self) -> int:
-        """The most memory whose moment a sample or a rise shows; 0 for none."""
+        """Largest memory with a known time, from a sample or a rise; 0 for none."""
         return max([self.peak_rss or 0, *(rise.high_water_mark for rise in self.rises)])
 
 
 UNFINISHED = "unfinished"
-"""The ``error`` of an operation whose process ended before it did."""
+"""The ``error`` of an operation whose process ended first."""
 END_UNKNOWN = "end unknown"
-"""The ``error`` of an operation whose end the marks log may have lost; it ran at least until ``end_s``."""
+"""The ``error`` of an operation whose end may be lost from the marks log; it ran at least until ``end_s``."""
 
 
 class Mark(msgspec.Struct, kw_only=True):
-    """An operation: from ``start_s`` to ``end_s``, or to the next mark on its level when that is null."""
+    """An operation: from ``start_s`` to ``end_s``, or to the next mark on the same level if that is null."""
 
     name: str
-    """Its display name: the name in the mark, or the plain name of its kind."""
+    """Display name: the name in the mark, or the plain name of the kind."""
     start_s: Seconds
     end_s: Seconds | None = None
     depth: Count = 0
-    """How many operations enclose it."""
+    """Number of enclosing operations."""
     op: Whole | None = None
-    """Its number, if others refer to it by ``inside``."""
+    """Number of the operation, if others refer to this number by ``inside``."""
     inside: Whole | None = None
-    """The ``op`` of the operation that encloses it; null if that is the latest one of the level above that goes on."""
+    """The ``op`` of the enclosing operation; null means the latest running operation of the level above."""
     pid: Pid | None = None
-    """The process that performed it; null when it was marked from outside."""
+    """The process that performed the operation; null for a mark from outside."""
     source: str = ""
-    """What marked it: ``api``, ``auto`` (a call of a catalogued function), ``output`` (a line of the command's output),
-    ``shell`` (``nncf-tools mark``), ``sidecar``, or the name of another program."""
+    """Origin of the mark: ``api``, ``auto`` (a call of a catalogued function), ``output`` (a line of the command's
+    output), ``shell`` (``nncf-tools mark``), ``sidecar``, or the name of another program."""
     kind: str | None = None
-    """One of ``nncftools.session.nesting.KINDS``, or null."""
+    """An element of ``nncftools.session.nesting.KINDS``, or null."""
     call: str | None = None
-    """The function that was called."""
+    """The called function."""
     arguments: str | None = None
-    """What it was called with, shortened; null when nothing of it matters, or when several calls differ."""
+    """Shortened arguments of the call; null if none matters, or if several calls differ."""
     saved: str | None = None
-    """The path of the file or folder that it saved."""
+    """Path of the saved file or folder."""
     saved_size: Whole | None = None
-    """The bytes of that at the end of the run, with a model's weights beside it; null when unknown."""
+    """Bytes in the saved path at the end of the run, with a model's weights beside the path."""
     error: str | None = None
-    """The exception that ended it; ``unfinished`` when its process ended before it did; or ``end unknown``."""
+    """The exception that ended the operation; ``unfinished`` if the process ended first; or ``end unknown``."""
     count: Size = 1
-    """How many calls this stands for."""
+    """Number of calls that this mark stands for."""
     total_s: Seconds | None = None
-    """The total seconds of these calls; null for a single one."""
+    """Total seconds of these calls; null for a single call."""
     longest_s: Seconds | None = None
-    """The seconds of the longest call; null for a single one."""
+    """Seconds of the longest call; null for a single call."""
     own_start: OwnMemory | None = None
-    """The memory of its process at the start, as the process itself read it, and of the tree; null for unknown."""
+    """Memory at the start, as the process itself read, and memory of the tree."""
     own_end: OwnMemory | None = None
-    """The same at the end."""
+    """Memory at the end, like ``own_start``."""
 
     @property
     def own_peak(self) -> int | None:
-        """The largest RSS of its own process during it; None unless the high-water mark of the process rose then."""
-        before, after = (None if own is None else own.high_water_mark for own in (self.own_start, self.own_end))
-        return after if before is not None and after is not None and after > before else None
+        """Largest RSS of the process during the operation; None unless the high-water mark rose then."""
+        if self.own_start is None or self.own_end is None:
+            return None
+        start = self.own_start.high_water_mark
+        end = self.own_end.high_water_mark
+        return end if start is not None and end is not None and end > start else None
 
 
 class SavedModel(msgspec.Struct, kw_only=True):
-    """What the ``rt_info`` of a saved model records about its compression."""
+    """Facts about compression in the ``rt_info`` of a saved model."""
 
     path: str
     saved_s: Seconds
-    """When it was written, in seconds since the start."""
+    """When the model was written."""
     facts: dict[str, str] = {}
-    """By place: ``nncf/weight_compression/mode``, ``optimum/optimum_intel_version``."""
+    """Values by key: ``nncf/weight_compression/mode``, ``optimum/optimum_intel_version``."""
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine; ``memory`` in bytes."""
+    """The machine."""
 
     name: str = ""
     system: str = ""
@@ -620,40 +636,40 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of swap space."""
     python: str = ""
     boot_id: str = ""
-    """The kernel's ID of this boot: where it is equal, CLOCK_MONOTONIC is the same clock."""
+    """The kernel's ID of this boot: recordings with the same ID share CLOCK_MONOTONIC."""
 
 
 class SamplerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The cost of the sampling itself, and how punctual it was; bytes and seconds."""
+    """Cost and punctuality of the sampling."""
 
     cpu_s: Seconds | None = None
     peak_rss: Whole | None = None
     interval_s: Seconds | None = None
     """As requested."""
     achieved_interval_s: Seconds | None = None
-    """The mean distance of two samples."""
+    """Mean interval between samples."""
     taken: Whole | None = None
-    """Samples that were taken, before neighbours were merged."""
+    """Samples taken, before neighbours were merged."""
     merged_s: Seconds | None = None
-    """If neighbours were merged: how far apart the remaining samples are."""
+    """Interval between the remaining samples, if neighbours were merged."""
     missed: Whole | None = None
     """Deadlines that passed without a sample."""
     longest_gap_s: Seconds | None = None
-    """The longest distance of two samples."""
+    """Longest interval between samples."""
     source: str = ""
-    """``proc`` or ``psutil``; for another tool's log, the name of its importer."""
+    """``proc`` or ``psutil``; for another tool's log, the name of the importer."""
 
     @property
     def spacing_s(self) -> float | None:
-        """How far apart neighbouring samples are; None for unknown."""
+        """Interval between neighbouring samples."""
         return self.merged_s or self.achieved_interval_s or self.interval_s
 
 
 class RankRun(msgspec.Struct, kw_only=True):
-    """The figures of one rank of a job; bytes, and seconds since the start of the job."""
+    """The figures of one rank; times count from the start of the job."""
 
     name: str
-    """``rank 3``, or the name of its recording where no launcher numbered it."""
+    """``rank 3``, or the name of the recording if no launcher numbered the rank."""
     rank: Rank | None = None
     host: Host = Host()
     start_s: Seconds
@@ -661,27 +677,26 @@ class RankRun(msgspec.Struct, kw_only=True):
     finished: bool | None = True
     exit: Exit | None = None
     peaks: dict[str, Peak] = {}
-    """Their times are in seconds since the start of the job, too."""
     cpu_s: Seconds | None = None
     time_s: list[Seconds] = []
-    """The times of ``rss``, few enough to be drawn: the smallest and the largest value of each interval are kept."""
+    """Times of ``rss``, thinned for drawing: the smallest and the largest value of each interval remain."""
     rss: list[Whole | None] = []
 
 
 class HeldLine(TypedDict):
-    """The RSS of processes at the sample that a mark triggered."""
+    """RSS of processes at the sample that a mark triggered."""
 
     from_s: Seconds
-    """When the sample before began."""
+    """Beginning of the previous sample."""
     to_s: Seconds
-    """When this sample began."""
+    """Beginning of this sample."""
     rss: list[list[Whole]] | None
-    """For each process that changed since the line before: its ``id``, RSS in bytes, and, if it differs, its RSS in the
-    sample before. Older journals have the least and the most since ``from_s`` instead. Null: too many."""
+    """``id``, RSS, and the RSS in the previous sample if different, of each process that changed since the previous
+    line. Older journals have the smallest and the largest RSS since ``from_s`` instead. Null: too many."""
 
 
 class ExecLine(TypedDict):
-    """Between two moments, a process began to run another program (execve(2))."""
+    """Between two times, a process began to run another program (execve(2))."""
 
     id: Whole
     from_s: Seconds
@@ -689,7 +704,7 @@ class ExecLine(TypedDict):
 
 
 class HeldLines(NamedTuple):
-    """What a journal says of marks, which a session does not keep."""
+    """Lines of a journal about marks, which a session does not keep."""
 
     lines: Sequence[HeldLine] = ()
     with_descendants: bool = True
@@ -697,25 +712,25 @@ class HeldLines(NamedTuple):
 
 
 class Unsaved:
-    """What belongs to a session only in memory: it is not saved, and equal sessions may differ in it."""
+    """Parts of a session that exist only in memory: they are not saved, and sessions compare equal without them."""
 
     def __init__(self) -> None:
         """Begin with nothing."""
         self.loaded = b"{}"
-        """The JSON that the session was loaded from."""
+        """JSON of the loaded file."""
         self.of_marks = HeldLines()
-        """What the journal says of marks that are still to be read."""
+        """Lines of the journal about marks that are still to be read."""
         self.figures: dict[object, tuple[Sequence[object], object]] = {}
-        """By function and state of the session: the parts that a figure depends on, and the figure."""
+        """Figures, with the parts of the session that they depend on, by function and state of the session."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Unsaved)
 
     def __reduce__(self) -> tuple[type[Unsaved], tuple[()]]:
-        """Leave all of it out of copies and of other processes."""
+        """Leave everything out of copies and of other processes."""
         return Unsaved, ()
 
-    __hash__ = None  # type: ignore[assignment] # it can change
+    __hash__ = None  # type: ignore[assignment] # mutable
 
 
 class SessionData(msgspec.Struct, kw_only=True):
@@ -729,20 +744,20 @@ class SessionData(msgspec.Struct, kw_only=True):
     tool_version: str = ""
     name: str = ""
     command: list[str] = []
-    """The command and its arguments, also of a process that was attached to."""
+    """Command and arguments, also of an attached process."""
     cwd: str = ""
     attached_to: Pid | None = None
-    """The PID, when the recording was attached to a running process."""
+    """PID, if the recording was attached to a running process."""
     rank: Rank | None = None
-    """Which rank of a job it was; null when no launcher set one."""
+    """Rank in a job; null if no launcher set a rank."""
     ranks: list[RankRun] = []
-    """The ranks of a job whose recordings were merged; the rest of the session is their sum."""
+    """The merged ranks of a job; the rest of the session is their sum."""
     start: Start
     duration_s: Duration
     finished: bool | None = True
-    """False when the recorder was killed or still runs (see ``warnings``); null when a log does not record it."""
+    """False if the recorder was killed or still runs (see ``warnings``); null if a log does not record this."""
     exit: Exit | None = None
-    """How the command ended; null when unknown."""
+    """How the command ended."""
     host: Host
     sampler: SamplerFacts
     samples: Samples
@@ -753,43 +768,42 @@ class SessionData(msgspec.Struct, kw_only=True):
     peaks: dict[str, Peak] = {}
     late: LateReadings = LateReadings()
     limit_reached: LimitReached | None = None
-    """Null without a limit, or below it."""
+    """Null without a limit, or below the limit."""
     memory_limits: list[MemoryLimit] = []
     control_groups: list[ControlGroup] = []
     oom_kills: list[OomKills] = []
     kernel_kills: list[KernelKill] | None = None
-    """Null when the kernel's log was not read, or could not be."""
+    """Null if the kernel's log was not read."""
     file_systems: list[FileSystem] = []
     devices: list[Device] = []
     floor: Floor | None = None
-    """Null when it was not recorded."""
     files_read: list[FileRead] = []
     failures: list[Failure] = []
     processes: list[Process] = []
     marks: list[Mark] = []
     models: list[SavedModel] = []
-    """Compressed models that the command saved, as far as their files record this."""
+    """Compressed models that the command saved, if their files record the compression."""
     warnings: list[str] = []
-    """What readers of the figures should know; every report repeats them."""
+    """Warnings for readers of the figures, repeated in every report."""
     snapshots: Snapshots | None = None
-    """Stacks and mappings of processes whose memory rose; null when none were asked for."""
+    """Stacks and mappings of processes whose memory rose; null if not requested."""
     unsaved: Unsaved = msgspec.field(default_factory=Unsaved)
 
     @property
     def rss_peak(self) -> Peak:
-        """The peak of RSS; unknown if it was not recorded."""
+        """The peak of RSS; unknown if not recorded."""
         return self.peaks.get("rss", UNKNOWN_PEAK)
 
 
 FIELDS = [field for field in msgspec.structs.fields(SessionData) if field.type is not Unsaved]
-"""Those of a session's file."""
+"""The fields in a session's file."""
 
 
 class ProcessTable:
-    """The processes of a session by their numbers and PIDs."""
+    """The processes of a session by number and by PID."""
 
     def __init__(self, processes: Iterable[Process]) -> None:
-        """Take processes in the order in which they were found."""
+        """Index processes, given in the order in which they were seen."""
         self.by_id: dict[int | None, Process] = {}
         self._by_pid: dict[int | None, list[Process]] = {}
         for process in processes:
@@ -798,14 +812,16 @@ class ProcessTable:
 
     def at(self, pid: int | None, at_s: float) -> Process | None:
         """Return the process that had a PID at a moment: a PID may be reused."""
-        begun = [process for process in self._by_pid.get(pid, ()) if (process.start_s or 0.0) <= at_s]
-        return begun[-1] if begun and pid is not None else None
+        for process in reversed(self._by_pid.get(pid, ())):
+            if pid is not None and (process.start_s or 0.0) <= at_s:
+                return process
+        return None
 
     def upwards(self, process: Process) -> Iterator[Process]:
-        """Yield a process and its ancestors; those of a damaged journal may be a circle."""
-        above: Process | None = process
+        """Yield a process and all ancestors; a damaged journal may contain a circle."""
+        ancestor: Process | None = process
         for _ in range(len(self.by_id)):
-            if above is None:
+            if ancestor is None:
                 return
-            yield above
-            above = self.by_id.get(above.parent)
+            yield ancestor
+            ancestor = self.by_id.get(ancestor.parent)

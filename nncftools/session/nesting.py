@@ -1,4 +1,7 @@
-"""The marks of a session: their kinds, when they end, and how they nest."""
+"""The marks of a session: kinds, ends and nesting, and the memory of torch's allocator that they read.
+
+With torch, each mark reads the memory that the allocator of the process had given out, and the largest amount so far.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from nncftools.session.model import Mark, ProcessTable, SessionData
+from nncftools.metrics import DEVICE_ALLOCATED
+from nncftools.session.model import Device, Mark, Peak, ProcessTable, SessionData
+from nncftools.session.samples import columns_of
 
 KINDS = (
     "Model Loading",
@@ -29,75 +34,149 @@ def kind_of(name: str) -> str | None:
 
 
 def renumbered(marks: Iterable[Mark], beside: Iterable[Mark]) -> list[Mark]:
-    """Return marks whose numbers are none of those of the marks ``beside`` them."""
-    most = max((mark.op or 0 for mark in beside), default=0)
+    """Return marks with new numbers, above all numbers of the marks ``beside`` them."""
+    highest = max((mark.op or 0 for mark in beside), default=0)
 
-    def later(number: int | None) -> int | None:
-        return None if number is None else number + most
+    def renumber(mark: Mark) -> Mark:
+        op = None if mark.op is None else mark.op + highest
+        inside = None if mark.inside is None else mark.inside + highest
+        return replace(mark, op=op, inside=inside)
 
-    return [replace(mark, op=later(mark.op), inside=later(mark.inside)) for mark in marks]
+    return [renumber(mark) for mark in marks]
 
 
 def in_order(marks: Iterable[Mark]) -> list[Mark]:
-    """Return marks in the order of their starts, outer ones before inner ones with the same start."""
+    """Return marks in the order of their starts, outer marks before inner marks with the same start."""
     return sorted(marks, key=lambda mark: (mark.start_s, mark.depth))
 
 
 def with_ends(marks: Iterable[Mark], session: SessionData) -> list[tuple[Mark, float]]:
-    """Return marks in order, each with the end of its operation.
+    """Return marks in order, each with the end of the operation.
 
-    The end is the mark's own, or else the next mark of the same process on the same level or above, the end of the
-    process, or the end of the session.
+    Without an end in the mark, the operation ends at the next mark of the same process on the same level or above, at
+    the end of the process, or at the end of the session.
     """
     table = ProcessTable(session.processes)
-    following: dict[int | None, list[Mark]] = {}
-    """By process: the next mark of each level, the outermost first; each begins before those of the levels above it."""
+    next_marks: dict[int | None, list[Mark]] = {}
+    """The next mark of each level, by process, outermost first; outer marks begin later."""
     ends = []
     for mark in reversed(in_order(marks)):
-        after = following.setdefault(mark.pid, [])
-        last_s = latest_end_s(mark, table, session.duration_s)
-        while after and after[-1].depth > mark.depth:
-            after.pop()
-        next_s = min(after[-1].start_s, last_s) if after else last_s
-        ends.append((mark, max(mark.start_s, next_s) if mark.end_s is None else mark.end_s))
-        if after and after[-1].depth == mark.depth:
-            after.pop()
-        after.append(mark)
+        levels = next_marks.setdefault(mark.pid, [])
+        while levels and levels[-1].depth > mark.depth:
+            levels.pop()
+        end_s = mark.end_s
+        if end_s is None:
+            last_s = latest_end_s(mark, table, session.duration_s)
+            next_s = levels[-1].start_s if levels else last_s
+            end_s = max(mark.start_s, min(next_s, last_s))
+        ends.append((mark, end_s))
+        if levels and levels[-1].depth == mark.depth:
+            levels.pop()
+        levels.append(mark)
     return ends[::-1]
 
 
 def latest_end_s(mark: Mark, table: ProcessTable, duration_s: float) -> float:
-    """Return when the process that performed an operation ended, or else the session."""
+    """Return the end of the process that performed an operation, or else the end of the session."""
     process = table.at(mark.pid, mark.start_s + TICK_S)
-    return duration_s if process is None or process.end_s is None else min(process.end_s, duration_s)
+    if process is None or process.end_s is None:
+        return duration_s
+    return min(process.end_s, duration_s)
 
 
 TICK_S = 0.01
 """The kernel gives the start of a process in ticks (proc(5))."""
-
-
 _MOST_PARALLEL = 64
 
 
 def parents(ended: Sequence[tuple[Mark, float]]) -> list[int | None]:
-    """Return the index of the mark around each mark; they have their ends, and are in the order of their starts.
+    """Return the index of the enclosing mark of each mark; ``ended`` has marks with ends, in the order of their starts.
 
-    It is the mark that is named as ``inside``, or else the latest one of the level above that still runs, preferably of
-    the same process.
+    The parent is the mark named by ``inside``, or else the latest running mark of the level above, preferably of the
+    same process.
     """
-    numbered: dict[int | None, int] = {mark.op: place for place, (mark, _) in enumerate(ended) if mark.op is not None}
+    numbers: dict[int | None, int] = {}
     levels: dict[int, list[int]] = {}
-    found = []
-    for place, (mark, _) in enumerate(ended):
-        parent = numbered.get(mark.inside)
-        if parent is None or parent >= place:
-            parent = None
+    indexes = []
+    for index, (mark, _) in enumerate(ended):
+        parent = numbers.get(mark.inside)
+        if parent is None:
             for outer in reversed(levels.get(mark.depth - 1, [])[-_MOST_PARALLEL:]):
                 if ended[outer][1] >= mark.start_s:
                     parent = outer if parent is None else parent
                     if ended[outer][0].pid == mark.pid:
                         parent = outer
                         break
-        levels.setdefault(mark.depth, []).append(place)
-        found.append(parent)
-    return found
+        levels.setdefault(mark.depth, []).append(index)
+        if mark.op is not None:
+            numbers[mark.op] = index
+        indexes.append(parent)
+    return indexes
+
+
+def find_device(name: str, uuid: str, devices: Sequence[Device]) -> str:
+    """Return the device that torch calls ``cuda0``: torch may see only some devices, in another order."""
+    same = []
+    if uuid:
+        same = [device.device for device in devices if device.uuid in {f"GPU-{uuid}", f"MIG-{uuid}"}]
+    elif name.startswith("cuda"):
+        same = [device.device for device in devices if device.device.startswith("nvidia")]
+    return same[0] if len(same) == 1 else name
+
+
+def take_allocated(session: SessionData) -> None:
+    """Add columns and peaks of the memory that torch's allocator had given out, as read at marks.
+
+    A device that a mark does not name holds 0: torch has not begun there, or holds nothing any more. An ended process
+    holds 0. The largest amount before a recording was attached is no peak of the recording.
+    """
+    held: dict[str, dict[int, int]] = {}
+    sums = []
+    peaks: dict[str, Peak] = {}
+    last_s: dict[int, float] = {}
+    highest: dict[tuple[str, int], int] = {}
+    for at_s, pid, devices in _readings_of_allocators(session):
+        is_first_attached = pid == session.attached_to and pid not in last_s
+        sizes = {name: (0, 0) for name in held if held[name].get(pid)}
+        sizes.update(devices)
+        for name, (allocated, most) in sizes.items():
+            processes = held.setdefault(name, {})
+            processes[pid] = allocated
+            total = sum(processes.values())
+            sums.append((at_s, {name: total}))
+            is_rise = most > highest.get((name, pid), most if is_first_attached else 0)
+            highest[name, pid] = most
+            low = max(total, most) if is_rise else total
+            peak = peaks.get(name)
+            if peak is None or low > (peak.low or 0):
+                peaks[name] = Peak(
+                    sampled=total if peak is None else max(total, peak.sampled or 0),
+                    at_s=at_s,
+                    low=low,
+                    low_from="sampled" if low == total else "high_water_mark",
+                    rose_from_s=last_s.get(pid, 0.0),
+                    rose_to_s=at_s,
+                )
+        last_s[pid] = at_s
+    if sums:
+        session.samples = session.samples.joined(columns_of(session.samples.time_s, sums))
+        session.peaks |= peaks
+
+
+_Reading = tuple[float, int, dict[str, tuple[int, int]]]
+"""Time, PID, and by column the memory given out and the largest amount so far."""
+
+
+def _readings_of_allocators(session: SessionData) -> list[_Reading]:
+    """Return the readings at marks and at the ends of processes, in order."""
+    readings = []
+    for mark in session.marks:
+        moments = (mark.start_s, mark.own_start), (mark.end_s, mark.own_end)
+        for at_s, own in moments:
+            if at_s is not None and own is not None and own.rss is not None:
+                devices = own.devices or {}
+                columns = {f"{DEVICE_ALLOCATED}@{device}": sizes for device, sizes in devices.items()}
+                readings.append((at_s, mark.pid or 0, columns))
+    ended = [process for process in session.processes if process.end_s is not None]
+    readings += [(process.end_s or 0.0, process.pid or 0, {}) for process in ended]
+    return sorted(readings, key=lambda reading: reading[:2])

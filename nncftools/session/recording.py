@@ -1,7 +1,7 @@
-"""The lines of a journal, and the session that they make: of a recording that has ended, still runs, or was killed.
+"""The lines of a journal, and the session that they make: ended, still running, or killed.
 
-Every line is decoded once, also while the journal grows; invalid lines are counted and cost only themselves. Whoever
-follows a recording (report, live view, pytest plugin) looks at one ``Recording``.
+Every line is decoded once, also while the journal grows; an invalid line is counted and skipped. The report, the live
+view and the pytest plugin all follow a recording with a ``Recording``.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import io
 import re
 from array import array
-from collections.abc import Iterator, Sequence
-from math import isnan, nan
+from collections.abc import Iterator, Mapping, Sequence
+from math import isnan
 from typing import Any, BinaryIO, NamedTuple, TypedDict
 
 import msgspec
@@ -18,49 +18,48 @@ from msgspec.structs import replace
 
 from nncftools import intake
 from nncftools.errors import SessionFileError
-from nncftools.intake import Duration, Figure, Level, Pid, Seconds, Whole
+from nncftools.intake import Duration, Figure, Level, Pid, Redaction, Seconds, Whole
 from nncftools.journal.reading import FORMAT, VERSION, End, Header, Lines, Start
 from nncftools.journal.writing import Plan
 from nncftools.metrics import OF_DEVICES, cpu_counters, is_counter, name_of
-from nncftools.redaction import Redaction
 from nncftools.session import model
 from nncftools.session.model import FileRead, LateReadings, Process, SamplerFacts, Series, SessionData
-from nncftools.session.samples import TIME, Samples, merge_warning, rising, usual_distance
+from nncftools.session.samples import TIME, Samples, columns_in_use, merge_warning, nan_for_none, rising, usual_distance
 from nncftools.session.snapshots import snapshots_from
 
-_MOST_OF_DEVICES = 500
-"""Columns; with 8 GPUs of 7 instances each there are 168."""
-_WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, TypeError, KeyError, SystemError)
-"""What a damaged line raises; SystemError: by msgspec before 0.22, where a float has 400 digits."""
+_MOST_DEVICE_COLUMNS = 500
+"""With 8 GPUs of 7 instances each, there are 168."""
+_DAMAGE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, TypeError, KeyError, SystemError)
+"""Errors that a damaged line raises; msgspec before 0.22 raises SystemError for a float of 400 digits."""
 
 
 class Rise(model.Rise, frozen=True, kw_only=True):
-    """The rise of a process's high-water mark."""
+    """A rise of a process's high-water mark."""
 
     id: int
-    """Of the process."""
+    """Number of the process."""
 
 
 class Span(TypedDict):
-    """Two moments in seconds since the start."""
+    """Two times in seconds since the start."""
 
     from_s: Seconds
     to_s: Seconds
 
 
 class FilesRead(TypedDict):
-    """Files that processes had open for reading while they read much; later lines add to earlier ones."""
+    """Files that were open for reading while processes read a lot; later lines add to earlier lines."""
 
     files: list[tuple[str, Whole]]
     """Path and bytes."""
 
 
 class DeviceReadings(TypedDict):
-    """What the helper read of devices at one moment."""
+    """The helper's readings of devices at one moment."""
 
     at_s: Seconds
     values: dict[str, Level | None]
-    """By column, such as ``device_memory@nvidia0``."""
+    """Readings by column, such as ``device_memory@nvidia0``."""
 
 
 class SamplerEnd(SamplerFacts, frozen=True, kw_only=True):
@@ -71,48 +70,44 @@ class SamplerEnd(SamplerFacts, frozen=True, kw_only=True):
 
 
 class JournalLine(TypedDict, total=False):
-    """A line that is not a sample; it has one of these keys."""
+    """A line that is not a sample, with one of these keys."""
 
     start: Start
     columns: list[str]
-    """The columns of all samples, if they differ from the plan: a device metric has one column per device."""
+    """Columns of all samples, if different from the plan: a device metric has one column per device."""
     process: dict[str, Any]
-    """Some fields of a ``Process``, which add to those of earlier lines with the same ``id``; or ``left_out``: the
-    process does not belong to the run after all."""
+    """Some fields of a ``Process``, added to earlier lines with the same ``id``; or ``left_out``: the process does not
+    belong to the run after all."""
     rise: Rise
     held: model.HeldLine
     exec: model.ExecLine
     late: Span
-    """The time of the sample that follows, and when its last process was read."""
+    """Time of the next sample, and the time when the last process was read."""
     limit_reached: model.LimitReached
     memory_limit: model.MemoryLimit
     group: model.ControlGroup
     oom_kills: model.OomKills
     file_system: model.FileSystem
-    """Later lines replace earlier ones of the same role."""
+    """Later lines replace earlier lines with the same role."""
     floor: model.Floor
     devices: DeviceReadings
     device: model.Device
-    """Later lines replace earlier ones of the same device."""
+    """Later lines replace earlier lines of the same device."""
     files_read: FilesRead
     each: dict[Whole, Whole]
     """RSS in bytes by process ``id``, at the sample on the previous line (``--per-process``)."""
     warning: str
-    """A warning, which every report repeats."""
+    """A warning, repeated in every report."""
     end: End
 
 
 class _PlanNumbers(msgspec.Struct, kw_only=True):
-    """The numbers of a plan."""
-
     pid: Pid | None = None
     max_samples: Whole = 0
     limit: dict[str, Whole | str] | None = None
 
 
 class _EndNumbers(msgspec.Struct, kw_only=True):
-    """The numbers of the last line."""
-
     duration_s: Duration | None = None
     totals: dict[str, Whole | Figure | None] = {}
     exit: model.Exit | None = None
@@ -123,7 +118,7 @@ class Chunk(NamedTuple):
     """The content of some lines of a journal."""
 
     samples: list[list[float | None]]
-    """Each is the seconds since the start, then a value per column."""
+    """Seconds since the start, then a value per column, for each sample."""
     each: list[tuple[float, dict[int, int]]]
     """Seconds, and the RSS of every process at that sample: bytes, by the process's ``id``."""
     lines: list[JournalLine]
@@ -133,7 +128,7 @@ class Chunk(NamedTuple):
 
 
 class Tail:
-    """A journal from its first line to the latest."""
+    """A journal, read from the first line to the latest line."""
 
     def __init__(self, file: BinaryIO, origin: str, header: Header | None = None) -> None:
         """Read the first line of ``file``; ``origin`` names the file in messages.
@@ -142,9 +137,10 @@ class Tail:
         """
         self._lines = Lines(file)
         self._number = 1
-        self._sample_before = b""
+        self._last_sample = b""
         first = self._lines.next(single=True)
-        self.header, self.plan = _header(first, origin) if header is None else (header, _plan(header))
+        self.header = _decode_header(first, origin) if header is None else header
+        self.plan = _read_plan(self.header)
 
     def read(self) -> Iterator[Chunk]:
         """Yield the lines appended since the last call, in chunks. Raises OSError."""
@@ -154,7 +150,7 @@ class Tail:
             for text in data[:-1].split(b"\n"):
                 self._number += 1
                 if text.startswith(b"["):
-                    self._sample_before = text
+                    self._last_sample = text
                     rows.append((self._number, text))
                 else:
                     self._take_line(self._number, text, chunk)
@@ -162,27 +158,19 @@ class Tail:
             yield chunk
 
     def _take_samples(self, rows: Sequence[tuple[int, bytes]], chunk: Chunk) -> None:
-        """Decode many samples at once; when that fails, find the bad ones by bisection."""
+        """Decode many samples at once; on failure, find the bad samples by bisection."""
         if not rows:
             return
         try:
-            joined = b"[" + b",".join([text for _, text in rows]) + b"]"
-            samples = msgspec.json.decode(joined, type=list[list[Figure | None]])
-            width = 1 + len(self.plan.columns)
-            if any(len(sample) != width or sample[0] is None for sample in samples) or len(samples) != len(rows):
-                raise ValueError("a figure too many or too few, or a sample without its time")
-            times = [sample[0] or 0.0 for sample in samples]
-            if min(times) < 0 or max(times) > intake.LATEST_S:
-                raise ValueError("seconds since the start expected")
-        except _WRONG:
+            texts = [text for _, text in rows]
+            chunk.samples.extend(_decode_samples(texts, 1 + len(self.plan.columns)))
+        except _DAMAGE:
             if len(rows) == 1:
                 chunk.bad.append(rows[0][0])
                 return
             middle = len(rows) // 2
             self._take_samples(rows[:middle], chunk)
             self._take_samples(rows[middle:], chunk)
-            return
-        chunk.samples.extend(samples)
 
     def _take_line(self, number: int, text: bytes, chunk: Chunk) -> None:
         try:
@@ -192,42 +180,59 @@ class Tail:
             msgspec.convert(line.get("end", {}), _EndNumbers)
             _check_devices(line)
             if "each" in line:
-                time_s = msgspec.json.decode(self._sample_before[1 : self._sample_before.index(b",")], type=Seconds)
+                number_text = self._last_sample[1 : self._last_sample.index(b",")]
+                time_s = msgspec.json.decode(number_text, type=Seconds)
                 chunk.each.append((time_s, line["each"]))
                 return
             if "columns" in line:
-                if self._sample_before:
+                if self._last_sample:
                     raise ValueError("columns after a sample")
                 _check_columns(line["columns"])
                 self.plan.columns = line["columns"]
             chunk.lines.append(line)
-        except _WRONG:
+        except _DAMAGE:
             chunk.bad.append(number)
 
 
+def _decode_samples(texts: Sequence[bytes], width: int) -> list[list[float | None]]:
+    """Return samples, each with a time and ``width`` figures in all. Raises one of ``_DAMAGE``."""
+    list_text = b"[%b]" % b",".join(texts)
+    samples = msgspec.json.decode(list_text, type=list[list[Figure | None]])
+    if len(samples) != len(texts) or any(len(sample) != width for sample in samples):
+        raise ValueError("a figure too many or too few")
+    times = [nan_for_none(sample[0]) for sample in samples]
+    if any(map(isnan, times)):
+        raise ValueError("a sample without time")
+    if min(times) < 0 or max(times) > intake.LATEST_S:
+        raise ValueError("seconds since the start expected")
+    return samples
+
+
 def _check_devices(line: JournalLine) -> None:
-    """Raise ValueError for a reading of devices that has other columns, very many, or a figure that cannot be."""
+    """Raise ValueError for a reading of devices with unknown columns, or with too many."""
     values = line["devices"]["values"] if "devices" in line else {}
-    if not {name_of(name) for name in values} <= {*OF_DEVICES} or len(values) > _MOST_OF_DEVICES:
+    if not {name_of(name) for name in values} <= {*OF_DEVICES} or len(values) > _MOST_DEVICE_COLUMNS:
         raise ValueError("columns of devices expected")
 
 
-def _header(line: bytes, origin: str) -> tuple[Header, Plan]:
+def _decode_header(line: bytes, origin: str) -> Header:
     try:
         header = msgspec.json.decode(line.removeprefix(intake.UTF_8_MARK), type=Header)
         if header["format"] != FORMAT:
             raise ValueError(f"{FORMAT!r} expected")
-        plan = _plan(header)
-    except _WRONG as error:
+        _read_plan(header)
+        msgspec.convert(header["host"], model.Host)
+        msgspec.convert(header.get("rank"), model.Rank | None)
+    except _DAMAGE as error:
         raise SessionFileError(f"{origin}: line 1 is not the header of a journal: {error}") from error
     version = header.get("version", VERSION)
     if version > VERSION:
         raise SessionFileError(f"{origin}: journal version {version}, this nncf-tools reads up to {VERSION}: upgrade")
-    return header, plan
+    return header
 
 
-def _plan(header: Header) -> Plan:
-    """Return the plan of a header; keys of other versions are ignored. Raises ValueError."""
+def _read_plan(header: Header) -> Plan:
+    """Return the plan in a header; ignore unknown keys. Raises ValueError."""
     fields: dict[str, Any] = dict(header["plan"])
     msgspec.convert(fields, _PlanNumbers)
     if fields["interval_s"] <= 0:
@@ -247,27 +252,25 @@ def _check_columns(columns: list[str]) -> None:
 
 
 class Recording:
-    """What a journal says, up to where it was last read; it takes the same memory after a minute and after a day."""
+    """The content of a journal, up to the last read; memory use does not grow with the length of the recording."""
 
     def __init__(self, file: BinaryIO, origin: str, header: Header | None = None) -> None:
         """Read the first line of ``file``; see ``Tail``. Raises SessionFileError, OSError."""
         self.origin = origin
         self._tail = Tail(file, origin, header)
-        self.header, self.plan = self._tail.header, self._tail.plan
-        try:
-            self.host = msgspec.convert(self.header["host"], model.Host)
-            self.rank = msgspec.convert(self.header.get("rank"), model.Rank | None)
-        except msgspec.MsgspecError as error:
-            raise SessionFileError(f"{origin}: line 1 is not the header of a journal: {error}") from error
+        self.header = self._tail.header
+        self.plan = self._tail.plan
+        self.host = msgspec.convert(self.header["host"], model.Host)
+        self.rank = msgspec.convert(self.header.get("rank"), model.Rank | None)
         self.redaction = Redaction(self.plan.redact)
         self.command = self.redaction.words(self.header.get("command", []))
         self.start: Start | None = None
         self.end: End | None = None
         self.limits: list[model.MemoryLimit] = []
-        """Those that processes were seen with."""
+        """Limits of the processes."""
 
     def read(self) -> Iterator[Chunk]:
-        """Yield the lines appended since the last call, in chunks; commands have no secrets. Raises OSError."""
+        """Yield the lines appended since the last call, in chunks; hide secrets in commands. Raises OSError."""
         for chunk in self._tail.read():
             for line in chunk.lines:
                 self.take(line)
@@ -284,7 +287,7 @@ class Recording:
 
 
 class StarterFacts(NamedTuple):
-    """What the starter of a recording knows, in place of lines that damage or a full disk may have lost."""
+    """Facts that the starter of a recording knows: they replace lines lost by damage or a full disk."""
 
     header: Header | None = None
     start: Start | None = None
@@ -295,10 +298,10 @@ _NOTHING = StarterFacts()
 
 
 def session_from(file: BinaryIO, origin: str, known: StarterFacts = _NOTHING, *, snapshots: bytes = b"") -> SessionData:
-    """Return what a journal recorded; ``origin`` names it in messages, ``snapshots`` is the helper's log.
+    """Return the session in a journal; ``origin`` names the journal in messages, ``snapshots`` is the helper's log.
 
-    A last line that was cut off by a kill is ignored. Other unreadable lines are skipped and counted. Without an
-    ``end`` line the session is unfinished. Raises SessionFileError when nothing was recorded, OSError.
+    A last line that a kill cut off is ignored. Other unreadable lines are skipped and counted. Without an ``end`` line
+    the session is unfinished. Raises SessionFileError if nothing was recorded, OSError.
     """
     recording = WholeRecording(file, origin, known.header)
     session = recording.session(known.start, known.end)
@@ -306,8 +309,13 @@ def session_from(file: BinaryIO, origin: str, known: StarterFacts = _NOTHING, *,
     return session
 
 
+_LISTED = ("exec", "group", "oom_kills", "warning")
+_NO_USE = model.Peak(sampled=0, at_s=None, low=0)
+"""The peak of a device's memory that the run did not use."""
+
+
 class WholeRecording(Recording):
-    """All that a journal says."""
+    """The whole content of a journal."""
 
     def __init__(self, file: BinaryIO, origin: str, header: Header | None = None) -> None:
         """Read the first line of ``file``; see ``Tail``. Raises SessionFileError, OSError."""
@@ -317,28 +325,22 @@ class WholeRecording(Recording):
         self._series: dict[int, Series] = {}
         self._rises: dict[int, list[model.Rise]] = {}
         self._held: list[model.HeldLine] = []
-        self._execs: list[model.ExecLine] = []
         self._late: dict[float, float] = {}
-        self._fields: dict[str, Any] = {"control_groups": [], "oom_kills": []}
         self._file_systems: dict[str, model.FileSystem] = {}
         self._devices: dict[str, model.Device] = {}
-        self._device_readings: list[tuple[float, dict[str, float | None]]] = []
+        self._device_readings: list[tuple[float, Mapping[str, float | None]]] = []
         self._files: dict[str, int] = {}
-        self._warnings: list[str] = []
         self._bad_lines: list[int] = []
-        self._lists: dict[str, list[Any]] = {
-            "exec": self._execs,
-            "group": self._fields["control_groups"],
-            "oom_kills": self._fields["oom_kills"],
-            "warning": self._warnings,
-        }
-        """By key of a line, where its value goes."""
+        self._fields: dict[str, Any] = {}
+        """Fields of the session, by key of a line."""
+        self._lists: dict[str, list[Any]] = {key: [] for key in _LISTED}
+        """The values of all lines with these keys."""
+        self._warnings: list[str] = self._lists["warning"]
 
     def take(self, line: JournalLine) -> None:
         """Take a line that is not a sample."""
         super().take(line)
-        fields: dict[str, Any] = {**line}
-        for key, value in fields.items():
+        for key, value in line.items():
             if key in self._lists:
                 self._lists[key].append(value)
             elif key in {"limit_reached", "floor"}:
@@ -354,8 +356,9 @@ class WholeRecording(Recording):
         elif "late" in line:
             self._late[line["late"]["from_s"]] = line["late"]["to_s"]
         elif "file_system" in line:
-            room = line["file_system"]
-            self._file_systems[room.role] = replace(room, path=self.redaction.text(room.path))
+            file_system = line["file_system"]
+            path = self.redaction.text(file_system.path)
+            self._file_systems[file_system.role] = replace(file_system, path=path)
         elif "device" in line:
             self._devices[line["device"].device] = line["device"]
         elif "devices" in line:
@@ -364,41 +367,34 @@ class WholeRecording(Recording):
             for path, size in line["files_read"]["files"]:
                 self._files[path] = max(size, self._files.get(path, 0))
 
-    def _add_devices(self) -> dict[str, model.Peak]:
-        """Add the columns of devices; return the peaks of those that the run did not use."""
-        from nncftools.session.devices import used_columns
-
-        of_devices, unused = used_columns(self._columns[TIME], self._device_readings)
-        self._columns |= of_devices
-        return unused
-
     def session(self, start: Start | None, end: End | None) -> SessionData:
-        """Return what the whole journal says, and what is given in place of its lost lines. Raises SessionFileError."""
+        """Return the session; ``start`` and ``end`` replace lost lines of the journal. Raises SessionFileError."""
         self._read_samples()
         unwritten = "" if self.end is not None or end is None else end.get("unwritten", "")
         if unwritten:
             rest = Tail(io.BytesIO(b"\n" + unwritten.encode()), self.origin, self.header)
-            rest.plan.columns, self._tail = self.plan.columns, rest
+            rest.plan.columns = self.plan.columns
+            self._tail = rest
             self._read_samples()
-        end, start = self.end or end, self.start or start
+        end = self.end or end
+        start = self.start or start
         error = None if end is None else end.get("error")
         if error is None and start is None:
             error = "the recorder ended before the command began"
         if error is not None or start is None:
             raise SessionFileError(f"{self.origin}: nothing was recorded: {error}")
         if self._bad_lines:
-            self._warnings.append(_damage(sorted(self._bad_lines)))
-        return self._session(start, end)
+            self._warnings.append(_describe_damage(sorted(self._bad_lines)))
+        return self._make_session(start, end)
 
     def _read_samples(self) -> None:
         for chunk in self.read():
             self._bad_lines += chunk.bad
             if chunk.samples:
                 self._begin_columns()
-                for column, values in zip(self._columns.values(), zip(*chunk.samples, strict=True), strict=False):
-                    column.extend(
-                        values if None not in values else [nan if value is None else value for value in values]
-                    )
+                by_column = zip(*chunk.samples, strict=True)
+                for column, values in zip(self._columns.values(), by_column, strict=True):
+                    column.extend(map(nan_for_none, values))
             for time_s, each in chunk.each:
                 for number, rss in each.items():
                     series = self._series.setdefault(number, Series(time_s=[], rss=[]))
@@ -406,18 +402,24 @@ class WholeRecording(Recording):
                     series.rss.append(rss)
 
     def _begin_columns(self) -> None:
-        self._columns = self._columns or {name: array("d") for name in (TIME, *self.plan.columns)}
+        if not self._columns:
+            self._columns = {name: array("d") for name in (TIME, *self.plan.columns)}
 
-    def _session(self, start: Start, end: End | None) -> SessionData:
+    def _make_session(self, start: Start, end: End | None) -> SessionData:
         self._begin_columns()
-        unused = self._add_devices() if self._device_readings else {}
-        fields: End = end or {}
-        header, plan = self.header, self.plan
-        facts = self._facts(fields)
+        columns_of_devices, unused = columns_in_use(self._columns[TIME], self._device_readings)
+        self._columns |= columns_of_devices
+        fields = end or {}
+        header = self.header
+        plan = self.plan
+        facts = self._read_facts(fields)
         samples = Samples(self._columns, self.origin)
-        processes = self._listed()
+        processes = self._make_processes()
         last_s = samples.time_s[-1] if len(samples) else 0.0
         duration_s = fields.get("duration_s")
+        files_read = []
+        for path, size in self._files.items():
+            files_read.append(FileRead(path=self.redaction.text(path), size=size))
         session = SessionData(
             tool_version=header.get("tool_version", ""),
             name=header.get("name", ""),
@@ -432,27 +434,28 @@ class WholeRecording(Recording):
             host=self.host,
             sampler=facts,
             samples=samples,
-            totals=_with_all_cpu_time(fields.get("totals") or last_counters(samples), processes),
-            peaks=unused,
-            late=self._late_readings(samples),
+            totals=_complete_cpu_time(fields.get("totals") or last_counters(samples), processes),
+            peaks=dict.fromkeys(unused, _NO_USE),
+            late=self._make_late_readings(samples),
             memory_limits=self.limits,
+            control_groups=self._lists["group"],
+            oom_kills=self._lists["oom_kills"],
             file_systems=list(self._file_systems.values()),
             devices=list(self._devices.values()),
-            files_read=[FileRead(path=self.redaction.text(path), size=size) for path, size in self._files.items()],
-            processes=self._largest(processes),
+            files_read=files_read,
+            processes=self._select_largest(processes),
             warnings=self._warnings,
             **self._fields,
         )
-        session.unsaved.of_marks = model.HeldLines(self._held, plan.children, self._execs)
+        session.unsaved.of_marks = model.HeldLines(self._held, plan.children, self._lists["exec"])
         return session
 
-    def _late_readings(self, samples: Samples) -> LateReadings:
-        """Return what is known of the samples that are left."""
-        times = [at_s for at_s in samples.time_s if at_s in self._late] if self._late else []
+    def _make_late_readings(self, samples: Samples) -> LateReadings:
+        times = [at_s for at_s in samples.time_s if at_s in self._late]
         return LateReadings(from_s=times, to_s=[self._late[at_s] for at_s in times])
 
-    def _facts(self, end: End) -> SamplerFacts:
-        """Return the sampler's facts; warn of samples that it merged, and of those that are missing."""
+    def _read_facts(self, end: End) -> SamplerFacts:
+        """Return the sampler's facts; warn of merged and of missing samples."""
         fields = end.get("sampler", {})
         facts = msgspec.convert(fields, SamplerFacts)
         facts = replace(facts, interval_s=self.plan.interval_s, source=self.plan.source)
@@ -462,8 +465,9 @@ class WholeRecording(Recording):
         if cut > 0:
             lost += cut
             self._warnings.append(f"{cut:,} samples are missing from the journal: it was cut while it was written")
-        lost += self._leave_out_of_order()
-        taken, left = facts.taken or read, len(self._columns[TIME])
+        lost += self._drop_out_of_order()
+        taken = facts.taken or read
+        left = len(self._columns[TIME])
         is_merged = left < taken - lost
         if is_merged or left > self.plan.max_samples:
             facts = replace(facts, merged_s=usual_distance(self._columns[TIME]))
@@ -471,71 +475,75 @@ class WholeRecording(Recording):
             self._warnings.append(merge_warning(taken, left))
         return facts
 
-    def _listed(self) -> list[Process]:
-        kept = [fields for fields in self._processes.values() if not fields.get("left_out")]
-        processes = msgspec.convert(kept, list[Process])
+    def _make_processes(self) -> list[Process]:
+        listed = [fields for fields in self._processes.values() if not fields.get("left_out")]
+        processes = msgspec.convert(listed, list[Process])
         for process in processes:
             process.series = self._series.get(process.id)
             process.rises = self._rises.get(process.id, [])
-            if not self.plan.children:  # ``ru_maxrss`` is that of children, too, which do not count
+            if not self.plan.children:  # ``ru_maxrss`` includes children, which do not count
                 process.high_water_limit = None
             highest = max((rise.high_water_mark for rise in process.rises), default=0)
-            if highest > (process.high_water_mark or 0):  # a killed sampler did not record it otherwise
+            if highest > (process.high_water_mark or 0):  # a killed sampler did not record the mark otherwise
                 process.high_water_mark = highest
         return processes
 
-    def _largest(self, processes: list[Process]) -> list[Process]:
-        """Return the processes to list: if there are too many, the first one and those that held the most."""
+    def _select_largest(self, processes: list[Process]) -> list[Process]:
+        """Return the processes to list: if there are too many, the first process and the largest processes."""
         most = intake.LIMITS.processes
         if len(processes) <= most:
             return processes
-        self._warnings.append(f"of {len(processes):,} processes, the {most:,} that held the most are listed")
-        largest = sorted(processes[1:], key=lambda process: process.high_water_mark or process.peak_rss or 0)
-        return [processes[0], *sorted(largest[1 - most :], key=lambda process: process.id)]
+        self._warnings.append(f"of {len(processes):,} processes, only the {most:,} largest are listed")
+        others = sorted(processes[1:], key=lambda process: process.high_water_mark or process.peak_rss or 0)
+        largest = others[1 - most :]
+        return [processes[0], *sorted(largest, key=lambda process: process.id)]
 
-    def _leave_out_of_order(self) -> int:
-        """Leave out rows whose time goes back, or is far ahead of what follows; return how many."""
-        kept = rising(self._columns[TIME])
-        left_out = len(self._columns[TIME]) - len(kept)
-        if left_out:
-            self._warnings.append(f"{left_out:,} samples of the journal were left out: their time goes back")
-            self._keep(kept)
+    def _drop_out_of_order(self) -> int:
+        """Drop rows whose time goes back, or is far ahead of later rows; return the number of dropped rows."""
+        rows = rising(self._columns[TIME])
+        dropped = len(self._columns[TIME]) - len(rows)
+        if dropped:
+            self._warnings.append(f"{dropped:,} samples of the journal were left out: their time goes back")
+            for name, column in self._columns.items():
+                self._columns[name] = array("d", map(column.__getitem__, rows))
         for series in self._series.values():
-            places = rising(series.time_s)
-            if len(places) < len(series.time_s):
-                series.time_s = [series.time_s[row] for row in places]
-                series.rss = [series.rss[row] for row in places]
-        return left_out
-
-    def _keep(self, rows: Sequence[int]) -> None:
-        self._columns = {name: array("d", map(column.__getitem__, rows)) for name, column in self._columns.items()}
+            rows = rising(series.time_s)
+            series.time_s = [series.time_s[row] for row in rows]
+            series.rss = [series.rss[row] for row in rows]
+        return dropped
 
 
-def _damage(lines: Sequence[int]) -> str:
+def _describe_damage(lines: Sequence[int]) -> str:
     if len(lines) == 1:
         return f"1 line of the journal could not be read: line {lines[0]}"
     return f"{len(lines)} lines of the journal could not be read, the first is line {lines[0]}"
 
 
-def _with_all_cpu_time(
+def _complete_cpu_time(
     totals: dict[str, int | float | None], processes: Sequence[Process]
 ) -> dict[str, int | float | None]:
-    """Return totals whose CPU time is not below the sum of the processes.
+    """Return totals whose CPU time is at least the sum over the processes.
 
     A total counts children only if their parent waits for them (proc(5), ``cutime``). User and system time keep their
-    ratio, as the kernel itself scales them to the exact time (``cputime_adjust``).
+    ratio, as the kernel itself scales both to the exact time (``cputime_adjust``).
     """
     names = cpu_counters(totals)
-    counted = [value for name in names if (value := totals[name]) is not None]
-    whole = sum(process.cpu_s or 0.0 for process in processes)
-    if not counted or len(counted) < len(names) or sum(counted) >= whole:
+    counted = [totals[name] or 0.0 for name in names if totals[name] is not None]
+    cpu_s = sum(process.cpu_s or 0.0 for process in processes)
+    if not counted or len(counted) < len(names) or sum(counted) >= cpu_s:
         return totals
     first, *others = names
-    rest = {name: round((totals[name] or 0) * whole / (sum(counted) or 1), 6) for name in others}
-    return {**totals, first: round(whole - sum(rest.values()), 6), **rest}
+    scale = cpu_s / (sum(counted) or 1)
+    rest = {name: round((totals[name] or 0) * scale, 6) for name in others}
+    first_s = round(cpu_s - sum(rest.values()), 6)
+    return {**totals, first: first_s, **rest}
 
 
 def last_counters(samples: Samples) -> dict[str, int | float | None]:
-    """Return the counters of the last sample: the only totals that an unfinished recording has."""
-    last = {name: samples[name][-1] for name in samples.metrics if is_counter(name) and len(samples)}
-    return {name: None if isnan(value) else value for name, value in last.items()}
+    """Return the counters of the last sample: the only totals of an unfinished recording."""
+    totals = {}
+    for name in samples.metrics:
+        if is_counter(name) and len(samples):
+            value = samples[name][-1]
+            totals[name] = None if isnan(value) else value
+    return totals

@@ -1,10 +1,16 @@
-"""The columns of a session: seconds and one array of figures per metric; and how long ones are thinned."""
+"""The columns of a session: times, and an array of figures per metric; columns of device readings; thinning.
+
+A helper process reads devices at times of its own, and torch's allocator is read at marks. Each of these readings
+belongs to the previous sample, the other samples do not know the figure. A mark triggers a sample, so a reading after
+the mark is not in a sample before the mark.
+"""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, compress, count, pairwise
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from math import inf, isnan, nan
 from operator import le
 from typing import NamedTuple
@@ -14,14 +20,9 @@ import msgspec
 from nncftools.errors import SessionFileError
 from nncftools.intake import LARGEST, LATEST_S, WrongValueError, check_rising, unknown_text
 from nncftools.journal.writing import kept_of_bucket
-from nncftools.metrics import in_order, is_memory, unit_of
+from nncftools.metrics import DEVICE_MEMORY, in_order, is_memory, name_of, unit_of
 
 TIME = "time_s"
-_MANY = 1_000_000
-"""From about this length on, numpy is faster, including its import (measured: both take 90 ms)."""
-_CHUNK = 4096
-_PIECE = 1 << 15
-"""Bytes of JSON that are parsed at once."""
 _FLOATS = msgspec.json.Decoder(list[float])
 _FLOATS_OR_NULLS = msgspec.json.Decoder(list[float | None])
 
@@ -30,19 +31,19 @@ class Figures(NamedTuple):
     """A summary of the known values of a column."""
 
     known: int = 0
-    """How many there are."""
+    """Number of known values."""
     lowest: float = inf
     highest: float = -inf
     average: float | None = None
-    """Their mean; None when all values are unknown."""
+    """Mean; None if all values are unknown."""
 
 
 class Samples(Mapping[str, "array[float]"]):
     """Columns by metric name: ``array('d')`` of equal length, NaN for unknown.
 
-    ``time_s`` holds the seconds since the session's start, rising. Columns of a loaded session are parsed when they are
-    first asked for. An invalid column raises ``SessionFileError``, which names the column and the place. A value out of
-    range is unknown, and a warning counts it.
+    ``time_s`` holds the seconds since the session's start, rising. Columns of a loaded session are parsed on first use.
+    An invalid column raises ``SessionFileError`` with the column's name and the location. A value out of range is
+    unknown and counted in a warning.
     """
 
     def __init__(
@@ -53,34 +54,34 @@ class Samples(Mapping[str, "array[float]"]):
         may_fall_below_zero: bool = False,
         warnings: list[str] | None = None,
     ) -> None:
-        """Hold ``columns``; ``origin`` names the file in messages; ``warnings`` are those of the session."""
+        """Hold ``columns``; ``origin`` names the file in messages; ``warnings`` is the session's list."""
         self._warnings = [] if warnings is None else warnings
         self._columns = dict(columns)
         self._origin = origin
         self._lowest_memory = -LARGEST if may_fall_below_zero else 0.0
         self._figures: dict[str, Figures] = {}
-        self._length: int | None = None
         if TIME not in self._columns:
-            raise self._wrong("", f"the column {TIME!r} is missing")
+            raise self._error_at("", f"the column {TIME!r} is missing")
 
     def __getitem__(self, name: str) -> array[float]:
         raw = self._columns[name]
         if not isinstance(raw, msgspec.Raw):
             return raw
         try:
-            column = _parsed(raw)
+            column = _parse(raw)
         except msgspec.DecodeError as error:
-            raise self._wrong(f".{name}", str(error)) from error
+            raise self._error_at(f".{name}", str(error)) from error
         if name != TIME and len(column) != len(self):
-            raise self._wrong(f".{name}", f"{len(self)} values expected, one for each of {TIME!r}, found {len(column)}")
+            expected = f"{len(self)} values expected, one for each of {TIME!r}"
+            raise self._error_at(f".{name}", f"{expected}, found {len(column)}")
         self._check(name, column)
         self._columns[name] = column
         return column
 
     def check(self, warnings: list[str]) -> None:
-        """Check the columns that were not loaded from a session; ``warnings`` gets those of this object from now on.
+        """Check the columns that were not loaded from a session; add all further warnings to ``warnings``.
 
-        Raises SessionFileError for the first column that cannot be.
+        Raises SessionFileError for the first invalid column.
         """
         self._warnings = warnings
         for name, column in self._columns.items():
@@ -97,8 +98,13 @@ class Samples(Mapping[str, "array[float]"]):
         lowest = self._lowest_memory if is_memory(name) else 0.0
         if name == TIME:
             if summary.lowest < 0 or summary.highest > LATEST_S:
-                raise self._wrong(f".{TIME}", "seconds from 0 to 10^10 expected")
-            self._check_time(column, summary.known)
+                raise self._error_at(f".{TIME}", "seconds from 0 to 10^10 expected")
+            if summary.known != len(column):
+                raise self._error_at(f".{TIME}", "a number for every sample expected, found null")
+            try:
+                check_rising(column, f"$.samples.{TIME}")
+            except WrongValueError as error:
+                raise SessionFileError(f"{self._origin}: {error}") from error
         elif unit_of(name) is not None and (summary.lowest < lowest or summary.highest > LARGEST):
             wrong = [index for index, value in enumerate(column) if value < lowest or value > LARGEST]
             for index in wrong:
@@ -107,34 +113,15 @@ class Samples(Mapping[str, "array[float]"]):
             summary = figures(column)
         self._figures[name] = summary
 
-    def _check_time(self, column: array[float], known: int) -> None:
-        if known != len(column):
-            raise self._wrong(f".{TIME}", "a number for every sample expected, found null")
-        if len(column) >= _MANY:
-            import numpy as np
-
-            values = np.asarray(column)
-            if (values[:-1] <= values[1:]).all():
-                return
-        try:
-            check_rising(column, f"$.samples.{TIME}")
-        except WrongValueError as error:
-            raise SessionFileError(f"{self._origin}: {error}") from error
-
-    def _wrong(self, where: str, what: str) -> SessionFileError:
-        return SessionFileError(f"{self._origin}: at `$.samples{where}`: {what}")
+    def _error_at(self, location: str, problem: str) -> SessionFileError:
+        return SessionFileError(f"{self._origin}: at `$.samples{location}`: {problem}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns)
 
     def __len__(self) -> int:
         """Return the number of samples."""
-        time_s = self._columns[TIME]
-        if not isinstance(time_s, msgspec.Raw):
-            return len(time_s)
-        if self._length is None:
-            self._length = _length(time_s)
-        return self._length
+        return len(self.time_s)
 
     @property
     def time_s(self) -> array[float]:
@@ -143,7 +130,7 @@ class Samples(Mapping[str, "array[float]"]):
 
     @property
     def metrics(self) -> list[str]:
-        """The names of the metrics that were recorded, those known to this version first and in its order."""
+        """Names of the recorded metrics: known metrics in the order of this version, then unknown metrics."""
         return in_order(name for name in self._columns if name != TIME)
 
     def joined(self, columns: Mapping[str, array[float]]) -> Samples:
@@ -156,130 +143,144 @@ class Samples(Mapping[str, "array[float]"]):
         )
 
     def raw(self) -> dict[str, msgspec.Raw]:
-        """Return the columns as JSON; those that were never parsed are unchanged."""
-        return {
-            name: column if isinstance(column, msgspec.Raw) else msgspec.Raw(_json(name, column))
-            for name, column in self._columns.items()
-        }
+        """Return the columns as JSON; columns that were never parsed are unchanged."""
+        return {name: _encode(name, column) for name, column in self._columns.items()}
 
 
 def drift(size: float) -> float:
-    """Return by how much two readings of one level differ: 0.1 %, and at least 256 KiB."""
+    """Return the difference between two readings of the same level: 0.1 %, and at least 256 KiB."""
     return max(size / 1000, 256 * 1024)
 
 
 def noise(size: float) -> float:
     """Return the difference of memory that does not matter: 1 %, and at least 1 MiB.
 
-    The peak belongs to the operation in which memory first came this close to it: an interpreter that ends, allocators
-    and caches still move a little. A figure with closer bounds is given without them.
+    The peak belongs to the operation in which memory first came this close to the peak: an ending interpreter,
+    allocators and caches still move a little. A figure with closer bounds is given without the bounds.
     """
     return max(size * 0.01, 1 << 20)
 
 
 def first_at_least(values: Sequence[float], level: float) -> int:
-    """Return the place of the first value that is at least ``level``; there is one. NaN is unknown."""
-    for begin in range(0, len(values), _CHUNK):
-        chunk = values[begin : begin + _CHUNK]
-        if len(chunk) < _CHUNK or max(chunk) >= level or isnan(sum(chunk)):
-            place = next(compress(count(begin), map(float(level).__le__, chunk)), None)
-            if place is not None:
-                return place
-    raise ValueError(f"no value is at least {level}")
+    """Return the index of the first value that is at least ``level``; NaN is unknown. Raises ValueError for none."""
+    return list(map(float(level).__le__, values)).index(True)
 
 
 def figures(column: array[float]) -> Figures:
     """Return a summary of a column."""
-    if len(column) >= _MANY:
-        import numpy as np
-
-        every = np.asarray(column)
-        values = every[~np.isnan(every)] if np.isnan(every.sum()) else every
-        if not len(values):
-            return Figures()
-        return Figures(len(values), float(values.min()), float(values.max()), float(values.mean()))
-    of = known(column)
-    return Figures(len(of), min(of), max(of), sum(of) / len(of)) if of else Figures()
+    numbers = known(column)
+    if not numbers:
+        return Figures()
+    average = sum(numbers) / len(numbers)
+    return Figures(len(numbers), min(numbers), max(numbers), average)
 
 
 def are_whole(name: str, values: array[float]) -> bool:
     """Return whether a column holds whole numbers: bytes, or counts."""
-    return unit_of(name) == "B" or (unit_of(name) == "" and all(map(float.is_integer, known(values))))
+    unit = unit_of(name)
+    return unit == "B" or (unit == "" and all(map(float.is_integer, known(values))))
 
 
 def known(values: array[float]) -> array[float]:
-    """Return the values that are known."""
+    """Return the values that are not NaN."""
     if not isnan(sum(values)):
         return values
     return array("d", (value for value in values if not isnan(value)))
 
 
-def _json(name: str, column: array[float]) -> bytes:
+def columns_of(
+    time_s: Sequence[float], readings: Iterable[tuple[float, Mapping[str, float | None]]]
+) -> dict[str, array[float]]:
+    """Return readings, which are times and values by column, as columns.
+
+    Of several readings in one sample, the largest counts for memory, and the last for other metrics.
+    """
+    columns: dict[str, array[float]] = {}
+    for at_s, values in readings:
+        row = max(0, bisect_right(time_s, at_s) - 1)
+        for name, value in values.items():
+            column = columns.setdefault(name, array("d", [nan]) * len(time_s))
+            if value is not None and row < len(time_s):
+                has_larger = is_memory(name) and column[row] > value
+                column[row] = column[row] if has_larger else value
+    return columns
+
+
+def columns_in_use(
+    time_s: Sequence[float], readings: Collection[tuple[float, Mapping[str, float | None]]]
+) -> tuple[dict[str, array[float]], set[str]]:
+    """Return the columns of devices that the run may have used, and the names of columns that were always 0.
+
+    A column with the memory or load of all programs remains if the run may have held memory of the device, or system
+    memory for the device.
+    """
+    columns = columns_of(time_s, readings)
+    of_run = {name for name in columns if name_of(name) == DEVICE_MEMORY}
+    used = set[str]()
+    for _, values in readings:
+        used.update(name for name in of_run if values.get(name, 0) != 0)
+    devices = {_device_of(name).removesuffix(".system") for name in used}
+    for name in list(columns):
+        if name not in used and (name in of_run or _device_of(name) not in devices):
+            del columns[name]
+    return columns, of_run - used
+
+
+def _device_of(column: str) -> str:
+    return column.partition("@")[2]
+
+
+def _encode(name: str, column: array[float] | msgspec.Raw) -> msgspec.Raw:
+    if isinstance(column, msgspec.Raw):
+        return column
+    values: list[float | None] = list(column)  # msgspec writes NaN as null
     if unit_of(name) == "B":
-        try:
-            return msgspec.json.encode(list(map(int, column)))
-        except ValueError:  # NaN
-            return msgspec.json.encode([None if isnan(value) else int(value) for value in column])
-    return msgspec.json.encode(column.tolist())  # msgspec writes NaN as null
+        values = list(map(_whole_or_none, column))
+    return msgspec.Raw(msgspec.json.encode(values))
 
 
-def _length(raw: msgspec.Raw) -> int:
-    """Return how many values a list of numbers has, without parsing them."""
-    text = bytes(raw)
-    commas = text.count(b",")
-    return commas + 1 if commas or text.strip(b"[] \t\r\n") else 0
+def _whole_or_none(value: float) -> int | None:
+    return None if isnan(value) else int(value)
 
 
-def _parsed(raw: msgspec.Raw) -> array[float]:
-    """Return a JSON list of numbers and nulls as a column. Raises DecodeError, which names the place."""
-    column = array("d")
+def nan_for_none(value: float | None) -> float:
+    """Return an unknown value as NaN."""
+    return nan if value is None else value
+
+
+def _parse(raw: msgspec.Raw) -> array[float]:
+    """Return a JSON list of numbers and nulls as a column. Raises DecodeError with the location."""
     try:
-        for piece in _pieces(raw):
-            try:
-                column.fromlist(_FLOATS.decode(piece))
-            except msgspec.ValidationError:
-                column.extend(nan if value is None else value for value in _FLOATS_OR_NULLS.decode(piece))
-    except msgspec.DecodeError:
-        msgspec.json.decode(raw, type=list[float | None])  # the same error, with its place in the whole list
-        raise
-    return column
-
-
-def _pieces(raw: msgspec.Raw) -> Iterator[bytes]:
-    """Yield a list as short lists: parsed at once, a million numbers are Python objects of 32 MB."""
-    text = memoryview(raw)
-    begin = 1
-    while len(text) - begin > _PIECE:
-        piece = bytes(text[begin : begin + _PIECE])
-        length = piece.rfind(b",")
-        if length < 0:
-            break
-        yield b"[%b]" % piece[:length]
-        begin += length + 1
-    yield b"%b%b" % (bytes(text[:1]), bytes(text[begin:]))
+        return array("d", _FLOATS.decode(raw))
+    except msgspec.ValidationError:
+        return array("d", map(nan_for_none, _FLOATS_OR_NULLS.decode(raw)))
 
 
 def kept_rows(gauges: Sequence[array[float]], rows: int, limit: int) -> list[int]:
     """Return the rows that remain when neighbours merge into buckets of equal length: at most about ``limit``.
 
-    ``nncftools.journal.writing`` says which rows a bucket keeps.
+    ``nncftools.journal.writing`` chooses the rows that remain of a bucket.
     """
     buckets = max(1, limit // (2 * len(gauges) + 1))
     edges = [bucket * rows // buckets for bucket in range(buckets + 1)]
-    return [row for begin, end in pairwise(edges) if end > begin for row in kept_of_bucket(gauges, begin, end)]
+    remaining = []
+    for begin, end in pairwise(edges):
+        if end > begin:
+            remaining += kept_of_bucket(gauges, begin, end)
+    return remaining
 
 
 def rising(times: Sequence[float]) -> Sequence[int]:
     """Return the rows to keep so that times rise.
 
-    Either the rows whose time goes back are left out, or the rows that are ahead of later ones, whichever are fewer.
+    Drop either the rows whose time goes back, or the rows ahead of later rows, whichever are fewer.
     """
     if all(map(le, times, times[1:])):
         return range(len(times))
-    rows = list(range(len(times)))
-    highest, lowest = list(accumulate(times, max)), list(accumulate(reversed(times), min))[::-1]
-    not_back = [row for row in rows if times[row] >= highest[row]]
-    not_ahead = [row for row in rows if times[row] <= lowest[row]]
+    highest = list(accumulate(times, max))
+    lowest = list(accumulate(reversed(times), min))[::-1]
+    not_back = [row for row, time_s in enumerate(times) if time_s >= highest[row]]
+    not_ahead = [row for row, time_s in enumerate(times) if time_s <= lowest[row]]
     return max(not_back, not_ahead, key=len)
 
 
@@ -287,11 +288,11 @@ def merge_warning(taken: int, left: int) -> str:
     """Return the warning that neighbours were merged."""
     return (
         f"{taken:,} samples were taken and neighbours merged into {left:,}, which keep the smallest and the largest "
-        "values: averages are those of the samples that were kept"
+        "values: averages count only the remaining samples"
     )
 
 
 def usual_distance(time_s: array[float]) -> float | None:
-    """Return the distance of two samples that only one in a hundred exceeds, in seconds."""
+    """Return the 99th percentile of the intervals between samples, in seconds."""
     distances = sorted(after - before for before, after in pairwise(time_s))
     return distances[len(distances) * 99 // 100] if distances else None

@@ -1,49 +1,58 @@
-"""The log of the helper process, which watches memory and takes stacks: its lines, and the snapshots that they make.
+"""The log of the helper process, and the snapshots in a session: stacks, mappings and the text of lines of code.
 
-JSON Lines; bytes, and CLOCK_MONOTONIC in nanoseconds. Every line is an object with one key. Frames and stacks are
-numbered from 0, in the order of their lines. A kill may have cut the log off.
+The log is JSON Lines with bytes, and CLOCK_MONOTONIC in nanoseconds. Every line is an object with one key. Frames and
+stacks are numbered from 0, in the order of their lines. A kill may have cut the log off.
+
+The text of a line is kept only if that text ran, and if the user who ran the line may read the file. A measured program
+can name any file as source code, and other users can replace a file by a link or a pipe.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
 import re
+import stat
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, repeat
-from typing import TypedDict
+from math import inf
+from pathlib import PurePosixPath
+from typing import NamedTuple, TypedDict, TypeVar
 
 import msgspec
 
 from nncftools import intake
-from nncftools.intake import Pid, Seconds, Size, Whole
+from nncftools.intake import Pid, Redaction, Seconds, Size, Whole
 from nncftools.journal.writing import MOST_OF_TABLES
-from nncftools.redaction import Redaction
 from nncftools.session import model
-from nncftools.session.model import MOST_FRAMES, Frame, Snapshots
+from nncftools.session.model import MOST_FRAMES, Frame, Process, SessionData, Snapshots
+from nncftools.units import shortened
 
 _HOOK_FILE = "<frozen importlib._bootstrap nncf-tools>"
-"""Frames of the hook: see ``marks/hook/sitecustomize.py``."""
+"""File of the hook's frames: see ``marks/hook/sitecustomize.py``."""
 WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, TypeError, ValueError)
-"""What a damaged line raises."""
+"""Errors that a damaged line raises."""
 
 
 class HelperStarted(TypedDict):
-    """The first line; it also has ``pid``, ``t_ns``, ``share`` and ``least_s``, the budget."""
+    """The first line; also has ``pid``, ``t_ns``, ``share`` and ``least_s``, the budget."""
 
     missing: str | None
-    """Why it takes no stacks, or not of every process."""
+    """Why the helper takes no stacks, or only stacks of some processes."""
 
 
 class IntroducedProcess(TypedDict):
     """A process of the tree."""
 
     number: Whole
-    """Its number in this log."""
+    """Number in this log."""
     pid: Pid
     t_ns: Whole
-    """When it was first seen."""
+    """When the process was first seen."""
     inherited: Whole
 
 
@@ -51,74 +60,74 @@ class WatchedProcess(IntroducedProcess, total=False):
     """A process of the tree; logs of earlier versions have no ``user``."""
 
     user: Whole | None
-    """The ID of the user whose files it opened; null if unknown, or if paths may have led it to other files than us."""
+    """ID of the user whose files the process opened; null if unknown, or if our paths may lead to other files."""
 
 
 class _SharedPoints(TypedDict, total=False):
     shared: list[Whole]
-    """The bytes of ``rss`` that are pages of files and of shared memory; missing in logs of earlier versions."""
+    """Bytes of ``rss`` in pages of files and shared memory; missing in logs of earlier versions."""
 
 
 class RssPoints(_SharedPoints):
-    """The RSS of a process since the line before; between two moments it changed about evenly."""
+    """RSS of a process since the previous line; between two times, RSS changed about evenly."""
 
     process: Whole
     t_ns: list[Whole]
     rss: list[Whole]
     apart_ns: list[Whole]
-    """The longest time between two readings since the moment before."""
+    """Longest gap between readings since the previous time."""
 
 
 class Faults(TypedDict):
-    """The page faults of a process since its line before."""
+    """Page faults of a process since the previous line."""
 
     process: Whole
     t_ns: Whole
     threads: dict[Whole, Whole]
-    """By thread; none where it is missing."""
+    """Page faults by thread; a missing thread had none."""
     lost: Whole
 
 
 class Ranges(TypedDict):
-    """Which addresses of a process came and went since its line before."""
+    """Address ranges of a process that appeared or disappeared since the previous line."""
 
     process: Whole
     t_ns: Whole
     came: list[Whole]
-    """The first page of each range and its number of pages, one after the other."""
+    """First page and number of pages of each range, in turn."""
     went: list[Whole]
     heap: Whole
-    """The size of malloc's heap and arenas in bytes."""
+    """Size of malloc's heap and arenas in bytes."""
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True):
-    """A stack of a thread that was first seen at this moment."""
+    """A new stack of a thread, first seen at this time."""
 
     t_ns: Whole
     stack: Size | None
-    """Its number; null for none."""
+    """Number of the stack; null for no stack."""
     same: Whole = 0
-    """How many of its outer frames were in the same call at the reading before."""
+    """Number of outer frames in the same call as at the previous reading."""
     still: Whole = 0
-    """How many of these stood at the same instruction, with the same variables."""
+    """Number of these frames at the same instruction with the same variables."""
 
 
 class Window(TypedDict):
-    """Readings of the stacks of a process, one soon after the other."""
+    """Consecutive readings of the stacks of a process."""
 
     process: Whole
     t_ns: list[Whole]
-    """The first may be the last of the window before."""
+    """The first time may be the last of the previous window."""
     threads: dict[Whole, list[Change]]
 
 
 class Mappings(TypedDict):
-    """What the resident memory of the largest processes was."""
+    """Resident memory of the largest processes by kind."""
 
     t_ns: Whole
     total: Whole
     processes: list[tuple[Whole, list[tuple[str, str, list[Whole]]]]]
-    """Of each its number and groups: kind, file, and the sizes in the order of ``model.MappingGroup``."""
+    """Number and groups of each process: kind, file, and the sizes in the order of ``model.MappingGroup``."""
 
 
 class Problem(TypedDict):
@@ -136,32 +145,32 @@ class HelperEnd(TypedDict):
 
 
 class FrameLine(msgspec.Struct, frozen=True, array_like=True):
-    """A place in the code."""
+    """A line of code, or an instruction."""
 
     number: Whole
     function: str
     file: str
     line: Whole
-    """The first line of the function, if there is a line table; else that of the place."""
+    """First line of the function, if there is a line table; else the line itself."""
     table: Whole | None = None
     offset: Whole = 0
-    """Of its instruction."""
+    """Offset of the instruction."""
 
 
 class SnapshotLine(TypedDict, total=False):
-    """A line; it has one of these keys."""
+    """A line, with one of these keys."""
 
     helper: HelperStarted
     process: WatchedProcess
     table: tuple[Whole, Whole, bytes]
-    """Its number, the minor version of Python, and the line table of a code object."""
+    """Number of the table, minor version of Python, and the line table of a code object."""
     frame: FrameLine
     stack: tuple[Whole, list[Whole]]
-    """Its number, and the numbers of its frames, the outermost first."""
+    """Number of the stack, and the numbers of the frames, outermost first."""
     loop: Whole
-    """The number of a frame that calls again and again with equal variables."""
+    """Number of a frame that makes the same call with equal variables again and again."""
     native: Whole
-    """The number of a process that grew without any file of Python."""
+    """Number of a process that grew without any Python file."""
     rss: RssPoints
     faults: Faults
     ranges: Ranges
@@ -174,50 +183,53 @@ class SnapshotLine(TypedDict, total=False):
 
 
 def decoded(text: bytes) -> SnapshotLine:
-    """Return a line. Raises one of ``WRONG``."""
+    """Decode a line. Raises one of ``WRONG``."""
     return msgspec.json.decode(text, type=SnapshotLine)
 
 
 _NOT_FIRST = bytes(range(128))
 """In tables of 3.11 and later, only the first byte of an entry has the highest bit."""
 _SIZES = bytes(range(2, 18, 2)) * 32
-"""By first byte: the bytes of bytecode."""
+"""The number of bytes of bytecode, by first byte."""
 _SHORT_STEPS = bytes(0xD8) + b"\1" * 8 + b"\2" * 8 + bytes(24)
-"""By first byte: the step of the line, where it is not a number of any size."""
+"""The step of the line in entries with small steps, by first byte."""
 _LONG_ENTRY = re.compile(rb"([\xe8-\xf7][\x00-\x7f]*)")
-"""Such a number follows the first byte."""
+"""In these entries, a step of any size follows the first byte."""
 _MOST_BITS = 30
-_NO_LINE = -128
-_LOCATIONS, _UNITS = 11, 10
-"""From these versions on, tables are written another way."""
+_NO_LINE = b"\x80"
+_WITH_LOCATIONS = 11
+"""The first minor version with tables by CPython's Objects/locations.md."""
 
 
 class LineTable:
-    """The table of one code object."""
+    """The line table of one code object."""
 
     def __init__(self, version: int, table: bytes) -> None:
-        """Take the bytes of a table as Python 3.``version`` writes them; damaged ones give some line."""
+        """Take the bytes of a table of Python 3.``version``; a damaged table gives any line."""
         self._version = version
         self._table = table
 
     @cached_property
-    def _places(self) -> tuple[array[int], array[int]]:
-        """Where each piece of bytecode ends; and the line of each, after that before the first one."""
-        if self._version >= _LOCATIONS:
-            sizes, steps = self._table.translate(_SIZES, _NOT_FIRST), _located_steps(self._table)
+    def _ends_and_lines(self) -> tuple[array[int], array[int]]:
+        """Where each piece of bytecode ends; and the line before the first piece, then the line of each piece."""
+        if self._version >= _WITH_LOCATIONS:
+            sizes = self._table.translate(_SIZES, _NOT_FIRST)
+            steps = _located_steps(self._table)
         else:
-            sizes, steps = self._table[::2], _steps(self._table, self._version)
+            sizes = self._table[::2]
+            steps = _steps(self._table)
         return array("q", accumulate(sizes)), array("q", accumulate(steps, initial=0))
 
     def line_at(self, first_line: int, offset: int) -> int:
         """Return the line of the bytecode at an offset, in a function that begins in ``first_line``."""
-        ends, lines = self._places
-        return first_line + lines[min(bisect_right(ends, offset) + 1, len(lines) - 1)]
+        ends, lines = self._ends_and_lines
+        index = min(bisect_right(ends, offset) + 1, len(lines) - 1)
+        return first_line + lines[index]
 
 
 def _located_steps(table: bytes) -> list[int]:
     """Return the step of the line before each entry, by CPython's Objects/locations.md."""
-    steps: list[int] = []
+    steps = []
     for number, piece in enumerate(_LONG_ENTRY.split(table)):
         if number % 2:
             steps.append(_signed(piece[1:]))
@@ -226,17 +238,16 @@ def _located_steps(table: bytes) -> list[int]:
     return steps
 
 
-def _steps(table: bytes, version: int) -> list[int]:
-    """Return the step of each pair by CPython's Objects/lnotab_notes.txt; before 3.10, it is behind its bytecode."""
-    steps = [(step ^ 128) - 128 for step in table[1::2]]
-    if version < _UNITS:
-        return [0, *steps]
-    return [0 if step == _NO_LINE else step for step in steps]
+def _steps(table: bytes) -> list[int]:
+    """Return the step of the line before each pair of bytes, by Objects/lnotab_notes.txt of CPython 3.10."""
+    steps = table[1::2].replace(_NO_LINE, b"\0")
+    return [(step ^ 128) - 128 for step in steps]
 
 
 def _signed(data: bytes) -> int:
-    """Return the number at the beginning: six bits a byte, the lowest first, and the lowest bit of all is the sign."""
-    number = shift = 0
+    """Return the number at the beginning: six bits a byte, the lowest first; the lowest bit of all is the sign."""
+    number = 0
+    shift = 0
     for byte in data:
         number |= (byte & 63) << shift
         shift += 6
@@ -245,8 +256,12 @@ def _signed(data: bytes) -> int:
     return -(number >> 1) if number & 1 else number >> 1
 
 
+_NEAR_S = 0.2
+"""Start and end of a process may differ this much between the sampler and the helper."""
+
+
 class LostError(Exception):
-    """A frame or a stack is missing: later lines may name another one by its number."""
+    """A frame or a stack is missing: later numbers may mean other frames."""
 
 
 class Stacks:
@@ -259,28 +274,38 @@ class Stacks:
         self._table_bytes = 0
         self.frames: list[Frame] = []
         self.stacks: list[list[int]] = []
-        """Indexes of ``frames``, the outermost first; without frames of the hook."""
+        """Indexes of ``frames``, outermost first, without frames of the hook."""
         self.hooked: dict[int | None, list[int]] = {None: []}
-        """Of each stack, where frames of the hook were."""
+        """Depths of the hook's frames, by stack."""
 
     def take(self, line: SnapshotLine) -> None:
-        """Take a line if it is about stacks. Raises LostError, LookupError."""
+        """Take a line about stacks; ignore any other line. Raises LostError, LookupError."""
         if "frame" in line:
             frame = line["frame"]
             _expect(frame.number, len(self.frames))
-            number = frame.line if frame.table is None else self._tables[frame.table].line_at(frame.line, frame.offset)
-            self.frames.append(Frame(frame.function, self.redaction.text(frame.file), number))
+            line_number = frame.line
+            if frame.table is not None:
+                line_number = self._tables[frame.table].line_at(frame.line, frame.offset)
+            file = self.redaction.text(frame.file)
+            self.frames.append(Frame(frame.function, file, line_number))
         elif "table" in line:
             number, version, table = line["table"]
             self._table_bytes += len(table)
-            self._tables[number] = LineTable(version, table if self._table_bytes <= MOST_OF_TABLES else b"")
+            has_room = self._table_bytes <= MOST_OF_TABLES
+            self._tables[number] = LineTable(version, table if has_room else b"")
         elif "stack" in line:
             number, stack = line["stack"]
             _expect(number, len(self.stacks))
-            if len(stack) > MOST_FRAMES or not all(0 <= frame < len(self.frames) for frame in stack):
+            is_known = all(0 <= frame < len(self.frames) for frame in stack)
+            if len(stack) > MOST_FRAMES or not is_known:
                 raise LostError("the line was damaged")
-            self.hooked[number] = [at for at, frame in enumerate(stack) if self.frames[frame].file == _HOOK_FILE]
-            self.stacks.append([frame for frame in stack if self.frames[frame].file != _HOOK_FILE])
+            self.hooked[number] = []
+            self.stacks.append([])
+            for depth, index in enumerate(stack):
+                if self.frames[index].file == _HOOK_FILE:
+                    self.hooked[number].append(depth)
+                else:
+                    self.stacks[number].append(index)
 
 
 def _expect(number: int, expected: int) -> None:
@@ -289,11 +314,11 @@ def _expect(number: int, expected: int) -> None:
 
 
 def snapshots_from(
-    data: bytes, start: model.Start, processes: Sequence[model.Process], redact: Sequence[str] | None
+    data: bytes, start: model.Start, processes: Sequence[Process], redact: Sequence[str] | None
 ) -> Snapshots | None:
-    """Return what the helper's log ``data`` contains; None if it is empty.
+    """Return the snapshots in the helper's log ``data``; None if empty.
 
-    Unreadable lines are left out; after a lost frame or stack, nothing more is read.
+    Unreadable lines are skipped; after a lost frame or stack, nothing more is read.
     """
     if start.monotonic_ns is None or not data:
         return None
@@ -302,21 +327,21 @@ def snapshots_from(
         try:
             reader.take(decoded(text))
         except LostError as error:
-            return reader.finished(f"the log of the helper is damaged ({error})")
+            return reader.finish(f"the log of the helper is damaged ({error})")
         except WRONG:
             continue
-    return reader.finished("the helper process ended early")
+    return reader.finish("the helper process ended early")
+
+
+_Reading = TypeVar("_Reading", model.PageFaults, model.RangeChange)
 
 
 class _SnapshotReader:
-    def __init__(self, start_ns: int, processes: Sequence[model.Process], redaction: Redaction) -> None:
+    def __init__(self, start_ns: int, processes: Sequence[Process], redaction: Redaction) -> None:
         self._stacks = Stacks(redaction)
         self._snapshots = Snapshots(frames=self._stacks.frames, stacks=self._stacks.stacks)
         self._start_ns = start_ns
-        self._processes: dict[int | None, list[model.Process]] = {}
-        """By PID, which may be used again."""
-        for process in processes:
-            self._processes.setdefault(process.pid, []).append(process)
+        self._table = model.ProcessTable(processes)
         self._watched: dict[int, model.WatchedProcess] = {}
 
     def take(self, line: SnapshotLine) -> None:
@@ -329,7 +354,7 @@ class _SnapshotReader:
         elif "rss" in line:
             self._take_points(line["rss"])
         elif "loop" in line:
-            self._stacks.frames[line["loop"]]  # raises where it is missing
+            self._stacks.frames[line["loop"]]  # raises for a missing frame
             snapshots.loops.append(line["loop"])
         elif "native" in line:
             self._watched[line["native"]].is_native = True
@@ -342,21 +367,23 @@ class _SnapshotReader:
         elif "mappings" in line:
             self._take_mappings(line["mappings"])
         elif "problem" in line:
-            snapshots.missing = snapshots.missing or self._problem(line["problem"])
+            snapshots.missing = snapshots.missing or self._describe(line["problem"])
         elif "failure" in line:
             snapshots.missing = f"the helper process failed ({line['failure']})"
         elif "end" in line:
-            snapshots.cpu_s, snapshots.failed = line["end"]["cpu_s"], line["end"]["failed"]
+            snapshots.cpu_s = line["end"]["cpu_s"]
+            snapshots.failed = line["end"]["failed"]
 
-    def finished(self, why: str) -> Snapshots:
-        """Return what was read; say ``why`` there is no last line, if there is none."""
+    def finish(self, reason: str) -> Snapshots:
+        """Return the snapshots; ``reason`` explains a missing last line."""
         snapshots = self._snapshots
         for watched in snapshots.processes:
             if not any(watched.shared):  # a log of an earlier version
                 watched.shared = []
         if snapshots.cpu_s is None and snapshots.missing is None:
-            last_s = max((watched.time_s[-1] for watched in snapshots.processes if watched.time_s), default=0.0)
-            snapshots.missing = f"{why}, after {last_s:.1f} s"
+            ends_s = [watched.time_s[-1] for watched in snapshots.processes if watched.time_s]
+            last_s = max(ends_s, default=0.0)
+            snapshots.missing = f"{reason}, after {last_s:.1f} s"
         return snapshots
 
     def _seconds(self, t_ns: int) -> float:
@@ -364,9 +391,11 @@ class _SnapshotReader:
 
     def _take_process(self, line: WatchedProcess) -> None:
         at_s = self._seconds(line["t_ns"])
-        same = [process.id for process in self._processes.get(line["pid"], ()) if _lives(process, at_s)]
+        process = self._table.at(line["pid"], at_s + _NEAR_S)
+        if process is not None and process.end_s is not None and process.end_s < at_s - _NEAR_S:
+            process = None  # an earlier process with this PID
         watched = model.WatchedProcess(
-            process=same[-1] if same else None,
+            process=None if process is None else process.id,
             pid=line["pid"],
             inherited=line["inherited"],
             user=line.get("user"),
@@ -376,63 +405,192 @@ class _SnapshotReader:
 
     def _take_points(self, line: RssPoints) -> None:
         watched = self._watched[line["process"]]
-        sizes = zip(line["rss"], line.get("shared", repeat(0)), strict=False)
-        for t_ns, (rss, shared), apart_ns in zip(line["t_ns"], sizes, line["apart_ns"], strict=False):
-            time_s = self._seconds(t_ns)
-            before = (watched.time_s[-1], watched.rss[-1]) if watched.time_s else (0.0, None)
-            if (time_s, rss) != before and time_s >= before[0]:
-                watched.time_s.append(time_s)
+        last: tuple[float, int | None] = (0.0, None)
+        if watched.time_s:
+            last = watched.time_s[-1], watched.rss[-1]
+        all_shared = line.get("shared", repeat(0))
+        columns = line["t_ns"], line["rss"], all_shared, line["apart_ns"]
+        for t_ns, rss, shared, apart_ns in zip(*columns, strict=False):
+            point = self._seconds(t_ns), rss
+            if point != last and point[0] >= last[0]:
+                watched.time_s.append(point[0])
                 watched.rss.append(rss)
                 watched.shared.append(shared)
                 watched.apart_s.append(apart_ns / 1e9)
+                last = point
 
     def _take_faults(self, line: Faults) -> None:
-        readings = self._watched[line["process"]].faults
-        reading = model.PageFaults(self._seconds(line["t_ns"]), sorted(line["threads"].items()), line["lost"])
-        intake.check_rising([*(before.time_s for before in readings[-1:]), reading.time_s], "$.faults.t_ns")
-        readings.append(reading)
+        faults = self._watched[line["process"]].faults
+        time_s = self._seconds(line["t_ns"])
+        threads = sorted(line["threads"].items())
+        faults.append(model.PageFaults(time_s, threads, line["lost"]))
+        _drop_early(faults)
 
     def _take_ranges(self, line: Ranges) -> None:
         changes = self._watched[line["process"]].ranges
-        change = model.RangeChange(self._seconds(line["t_ns"]), line["came"], line["went"], line["heap"])
-        intake.check_rising([*(before.time_s for before in changes[-1:]), change.time_s], "$.ranges.t_ns")
+        time_s = self._seconds(line["t_ns"])
+        change = model.RangeChange(time_s, line["came"], line["went"], line["heap"])
         changes.append(change)
+        _drop_early(changes)
 
     def _take_window(self, line: Window) -> None:
         threads = []
         for thread, changes in sorted(line["threads"].items()):
             times = [self._seconds(change.t_ns) for change in changes]
             intake.check_rising(times, "$.window.threads")
-            stacks = [change.stack for change in changes]
-            same = [self._without_hook(change.stack, change.same) for change in changes]
-            still = [self._without_hook(change.stack, change.still) for change in changes]
-            threads.append(model.ThreadStacks(thread, times, stacks, same, still))
-        window = model.StackWindow(time_s=[self._seconds(t_ns) for t_ns in line["t_ns"]], threads=threads)
+            stacks = model.ThreadStacks(
+                thread=thread,
+                time_s=times,
+                stacks=[change.stack for change in changes],
+                same=[self._without_hook(change.stack, change.same) for change in changes],
+                still=[self._without_hook(change.stack, change.still) for change in changes],
+            )
+            threads.append(stacks)
+        times = [self._seconds(t_ns) for t_ns in line["t_ns"]]
+        window = model.StackWindow(time_s=times, threads=threads)
         self._watched[line["process"]].windows.append(window)
 
     def _without_hook(self, stack: int | None, depth: int) -> int:
-        """Return how many of the outer frames of a stack are not those of our hook."""
+        """Return the number of frames above ``depth`` without the hook's frames."""
         return depth - bisect_left(self._stacks.hooked[stack], depth)
 
     def _take_mappings(self, line: Mappings) -> None:
-        listed = []
+        processes = []
         for number, groups in line["processes"]:
-            watched, text = self._watched.get(number), self._stacks.redaction.text
-            mapped = [model.MappingGroup(kind, text(file), *sizes) for kind, file, sizes in groups]
-            listed.append(model.ProcessMappings(None if watched is None else watched.process, mapped))
-        moment = model.MappingsMoment(time_s=self._seconds(line["t_ns"]), total=line["total"], processes=listed)
+            mapped = []
+            for kind, file, sizes in groups:
+                path = self._stacks.redaction.text(file)
+                mapped.append(model.MappingGroup(kind, path, *sizes))
+            watched = self._watched.get(number)
+            process = None if watched is None else watched.process
+            processes.append(model.ProcessMappings(process, mapped))
+        time_s = self._seconds(line["t_ns"])
+        moment = model.MappingsMoment(time_s=time_s, total=line["total"], processes=processes)
         self._snapshots.mappings.append(moment)
 
-    def _problem(self, line: Problem) -> str:
-        watched = self._watched.get(line["process"])
+    def _describe(self, problem: Problem) -> str:
+        watched = self._watched.get(problem["process"])
         who = "a process" if watched is None else f"process {watched.pid}"
         texts = {
             "refused": f"the kernel does not allow reading the stacks of {who}",
             "no_python": f"no program whose memory grew runs Python: {who}, for instance",
         }
-        return texts.get(line["text"], f"the stacks of {who} could not be read: {line['text']}")
+        return texts.get(problem["text"], f"the stacks of {who} could not be read: {problem['text']}")
 
 
-def _lives(process: model.Process, at_s: float) -> bool:
-    near_s = 0.2
-    return (process.start_s or 0.0) - near_s <= at_s and (process.end_s is None or at_s <= process.end_s + near_s)
+def _drop_early(readings: list[_Reading]) -> None:
+    """Drop the last reading if the time goes back."""
+    if len(readings) > 1 and readings[-1].time_s < readings[-2].time_s:
+        readings.pop()
+
+
+_MOST_FILES = 200
+_MOST_LINES = 2_000
+_LARGEST = 8 << 20
+_LONGEST = 160
+_LONGEST_READ = 2_000
+"""Bytes of a line."""
+_MOST_STEPS = 400
+"""Folders and links on the way to a file."""
+_PRECISION_S = 0.02
+"""The kernel rounds the start of a process and the time of a change down to a tick of up to 10 ms."""
+
+
+class _Code(NamedTuple):
+    """The lines of a file that were in stacks, and the processes that ran the lines."""
+
+    lines: set[int]
+    users: set[int | None]
+    starts_s: set[float]
+    """Starts of the programs in seconds since the start of the session; -inf if unknown."""
+
+
+def take_sources(session: SessionData, redaction: Redaction, is_own: Callable[[str], bool]) -> None:
+    """Add the text of lines of the user's own code, in files for which ``is_own`` returns True, to a session."""
+    snapshots = session.snapshots or Snapshots()
+    codes = _find_code(session, snapshots, is_own)
+    for file in [*codes][:_MOST_FILES]:
+        code = codes[file]
+        with contextlib.suppress(OSError, ValueError, LookupError, SyntaxError):
+            start_s = intake.moment(session.start.utc or "").timestamp() + min(code.starts_s)
+            content = _read_unchanged(file, code.users, start_s + _PRECISION_S)
+            snapshots.sources[file] = dict(_read_lines(content, code.lines, redaction))
+
+
+def _find_code(session: SessionData, snapshots: Snapshots, is_own: Callable[[str], bool]) -> dict[str, _Code]:
+    own = [number for number, frame in enumerate(snapshots.frames) if is_own(frame.file)]
+    processes: dict[int | None, Process] = {process.id: process for process in session.processes}
+    first_s = min([process.start_s or 0.0 for process in session.processes], default=-inf)
+    codes: dict[str, _Code] = {}
+    for watched in snapshots.processes:
+        start_s = _start_of_program(processes.get(watched.process), watched.user, first_s)
+        for number in watched.frames(snapshots.stacks).intersection(own[:_MOST_LINES]):
+            frame = snapshots.frames[number]
+            code = codes.setdefault(frame.file, _Code(set(), set(), set()))
+            # the line between two seen lines may take memory, too
+            code.lines.update((frame.line, frame.line + 1) if frame.line else ())
+            code.users.add(watched.user)
+            code.starts_s.add(start_s)
+    return codes
+
+
+def _start_of_program(process: Process | None, user: int | None, first_s: float) -> float:
+    """Return the start of a process's program; -inf if unknown, or if a path may lead to another file now."""
+    if process is None or user is None:
+        return -inf
+    if process.apart and user in {0, os.geteuid()}:
+        return -inf
+    if process.forked_copy or process.parent is None:  # runs code that an earlier process has read
+        return first_s
+    return process.start_s or first_s
+
+
+def _read_unchanged(path: str, users: set[int | None], before_s: float) -> bytes:
+    """Read a file that was not changed after a moment, and that all users may read. Raises OSError, ValueError."""
+    with contextlib.ExitStack() as folders, open(_open_step_by_step(path, users, folders), "rb") as file:
+        content = file.read(_LARGEST)
+        status = os.fstat(file.fileno())
+    if max(status.st_mtime, status.st_ctime) > before_s:
+        raise OSError
+    return content
+
+
+def _open_step_by_step(path: str, users: set[int | None], folders: contextlib.ExitStack) -> int:
+    """Return a descriptor of the file. Hold every folder on the way open, so that nobody can put a link there."""
+    trusted = {0, os.geteuid()}
+    names = [*PurePosixPath(path).parts[::-1]]
+    folder = -1  # a relative path is not found there
+    for _ in range(_MOST_STEPS):
+        step = os.open(names.pop(), os.O_PATH | os.O_NOFOLLOW, dir_fd=folder)
+        folders.callback(os.close, step)
+        status = os.fstat(step)
+        if stat.S_ISLNK(status.st_mode) and status.st_uid in trusted | users:
+            names += PurePosixPath(os.readlink("", dir_fd=step)).parts[::-1]
+        elif not all(_may_use(status, user) for user in users - trusted):
+            raise PermissionError
+        elif stat.S_ISDIR(status.st_mode):
+            folder = step
+        elif stat.S_ISREG(status.st_mode) and not names and 0 < status.st_size <= _LARGEST:
+            return os.open(f"/proc/self/fd/{step}", os.O_NONBLOCK)
+        else:
+            break
+    raise OSError
+
+
+def _may_use(status: os.stat_result, user: int | None) -> bool:
+    """Return whether a user may read a file, or enter a folder; group permissions do not count."""
+    permission = stat.S_IXOTH if stat.S_ISDIR(status.st_mode) else stat.S_IROTH
+    if status.st_uid == user:
+        permission <<= 6
+    return bool(status.st_mode & permission)
+
+
+def _read_lines(content: bytes, lines: Collection[int], redaction: Redaction) -> Iterator[tuple[int, str]]:
+    """Yield number and text of lines. Raises SyntaxError, LookupError, ValueError for an unknown encoding."""
+    from tokenize import detect_encoding
+
+    encoding, _ = detect_encoding(io.BytesIO(content).readline)
+    for number, line in enumerate(content.splitlines(), start=1):
+        if number in lines:
+            text = line[:_LONGEST_READ].decode(encoding, "replace").encode(errors="replace").decode()
+            yield number, shortened(redaction.code(" ".join(text.split())), _LONGEST)

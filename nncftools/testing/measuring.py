@@ -16,11 +16,15 @@ import pluggy
 import pytest
 
 from nncftools.errors import NncfToolsError
-from nncftools.testing.meter import KERNEL, SAMPLED, UNSAMPLED, Meter, Peak, put, taken
+from nncftools.testing.meter import KERNEL, SAMPLED, UNSAMPLED, Meter, Peak, load_peak, store_peak
 from nncftools.units import MemoryUnit, size_from, size_text
 
 _MARKER = "limit_peak"
-_KNOWN_HOW = {KERNEL: "the kernel's maximum of one process", SAMPLED: "sampled", UNSAMPLED: "the test's process only"}
+_SOURCES = {
+    KERNEL: "the kernel's maximum of one process",
+    SAMPLED: "sampled",
+    UNSAMPLED: "the test's process only",
+}
 
 
 @dataclass(frozen=True)
@@ -28,10 +32,10 @@ class Limit:
     """The limit on a test's memory peak."""
 
     size: int
-    """In bytes."""
+    """The limit in bytes."""
     unit: MemoryUnit
     from_zero: bool = True
-    """Whether it limits how far memory rose above the start of the test, and not the whole peak."""
+    """Whether the limit is on the rise above the memory at the start of the test, and not on the whole peak."""
 
 
 def limit_of(item: pytest.Item) -> Limit | None:
@@ -39,10 +43,11 @@ def limit_of(item: pytest.Item) -> Limit | None:
     marker = item.get_closest_marker(_MARKER)
     if marker is None:
         return None
-    (text, *more), options = marker.args or (None,), dict(marker.kwargs)
-    from_zero = options.pop("from_zero", True)
-    if not isinstance(text, str) or more or options or not isinstance(from_zero, bool):
-        given = [*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items())]
+    text = marker.args[0] if len(marker.args) == 1 else None
+    from_zero = marker.kwargs.get("from_zero", True)
+    is_known = marker.kwargs.keys() <= {"from_zero"}
+    if not (is_known and isinstance(text, str) and isinstance(from_zero, bool)):
+        given = [*map(repr, marker.args), *marker.kwargs]
         expected = 'expected one size, as in limit_peak("200 MiB") or limit_peak("2 GiB", from_zero=False)'
         raise ValueError(f"{item.nodeid}: {expected}, found {_MARKER}({', '.join(given)})")
     try:
@@ -52,33 +57,35 @@ def limit_of(item: pytest.Item) -> Limit | None:
 
 
 def excess(limit: Limit, peak: Peak, largest_process: tuple[str, int] | None) -> str | None:
-    """Return the message for a test that exceeded its limit; None if it did not, or if that is unknown.
+    """Return the message for a test that exceeded a limit; None for any other test, and for an unknown peak.
 
     ``largest_process`` is the command and the bytes of the largest process at the moment of a sampled peak.
     """
     size = peak.above_start if limit.from_zero else peak.size
     if size is None or size <= limit.size:
         return None
-    how = _KNOWN_HOW[peak.known]
+    source = _SOURCES[peak.known]
     if peak.known == SAMPLED and largest_process is not None:
         command, rss = largest_process
-        how += f"; the largest process held {size_text(rss)}: {textwrap.shorten(command, 60, placeholder=' …')}"
-    unit = limit.unit if limit.unit.text(size) != limit.unit.text(limit.size) else MemoryUnit.B
+        source += f"; the largest process held {size_text(rss)}: {textwrap.shorten(command, 60, placeholder=' …')}"
+    unit = limit.unit
+    if unit.text(size) == unit.text(limit.size):
+        unit = MemoryUnit.B
     counted = "above the start of the test" if limit.from_zero else "in all"
     rise = "" if peak.above_start is None else f"by {unit.label(peak.above_start)} "
     figures = f"memory rose {rise}to {unit.label(peak.size)}"
-    return f"{figures}; the limit is {unit.label(limit.size)} {counted} ({how})"
+    return f"{figures}; the limit is {unit.label(limit.size)} {counted} ({source})"
 
 
 class Measuring:
     """Measures each test from setup to teardown.
 
-    The recording starts with the first test. A process that runs no tests, like pytest-xdist's controller, has no
+    The recording starts with the first test. A process that runs no tests, like pytest-xdist's controller, starts no
     sampler.
     """
 
     def __init__(self, config: pytest.Config, meter: Meter, output: pathlib.Path | None) -> None:
-        """Measure with ``meter``, and write its recording to ``output``."""
+        """Measure with ``meter``, and write the recording to ``output``."""
         self._config = config
         self.meter = meter
         self._output = output
@@ -89,14 +96,15 @@ class Measuring:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_make_collect_report(self) -> Generator[None, pluggy.Result[pytest.CollectReport], None]:
-        """Turn an invalid limit into a collection error: pytest-xdist's workers may raise no other error."""
+        """Report an invalid limit as a collection error: pytest-xdist's workers may raise no other error."""
         report = (yield).get_result()
         try:
             for node in report.result:
                 if isinstance(node, pytest.Item):
                     limit_of(node)
         except ValueError as error:
-            report.outcome, report.longrepr = "failed", str(error)
+            report.outcome = "failed"
+            report.longrepr = str(error)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -107,14 +115,16 @@ class Measuring:
                     self.meter.start()
                 except NncfToolsError as error:
                     self._report_loss(str(error), item.nodeid)
-            self._runs, self._error, self._has_reported = True, None, False
+            self._runs = True
+            self._error = None
+            self._has_reported = False
             self.meter.begin(item.nodeid)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pluggy.Result[pytest.TestReport], None]:
-        """Measure up to this step, and fail the step in which the test exceeded its limit.
+        """Measure up to this step, and fail the step in which the test exceeded the limit.
 
         The failure is set before the report is made, so that xfail and other hooks see it.
         """
@@ -122,26 +132,30 @@ class Measuring:
         if self._runs and self.meter.is_own_process:
             line = self._line(item, call)
             if line is not None and call.excinfo is None:
-                failed = pytest.CallInfo.from_call(functools.partial(pytest.fail, line, pytrace=False), when="call")
-                call.excinfo = failure = failed.excinfo
+                fail = functools.partial(pytest.fail, line, pytrace=False)
+                failure = pytest.CallInfo.from_call(fail, when="call").excinfo
+                call.excinfo = failure
         result = yield
-        if line is not None and call.excinfo is not failure and result.get_result().failed:
-            result.get_result().sections.append(("memory limit", line))
+        report = result.get_result()
+        if line is not None and call.excinfo is not failure and report.failed:
+            report.sections.append(("memory limit", line))
 
     def _line(self, item: pytest.Item, call: pytest.CallInfo[None]) -> str | None:
         """Return the message on the test's limit after a step, at most once per test; otherwise None."""
-        if call.excinfo is not None and not isinstance(
-            call.excinfo.value, pytest.skip.Exception | pytest.xfail.Exception
-        ):
+        unimportant = (pytest.skip.Exception, pytest.xfail.Exception)
+        if call.excinfo is not None and not isinstance(call.excinfo.value, unimportant):
             self._error = self._error or call.excinfo.typename
         if call.when == "setup" and call.excinfo is None:
             return None
-        line = limit = None
+        line = limit = peak = None
         try:
             limit = limit_of(item)
         except ValueError as error:  # a marker was added after collection
             line = str(error)
-        peak = self._end(item) if call.when == "teardown" else None if limit is None else self.meter.peak()
+        if call.when == "teardown":
+            peak = self._end(item)
+        elif limit is not None:
+            peak = self.meter.peak()
         if limit is not None and peak is not None:
             line = excess(limit, peak, self.meter.largest_process())
         if line is None or self._has_reported:
@@ -152,14 +166,14 @@ class Measuring:
     def _end(self, item: pytest.Item) -> Peak:
         self._runs = False
         peak = self.meter.end(self._error)
-        put(peak, item.user_properties)
+        store_peak(peak, item.user_properties)
         if peak.known == UNSAMPLED:
             self._report_loss("the sampler has ended", item.nodeid)
         return peak
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        """End the recording and write it."""
+        """End and write the recording."""
         if not (self.meter.is_own_process and self.meter.is_started):
             return
         if self._output is None:
@@ -179,7 +193,12 @@ class Measuring:
     def _warn(self, text: str, nodeid: str = "") -> None:
         """Show a warning among pytest's own; at this point no filter turns it into an error."""
         message = warnings.WarningMessage(pytest.PytestWarning(text), pytest.PytestWarning, "nncf-tools", 0, line="")
-        record = {"warning_message": message, "when": "runtest", "nodeid": nodeid, "location": None}
+        record = {
+            "warning_message": message,
+            "when": "runtest",
+            "nodeid": nodeid,
+            "location": None,
+        }
         self._config.hook.pytest_warning_recorded.call_historic(kwargs=record)
 
 
@@ -200,8 +219,8 @@ class Summary:
         self._peaks: dict[str, Peak] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Store the peak of a finished test; a repeated run replaces it."""
-        peak = taken(report.user_properties) if report.when == "teardown" else None
+        """Store the peak of a finished test; a repeated run replaces the peak."""
+        peak = load_peak(report.user_properties) if report.when == "teardown" else None
         if peak is not None:
             self._peaks[report.nodeid] = peak
 
@@ -209,16 +228,21 @@ class Summary:
         """Write the table."""
         if not self._peaks:
             return
-        ranked = sorted(self._peaks.items(), key=lambda test: -(test[1].size or 0))
+        sizes = {name: peak.size or 0 for name, peak in self._peaks.items()}
+        ranked = sorted(sizes, key=sizes.__getitem__, reverse=True)
         shown = ranked[: self._most or None]
         number = "1 test" if len(ranked) == 1 else f"{len(ranked):,} tests"
         if len(shown) < len(ranked):
-            number = f"{len(shown):,} largest {'peak' if len(shown) == 1 else 'peaks'} of {number}"
+            peaks = "peak" if len(shown) == 1 else "peaks"
+            number = f"{len(shown):,} largest {peaks} of {number}"
         terminalreporter.section(f"memory: {number}")
         terminalreporter.write_line(_ROW.format(f"peak {_UNIT}", "above start", "known", "test"))
-        for name, peak in shown:
-            sizes = (_UNIT.text(peak.size), _UNIT.text(peak.above_start))
-            terminalreporter.write_line(_ROW.format(*sizes, peak.known, name))
-        for known, meaning in _MEANING.items():
-            if any(peak.known == known for _, peak in shown):
+        known = set()
+        for name in shown:
+            peak = self._peaks[name]
+            known.add(peak.known)
+            texts = (_UNIT.text(peak.size), _UNIT.text(peak.above_start))
+            terminalreporter.write_line(_ROW.format(*texts, peak.known, name))
+        for source, meaning in _MEANING.items():
+            if source in known:
                 terminalreporter.write_line(meaning)

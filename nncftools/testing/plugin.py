@@ -11,13 +11,13 @@ import pathlib
 import pytest
 
 _MARKER = (
-    "limit_peak(size, *, from_zero=True): with --memory, fail the test if the memory of its process and child "
-    'processes rises by more than a size such as "200 MiB" above its start; with from_zero=False, all of it counts.'
+    "limit_peak(size, *, from_zero=True): with --memory, fail the test if the memory of the process and child "
+    'processes rises by more than a size such as "200 MiB" during the test; with from_zero=False, all memory counts.'
 )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--memory`` and its related options."""
+    """Add ``--memory`` and related options."""
     group = parser.getgroup("memory", "memory of each test (nncf-tools)")
     group.addoption("--memory", action="store_true", help="show the tests with the largest peaks and apply limit_peak")
     group.addoption("--memory-top", type=int, default=10, metavar="N", help="tests to show (default: 10, 0: all)")
@@ -62,7 +62,7 @@ def _recording_path(config: pytest.Config, given: str) -> pathlib.Path:
     try:
         if file_behind(path) is None:
             if config.getoption("numprocesses", None):
-                raise pytest.UsageError(f"option --memory-output: {given} is no file; each worker of -n needs one")
+                raise pytest.UsageError(f"option --memory-output: {given} is not a file, as each worker of -n needs")
             return path
     except IsADirectoryError as error:
         raise pytest.UsageError(f"option --memory-output: {given} is a folder; a file name expected") from error

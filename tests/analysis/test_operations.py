@@ -10,8 +10,8 @@ import pytest
 
 from nncftools.analysis.peaks import narrow, peaks
 from nncftools.analysis.session import Session, unmarked
+from nncftools.intake import Redaction
 from nncftools.reading_marks.collecting import take_log
-from nncftools.redaction import Redaction
 from nncftools.render.sentences import where_text
 from nncftools.session.model import END_UNKNOWN, LateReadings, Mark, OwnMemory, Rise
 from nncftools.session.nesting import renumbered, with_ends

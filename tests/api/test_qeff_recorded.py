@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from nncftools.analysis.session import Session
-from nncftools.api.qeff_recorded import Recorded, joined, report
+from nncftools.api.qeff_recorded import Recorded, join, report
 from nncftools.render.panels import page
 from nncftools.render.view import View
 from nncftools.session.model import Host, Mark, OwnMemory, Start
@@ -34,7 +34,7 @@ def later(*rss_mib: float) -> Session:
 
 def test_times_count_from_the_first_start() -> None:
     """Samples and operations keep their distance in time, whatever lies between the recordings."""
-    both = joined(earlier(), later(50, 60, 70))
+    both = join(earlier(), later(50, 60, 70))
 
     assert both.samples.time_s.tolist() == [0.0, 0.5, 1.0, 10.0, 10.5, 11.0]
     assert both.duration_s == 11.0
@@ -47,14 +47,14 @@ def test_times_count_from_the_first_start() -> None:
 
 def test_times_never_overlap() -> None:
     """A later recording does not begin before the earlier one has ended, even when its clock says so."""
-    both = joined(earlier(), replace(later(50, 60, 70), start=Start(utc=UTC, monotonic_ns=5)))
+    both = join(earlier(), replace(later(50, 60, 70), start=Start(utc=UTC, monotonic_ns=5)))
 
     assert both.samples.time_s.tolist() == [0.0, 0.5, 1.0, 1.0, 1.5, 2.0]
 
 
 def test_counters_go_on() -> None:
     """A counter begins where the earlier recording ended, and the totals are sums."""
-    both = joined(earlier(), later(50, 60, 70))
+    both = join(earlier(), later(50, 60, 70))
 
     assert both.samples["cpu_user"].tolist() == [0.0, 0.2, 0.4, 0.5, 0.5, 0.5]
     assert both.totals == {"cpu_user": 0.6}
@@ -62,21 +62,21 @@ def test_counters_go_on() -> None:
 
 def test_peak_in_the_earlier() -> None:
     """The higher peak counts, with its time."""
-    peak = joined(earlier(), later(50, 60, 70)).peaks["rss"]
+    peak = join(earlier(), later(50, 60, 70)).peaks["rss"]
 
     assert (peak.low, peak.at_s) == (300 * MIB, 0.5)
 
 
 def test_peak_in_the_later() -> None:
     """The time of a peak of the later recording is from the first start."""
-    peak = joined(earlier(), later(50, 600, 70)).peaks["rss"]
+    peak = join(earlier(), later(50, 600, 70)).peaks["rss"]
 
     assert (peak.low, peak.at_s) == (600 * MIB, 10.5)
 
 
 def test_warnings_of_both() -> None:
     """A warning that both have is there once."""
-    assert joined(earlier(), later(50, 60, 70)).warnings == ["slow", "late"]
+    assert join(earlier(), later(50, 60, 70)).warnings == ["slow", "late"]
 
 
 PID = 100

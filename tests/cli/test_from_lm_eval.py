@@ -71,7 +71,7 @@ def test_says_what_is_missing(in_process: Run, tmp_path: pathlib.Path) -> None:
         (["--mode", "int4", "--model-dir", "none"], "'none': no files with content"),
         (["--mode", "int4", "--task", "mmlu"], "option --task: 'TASK:METRIC' expected"),
         (["--mode", "int4", "--task", "mmlu:acc"], "option --task: the results have no figure of 'mmlu:acc'"),
-        (["--mode", "int4"], "'data.csv': it holds 0 models; name one with --model\n"),
+        (["--mode", "int4"], "'data.csv': the file has 0 models; name one with --model\n"),
     ],
 )
 def test_options(in_process: Run, tmp_path: pathlib.Path, words: list[str], message: str) -> None:
@@ -88,8 +88,8 @@ def test_options(in_process: Run, tmp_path: pathlib.Path, words: list[str], mess
     ("words", "message"),
     [
         (["--mode", "int4"], "'data.csv': rows 4, 8 all match; add --int4, --lora-rank or --plot-name"),
-        (["--mode", "fp32", "--wwb", "int8.csv"], "it holds '1', the new value is 0.99; give --force to replace"),
-        (["--mode", "int8", "int8.json", "other.json"], "its tasks: 'mmlu'; name one with --task"),
+        (["--mode", "fp32", "--wwb", "int8.csv"], "the cell has '1', the new value is 0.99; give --force to replace"),
+        (["--mode", "int8", "int8.json", "other.json"], "tasks in the file: 'mmlu'; name one with --task"),
         (["--mode", "int8", "filters.json", "--task", "gsm8k:em"], "gsm8k:em,a; gsm8k:em,b; name one with --task"),
         (["--mode", "int8", "-o", "file/data.csv", "--model", "M"], "option --output: cannot write 'file/data.csv': "),
     ],

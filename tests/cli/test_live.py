@@ -160,7 +160,7 @@ class TestView:
         """Without a terminal, plain lines show the progress; standard output has only the command's output."""
         words = ("monitor", "--live", "-o", "run.json", *burner("prints", 2, "go"))
         with subprocess.Popen(
-            hastened({"live.live_view.STATUS_S": 0.1}, *words),
+            hastened({"live.viewer.STATUS_S": 0.1}, *words),
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -182,7 +182,7 @@ class TestView:
     @pytest.mark.long
     def test_whole_lines_on_a_dumb_terminal(self, tmp_path: pathlib.Path) -> None:
         """A terminal without a cursor gets lines; nothing is drawn over."""
-        periods = {"live.live_view.STATUS_S": 0.1}
+        periods = {"live.viewer.STATUS_S": 0.1}
         words = ("monitor", "--live", "-o", "run.json", *burner("touch", 10, "go"))
         terminal = PseudoTerminal(tmp_path, *words, periods=periods, TERM="dumb")
         terminal.until(re.compile(r"^nncf-tools: 0:\d\d; RSS [\d.]+ MiB, peak [\d.]+ MiB at 0:\d\d; ", re.MULTILINE))
@@ -431,7 +431,7 @@ class TestWithoutPlotext:
 
     def test_live(self, tmp_path: pathlib.Path, broken: str) -> None:
         """It is said why there is no chart, whole also at 80 columns; status lines are shown instead."""
-        periods = {"live.live_view.STATUS_S": 0.1}
+        periods = {"live.viewer.STATUS_S": 0.1}
         words = ("monitor", "--live", "-o", "run.json", "--", *burner("prints", 2, "go"))
         terminal = PseudoTerminal(tmp_path, *words, size=(80, 24), periods=periods, PYTHONPATH=broken)
         status = re.compile(r"^nncf-tools: 0:\d\d; RSS [\d.]+ MiB, peak ", re.MULTILINE)

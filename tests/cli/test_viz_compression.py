@@ -249,7 +249,7 @@ class TestBadInput:
             (["-i", "data.csv", "--recommend", "small"], "option --recommend: 'error<=5%'"),
             (
                 ["-i", "data.csv", "--recommend", "peek<1GiB"],
-                "option --recommend: no bound is called 'peek'; did you mean",
+                "option --recommend: bound 'peek' is not one of error",
             ),
             (["-i", "data.csv", "--recommend", "peak<1GiB"], "'data.csv': 'peak' needs the column 'peak memory, MiB'"),
             (["-i", "data.csv", "--also", "time"], "'data.csv': 'time' needs the column 'compression time, s'"),

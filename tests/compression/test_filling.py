@@ -70,7 +70,7 @@ class TestLmEval:
             (b"\xff", "not a result of lm-evaluation-harness"),
             (b"[]", "Expected `object`, got `array`"),
             (b'{"results": []}', "Expected `object`, got `array` - at `$.results`"),
-            (b'{"results": {"mmlu": {"acc,none": 1}}}', "its tasks: 'mmlu'"),
+            (b'{"results": {"mmlu": {"acc,none": 1}}}', "tasks in the file: 'mmlu'"),
             (b'{"results": {"wikitext": {"word_perplexity,none": "low"}}}', "a finite number expected, found 'low'"),
             (b'{"results": {"wikitext": {"word_perplexity,none": NaN}}}', "a finite number expected, found nan"),
             (b'{"results": {"wikitext": {"word_perplexity,none": true}}}', "a finite number expected, found True"),
@@ -300,7 +300,7 @@ class TestNew:
 
     def test_model_must_be_known(self, tmp_path: pathlib.Path) -> None:
         """A new file needs the model's name, and is not created without."""
-        with pytest.raises(NncfToolsError, match="it holds 0 models") as refused:
+        with pytest.raises(NncfToolsError, match="the file has 0 models") as refused:
             fill(tmp_path / "a.csv", "model", Key("fp32"), {})
 
         assert refused.value.remedy == "model"
@@ -339,7 +339,7 @@ class TestExisting:
     def test_other_figure_is_kept(self, copy: pathlib.Path) -> None:
         """A cell with a different figure is only replaced with force."""
         with pytest.raises(
-            NncfToolsError, match=r"row 3, column 'wikitext.*holds '10\.1', the new value is 10\.2$"
+            NncfToolsError, match=r"row 3, column 'wikitext.*has '10\.1', the new value is 10\.2$"
         ) as refused:
             fill(copy, "model", Key("int8"), {PERPLEXITY: 10.2})
         unchanged = copy.read_bytes() == MADE_UP.read_bytes()

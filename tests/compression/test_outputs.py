@@ -24,7 +24,7 @@ from nncftools.compression.outputs import (
     page,
     percent,
 )
-from nncftools.compression.picture import draw, rendered
+from nncftools.compression.picture import draw, render
 from nncftools.compression.reading import (
     FIGURES,
     LAMBADA_ACCURACY,
@@ -86,7 +86,7 @@ def test_model_whose_rows_all_failed_is_refused(tmp_path: pathlib.Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     path.write_text(lines[0] + lines[2], encoding="utf-8")
 
-    with pytest.raises(ResultsError, match=r"each row of model .* has failed; the first one says 'compress: out of"):
+    with pytest.raises(ResultsError, match=r"each row of model .* has failed; the first verdict is 'compress: out of"):
         make(Request([path], tmp_path / "out", ("svg",), STANDARD))
 
 
@@ -334,7 +334,7 @@ def made(*paths: pathlib.Path, bound: str = "", extra: bool = False, also: tuple
     """Return the page of results."""
     comparisons = compared(*paths)
     limit = bounds_of(bound) if bound else None
-    return page(comparisons, rendered(draw(comparisons, limit, also=also), "svg"), limit, extra=extra)
+    return page(comparisons, render(draw(comparisons, limit, also=also), "svg"), limit, extra=extra)
 
 
 def hostile(folder: pathlib.Path) -> pathlib.Path:

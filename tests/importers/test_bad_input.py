@@ -101,7 +101,7 @@ def test_time_that_goes_back(tmp_path: pathlib.Path) -> None:
     assert list(found.samples["rss"]) == mib(100, 300, 200, 250)
     (warning,) = found.warnings
     assert warning.startswith("lines left out: 2; the first is line 5: 'MEM 900.000000 1424768150.6000': ")
-    assert warning.endswith(": its time of 0.6 s is before that of the row before, 1 s")
+    assert warning.endswith(": the time 0.6 s is before the time of the previous row, 1 s")
 
 
 def test_a_time_far_ahead(tmp_path: pathlib.Path) -> None:
@@ -122,7 +122,7 @@ def test_time_that_goes_back_in_every_log(tmp_path: pathlib.Path, name: str) -> 
     found = imported(tmp_path, text + row + b"\n", name)
 
     assert len(found.samples) == 3
-    assert any(" is before that of the row before, " in warning for warning in found.warnings)
+    assert any(" is before the time of the previous row, " in warning for warning in found.warnings)
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if "memory_usage" not in name])

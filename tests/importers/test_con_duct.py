@@ -8,7 +8,7 @@ from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
 from nncftools.importers.source import read_session
 from nncftools.limits.judges import verdict
-from nncftools.render.answer import sufficient
+from nncftools.render.peak_lines import write_need
 from nncftools.session.model import Exit
 from nncftools.units import MemoryUnit
 from tests.importers.logs import INFO, INFO_KIB, USAGE, USAGE_KIB, imported, json_lines, report
@@ -49,7 +49,7 @@ def test_processes(both: Session) -> None:
 
 def test_the_command_has_ended(both: Session) -> None:
     """The report does not say that the command went on after its recording."""
-    assert sufficient(both, MemoryUnit.MiB) == "took 4.2 s"
+    assert write_need(both, MemoryUnit.MiB) == "took 4.2 s"
 
 
 def test_rows_are_maxima_of_windows(both: Session) -> None:
@@ -58,7 +58,7 @@ def test_rows_are_maxima_of_windows(both: Session) -> None:
 
     assert (facts.taken, facts.longest_gap_s, facts.merged_s) == (7, None, pytest.approx(1.5))
     assert facts.achieved_interval_s == pytest.approx(0.5)
-    assert both.warnings[0].startswith("each row is a con-duct report: the maxima of up to 3 samples before it")
+    assert both.warnings[0].startswith("each row is a con-duct report: the maxima of up to 3 samples before the report")
 
 
 def test_cpu_is_not_known(both: Session) -> None:
@@ -87,7 +87,7 @@ def test_damaged_info(tmp_path: pathlib.Path) -> None:
 
 def test_info_without_usage(tmp_path: pathlib.Path) -> None:
     """An info file alone is refused with the name of the missing file."""
-    with pytest.raises(SessionFileError, match=r"x_info\.json: holds no samples, and con-duct's x_usage\.jsonl is not"):
+    with pytest.raises(SessionFileError, match=r"x_info\.json: no samples in this file, and con-duct"):
         imported(tmp_path, INFO, "x_info.json")
 
 

@@ -168,12 +168,12 @@ def test_several_recordings(tmp_path: pathlib.Path) -> None:
     found = imported(tmp_path, first + second)
 
     assert (found.command[-1], max(found.samples["rss"]), found.marks) == ("--slow", mib(250)[0], [])
-    assert found.warnings == ["the file holds several recordings, one after another: this is the last"]
+    assert found.warnings == ["the file holds several recordings, one after another: the last recording is shown"]
 
 
 def test_nothing_but_the_command(tmp_path: pathlib.Path) -> None:
     """A log without samples is refused."""
-    with pytest.raises(SessionFileError, match="nothing could be read as a log of mprof: it holds no sample"):
+    with pytest.raises(SessionFileError, match="nothing could be read as a log of mprof: no sample found"):
         imported(tmp_path, b"CMDLINE python x.py\n")
 
 

@@ -110,7 +110,7 @@ def test_several_recordings(tmp_path: pathlib.Path) -> None:
     found = imported(tmp_path, NNCF.replace(b"300", b"400") + b"\n" + NNCF, "rss_memory_usage.txt")
 
     assert list(found.samples["rss"]) == mib(100, 300, 200)
-    assert found.warnings == ["the file holds several recordings, one after another: this is the last"]
+    assert found.warnings == ["the file holds several recordings, one after another: the last recording is shown"]
 
 
 @pytest.mark.parametrize("metric", ["rss", "pss"])

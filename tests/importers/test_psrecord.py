@@ -4,7 +4,6 @@ import pathlib
 
 import pytest
 
-from nncftools.errors import UsageError
 from tests.importers.logs import PSRECORD, PSRECORD_CSV, PSRECORD_IO, imported
 from tests.made_up import mib
 
@@ -80,7 +79,7 @@ def test_several_recordings(tmp_path: pathlib.Path) -> None:
     found = imported(tmp_path, PSRECORD + PSRECORD_IO)
 
     assert "read_bytes" in found.samples
-    assert found.warnings == ["the file holds several recordings, one after another: this is the last"]
+    assert found.warnings == ["the file holds several recordings, one after another: the last recording is shown"]
 
 
 def test_another_number_of_columns(tmp_path: pathlib.Path) -> None:
@@ -96,9 +95,3 @@ def test_other_columns(tmp_path: pathlib.Path) -> None:
 
     assert found.samples.metrics == ["rss"]
     assert found.totals == {}
-
-
-def test_prmon_was_removed(tmp_path: pathlib.Path) -> None:
-    """Who names prmon is told what to use."""
-    with pytest.raises(UsageError, match=r"^prmon was removed; write its figures as a CSV of psrecord"):
-        imported(tmp_path, b"Time\twtime\n", "prmon.txt", forced="prmon")

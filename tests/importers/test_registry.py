@@ -112,7 +112,7 @@ def test_unrecognised_file(tmp_path: pathlib.Path, text: bytes) -> None:
         imported(tmp_path, text)
     message = str(failed.value)
 
-    assert message.startswith(f"{tmp_path / 'log'}: neither a session nor a log that is recognised (line 1 is '")
+    assert message.startswith(f"{tmp_path / 'log'}: neither a session nor a log of a known recorder (line 1 is '")
     assert failed.value.remedy == "importer"
     assert message.isprintable()
     assert len(message) < 400

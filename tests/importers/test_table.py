@@ -5,17 +5,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from nncftools.importers import table
-from nncftools.importers.source import Source
-from nncftools.importers.table import Children, LogTable
+from nncftools.importers.source import Children, LogTable, Source
 from nncftools.session.samples import TIME
 
 
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Merge from a hundred rows on."""
-    monkeypatch.setattr(table, "MAX_ROWS", 100)
-    monkeypatch.setattr(table, "_BATCH", 10)
+    monkeypatch.setattr("nncftools.importers.source.MAX_ROWS", 100)
+    monkeypatch.setattr("nncftools.importers.source._BATCH", 10)
 
 
 @pytest.fixture
@@ -41,7 +39,7 @@ def test_few_rows_are_all_kept() -> None:
     table = filled(100)
 
     assert list(table.columns[TIME]) == list(range(100))
-    assert (table.taken, table.last_s) == (100, 99.0)
+    assert (table.taken, table.columns[TIME][-1]) == (100, 99.0)
 
 
 @pytest.mark.parametrize("rows", [105, 1000, 10_000])
@@ -93,7 +91,7 @@ def test_series_of_many_processes_are_merged(source: Source) -> None:
 
 def test_very_many_processes(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond a number of processes, others are left out, and a warning says so."""
-    monkeypatch.setattr(table, "MAX_PROCESSES", 2)
+    monkeypatch.setattr("nncftools.importers.source.MAX_PROCESSES", 2)
     found = Children()
     for pid in (5, 6, 7, 8, 5):
         found.extend(pid, [0.0], [1.0])

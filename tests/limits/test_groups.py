@@ -15,8 +15,8 @@ import pytest
 
 from nncftools.backports import running
 from nncftools.errors import NncfToolsError
-from nncftools.limits import groups
-from nncftools.limits.groups import LimitedGroup, ParentGroup, parent_group
+from nncftools.limits import needs
+from nncftools.limits.needs import LimitedGroup, ParentGroup, parent_group
 from tests.made_up import MIB
 from tests.memory_group import IS_POSSIBLE
 from tests.sampler.grouped import V2, Machine
@@ -55,26 +55,26 @@ class TestMadeUp:
 
     def test_cannot_be_removed(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A group that stays busy is named."""
-        monkeypatch.setattr(groups, "_REMOVE_WITHIN_S", 0.0)
+        monkeypatch.setattr(needs, "_REMOVE_WITHIN_S", 0.0)
         (tmp_path / "busy").mkdir()
         (tmp_path / "busy/file").touch()
 
         with pytest.raises(NncfToolsError, match=r"busy' cannot be removed"):
-            groups.remove(tmp_path / "busy")
+            needs.remove(tmp_path / "busy")
 
 
 def test_files_of_this_process() -> None:
     """Mapped files are found by their paths."""
-    assert any(pathlib.Path(path).name.startswith(("lib", "ld")) for path in groups.files_of([os.getpid()]))
+    assert any(pathlib.Path(path).name.startswith(("lib", "ld")) for path in needs.files_of([os.getpid()]))
 
 
 def test_files_whose_names_are_no_text(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names of mapped files can be written as JSON, whatever is in them."""
     (tmp_path / "5").mkdir()
     (tmp_path / "5/maps").write_bytes(b"7f0-7f1 r--s 0 fe:00 1 /tmp/\xff\xe2\x80\xa8.bin\n7f2-7f3 rw-p 0 00:00 0 \n")
-    monkeypatch.setattr(groups, "PROC", str(tmp_path))
+    monkeypatch.setattr(needs, "PROC", str(tmp_path))
 
-    assert groups.files_of([5]) == {"/tmp/\\xff\u2028.bin"}
+    assert needs.files_of([5]) == {"/tmp/\\xff\u2028.bin"}
 
 
 @as_root
@@ -103,7 +103,7 @@ class TestReal:
         with LimitedGroup(parent_group(), 1) as group:
             run(group, "sh", "-c", "sleep 100 >/dev/null 2>&1 &")
 
-            assert len(groups.pids_of(group.folder)) == 1
+            assert len(needs.pids_of(group.folder)) == 1
 
         assert not group.folder.exists()
 
@@ -123,7 +123,7 @@ def test_dropped(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "model.bin"
     file.write_bytes(b"x" * MIB)
     before = in_cache(file)
-    groups.drop([str(file)])
+    needs.drop([str(file)])
 
     assert before
     if in_cache(file):
@@ -137,7 +137,7 @@ def test_no_such_file(tmp_path: pathlib.Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "empty").touch()
 
-    groups.drop([f"{tmp_path}/{name}"])
+    needs.drop([f"{tmp_path}/{name}"])
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def machine(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     made.charge("cg/job", "cgroup.procs", os.getpid())
     made.charge("cg/job", "cgroup.subtree_control", "")
     made.charge("cg/job/nncf-tools", "cgroup.procs", "")
-    monkeypatch.setattr(groups, "PROC", str(made.proc))
+    monkeypatch.setattr(needs, "PROC", str(made.proc))
     return made
 
 
@@ -169,7 +169,7 @@ class TestVersion2:
         """A group with processes has no others with limits inside, so ours are made at the top."""
         limits_refused_in(monkeypatch)
 
-        assert groups.parent_group().folder == str(tmp_path / "cg")
+        assert needs.parent_group().folder == str(tmp_path / "cg")
         assert [path.name for path in (tmp_path / "cg").iterdir()] == ["job"]
 
     @pytest.mark.usefixtures("machine")
@@ -178,7 +178,7 @@ class TestVersion2:
         limits_refused_in(monkeypatch, tmp_path / "cg")
         job = tmp_path / "cg/job"
 
-        assert groups.parent_group() == ParentGroup(str(job), is_v2=True)
+        assert needs.parent_group() == ParentGroup(str(job), is_v2=True)
         assert (job / "nncf-tools/cgroup.procs").read_text() == str(os.getpid())
         assert (job / "cgroup.subtree_control").read_text() == "+memory"
 
@@ -188,7 +188,7 @@ class TestVersion2:
         machine.charge("cg/job/nncf-tools", V2, 0)
         (machine.proc / str(os.getpid()) / "cgroup").write_text("0::/job/nncf-tools\n")
 
-        assert groups.parent_group() == ParentGroup(str(tmp_path / "cg/job"), is_v2=True)
+        assert needs.parent_group() == ParentGroup(str(tmp_path / "cg/job"), is_v2=True)
 
     @pytest.mark.usefixtures("machine")
     def test_not_ours(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,15 +196,15 @@ class TestVersion2:
         limits_refused_in(monkeypatch, tmp_path / "cg", tmp_path / "cg/job")
 
         with pytest.raises(PermissionError):
-            groups.parent_group()
+            needs.parent_group()
 
 
 def test_no_controller(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a memory controller, no group can be made, and the reason is said."""
-    monkeypatch.setattr(groups, "PROC", str(Machine(tmp_path).proc))
+    monkeypatch.setattr(needs, "PROC", str(Machine(tmp_path).proc))
 
     with pytest.raises(OSError, match="no memory controller"):
-        groups.parent_group()
+        needs.parent_group()
 
 
 class TestScope:
@@ -224,9 +224,9 @@ class TestScope:
         executed: list[list[str]] = []
         monkeypatch.setattr(os, "execvp", lambda _, words: executed.append(words))
         monkeypatch.setattr(sys, "argv", ["nncf-tools", "fit", "--", "a b"])
-        groups.start_in_scope()
+        needs.start_in_scope()
         [words] = executed
-        scope = f"--unit={groups.own_name()}-0.scope"
+        scope = f"--unit={needs.own_name()}-0.scope"
 
         assert words[:3] == ["systemd-run", "--user", "--scope"]
         assert words[-7:] == ["--", *running("nncftools"), "fit", "--", "a b"]
@@ -239,19 +239,19 @@ class TestScope:
         systemd.write_text("#!/bin/sh\nexit 1\n")
         monkeypatch.setattr(os, "execvp", lambda *_: pytest.fail("started"))
 
-        groups.start_in_scope()
+        needs.start_in_scope()
 
     def test_not_again(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """What was started in a scope is not started in another one."""
-        name = groups.own_name()
+        name = needs.own_name()
         (tmp_path / "self").mkdir()
         (tmp_path / str(os.getpid())).mkdir()
         (tmp_path / str(os.getpid()) / "stat").write_bytes(pathlib.Path("/proc/self/stat").read_bytes())
         (tmp_path / "self/cgroup").write_text(f"0::/user.slice/{name}-0.scope\n")
-        monkeypatch.setattr(groups, "PROC", str(tmp_path))
+        monkeypatch.setattr(needs, "PROC", str(tmp_path))
         monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("tried"))
 
-        groups.start_in_scope()
+        needs.start_in_scope()
 
 
 class TestLeftovers:
@@ -263,31 +263,31 @@ class TestLeftovers:
         for folder in (own, gone, *others):
             folder.mkdir()
 
-        assert groups.remove_leftovers(ParentGroup(str(tmp_path), is_v2=True)) == [str(gone)]
+        assert needs.remove_leftovers(ParentGroup(str(tmp_path), is_v2=True)) == [str(gone)]
         assert {*tmp_path.iterdir()} == {own, *others}
 
     def test_scopes(self, tmp_path: pathlib.Path) -> None:
         """The scope of a search that was killed is beside ours, with groups inside."""
-        own = tmp_path / f"{groups.own_name()}-0.scope"
+        own = tmp_path / f"{needs.own_name()}-0.scope"
         gone = tmp_path / f"nncf-tools-fit-{os.getpid()}-1-0.scope"
         for folder in (own / "nncf-tools", gone / "nncf-tools", gone / f"nncf-tools-fit-{os.getpid()}-1-3"):
             folder.mkdir(parents=True)
 
-        assert groups.remove_leftovers(ParentGroup(str(own), is_v2=True)) == [str(gone)]
+        assert needs.remove_leftovers(ParentGroup(str(own), is_v2=True)) == [str(gone)]
         assert [*tmp_path.iterdir()] == [own]
 
     @as_root
     @pytest.mark.process
     def test_with_processes(self) -> None:
         """The group of a killed search is removed with all that still runs in it."""
-        place = groups.parent_group()
+        place = needs.parent_group()
         left = LimitedGroup(place, 9)
         left.folder = pathlib.Path(place.folder) / f"nncf-tools-fit-{os.getpid()}-1-9"
         left.folder.mkdir()
         with subprocess.Popen([*left.entry, "sleep", "100"]) as process:
-            while not groups.pids_of(left.folder):
+            while not needs.pids_of(left.folder):
                 pass
-            found = groups.remove_leftovers(place)
+            found = needs.remove_leftovers(place)
 
         assert str(left.folder) in found
         assert process.returncode == -signal.SIGKILL

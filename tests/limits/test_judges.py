@@ -72,7 +72,7 @@ def test_memory_of_a_gpu_that_cannot_be_told() -> None:
     """Where it is unknown what the run held, the evidence is what everyone held."""
     found = out_of_memory_on("nvidia0", device_memory=mib(None, None, None), device_used=mib(5, 70, None))
 
-    assert found.evidence[-1] == "at 0.500 s, the last reading, everyone together held 70 MiB"
+    assert found.evidence[-1] == "at 0.500 s, the last reading, all programs together held 70 MiB"
 
 
 def test_memory_of_an_unread_gpu() -> None:
@@ -80,7 +80,7 @@ def test_memory_of_an_unread_gpu() -> None:
     found = out_of_memory_on("cuda1")
 
     assert found.text == "the command work (pid 100) could not allocate memory of cuda1 (OutOfMemoryError)"
-    assert list(found.evidence) == ["the exception, as the hook of `profile` saw it"]
+    assert list(found.evidence) == ["an exception, reported by the hook of `profile`"]
 
 
 def test_exception_that_did_no_harm() -> None:
@@ -95,7 +95,7 @@ def test_limit_of_address_space() -> None:
     found = judged(run(failures=[failure("memory")], memory_limits=[address_space(310)]))
 
     assert (found.certainty, found.limit) == ("certain", None)
-    assert found.evidence[1:] == [f"RLIMIT_AS allows each process 310 MiB ({address_space(310).set_by})"]
+    assert found.evidence[1:] == [f"RLIMIT_AS limits each process to 310 MiB ({address_space(310).set_by})"]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_no_room_was_seen() -> None:
 
     assert (found.certainty, found.text) == (
         "likely",
-        "the command work (pid 100) failed after the disk of /scratch (TMPDIR) was full",
+        "the command work (pid 100) failed after a disk was full: /scratch (TMPDIR)",
     )
 
 
@@ -254,7 +254,7 @@ class TestCommand:
         """The kernel's log alone is enough."""
         found = judged(run(KILLED, kernel_kills=[logged()]))
 
-        assert (found.certainty, found.evidence) == ("certain", ["the kernel's log names it"])
+        assert (found.certainty, found.evidence) == ("certain", ["the kernel's log names the process"])
 
     def test_of_the_machine(self) -> None:
         """The log says when no group's limit was reached."""
@@ -367,7 +367,7 @@ class TestMaxMemory:
         found = judged(run(end, limit_reached=reached))
 
         assert (found.cause, found.certainty, found.at_s) == ("max_memory", "certain", 0.9)
-        assert found.text == "the command was ended by nncf-tools: RSS exceeded the limit of 280 MiB"
+        assert found.text == "nncf-tools ended the command: RSS exceeded the limit of 280 MiB"
 
     def test_warning(self) -> None:
         """A limit that only warns ends nothing."""
@@ -418,7 +418,7 @@ class TestSignalsChildren:
 
         assert (found.cause, found.text) == (
             "killed",
-            "worker (pid 101) was killed by SIGKILL, from a program or a user",
+            "worker (pid 101) was killed by SIGKILL from another program or a user",
         )
 
     def test_the_command_comes_first(self) -> None:
@@ -449,9 +449,7 @@ class TestCrashed:
         """A shell's exit status may tell of its command's fault; any program may choose it."""
         found = judged(run(Exit(code=139)))
 
-        assert found.text.startswith(
-            "the command ended with status 139, as a shell does when a signal ends its command: "
-        )
+        assert found.text.startswith("a process of the command (exit status 139) crashed: ")
         assert (found.cause, found.certainty) == ("crashed", "possible")
 
 
@@ -461,11 +459,11 @@ class TestTerminated:
         found = judged(run(Exit(signal=signal.SIGTERM)))
 
         assert (found.cause, found.certainty) == ("terminated", "certain")
-        assert found.text.endswith("was ended by SIGTERM, from a scheduler, a program or a user")
+        assert found.text.endswith("was ended by SIGTERM from a scheduler, another program or a user")
 
     def test_cpu_time(self) -> None:
         """SIGXCPU means that the CPU time is used up (RLIMIT_CPU)."""
-        assert "its CPU time was used up" in judged(run(Exit(signal=signal.SIGXCPU))).text
+        assert "because the limit of CPU time was reached" in judged(run(Exit(signal=signal.SIGXCPU))).text
 
 
 class TestLost:
@@ -490,4 +488,4 @@ class TestLost:
         found = judged(session)
 
         assert (found.cause, found.certainty, found.is_not) == ("recorder_lost", "possible", is_not)
-        assert found.text.startswith("the recording breaks off at 1.10 s")
+        assert found.text.startswith("the recording stops at 1.10 s")

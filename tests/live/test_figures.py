@@ -7,7 +7,7 @@ import numpy as np
 import psutil
 import pytest
 
-from nncftools.live.figures import Machine, ViewSettings, after, time_until_full
+from nncftools.live.figures import Machine, ViewSettings, apply_key, time_until_full
 from nncftools.live.run import LiveProcess
 from tests.live.made_up import run
 
@@ -16,7 +16,7 @@ PLAIN = ViewSettings()
 
 def pressed(keys: str, look: ViewSettings = PLAIN) -> ViewSettings:
     """Return the look after these keys."""
-    return reduce(lambda look, key: after(look, key, 8), keys, look)
+    return reduce(lambda look, key: apply_key(look, key, 8), keys, look)
 
 
 def test_metrics_in_turn() -> None:

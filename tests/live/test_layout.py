@@ -47,6 +47,31 @@ def frame(of: Run, look: ViewSettings = PLAIN, width: int = 80, height: int = 24
     return [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in painted(of, look, width, height)]
 
 
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_double_width_command(width: int) -> None:
+    """A command whose characters take two columns moves nothing on its right."""
+    of = run()
+    of.command = "量化" * 80
+    of.operations = [Span("量化" * 30, 1.0, None)]
+
+    assert {cell_len(line) for line in frame(of, PLAIN, width, 24)} == {width}
+    assert "  1:39" in frame(of, PLAIN, width, 24)[0]
+
+
+def test_no_blank_row_after_a_process() -> None:
+    """The row of a process that has ended goes to the chart at once."""
+    of = run()
+    drawing = Drawing(Machine(is_here=False))
+    for number in range(8):
+        drawing.frame(of, PLAIN, 80, 24)
+        if number < 7:
+            del of.processes[number]
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in drawing.frame(of, PLAIN, 80, 24)]
+    (last,) = [number for number, line in enumerate(lines) if "worker-7" in line]
+
+    assert "Machine" in lines[last + 1]
+
+
 def test_drawn_again_only_when_something_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A chart that would look the same is not drawn again; a change of memory is seen at once."""
     of, drawing, drawn = run(seconds=1000), Drawing(Machine(is_here=False)), []
@@ -371,7 +396,7 @@ class TestKeys:
         """Return the lines of a view with eight processes after these keys."""
         look = ViewSettings(keys=True, **settings)
         for key in keys:
-            look = figures.after(look, key, 8)
+            look = figures.apply_key(look, key, 8)
         lines = Drawing(Machine(is_here=False)).frame(run(), look, width, height)
         return [re.sub(r"\x1b\[[^m]*m", "", line) for line in lines]
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from nncftools.live.figures import ViewSettings
-from nncftools.live.live_view import LiveView
+from nncftools.live.viewer import LiveView
 
 
 class _Impatient(threading.Thread):

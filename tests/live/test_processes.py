@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from nncftools.live.figures import ViewSettings
-from nncftools.live.processes import process_table, short_commands
+from nncftools.live.layout import process_table, short_commands
 from nncftools.live.run import LiveProcess
-from nncftools.render.terminal_style import TerminalStyle, render_rows
+from nncftools.render.terminal_plot import TerminalStyle, render_rows
 from tests.live.made_up import MIB
 
 SEEN = [
@@ -20,7 +20,7 @@ SEEN = [
 
 def shown(width: int = 80, seen: list[LiveProcess] = SEEN) -> list[str]:
     """Return the rows of processes as text."""
-    table = process_table(seen, 0, len(seen), ViewSettings(), width)
+    table = process_table(seen, 0, len(seen), ViewSettings(), width=width)
     return ["".join(part.text for part in row) for row in render_rows(table, width, None, TerminalStyle())]
 
 

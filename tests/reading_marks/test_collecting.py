@@ -14,6 +14,7 @@ import pytest
 from nncftools.analysis.peaks import narrow
 from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
+from nncftools.intake import Redaction
 from nncftools.journal.reading import find_sidecar
 from nncftools.reading_marks import entries
 from nncftools.reading_marks.collecting import (
@@ -26,7 +27,6 @@ from nncftools.reading_marks.collecting import (
     write_sidecar,
 )
 from nncftools.reading_marks.entries import Entry
-from nncftools.redaction import Redaction
 from nncftools.render.sentences import no_marks_reason
 from nncftools.session.model import ExecLine, HeldLines, Mark, OwnMemory, Process, Rise, Snapshots, WatchedProcess
 from tests.conftest import Run

@@ -10,7 +10,7 @@ from rich.color import ColorSystem
 import nncftools
 from nncftools.cli import app
 from nncftools.journal import reading
-from nncftools.live.figures import Machine, ViewSettings, after, status_line
+from nncftools.live.figures import Machine, ViewSettings, apply_key, status_line
 from nncftools.live.follower import Follower, Replay
 from nncftools.live.layout import Drawing
 from nncftools.live.run import Run
@@ -60,7 +60,7 @@ def frame(  # noqa: PLR0913 — one parameter per choice of a view
     system = None if colours is None else ColorSystem[colours]
     look = ViewSettings(unicode=unicode, colours=system, state=state, keys=keys is not None)
     for key in keys or "":
-        look = after(look, key, len(run.processes))
+        look = apply_key(look, key, len(run.processes))
     return Drawing(Machine(is_here=False)).frame(run, look, *size)
 
 

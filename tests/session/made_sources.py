@@ -8,9 +8,9 @@ import pathlib
 import time
 from collections.abc import Callable, Sequence
 
-from nncftools.redaction import Redaction
+from nncftools.intake import Redaction
 from nncftools.session.model import Frame, Process, Snapshots, Start, WatchedProcess
-from nncftools.session.sources import take_sources
+from nncftools.session.snapshots import take_sources
 from tests.made_up import process, session
 from tests.made_up_stacks import window
 

@@ -10,7 +10,7 @@ from math import log2
 import pytest
 
 from nncftools import intake
-from nncftools.api.session import Session
+from nncftools.api.recorder import Session
 from nncftools.intake import LIMITS
 from nncftools.journal.writing import COARSER, DEVICES_OF_ROW, PROCESSES_OF_ROW, Plan, Thinner
 from nncftools.metrics import METRICS
@@ -60,7 +60,7 @@ def test_largest_recording(largest: bytes, tmp_path: pathlib.Path, name: str) ->
     assert {len(one.time_s) for one in series} == {len(again.samples)}
     assert again.peaks["rss"].sampled == max(again.samples["rss"]) == 699
     assert [process.id for process in again.processes] == [0, *range(PROCESSES - 19, PROCESSES)]
-    assert f"of {PROCESSES} processes, the 20 that held the most are listed" in again.warnings
+    assert f"of {PROCESSES} processes, only the 20 largest are listed" in again.warnings
     assert any(warning.startswith("2,000 samples were taken and neighbours merged") for warning in again.warnings)
     assert len(again.warnings) > 50
     assert "60 processes" in str(again.report())

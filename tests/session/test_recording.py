@@ -464,7 +464,7 @@ class TestMerging:
 
         assert warning == (
             f"5,000 samples were taken and neighbours merged into {len(of.samples)}, which keep the smallest and the "
-            f"largest values: averages are those of the samples that were kept"
+            f"largest values: averages count only the remaining samples"
         )
 
     def test_distance_of_what_is_left(self) -> None:

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 from nncftools.errors import SessionFileError
-from nncftools.session import samples as samples_module
 from nncftools.session.samples import Figures, Samples, known
 from tests.made_up import samples
 
@@ -137,12 +136,7 @@ def test_unknown_does_not_equal_zero() -> None:
 
 
 class TestLong:
-    """Columns are parsed a piece at a time, and long ones are looked at by numpy."""
-
-    @pytest.fixture(autouse=True)
-    def _soon_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Take 40,000 samples for many."""
-        monkeypatch.setattr(samples_module, "_MANY", 40_000)
+    """Columns are parsed a piece at a time."""
 
     @pytest.mark.parametrize("blanks", ["", " ", "\n  "])
     @pytest.mark.parametrize("count", [0, 1, 2, 7_000, 60_000])

@@ -17,9 +17,9 @@ from nncftools.testing.meter import (
     Memory,
     MeterRow,
     Peak,
+    load_peak,
     peak_of,
-    put,
-    taken,
+    store_peak,
 )
 from tests.conftest import HANGING_S
 from tests.made_up import MIB
@@ -28,20 +28,20 @@ RESET = """
 from nncftools.testing import meter
 held = bytearray(b"x") * (64 << 20)
 del held
-before = meter.memory(None)
+before = meter.read_memory(None)
 worked = meter.reset_mark()
-after = meter.memory(None)
+after = meter.read_memory(None)
 print(worked, before.mark - after.mark >> 20, after.mark - after.rss >> 20)
 """
 
 CHILDREN = """
 import subprocess
 from nncftools.testing import meter
-before = meter.memory(None).has_children
+before = meter.read_memory(None).has_children
 with subprocess.Popen(["sleep", "100"]) as child:
-    found = meter.memory(None).has_children, meter.memory(child.pid).has_children
+    found = meter.read_memory(None).has_children, meter.read_memory(child.pid).has_children
     child.kill()
-print(before, *found, meter.memory(None).has_children)
+print(before, *found, meter.read_memory(None).has_children)
 """
 
 if sys.platform != "linux":
@@ -80,14 +80,14 @@ def test_children() -> None:
 def test_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without /proc this process's memory is unknown."""
     monkeypatch.setattr(meter, "_STATUS", "/proc/self/no_such_file")
-    found = meter.memory(None)
+    found = meter.read_memory(None)
 
     assert (found.rss, found.mark) == (None, None)
 
 
 def test_figures() -> None:
     """RSS and marks are in bytes."""
-    found = meter.memory(None)
+    found = meter.read_memory(None)
 
     assert found.mark is not None
     assert found.rss is not None
@@ -152,13 +152,13 @@ def test_peak(known: dict[str, Any], peak: Peak) -> None:
 def test_peak_of_a_test_that_runs_again() -> None:
     """A peak replaces that of an earlier run in the properties of a test; unknown figures are left out."""
     of_test: list[tuple[str, object]] = [("own", "value")]
-    put(Peak(5, 1, KERNEL), of_test)
-    put(Peak(7, None, SAMPLED), of_test)
+    store_peak(Peak(5, 1, KERNEL), of_test)
+    store_peak(Peak(7, None, SAMPLED), of_test)
 
     assert of_test == [("own", "value"), ("memory_peak_bytes", 7), ("memory_known", "sampled")]
-    assert taken(of_test) == Peak(7, None, SAMPLED)
+    assert load_peak(of_test) == Peak(7, None, SAMPLED)
 
 
 def test_a_test_that_was_not_measured() -> None:
     """A test without our properties has no peak."""
-    assert taken([("own", "value")]) is None
+    assert load_peak([("own", "value")]) is None

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nncftools.backports import running
-from nncftools.compression import outputs, picture
+from nncftools.compression import picture, visualize
 from nncftools.errors import NncfToolsError, UsageError
 from tests.cli.forecast import models
 from tests.conftest import BURNERS, HANGING_S, Run, command_line
@@ -230,7 +230,7 @@ class TestOutputOfAReader:
 
         monkeypatch.setattr(picture, "draw", swaps)
         with pytest.raises(NncfToolsError, match="the folder 'out' belongs to another user"):
-            outputs.visualize(DATA / "made_up_compression.csv", tmp_path / "out", lenient=True)
+            visualize(DATA / "made_up_compression.csv", tmp_path / "out", lenient=True)
         assert [*(tmp_path / "out").iterdir(), *(tmp_path / "moved").iterdir()] == []
 
 
