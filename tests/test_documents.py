@@ -17,7 +17,7 @@ from tests.surroundings import HANGING_S
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PYTHON = f"{shlex.quote(sys.executable)} -c pass"
 GROWS = f"{shlex.quote(sys.executable)} -c 'import time; data = bytearray(100 << 20).upper(); time.sleep(0.5)'"
 CANNOT_RUN = {
@@ -59,8 +59,9 @@ def test_links(page: pathlib.Path) -> None:
 def test_index() -> None:
     """The index links to every document."""
     index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    names = [str(page.relative_to(ROOT / "docs")) for page in PAGES[1:]]
 
-    assert [page.name for page in PAGES[1:] if page.name != "README.md" and f"({page.name})" not in index] == []
+    assert [name for name in names if name != "README.md" and f"({name})" not in index] == []
 
 
 @pytest.fixture(scope="module")
