@@ -17,7 +17,8 @@ from typing import NamedTuple
 import msgspec
 
 from nncftools import intake
-from nncftools.analysis.operation import RSS, Operation
+from nncftools.analysis.operation import Operation
+from nncftools.analysis.peaks import RSS
 from nncftools.analysis.session import Session
 
 FORMAT = "nncf-tools-forecast"

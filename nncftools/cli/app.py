@@ -14,10 +14,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from nncftools import __version__
 from nncftools.cli import screen
 from nncftools.cli.parameters import Command, read_values, write_options, write_section
-from nncftools.errors import NncfToolsError, UsageError
+from nncftools.errors import NncfToolsError, UsageError, __version__
 from nncftools.units import guess
 
 PROGRAM = "nncf-tools"

@@ -23,8 +23,8 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from nncftools.analysis import series
-from nncftools.analysis.operation import RATE_WINDOW_S
+from nncftools.analysis import summary
+from nncftools.analysis.peaks import RATE_WINDOW_S
 from nncftools.live import figures
 from nncftools.live.figures import Machine, ViewSettings, choose_metrics
 from nncftools.live.run import LiveProcess, Run
@@ -202,7 +202,7 @@ def _draw_rates(run: Run, window: Window, style: TerminalStyle, height: int) -> 
     cpu_rows, other_rows = heights[0] if heights else (0, 0)
     average_s = max(RATE_WINDOW_S, window.end_s / window.columns)
     for rate in terminal_plot.rates_shown(run.columns):
-        moments, rates = series.rates(*run.history.totals(rate.counters), average_s)
+        moments, rates = summary.rates(*run.history.totals(rate.counters), average_s)
         bars = terminal_plot.rates_in_columns(moments, rates, window)
         now = None if run.ended else run.rate(rate.counters) or 0.0
         rows = cpu_rows if rate.unit == "cores" else other_rows

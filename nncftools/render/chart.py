@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nncftools import metrics
-from nncftools.analysis.series import Floats, keep_extremes, rates_of, run_s
 from nncftools.analysis.session import Session
+from nncftools.analysis.summary import Floats, keep_extremes, rates_of, run_s
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.listing import PATTERNS, NumberedOperation, counters_of, in_lanes
 from nncftools.render.peak_lines import drawn_limit, memory_line, peak_label

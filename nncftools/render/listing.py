@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from itertools import cycle, groupby, product
 
 from nncftools import metrics
-from nncftools.analysis.operation import Operation
+from nncftools.analysis.operation import Operation, combined
 from nncftools.analysis.session import Session
-from nncftools.analysis.summary import combined
 from nncftools.render.sentences import Performers, without_shared_start
 from nncftools.render.table import NOTE, has_estimates
 from nncftools.session.model import END_UNKNOWN, UNFINISHED

@@ -15,7 +15,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 
 from nncftools import metrics
-from nncftools.analysis.operation import RSS, Figures, Operation
+from nncftools.analysis.operation import Operation
+from nncftools.analysis.peaks import RSS, Figures
 from nncftools.analysis.session import Session, unmarked
 from nncftools.analysis.summary import hidden_time
 from nncftools.metrics import DEVICE_MEMORY

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 
 from nncftools import drawing
 from nncftools.analysis.operation import Operation
-from nncftools.analysis.series import Points as Line
 from nncftools.analysis.session import Session
+from nncftools.analysis.summary import Points as Line
 from nncftools.drawing import DPI, FAINT, INK, Ruler
 from nncftools.metrics import MEMORY, is_memory
 from nncftools.render.listing import NumberedOperation, fills, short_names

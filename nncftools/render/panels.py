@@ -17,9 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nncftools import drawing, metrics
-from nncftools.analysis.series import decimated_with_gaps, rates_of, run_s
 from nncftools.analysis.session import Session
-from nncftools.analysis.summary import cores_average, cpu_s, unit_for
+from nncftools.analysis.summary import cores_average, cpu_s, decimated_with_gaps, rates_of, run_s, unit_for
 from nncftools.drawing import DPI, INK, Ruler
 from nncftools.metrics import cpu_counters
 from nncftools.render.listing import counters_of, numbered, timeline

@@ -22,7 +22,7 @@ from nncftools.session.model import UNKNOWN_PEAK
 from nncftools.units import MemoryUnit, brief_size, printable, seconds_text, shortened
 
 if TYPE_CHECKING:
-    from nncftools.analysis.series import Floats
+    from nncftools.analysis.summary import Floats
 
 _NEAR = 0.5
 """A larger part of a limit is near it."""
@@ -56,7 +56,7 @@ def memory_line(session: Session, view: View, name: str, points: int = 2000, *, 
         return None
     import numpy as np  # 120 ms of CPU that a report in text can do without
 
-    from nncftools.analysis.series import decimated_with_gaps
+    from nncftools.analysis.summary import decimated_with_gaps
 
     values = np.asarray(samples[name])
     zero = float(values[~np.isnan(values)][0]) if view.from_zero else 0.0

@@ -18,8 +18,8 @@ import numpy as np
 from nncftools import metrics
 from nncftools.analysis.code_places import reported_frames, shared_depth, what_runs
 from nncftools.analysis.operation import Operation
-from nncftools.analysis.series import keep_extremes, rates_of, run_s, window_s
 from nncftools.analysis.session import Session
+from nncftools.analysis.summary import keep_extremes, rates_of, run_s, window_s
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.listing import by_key, estimates_by_key
 from nncftools.render.sentences import hints

@@ -11,9 +11,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from nncftools import drawing
-from nncftools.analysis.series import run_s
 from nncftools.analysis.session import Session
-from nncftools.analysis.summary import largest_rank
+from nncftools.analysis.summary import largest_rank, run_s
 from nncftools.drawing import FAINT, INK, PALETTE, Ruler
 from nncftools.render.listing import numbered, timeline
 from nncftools.render.operation_bars import Band

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 
 from nncftools.analysis.code_places import SEPARATOR
-from nncftools.analysis.operation import Operation
-from nncftools.analysis.peaks import PeakPlace, place_of
+from nncftools.analysis.operation import Operation, PeakPlace, place_of
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import (
     forked_copies,

@@ -18,7 +18,8 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text as RichText
 
-from nncftools.analysis.operation import Figures, Operation
+from nncftools.analysis.operation import Operation
+from nncftools.analysis.peaks import Figures
 from nncftools.units import UNKNOWN, MemoryUnit, folds, printable, text_of
 
 

@@ -14,8 +14,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.segment import SegmentLines
 from rich.text import Text
 
-from nncftools.analysis import series
-from nncftools.analysis.operation import RATE_WINDOW_S
+from nncftools.analysis import summary
+from nncftools.analysis.peaks import RATE_WINDOW_S
 from nncftools.analysis.session import Session
 from nncftools.limits.needs import MACHINE, effective_limit
 from nncftools.render import terminal_plot
@@ -72,9 +72,9 @@ def chart(session: Session, view: View, width: int, height: int, style: Terminal
     spans = [Span(of.name, of.start_s, of.end_s, of.kind) for of in timeline(session.operations, 1)]
     below = [terminal_plot.operations_row(spans, shown, style)] if spans else []
     for rate in terminal_plot.rates_shown(session.samples):
-        rates = terminal_plot.rates_in_columns(*series.rates_of(session, rate.counters, shown.columns), shown)
+        rates = terminal_plot.rates_in_columns(*summary.rates_of(session, rate.counters, shown.columns), shown)
         if not np.isnan(rates).all():
-            below += terminal_plot.rate_rows(rate, rates, series.highest_rate(session, rate.counters), style.gutter)
+            below += terminal_plot.rate_rows(rate, rates, summary.highest_rate(session, rate.counters), style.gutter)
     if len(below) > bool(spans):
         below.append(Text(f"{' ' * (style.gutter + 1)}{_CAPTION}", AXIS, no_wrap=True))
     problem = terminal_plot.chart_problem()

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from nncftools.analysis.peaks import PeakPlace, narrow
+from nncftools.analysis.operation import PeakPlace
+from nncftools.analysis.peaks import narrow
 from nncftools.analysis.session import Session
 from nncftools.render.sentences import where_text
 from nncftools.session.model import Mark, OwnMemory, Peak, Rise

@@ -80,7 +80,7 @@ def test_nothing_hides() -> None:
 def test_build_up_of_the_peak_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The code that took the peak, and who held it, are found once for all outputs of a session."""
     calls: list[str] = []
-    for module, name in ((build_up, "_of_peak"), (frames, "_rows_of_peak")):
+    for module, name in ((build_up, "_build_up_peak"), (frames, "_rows_of_peak")):
         original = getattr(module, name)
 
         def counted(of: Session, original: Callable[[Session], object] = original) -> object:

@@ -1107,7 +1107,7 @@ class TestProfileBadInput:
         [
             (["--mark-on", "(", "true"], "option --mark-on: '(' is not a regular expression"),
             (["--mark-call", "nonsense", "true"], "option --mark-call: package.module:function=Name or"),
-            (["--mark-call", "prepare", "true"], "found 'prepare'; of the script itself: __main__:prepare"),
+            (["--mark-call", "prepare", "true"], "found 'prepare'; for the script itself: __main__:prepare"),
             (["--no-auto", "--mark-call", "a:b=c", "true"], "either --no-auto or --mark-call, not both"),
             (["--depth", "0", "true"], "--depth"),
             ([], "argument COMMAND: missing"),

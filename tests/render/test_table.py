@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from nncftools.analysis.operation import Figures, Operation
+from nncftools.analysis.operation import Operation
+from nncftools.analysis.peaks import Figures
 from nncftools.render.notebook import cell
 from nncftools.render.page import report
 from nncftools.render.panels import page
