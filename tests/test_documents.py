@@ -68,7 +68,9 @@ KEPT = {
     "pytest --memory": "examples/recordings/pytest.txt",
 }
 """Commands that cannot run in this test, and the file that keeps their output."""
-BLOCK = re.compile(r"^```text\n\$ (?P<command>(?:nncf-tools|pytest) (?:[^\n]*\\\n)*[^\n]*)\n.*?^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(
+    r"^```text\n\$ (?P<command>(?:nncf-tools|pytest) (?:[^\n]*\\\n)*[^\n]*)\n.*?^```$", re.DOTALL | re.MULTILINE
+)
 
 
 def readme_commands() -> list[str]:
@@ -145,15 +147,21 @@ def output_of(command: str) -> str:
     command = re.sub(r"\\\n +", "", command).removeprefix("nncf-tools ")
     if command in KEPT:
         return (ROOT / KEPT[command]).read_text(encoding="utf-8")
-    line, last_line = REPLAYED.get(command, (command, ""))
+    command, _, lines = command.partition(" | head -")
+    command, last_line = REPLAYED.get(command, (command, ""))
+    words = shlex.split(command)
+    if "*" in words[-1]:
+        words[-1:] = sorted(str(path) for path in pathlib.Path().glob(words[-1]))
     printed = io.StringIO()
     with (
         contextlib.redirect_stdout(printed),
         contextlib.redirect_stderr(printed),
-        mock.patch("sys.argv", [app.PROGRAM, *shlex.split(line)]),
+        mock.patch("sys.argv", [app.PROGRAM, *words]),
+        mock.patch("signal.signal"),
     ):
         app.run()
-    return printed.getvalue().replace(f"{pathlib.Path.cwd()}/", "").strip("\n") + "\n" + last_line
+    text = printed.getvalue().replace(f"{pathlib.Path.cwd()}/", "").strip("\n") + "\n" + last_line
+    return "".join(text.splitlines(keepends=True)[: int(lines) if lines else None])
 
 
 def rewritten(text: str) -> str:
