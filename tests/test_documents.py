@@ -65,6 +65,7 @@ REPLAYED = {
 """Commands that record: the command that shows their recording in the same way, and the line that only they print."""
 KEPT = {
     "forecast --for 4GiB -- optimum-cli export openvino --model llama out": "examples/recordings/forecast.txt",
+    "sweep --model DIR --output OUT/smollm2_sweep.csv --grid full …": "examples/compression/smollm2_sweep.log",
     "pytest --memory": "examples/recordings/pytest.txt",
 }
 """Commands that cannot run in this test, and the file that keeps their output."""
@@ -145,9 +146,13 @@ def recordings() -> Iterator[None]:
 def output_of(command: str) -> str:
     """Return what a command of a page prints: from recordings, or the output that is kept."""
     command = re.sub(r"\\\n +", "", command).removeprefix("nncf-tools ")
-    if command in KEPT:
-        return (ROOT / KEPT[command]).read_text(encoding="utf-8")
     command, _, lines = command.partition(" | head -")
+    text = (ROOT / KEPT[command]).read_text(encoding="utf-8") if command in KEPT else replay(command)
+    return "".join(text.splitlines(keepends=True)[: int(lines) if lines else None])
+
+
+def replay(command: str) -> str:
+    """Return what a command prints, or what it printed when its recording was made."""
     command, last_line = REPLAYED.get(command, (command, ""))
     words = shlex.split(command)
     if "*" in words[-1]:
@@ -160,8 +165,8 @@ def output_of(command: str) -> str:
         mock.patch("signal.signal"),
     ):
         app.run()
-    text = printed.getvalue().replace(f"{pathlib.Path.cwd()}/", "").strip("\n") + "\n" + last_line
-    return "".join(text.splitlines(keepends=True)[: int(lines) if lines else None])
+    assert "nncf-tools: error: " not in printed.getvalue()
+    return printed.getvalue().replace(f"{pathlib.Path.cwd()}/", "").strip("\n") + "\n" + last_line
 
 
 def rewritten(text: str) -> str:
