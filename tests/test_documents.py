@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import json
 import os
 import pathlib
 import re
@@ -53,6 +54,7 @@ STAND_INS = {
     "-o before.json": "-o again.json",
 }
 EXPORT = "optimum-cli export openvino -m model --task text-generation-with-past --weight-format int8 ov"
+FORECAST = "optimum-cli export openvino --task text-generation-with-past --model llama --weight-format int8 out"
 AFTER_PROFILE = "memory_logs/latest/session.html · more: nncf-tools report --details\n"
 AFTER_MONITOR = "memory_logs/latest/session.html · which line held it: nncf-tools profile COMMAND\n"
 REPLAYED = {
@@ -61,10 +63,10 @@ REPLAYED = {
     "monitor -- python examples/allocate.py --small": ("report monitor.json", AFTER_MONITOR),
     "profile -- python grow.py": ("report died.json", AFTER_PROFILE),
     "fit -- python mod.py": ("fit --resume --free-only -o fit -- python mod.py", ""),
+    f"forecast --for 4GiB -- {FORECAST}": (f"forecast --resume -o forecast --for 4GiB -- {FORECAST}", ""),
 }
 """Commands that record: the command that shows their recording in the same way, and the line that only they print."""
 KEPT = {
-    "forecast --for 4GiB -- optimum-cli export openvino --model llama out": "examples/recordings/forecast.txt",
     "sweep --model DIR --output OUT/smollm2_sweep.csv --grid full …": "examples/compression/smollm2_sweep.log",
     "pytest --memory": "examples/recordings/pytest.txt",
 }
@@ -128,11 +130,15 @@ def recordings() -> Iterator[None]:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         shutil.copytree(RECORDINGS / "fit", folder / "fit")
-        for packed in RECORDINGS.glob("*.gz"):
-            (folder / packed.stem).write_bytes(gzip.decompress(packed.read_bytes()))
+        (folder / "forecast").mkdir()
+        for packed in RECORDINGS.rglob("*.gz"):
+            unpacked = folder / packed.relative_to(RECORDINGS).with_suffix("")
+            unpacked.write_bytes(gzip.decompress(packed.read_bytes()))
+        make_model(folder)
         for file in FURTHER_FILES:
             shutil.copy(ROOT / file, folder)
-        environment = {"COLUMNS": "80", "NO_COLOR": "1", "TZ": "UTC", "LANG": "C.UTF-8"}
+        programs = f"{folder / 'bin'}:{os.environ['PATH']}"
+        environment = {"PATH": programs, "COLUMNS": "80", "NO_COLOR": "1", "TZ": "UTC", "LANG": "C.UTF-8"}
         os.chdir(folder)
         try:
             with mock.patch.dict(os.environ, environment):
@@ -141,6 +147,18 @@ def recordings() -> Iterator[None]:
         finally:
             os.chdir(before)
             time.tzset()
+
+
+def make_model(folder: pathlib.Path) -> None:
+    """Make the model of the forecast, whose weights are a hole in the file, and a stand-in for ``optimum-cli``."""
+    (folder / "llama").mkdir()
+    shutil.copy(RECORDINGS / "forecast" / "config.json", folder / "llama")
+    weights = folder / "llama" / "model.safetensors"
+    header = (folder / "forecast" / "model.safetensors").rename(weights).read_bytes()
+    ends = [tensor["data_offsets"][1] for tensor in json.loads(header[8:]).values() if "data_offsets" in tensor]
+    os.truncate(weights, len(header) + max(ends))
+    (folder / "bin").mkdir()
+    (folder / "bin/optimum-cli").touch(0o755)
 
 
 def output_of(command: str) -> str:
