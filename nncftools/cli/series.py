@@ -33,8 +33,7 @@ from nncftools.cli.recording import Recorded, RecordingJob
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError, memory_shortage
 from nncftools.files import write_file
 from nncftools.intake import Redaction
-from nncftools.render.markdown import render_table
-from nncftools.render.table import Fitting, Table, warnings
+from nncftools.render.table import Fitting, Table, render_markdown, warnings
 from nncftools.sampler.client import Interrupted, Starter, held_back
 from nncftools.units import MemoryUnit, printable, shortened
 
@@ -267,7 +266,7 @@ class Shown(NamedTuple):
         said += [f"- ⚠ {markdown.text(note)}" for note in self.notes]
         head = [f"**{markdown.text(self.answer)}**"], [markdown.code(shlex.join(self.command))], said
         code = ["```sh", *self.to_copy, "```"] if self.to_copy else []
-        blocks = (*head, *render_table(self.table), code)
+        blocks = (*head, *render_markdown(self.table), code)
         return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
 
 

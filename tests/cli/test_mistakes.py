@@ -30,7 +30,7 @@ def test_each_is_answered_with_what_was_meant() -> None:
     ("words", "answer"),
     [
         ("profile --pid", "`nncf-tools monitor --pid` records a running process"),
-        ("profile --json", "`nncf-tools report --format json` writes it"),
+        ("profile --json", "`nncf-tools report --format json` writes that format"),
         ("monitor --mark-call", "see `nncf-tools monitor --help`"),
         ("monitor --depth", "see `nncf-tools monitor --help`"),
         ("monitor --memory", "did you mean --max-memory?"),

@@ -27,7 +27,7 @@ from nncftools.analysis.summary import highest_rate, level
 from nncftools.errors import NncfToolsError
 from nncftools.render.listing import timeline
 from nncftools.render.stacks import percents
-from nncftools.render.terminal_plot import rates_shown
+from nncftools.render.terminal_chart import rates_shown
 from nncftools.session.samples import Samples
 
 if TYPE_CHECKING:
