@@ -152,9 +152,9 @@ class Comparison(NamedTuple):
     """The lines of all operations, compared at the full number of layers."""
 
     lines: list[Line]
-    """Those that a forecast may follow."""
+    """Those that are lines at least at the end, and not above the winner."""
     winner: Line
-    """The highest of them."""
+    """The highest of those that are certain."""
     doubts: list[Line]
     """Lines that are not straight and may be much higher."""
     is_at_least: bool
@@ -184,7 +184,8 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
         if line.operation == winner.operation and line.what == "peak":
             ends_higher = winner.at(full) > line.at(full) * _NOTICEABLE
     is_at_least = winner.is_bent or ends_higher or not has_operations
-    return Comparison(certain, winner, doubts, is_at_least=is_at_least)
+    lower = [line for line in found if not line.is_off and line.at(full) <= winner.at(full)]
+    return Comparison(lower, winner, doubts, is_at_least=is_at_least)
 
 
 def _choose_certain(found: Sequence[Line], layer_parameters: int, *, twice: bool) -> list[Line]:
