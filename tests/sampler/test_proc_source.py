@@ -9,7 +9,7 @@ import pytest
 from nncftools.journal.writing import Plan
 from nncftools.sampler.probes import OCCASIONAL, list_references, load_probe
 from nncftools.sampler.proc_source import ProcSource
-from nncftools.sampler.tree import DETACHED_ARGUMENT, PAGE, TICKS_PER_S, Process
+from nncftools.sampler.tree import PAGE, TICKS_PER_S
 from tests.sampler.fake_proc import KIB, FakeProc, Told, facts, locking, vanish
 from tests.waiting import until
 
@@ -28,6 +28,20 @@ def test_hugetlb_pages(proc: FakeProc) -> None:
     assert facts(told)[0]["hugetlb"] == 6 << 20
 
 
+def test_process_that_is_older_than_the_recording(proc: FakeProc) -> None:
+    """CPU time counts from the start of the recording; the earlier high-water mark is only an upper bound."""
+    proc.add(1, pages=100, ticks=(200, 100, 7, 7))
+    source, told = proc.source("rss")
+    proc.add(1, pages=100, ticks=(210, 105, 9, 9))
+    source.sample(0.0)
+    source.close(1.0)
+    found = facts(told)[0]
+
+    assert found["start_s"] < 0
+    assert (found["high_water_mark"], found["high_water_limit"]) == (None, 100 * PAGE)
+    assert found["cpu_s"] == pytest.approx(0.15)
+
+
 class TestRow:
     def test_order_of_the_columns(self, proc: FakeProc) -> None:
         """Values come in the order of the plan's columns, whichever files they are from."""
@@ -38,23 +52,16 @@ class TestRow:
 
     def test_figures_of_the_tree(self, proc: FakeProc) -> None:
         """A child that came since the last sample is in the next one."""
-        source, _ = proc.source(*COLUMNS)
+        source, told = proc.source(*COLUMNS)
         before = source.sample(0.0)
         proc.add(5, pages=5, ticks=(50, 0, 0, 0), io=(0, 0, 9, 0))
         proc.set_children(1, 5)
+        identity = {"pid": 5, "parent": 0, "name": "name5", "command": ["name5", "--option"], "forked_copy": False}
 
         assert before == [10 * PAGE, 0.0, 0, 1]
         assert source.sample(1.0) == [15 * PAGE, 50 / TICKS_PER_S, 9, 2]
-
-    def test_of_each_process(self, proc: FakeProc) -> None:
-        """The RSS of every process with memory is known by its number."""
-        proc.add(1, threads={1: [5, 6]})
-        proc.add(5, pages=7)
-        proc.add_zombie(6)
-        source, _ = proc.source(*COLUMNS)
-        source.sample(0.0)
-
-        assert source.each() == {0: 10 * PAGE, 1: 7 * PAGE}
+        assert source.each() == {0: 10 * PAGE, 1: 5 * PAGE}
+        assert facts(told)[1].items() >= identity.items()
 
     def test_child_that_runs_its_parents_program(self, proc: FakeProc) -> None:
         """A child that may be of vfork(2), and then shows its parent's memory, counts from its second sample on."""
@@ -113,23 +120,6 @@ class TestRow:
 
         assert [line for line in told if line[1].get("left_out")] == [("process", {"id": 1, "left_out": True})]
 
-    def test_sampler_that_execs_late(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A child of vfork that execs after its name was read, on a busy machine, is not counted by its old name."""
-        proc.add(1, threads={1: [5]})
-        proc.add(5, name="name1")
-
-        def exec_meanwhile(_source: ProcSource, process: Process) -> bool:
-            if process.pid == 5:
-                (proc.root / "5" / "cmdline").write_bytes(f"python\0{DETACHED_ARGUMENT}\0".encode())
-            return True
-
-        monkeypatch.setattr(ProcSource, "_has_own_memory", exec_meanwhile)
-        source, told = proc.source(*COLUMNS)
-        rows = [source.sample(moment) for moment in (0.0, 0.1, 0.2)]
-
-        assert [row[0] for row in rows] == [10 * PAGE] * 3
-        assert facts(told)[1]["left_out"]
-
     def test_sampler_of_a_program_at_its_end(self, proc: FakeProc) -> None:
         """The sampler of a program that records itself is left out, also when it has nothing left but its name."""
         proc.add(1, threads={1: [5]})
@@ -138,24 +128,6 @@ class TestRow:
         source.sample(0.0)
 
         assert list(facts(told)) == [0]
-
-    def test_locked_io(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
-        """When a process's I/O is not ours to read, it is unknown, also in the totals; all else is known."""
-        monkeypatch.setattr(os, "open", locking("io"))
-        source, _ = proc.source(*COLUMNS)
-
-        assert source.sample(0.0) == [10 * PAGE, 0.0, None, 1]
-        assert source.close(1.0)[1:3] == [0.0, None]
-
-    def test_locked_io_of_a_command_that_has_ended(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The totals of a command whose I/O could never be read are unknown at its end, and not 0 bytes."""
-        monkeypatch.setattr(os, "open", locking("io"))
-        source, _ = proc.source(*COLUMNS)
-        source.sample(0.0)
-        source.retire(1)
-        source.ended(1, 1.0, ENDED, None)
-
-        assert source.close(1.0)[2] is None
 
     def test_attached(self, proc: FakeProc) -> None:
         """Attached to a running process, counters begin at 0 and memory does not."""
@@ -166,6 +138,17 @@ class TestRow:
 
         assert first == [10 * PAGE, 0.0, 0, 1]
         assert source.sample(1.0) == [10 * PAGE, 100 / TICKS_PER_S, 2, 1]
+
+    def test_locked_io(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+        """I/O that we may not read is unknown in samples and totals, also after the command's end."""
+        monkeypatch.setattr(os, "open", locking("io"))
+        source, _ = proc.source(*COLUMNS)
+        row = source.sample(0.0)
+        source.retire(1)
+        source.ended(1, 1.0, ENDED, None)
+
+        assert row == [10 * PAGE, 0.0, None, 1]
+        assert source.close(1.0)[1:3] == [0.0, None]
 
 
 class TestEnds:
@@ -212,27 +195,12 @@ class TestEnds:
         assert facts(told)[0]["exit"] == {"code": 3, "signal": None}
         assert (facts(told)[0]["end_s"], facts(told)[0]["high_water_limit"]) == (1.0, 12 * KIB)
 
-    @pytest.mark.parametrize(("took_s", "expected"), [(0.0005, []), (0.003, [{"from_s": 1.0, "to_s": 1.003}])])
-    def test_a_sample_that_took_long(
-        self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch, took_s: float, expected: list[object]
-    ) -> None:
-        """When the sampler waits for a core while it reads, the journal says until when it read."""
-        source, told = proc.source(*COLUMNS)
-        source.sample(0.0)
-        proc.add(1, pages=11)
-        told.clear()
-        clock = iter([50.0, *[50.0 + took_s] * 20])
-        monkeypatch.setattr(time, "monotonic", clock.__next__)
-        source.sample(1.0)
-
-        assert [value for key, value in told if key == "late"] == expected
-
     @pytest.mark.process
-    @pytest.mark.parametrize(("took_s", "expected"), [(0.0005, 1.0), (0.003, 1.003)])
-    def test_end_during_a_sample_that_took_long(
-        self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch, took_s: float, expected: float
+    @pytest.mark.parametrize(("took_s", "end_s", "is_late"), [(0.0005, 1.0, False), (0.003, 1.003, True)])
+    def test_end_during_a_sample(
+        self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch, took_s: float, end_s: float, *, is_late: bool
     ) -> None:
-        """A process that is gone may have ended at any time until it was read."""
+        """The journal says when a sample took long; a process that is gone may have ended until then."""
         proc.add(5)
         proc.set_children(1, 5)
         source, told = proc.source(*COLUMNS)
@@ -242,24 +210,20 @@ class TestEnds:
         monkeypatch.setattr(time, "monotonic", clock.__next__)
         source.sample(1.0)
 
-        assert facts(told)[1]["end_s"] == expected
+        assert facts(told)[1]["end_s"] == end_s
+        assert [value for key, value in told if key == "late"] == [{"from_s": 1.0, "to_s": end_s}] * is_late
 
     def test_unseen_child_of_ours(self, proc: FakeProc) -> None:
         """An orphan that has ended when it is first seen is read, recorded once and kept in the totals."""
         source, told = proc.source(*COLUMNS)
         source.sample(0.0)
         proc.add_zombie(5, ticks=(30, 0, 0, 0))
-        end(source, 5)
+        for pid in (5, 77):  # nothing can be read of 77 any more
+            source.retire(pid)
+            source.ended(pid, 1.0, ENDED, None)
 
         assert source.sample(1.0)[1] == 30 / TICKS_PER_S
         assert [of["pid"] for of in facts(told).values()] == [1, 5]
-
-    def test_ended_child_that_is_gone(self, proc: FakeProc) -> None:
-        """A child that nothing can be read of any more is left out."""
-        source, told = proc.source(*COLUMNS)
-        end(source, 77)
-
-        assert [of["pid"] for of in facts(told).values()] == [1]
 
     def test_process_that_is_not_there(self, proc: FakeProc) -> None:
         """A recording of a process that is gone already has none."""
@@ -268,33 +232,18 @@ class TestEnds:
         assert (source.sample(0.0), source.alive(1.0), told) == ([None, 0.0, 0, 0], [], [])
 
 
-class TestClose:
-    def test_survivor(self, proc: FakeProc) -> None:
-        """A process that still runs is recorded without an end, also when it is found at the very end."""
-        source, told = proc.source(*COLUMNS)
-        source.sample(0.0)
-        proc.add(5)
-        proc.set_children(1, 5)
-        source.close(1.0)
+def test_close(proc: FakeProc) -> None:
+    """A process that still runs is recorded without an end, a zombie with one."""
+    proc.add(1, threads={1: [4]})
+    proc.add(4)
+    source, told = proc.source(*COLUMNS)
+    source.sample(0.0)
+    proc.add_zombie(4)
+    proc.add(5)
+    proc.set_children(1, 5)
+    source.close(1.0)
 
-        assert [("end_s" in of, of["samples"]) for of in facts(told).values()] == [(False, 1), (False, 0)]
-
-    def test_zombie(self, proc: FakeProc) -> None:
-        """A process that was not reaped yet has ended."""
-        source, told = proc.source(*COLUMNS)
-        source.sample(0.0)
-        proc.add_zombie(1)
-        source.close(1.0)
-
-        assert facts(told)[0]["end_s"] == 1.0
-
-    @pytest.mark.parametrize(("state", "empty"), [("S", False), ("Z", True), ("X", True)])
-    def test_emptiness(self, proc: FakeProc, state: str, *, empty: bool) -> None:
-        """A tree of which nothing runs is empty, though zombies are left."""
-        source, _ = proc.source(*COLUMNS)
-        proc.add(1, state=state)
-
-        assert (source.alive(1.0) == []) is empty
+    assert [(of.get("end_s"), of["samples"]) for of in facts(told).values()] == [(None, 1), (1.0, 1), (None, 0)]
 
 
 def test_out_of_descriptors_is_told_once(proc: FakeProc) -> None:
@@ -366,12 +315,6 @@ def test_three_hundred_threads(proc: FakeProc) -> None:
     assert source.sample(1.0) == [301, 2]
 
 
-def end(source: ProcSource, pid: int) -> None:
-    """Have a child of ours end and be reaped, as a step of the recording does."""
-    source.retire(pid)
-    source.ended(pid, 1.0, ENDED, None)
-
-
 class Counts:
     """A probe that says how often it was read, and how often thoroughly."""
 
@@ -421,13 +364,6 @@ class TestOccasional:
         rows = [source.sample(now_s) for now_s in (read_s - 0.01, read_s, read_s + 0.999, read_s + 1.0)]
 
         assert [row[1:] for row in rows] == [[None, None], [2, 1], [None, None], [3, 1]]
-
-    def test_some_of_its_metrics(self, proc: FakeProc) -> None:
-        """Of a probe, only the metrics that are wanted are in a row."""
-        (proc.root / "vmstat").write_text("oom_kill 5\n")
-        source, _ = proc.source("oom_kills", "rss")
-
-        assert [source.sample(now_s) for now_s in (0.0, 0.5)] == [[0, 10 * PAGE], [None, 10 * PAGE]]
 
     def test_room(self, proc: FakeProc, tmp_path: pathlib.Path) -> None:
         """Room on disks is written when it is known, and again at the end."""

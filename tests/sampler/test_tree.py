@@ -5,22 +5,16 @@ from __future__ import annotations
 import os
 import pathlib
 import subprocess
-import sys
 
 import pytest
 
 from nncftools.analysis.session import Session
 from nncftools.sampler.probes.process import Stat
-from nncftools.sampler.tree import PAGE, TICKS_PER_S, MemoryKinds, Tree, shared
+from nncftools.sampler.tree import PAGE, MemoryKinds, shared
 from tests.conftest import Run, burner
-from tests.sampler.fake_proc import FILES, FakeProc, locking, none_kept, none_left, pids, vanish
+from tests.sampler.fake_proc import FakeProc, none_kept, none_left, pids, vanish
 
 MIB = 2**20
-
-
-def test_itself() -> None:
-    """A process shares its address space with itself."""
-    assert shared(os.getpid(), os.getpid())
 
 
 @pytest.mark.process
@@ -39,18 +33,6 @@ def test_fork() -> None:
         os.waitpid(child, 0)
         os.close(ready)
         os.close(told)
-
-
-@pytest.mark.process
-def test_address_space_exec() -> None:
-    """After exec a child has an address space of its own."""
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        assert not shared(child.pid, os.getpid())
-
-
-def test_nobody() -> None:
-    """With a process that is not there, nothing is shared."""
-    assert not shared(os.getpid(), 2**22 + 1)
 
 
 def test_child_before_exec(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
@@ -130,13 +112,6 @@ class TestOwn:
         """A copy inherits no more than it holds, though its parent may have grown by the time of the reading."""
         assert taken(100 * PAGE, 100, parents=900 * PAGE).inherited == 100 * PAGE
 
-    def test_inherited_at_the_first_reading(self) -> None:
-        """What was inherited is settled at the first reading."""
-        kinds = taken(100 * PAGE)
-        kinds.take(status(200 * PAGE), 200, parents=150 * PAGE)
-
-        assert kinds.inherited == 0
-
 
 class TestTree:
     def test_descendants_come_after_their_parents(self, proc: FakeProc) -> None:
@@ -158,26 +133,6 @@ class TestTree:
         tree.refresh()
 
         assert pids(tree.processes) == [1, 7]
-
-    def test_children_of_every_thread_without_stat(self, proc: FakeProc) -> None:
-        """They are found, too, where nobody reads how many threads a process has."""
-        tree = proc.tree()
-        tree.refresh()
-        proc.add(1, threads={1: [], 2: [7]})
-        proc.add(7)
-        proc.fork()
-
-        assert pids(tree.refresh()) == [7]
-
-    def test_three_hundred_threads(self, proc: FakeProc) -> None:
-        """The only child of 300 threads is found."""
-        proc.add(1, threads={1000 + thread: [] for thread in range(299)} | {1: [9]})
-        proc.add(9)
-        tree = proc.tree()
-        Stat(0).read(tree.processes)
-        tree.refresh()
-
-        assert pids(tree.processes) == [1, 9]
 
     def test_more_children_than_one_read_returns(self, proc: FakeProc) -> None:
         """A list of children longer than the kernel's buffer is read to its end."""
@@ -229,35 +184,6 @@ class TestTree:
         proc.add(5)
 
         assert proc.tree(children=False).refresh() == []
-
-    def test_name_with_parenthesis_and_spaces(self, proc: FakeProc) -> None:
-        """A name such as ``a) b (c`` does not confuse the fields behind it."""
-        proc.add(1, name="a) b (c", ticks=(1, 2, 3, 4))
-        tree = proc.tree()
-
-        assert tree.processes[0].name == "a) b (c"
-        assert tree.processes[0].started_ticks == 4711
-        assert Stat(0).read(tree.processes)[2:4] == (4 / TICKS_PER_S, 6 / TICKS_PER_S)
-
-    def test_forked_copy(self, proc: FakeProc) -> None:
-        """A child with its parent's command line was forked without exec."""
-        proc.add(1, name="python", threads={1: [2, 3]})
-        proc.add(2, name="python")
-        proc.add(3, name="other")
-        tree = proc.tree()
-        tree.refresh()
-
-        assert [process.forked_copy for process in tree.processes] == [False, True, False]
-
-    def test_gives_back_its_descriptors(self, proc: FakeProc) -> None:
-        """A process taken out of the tree leaves no descriptor open."""
-        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 — counted, not used
-        tree = proc.tree()
-        for _ in range(3):
-            tree.refresh()
-        tree.remove(tree.processes[0])
-
-        assert len(os.listdir("/proc/self/fd")) - before == 1  # noqa: PTH208 — loadavg stays open
 
 
 class TestVanishing:
@@ -317,14 +243,6 @@ class TestVanishing:
         assert pids(tree.processes) == [1, 8]
         assert set(process.threads) == {"1", "3"}
 
-    @pytest.mark.process
-    def test_name_that_can_be_read_no_more(self, proc: FakeProc) -> None:
-        """A process that has ended keeps the name that it had."""
-        process = proc.process()
-        vanish(process)
-
-        assert (process.identify(), process.name) == (False, "first")
-
 
 class TestLimits:
     def test_out_of_descriptors(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,24 +280,6 @@ class TestLimits:
         assert (during, tree.common.ran_out) == ([], True)
         assert pids(tree.refresh()) == [5]
 
-    def test_vanishing_is_no_limit(self, proc: FakeProc) -> None:
-        """A process that is gone is not taken for one that could not be opened."""
-        tree = proc.tree()
-        tree.add(77)
-
-        assert tree.common.ran_out is False
-
-    def test_locked_file(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A process with a file that is not ours to read belongs to the tree, and gives back what it opened."""
-        monkeypatch.setattr(os, "open", locking("io"))
-        before = open_files()
-        tree = Tree(str(proc.root), FILES, reaper=None, children=True)
-        process = tree.add(1)
-        assert process is not None
-        tree.remove(process)
-
-        assert (process.pid, open_files() - before) == (1, 1)
-
 
 def test_orphans_are_the_reapers_children(proc: FakeProc) -> None:
     """What was re-parented to the reaper belongs to the tree, without a parent there; the reaper itself does not."""
@@ -399,19 +299,6 @@ def test_name_of_another_encoding(proc: FakeProc) -> None:
     process = proc.process()
 
     assert (process.name, process.command) == ("caf\\xe9", ["caf\\xe9", "", "a b"])
-
-
-def test_exec(proc: FakeProc) -> None:
-    """A process that runs another program since the last look is noticed once, and is no copy of its parent."""
-    proc.add(1, name="shell", threads={1: [2]})
-    proc.add(2, name="shell")
-    tree = proc.tree()
-    (child,) = tree.refresh()
-    was_copy = child.forked_copy
-    proc.add(2, name="program")
-
-    assert (child.identify(), child.identify()) == (True, False)
-    assert (was_copy, child.forked_copy, child.name) == (True, False, "program")
 
 
 def open_files() -> int:
