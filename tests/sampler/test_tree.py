@@ -64,86 +64,61 @@ def taken(anon: int, rss: int = 100, parents: int = 0) -> MemoryKinds:
     return kinds
 
 
-def test_kinds() -> None:
-    """Anonymous memory, files, shared memory and page tables are in bytes."""
-    kinds = taken(500 * KIB)
-
-    assert (kinds.anon, kinds.file, kinds.shmem, kinds.tables) == (500 * KIB, 6 * KIB, 7 * KIB, 40 * KIB)
-    assert (kinds.rss, kinds.is_new) == (100, True)
-
-
 @pytest.mark.parametrize("data", [b"Name:\twork\nState:\tZ (zombie)\n", b"Name:\tRssAnon:\nVmRSS:\t 9 kB\n", b""])
-def test_file_without_kinds(data: bytes) -> None:
-    """A zombie, and a kernel before 4.5, say nothing: what was read before stays."""
+def test_kinds(data: bytes) -> None:
+    """A zombie, and a kernel before 4.5, say nothing: the last reading stays."""
     kinds = taken(500 * KIB)
     kinds.own(100, 0)
     kinds.take(data, 200, 0)
 
-    assert (kinds.anon, kinds.rss, kinds.is_new) == (500 * KIB, 100, False)
+    assert (kinds.anon, kinds.file, kinds.shmem, kinds.tables) == (500 * KIB, 6 * KIB, 7 * KIB, 40 * KIB)
+    assert (kinds.rss, kinds.is_new) == (100, False)
 
 
-class TestOwn:
-    def test_program(self) -> None:
-        """A program owns all its anonymous memory, and its page tables; asking once makes the reading an old one."""
-        kinds = taken(500 * KIB)
+@pytest.mark.parametrize(
+    ("parents", "pages", "faults", "own"),
+    [
+        pytest.param(0, 100, 7, 100, id="program"),
+        pytest.param(100, 100, 0, 0, id="fresh copy"),
+        pytest.param(100, 160, 60, 60, id="copy that grew"),
+        pytest.param(100, 100, 30, 30, id="copy that wrote to pages"),
+        pytest.param(100, 100, 3000, 100, id="copy that wrote to all pages"),
+        pytest.param(900, 100, 0, 0, id="copy of a process that has grown"),
+    ],
+)
+def test_own(parents: int, pages: int, faults: int, own: int) -> None:
+    """A process owns its page tables, and its anonymous memory without the pages that it inherited at a fork."""
+    kinds = taken(100 * PAGE, 100, parents=parents * PAGE)
+    kinds.take(status(pages * PAGE), pages, 0)
 
-        assert kinds.own(rss=100, faults=7) == 540 * KIB
-        assert not kinds.is_new
-
-    def test_fresh_copy(self) -> None:
-        """A forked copy that did nothing has only page tables of its own."""
-        assert taken(100 * PAGE, 100, parents=100 * PAGE).own(rss=100, faults=0) == 40 * KIB
-
-    def test_copy_that_grew(self) -> None:
-        """What a forked copy took since is its own."""
-        kinds = taken(100 * PAGE, 100, parents=100 * PAGE)
-        kinds.take(status(160 * PAGE), 160, 0)
-
-        assert kinds.own(rss=160, faults=60) == 60 * PAGE + 40 * KIB
-
-    def test_copy_that_wrote(self) -> None:
-        """Page faults without growth are pages that were copied, as the copy wrote to them."""
-        kinds = taken(100 * PAGE, 100, parents=100 * PAGE)
-
-        assert kinds.own(rss=100, faults=30) == 30 * PAGE + 40 * KIB
-        assert kinds.own(rss=100, faults=3000) == 100 * PAGE + 40 * KIB
-
-    def test_copy_of_a_copy_has_no_more_than_its_own(self) -> None:
-        """A copy inherits no more than it holds, though its parent may have grown by the time of the reading."""
-        assert taken(100 * PAGE, 100, parents=900 * PAGE).inherited == 100 * PAGE
+    assert kinds.own(rss=pages, faults=faults) == own * PAGE + 40 * KIB
 
 
 class TestTree:
-    def test_descendants_come_after_their_parents(self, proc: FakeProc) -> None:
-        """One look finds children and grandchildren, parents first."""
-        proc.add(1, threads={1: [5]})
-        proc.add(5, threads={5: [3]})
-        proc.add(3)
-        tree = proc.tree()
-        tree.refresh()
-
-        assert pids(tree.processes) == [1, 5, 3]
-
-    def test_children_of_every_thread(self, proc: FakeProc) -> None:
-        """A child that another thread than the main one started belongs to the tree."""
-        proc.add(1, threads={1: [], 2: [7]})
-        proc.add(7)
+    @pytest.mark.parametrize(
+        ("threads", "found"),
+        [
+            pytest.param({1: {1: [5]}, 5: {5: [3]}, 3: None}, [1, 5, 3], id="parents first"),
+            pytest.param({1: {1: [], 2: [7]}, 7: None}, [1, 7], id="child of another thread"),
+            pytest.param({1: {1: [77]}}, [1], id="child that has ended"),
+            pytest.param(
+                {1: {1: list(range(10_000, 12_000))}, 10_000: None, 11_999: None},
+                [1, 10_000, 11_999],
+                id="more children than one read returns",
+            ),
+        ],
+    )
+    def test_descendants(
+        self, proc: FakeProc, threads: dict[int, dict[int, list[int]] | None], found: list[int]
+    ) -> None:
+        """One look finds the children of all threads of all processes, by PID and thread."""
+        for pid, children in threads.items():
+            proc.add(pid, threads=children)
         tree = proc.tree()
         Stat(0).read(tree.processes)
         tree.refresh()
 
-        assert pids(tree.processes) == [1, 7]
-
-    def test_more_children_than_one_read_returns(self, proc: FakeProc) -> None:
-        """A list of children longer than the kernel's buffer is read to its end."""
-        many = list(range(10_000, 12_000))
-        proc.add(1, threads={1: many})
-        for pid in (many[0], many[-1]):
-            proc.add(pid)
-        tree = proc.tree()
-        tree.refresh()
-
-        assert pids(tree.processes) == [1, many[0], many[-1]]
+        assert pids(tree.processes) == found
 
     def test_not_looked_for_unless_there_was_a_stir(self, proc: FakeProc) -> None:
         """While the system's last PID and number of threads stay the same, nothing is scanned; then it is."""
@@ -165,18 +140,14 @@ class TestTree:
         proc.add(6, name="old")
         tree = proc.tree()
         old = tree.refresh()[0]
+        before = open_files()
         tree.remove(old)
         proc.add(6, name="new")
         new = tree.refresh()[0]
 
         assert (old.name, new.name) == ("old", "new")
         assert old.number != new.number
-
-    def test_child_that_vanished_is_left_out(self, proc: FakeProc) -> None:
-        """A child that ends between the list and the look is no error."""
-        proc.add(1, threads={1: [77]})
-
-        assert proc.tree().refresh() == []
+        assert open_files() == before
 
     def test_without_children(self, proc: FakeProc) -> None:
         """When descendants are not wanted, none is looked for."""

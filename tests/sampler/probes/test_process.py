@@ -8,7 +8,7 @@ import pytest
 
 from nncftools.sampler.probes.process import Io, Stat, Status
 from nncftools.sampler.tree import PAGE, SMALL, TICKS_PER_S, Common, Process
-from tests.sampler.fake_proc import FILES, KIB, STATUS, FakeProc, none_kept, none_left, vanish
+from tests.sampler.fake_proc import FILES, KIB, FakeProc, none_kept, none_left, vanish
 from tests.waiting import until
 
 UNKNOWN = (None, None, None, None)
@@ -147,10 +147,9 @@ def test_zombie_of_the_kernel() -> None:
     assert user + system >= 0.08
 
 
-@pytest.mark.parametrize("place", range(len(Stat.metrics)), ids=Stat.metrics)
-def test_no_process(place: int) -> None:
+def test_no_process() -> None:
     """Before the first process, memory is unknown and everything else is 0."""
-    assert Stat(0).read([])[place] == (None if place < 2 else 0)
+    assert Stat(0).read([]) == (None, None, 0, 0, 0, 0, 0, 0)
 
 
 ONE = (5 * KIB, 6 * KIB, 7 * KIB, 8 * KIB)
@@ -164,25 +163,18 @@ def test_status_sums(proc: FakeProc) -> None:
     assert Status(2).read([proc.process(1), proc.process(2)]) == tuple(2 * size for size in ONE)
 
 
-@pytest.mark.parametrize("key", ["RssAnon", "RssFile", "RssShmem"])
-def test_kernel_that_does_not_tell(proc: FakeProc, key: str) -> None:
-    """On a kernel before 4.5, which does not split RSS, the parts are unknown and not 0."""
+@pytest.mark.parametrize(
+    ("line", "text", "expected"),
+    [
+        pytest.param("RssAnon:.*\n", "", UNKNOWN, id="kernel before 4.5 without anonymous memory"),
+        pytest.param("RssShmem:.*\n", "", UNKNOWN, id="kernel before 4.5 without shared memory"),
+        pytest.param("Name:.*\n", r"Name:\t\\nRssAnon: 9 kB\n", ONE, id="name that looks like a figure"),
+        pytest.param("Groups:\t", f"Groups:\t{'1234567890 ' * 1_000}", ONE, id="many groups of a large directory"),
+    ],
+)
+def test_status_file(proc: FakeProc, line: str, text: str, expected: object) -> None:
+    """Where the kernel does not split RSS, the parts are unknown; lines before them do no harm."""
     status = proc.root / "1/status"
-    status.write_text(re.sub(f"{key}:.*\n", "", status.read_text()))
+    status.write_text(re.sub(line, text, status.read_text()))
 
-    assert Status(2).read([proc.process()]) == UNKNOWN
-
-
-def test_name_that_looks_like_a_figure(proc: FakeProc) -> None:
-    """A process that calls itself by a key is not taken at its word: the kernel writes a line's end as ``\\n``."""
-    (proc.root / "1/status").write_text(STATUS.format(name="\\nRssAnon: 9 kB", state="S", groups="", kib=40, mark=40))
-
-    assert Status(2).read([proc.process()]) == ONE
-
-
-def test_many_groups(proc: FakeProc) -> None:
-    """Memory is found after the list of groups, however long that is (as in a large directory)."""
-    groups = " ".join(str(1_234_500_000 + place) for place in range(1_000))
-    (proc.root / "1/status").write_text(STATUS.format(name="name", state="S", groups=groups, kib=40, mark=40))
-
-    assert Status(2).read([proc.process()]) == ONE
+    assert Status(2).read([proc.process()]) == expected
