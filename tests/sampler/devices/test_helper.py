@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import shlex
@@ -75,29 +74,15 @@ def test_pace(took_s: Sequence[float], waits_s: Sequence[float]) -> None:
     assert waited == pytest.approx(waits_s)
 
 
-def test_the_same_is_not_written_again() -> None:
-    """Values that did not change are written again only after a while."""
+def test_what_is_written() -> None:
+    """Values that did not change are written again only when the next reading is due later, or after a while."""
     written: list[object] = []
-    run: Any = types.SimpleNamespace(write=lambda key, value: written.append((key, value["values"])))
-    with pytest.raises(EndedError):
-        follow(Source(0.001, 0.001, 0.001), run, lambda _: None)  # type: ignore[arg-type] # no property is written
-
-    assert written == [("devices", {HELD: 5})]
-
-
-def test_long_waits_are_written() -> None:
-    """The sampler knows when the next reading is due, also where the values are the same."""
-    waits_s: list[float] = []
-    run: Any = types.SimpleNamespace(write=lambda _, value: waits_s.append(value["next_s"]))
+    run: Any = types.SimpleNamespace(write=lambda _, value: written.append((value["values"], value["next_s"])))
     with pytest.raises(EndedError):
         follow(Source(0.001, 0.1, 0.1, 0.1), run, lambda _: None)  # type: ignore[arg-type] # no property is written
+    follow(Source(), types.SimpleNamespace())  # type: ignore[arg-type] # nothing to read: it ends at once
 
-    assert waits_s == pytest.approx([0.5, 10])
-
-
-def test_nothing_to_read() -> None:
-    """A source without a device ends at once."""
-    follow(Source(), types.SimpleNamespace())  # type: ignore[arg-type] # nothing is asked of it
+    assert written == [({HELD: 5}, 0.5), ({HELD: 5}, pytest.approx(10))]
 
 
 def profiled(nncf_tools: Run, *steps: str) -> Session:
@@ -115,9 +100,9 @@ def stand_in(script: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.M
     return script
 
 
-@pytest.mark.usefixtures("stand_in")
-def test_run(nncf_tools: Run) -> None:
+def test_run(stand_in: pathlib.Path, nncf_tools: Run) -> None:
     """A run's memory on a device is in its samples, in operations and in the report; exact where torch keeps a mark."""
+    stand_in.write_text(f"{STAND_IN}print {{\n")  # text of the driver costs no reading
     session = profiled(nncf_tools, "Load:0.1:0", "Quantize:1.2:12:30", "Short:0.01:14:40")
     report = nncf_tools("report", "run.json").stdout
     quantize, short = (operation for operation in session.operations if operation.name != "Load")
@@ -128,7 +113,7 @@ def test_run(nncf_tools: Run) -> None:
     assert [(of.start, of.end, of.peak_low) for of in (short.of("device_allocated@nvidia0"),)] == [
         (12 * GIB, 14 * GIB, 40 * GIB)
     ]
-    assert (session.warnings, session.devices[0].model) == ([], "Stand-In 80GB")
+    assert (session.warnings, [of.model for of in session.devices]) == ([], ["Stand-In 80GB"])
     assert "Device memory nvidia0" in report
     assert "nvidia0 (Stand-In 80GB, 80.0 GiB): peak of the run " in report
 
@@ -193,7 +178,8 @@ def test_unused_device(nncf_tools: Run) -> None:
     assert "nvidia" not in nncf_tools("report", "run.json").stdout
 
 
-@pytest.mark.parametrize("line", ["process 0 C PID -1", pytest.param("list 3 0", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("line", ["process 0 C PID -1", "list 3 0"])
 def test_unknown(line: str, stand_in: pathlib.Path, nncf_tools: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the driver does not tell what the run holds, the report says why, and by how much everyone's use rose."""
     assert stand_in.exists()
@@ -213,6 +199,7 @@ def test_unknown(line: str, stand_in: pathlib.Path, nncf_tools: Run, monkeypatch
     )
 
 
+@pytest.mark.long
 def test_slow_driver(stand_in: pathlib.Path, nncf_tools: Run) -> None:
     """A driver that takes 5 s to begin delays neither the command nor the end of its recording."""
     stand_in.write_text(f"init 0 5000\n{STAND_IN}")
@@ -237,6 +224,7 @@ FAILS = "int nvmlInit_v2(void) { return 9; }"
 """A library without the function that explains the status: reading it is an error of Python."""
 
 
+@pytest.mark.long
 def test_source_that_fails(
     stand_in: pathlib.Path, tmp_path: pathlib.Path, nncf_tools: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,15 +237,6 @@ def test_source_that_fails(
 
     assert warning.startswith("memory of NVIDIA's GPUs is unknown from ")
     assert warning.endswith("undefined symbol: nvmlErrorString")
-
-
-def test_driver_that_prints(stand_in: pathlib.Path, nncf_tools: Run) -> None:
-    """What a driver prints costs no reading: it does not go to the sampler."""
-    stand_in.write_text(f"{STAND_IN}print {{\nprocess 0 C 1 {GIB}\n")
-    nncf_tools("monitor", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.8)")
-    session = Session.load("run.json")
-
-    assert (session.peaks[HELD].low, len(session.devices), session.warnings) == (0, 1, [])
 
 
 RECORDS_ITSELF = """
@@ -275,18 +254,6 @@ print([children, len(session.processes), session.peaks["device_memory@nvidia0"].
 """
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("stand_in")
-@pytest.mark.process
-def test_program_that_records_itself(tmp_path: pathlib.Path) -> None:
-    """The helper of a program that records itself is no child of it and no part of its tree."""
-    path = tmp_path / "program.py"
-    path.write_text(RECORDS_ITSELF)
-    result = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True)
-
-    assert result.stdout == "['', 1, 7000]\n"
-
-
 def helpers() -> list[int]:
     """Return the PIDs of helpers of this test, and of what they have forked."""
     found = []
@@ -300,6 +267,7 @@ def helpers() -> list[int]:
     return found
 
 
+@pytest.mark.long
 def test_end_of_the_helper(stand_in: pathlib.Path, nncf_tools: Run) -> None:
     """When the recording has ended, no helper is left, also of a command line that makes several recordings."""
     assert stand_in.exists()
@@ -334,21 +302,12 @@ def test_driver_that_forks(stand_in: pathlib.Path, tmp_path: pathlib.Path, devic
 
 @pytest.mark.long
 @pytest.mark.process
-def test_driver_that_forks_in_a_program_that_records_itself(stand_in: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """The same holds for the helper of a program that records itself."""
+def test_program_that_records_itself(stand_in: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """The helper of a program that records itself is no child of it, and ends with what a driver forks."""
     stand_in.write_text(f"fork\n{STAND_IN}")
-    (tmp_path / "program.py").write_text(RECORDS_ITSELF)
-    subprocess.run([sys.executable, "program.py"], capture_output=True, check=True)
+    path = tmp_path / "program.py"
+    path.write_text(RECORDS_ITSELF)
+    result = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True)
 
+    assert result.stdout == "['', 1, 7000]\n"
     until(lambda: not helpers(), "the helper and its child to end")
-
-
-@pytest.mark.usefixtures("stand_in")
-def test_journal(nncf_tools: Run) -> None:
-    """Readings are lines of the journal, so the live view has them, and so has what a kill leaves."""
-    nncf_tools("monitor", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.3)")
-    facts = json.loads(pathlib.Path("run.json").read_text())["devices"]
-
-    assert facts == [
-        {"device": "nvidia0", "model": "Stand-In 80GB", "uuid": "GPU-0", "memory": 80 * GIB, "missing": None}
-    ]
