@@ -130,18 +130,6 @@ def get(number: int) -> None:
     signal.raise_signal(number)
 
 
-def test_passes_to_whoever_is_named() -> None:
-    """All signals go to the sampler of the running command."""
-    passed: list[int] = []
-    with Starter() as starter:
-        starter.passes_to = passed.append
-        for number in CAUGHT:
-            get(number)
-
-    assert passed == list(CAUGHT)
-    assert starter.asked_to_end is None
-
-
 def test_ends_what_has_not_begun() -> None:
     """The first signal that asks for the end while no command runs is kept; other signals have no effect."""
     with Starter() as starter:
@@ -151,23 +139,21 @@ def test_ends_what_has_not_begun() -> None:
     assert starter.asked_to_end == signal.SIGTERM
 
 
-def test_interrupts_once_what_may_be_interrupted() -> None:
-    """A signal interrupts showing results once; it does not interrupt what follows."""
+@pytest.mark.parametrize(
+    ("by_first", "signals", "name"),
+    [
+        (True, [signal.SIGUSR1, signal.SIGHUP], "SIGHUP"),
+        (False, [signal.SIGINT, signal.SIGTERM], "SIGTERM"),
+    ],
+)
+def test_interrupts_once(*, by_first: bool, signals: list[int], name: str) -> None:
+    """Showing results is interrupted by the first signal, saving by the second; what follows is not interrupted."""
     with Starter() as starter:
-        with pytest.raises(Interrupted, match="SIGHUP"), starter.interruptible():
-            list(map(get, (signal.SIGUSR1, signal.SIGHUP)))
+        with pytest.raises(Interrupted, match=name), starter.interruptible(by_first=by_first):
+            list(map(get, signals))
         get(signal.SIGINT)
 
-    assert starter.received == signal.SIGHUP  # no further command of a series is started
-
-
-def test_first_signal_may_be_spared() -> None:
-    """Saving is not interrupted by the first signal, but by the next one: the command may have got the first."""
-    with Starter() as starter:
-        with pytest.raises(Interrupted, match="SIGTERM"), starter.interruptible(by_first=False):
-            list(map(get, (signal.SIGINT, signal.SIGTERM)))
-        with pytest.raises(Interrupted, match="SIGHUP"), starter.interruptible(by_first=False):
-            get(signal.SIGHUP)
+    assert starter.received is not None  # no further command of a series is started
 
 
 def test_interrupts_no_import(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,14 +193,6 @@ def test_lost_exception() -> None:
         loses()
 
     assert starter.received == signal.SIGTERM
-
-
-def test_nothing_ends_it_afterwards() -> None:
-    """Every signal that came after the end is ignored, so that the exit status stays the command's."""
-    with Starter():
-        pass
-    for number in (*CAUGHT, *(number for number in OF_FAULTS if signal.getsignal(number) is signal.SIG_IGN)):
-        get(number)
 
 
 def test_what_a_command_is_given() -> None:
