@@ -134,9 +134,11 @@ class TestSums:
     """Passes that are done at once, over files."""
 
     def test_sum(self, proc: FakeProc) -> None:
-        """PSS is the sum of the line of that name alone, USS of all private pages, in bytes."""
+        """PSS is the line of that name alone, USS all private pages, in bytes; folders may be found by their path."""
         processes = [add(proc, 1, pss_kib=100, private_kib=10), add(proc, 2, pss_kib=50, private_kib=1)]
+        processes[1] = Process(str(proc.root), 2, None, 0, files=FILES, common=none_kept())
 
+        assert processes[1].directory < 0
         assert of_one_pass(processes) == (150 * KIB, 66 * KIB)
 
     @pytest.mark.process
@@ -160,14 +162,6 @@ class TestSums:
             (proc.root / "1/smaps_rollup").mkdir()
 
         assert of_one_pass(processes) == UNKNOWN[:2]
-
-    def test_out_of_descriptors(self, proc: FakeProc) -> None:
-        """Where no folder is kept open, it is found by its path: the sums are whole."""
-        add(proc, 2, pss_kib=50)
-        unkept = Process(str(proc.root), 2, None, 0, files=FILES, common=none_kept())
-
-        assert unkept.directory < 0
-        assert of_one_pass([add(proc, 1, pss_kib=100), unkept]) == (150 * 1024, 0)
 
     def test_descriptor_that_the_tree_closes_meanwhile(
         self,
@@ -219,10 +213,12 @@ class TestPasses:
         clock.now_s += 99.9
         early = [probe.read([process]) for _ in range(2)]
         clock.now_s += 0.2
-        due = [probe.read([process]) for _ in range(2)]
+        due = [probe.read([process])]
+        clock.now_s += 0.25  # a result is as old as the middle of its pass
+        due.append(probe.read([process]))
 
         assert early == [UNKNOWN] * 2
-        assert due == [UNKNOWN, (100 * KIB, 0, 0.0)]
+        assert due == [UNKNOWN, (100 * KIB, 0, 0.25)]
 
     def test_one_pass_at_a_time(self, clock: Clock, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
         """While a pass is under way, no other begins, and the figures are unknown."""
@@ -236,15 +232,6 @@ class TestPasses:
             told.append(probe.read([process]))
 
         assert (told, len(begun)) == ([UNKNOWN] * 3, 1)
-
-    def test_age(self, clock: Clock, proc: FakeProc) -> None:
-        """A result is as old as the middle of its pass."""
-        process = add(proc, 1, pss_kib=100)
-        probe = Smaps(0.01)
-        probe.read([process])
-        clock.now_s += 0.25
-
-        assert probe.read([process]) == (100 * KIB, 0, 0.25)
 
     def test_pass_at_a_new_maximum(self, clock: Clock, proc: FakeProc) -> None:
         """When PSS rose by an estimated 1 %, a pass begins, although the regular one is not due yet."""
@@ -315,54 +302,41 @@ class TestPasses:
         assert probe.read([first, second])[0] == 5_000 * KIB
 
 
-class TestEstimate:
-    """What PSS is between two passes, in pages."""
+class Sampled:
+    """A process as a sample leaves it."""
 
-    @staticmethod
-    def process(rss: int, faults: int = 0, *, forked: bool = False) -> Any:  # noqa: ANN401 — a stand-in
-        """Return a process as a sample leaves it."""
-        return SimpleNamespace(rss=rss, faults=faults, forked_copy=forked, counted=True)
+    counted = True
+    faults = 0
 
-    def counted(self, process: Any, pss: int, uss: int) -> Any:  # noqa: ANN401 — a stand-in
-        """Return what a pass counts of a process, in pages."""
-        return process, process.rss, pss * PAGE, uss * PAGE
-
-    def test_growth(self) -> None:
-        """A process that grew or freed memory since the pass did so by private pages."""
-        one = Hashable(self.process(1000))
-        estimate = Estimate([self.counted(one, 600, 400)])
-        found = []
-        for rss in (1000, 1100, 900):
-            one.rss = rss
-            found.append(estimate.pss([one]))
-
-        assert found == [600, 700, 500]
-
-    def test_forks(self) -> None:
-        """A new fork shares what it has; another new process has its own; the shares of one that ends stay."""
-        one, fork, other = (Hashable(self.process(1000, forked=forked)) for forked in (False, True, False))
-        estimate = Estimate([self.counted(one, 1000, 100)])
-
-        assert estimate.pss([one, fork]) == 1000
-        assert estimate.pss([one, fork, other]) == 2000
-        assert estimate.pss([fork]) == 900
-
-    def test_copied_pages(self) -> None:
-        """A page fault without growth copies a shared page, but no more pages than there are."""
-        one = Hashable(self.process(1000))
-        estimate = Estimate([self.counted(one, 600, 400)])
-        found = []
-        for faults, rss in ((100, 1000), (200, 1100), (900, 1100)):
-            one.faults, one.rss = faults, rss
-            found.append(estimate.pss([one]))
-
-        assert found == [700, 800, 1300]
+    def __init__(self, rss: int = 1000, *, forked: bool = False) -> None:
+        self.rss = rss
+        self.forked_copy = forked
 
 
-class Hashable(SimpleNamespace):
-    """A stand-in for a process, which is a key of the estimate."""
+def estimate_of(process: Any, pss: int, uss: int) -> Estimate:  # noqa: ANN401 — a stand-in
+    """Return the estimate after a pass that counted these pages."""
+    return Estimate([(process, process.rss, pss * PAGE, uss * PAGE)])
 
-    def __init__(self, of: Any) -> None:  # noqa: ANN401 — a stand-in
-        super().__init__(**vars(of))
 
-    __hash__ = object.__hash__  # type: ignore[assignment] # a namespace has none
+@pytest.mark.parametrize(
+    ("samples", "pss"),
+    [([(1000, 0), (1100, 0), (900, 0)], [600, 700, 500]), ([(1000, 100), (1100, 200), (1100, 900)], [700, 800, 1300])],
+    ids=["growth is private", "page faults without growth copy shared pages"],
+)
+def test_estimate(samples: list[tuple[int, int]], pss: list[int]) -> None:
+    """Between two passes, RSS (pages) and page faults of a process change its PSS."""
+    one: Any = Sampled()
+    estimate = estimate_of(one, 600, 400)
+    found = []
+    for one.rss, one.faults in samples:
+        found.append(estimate.pss([one]))
+
+    assert found == pss
+
+
+def test_estimate_of_forks() -> None:
+    """A new fork shares what it has; another new process has its own; the shares of one that ends stay."""
+    one, fork, other = [Sampled(), Sampled(forked=True), Sampled()]
+    estimate: Any = estimate_of(one, 1000, 100)
+
+    assert [estimate.pss(found) for found in ([one, fork], [one, fork, other], [fork])] == [1000, 2000, 900]
