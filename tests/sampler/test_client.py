@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import importlib
-import json
-import os
 import pathlib
 import signal
 import subprocess
@@ -68,33 +66,6 @@ def test_long_recording_stays_small(tmp_path: pathlib.Path) -> None:
     assert len(session.samples) < 200 < (session.sampler.taken or 0)
     assert session.peaks["rss"].sampled == pytest.approx(float(truth.read_text()), rel=0.02)
     assert any("neighbours merged" in warning for warning in session.warnings)
-
-
-@pytest.mark.process
-def test_interrupt_before_the_start_starts_nothing(tmp_path: pathlib.Path) -> None:
-    """A Ctrl-C that comes before the sampler knew signals ends it without starting the command."""
-    script = (
-        "import os, signal, sys\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n"
-        "os.kill(os.getpid(), signal.SIGINT)\n"
-        "os.execv(sys.executable, [sys.executable, '-I', '-S', *sys.argv[1:]])"
-    )
-    journal = reading.create(tmp_path / "j", replace=False)
-    order = client.make_order(Plan(["rss"]), client.DeviceReader(Plan(["rss"])), None)
-    order["argv"] = ["touch", str(tmp_path / "started")]
-    incoming, to_sampler = os.pipe()
-    from_sampler, outgoing = os.pipe()
-    os.write(to_sampler, json.dumps(order).encode() + b"\n")
-    main = str(pathlib.Path(client.__file__).parent / "__main__.py")
-    words = [sys.executable, "-c", script, main, *map(str, (journal, incoming, outgoing))]
-    status = subprocess.run(words, check=False, pass_fds=(journal, incoming, outgoing)).returncode
-    told = os.read(from_sampler, 4096)
-    for descriptor in (journal, incoming, to_sampler, from_sampler, outgoing):
-        os.close(descriptor)
-
-    assert status == 130
-    assert "interrupted before" in (tmp_path / "j").read_text()
-    assert json.loads(told) == {"end": {"error": "interrupted before the command began"}}
-    assert not (tmp_path / "started").exists()
 
 
 @pytest.mark.process

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import pathlib
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +9,6 @@ import pytest
 from nncftools.journal.writing import GROUP, THROTTLE
 from nncftools.sampler.control_groups import ControlGroup, Hierarchies, LimitWatch
 from nncftools.sampler.tree import PAGE
-from tests import waiting
-from tests.memory_group import IS_POSSIBLE, MemoryGroup
 from tests.sampler.fake_proc import Told
 from tests.sampler.grouped import V1, V2, Machine
 
@@ -131,31 +127,6 @@ def test_by_content(machine: Machine) -> None:
     assert found.usage_file == f"{machine.folder}/cg/a:b/job/{V2}"
     assert hierarchies.group_named(b"") is None
     assert hierarchies.group_named(b"hello\n\n0:\n") is None
-
-
-@pytest.mark.process
-@pytest.mark.skipif(not IS_POSSIBLE, reason="no control groups of version 1 that we may make")
-def test_real_kill() -> None:
-    """In a real group, its limit, its use and its killed process are seen."""
-    with MemoryGroup("groups", 20 * MIB) as real:
-        hold = "import sys; sys.stdin.read(1); held = b'x' * (100 << 20)"
-        words = ["sh", "-c", f'{real.enter} && exec "$@"', "sh", sys.executable, "-S", "-E", "-c", hold]
-        with subprocess.Popen(words, stdin=subprocess.PIPE) as process:
-
-            def entered() -> ControlGroup | None:
-                of = Hierarchies("/proc").group_of(process.pid)
-                return of if of is not None and of.folder == str(real.folder) else None
-
-            found = waiting.until(entered)
-            assert found is not None
-            limits, before, used = found.limits(), found.oom_kills(), found.used()
-            process.communicate(b"1")
-        after = found.oom_kills()
-
-    assert limits == [(GROUP, 20 * MIB, f"{real.folder}/memory.limit_in_bytes")]
-    assert used is not None
-    assert used <= 20 * MIB
-    assert (process.returncode, before, after) == (-9, 0, 1)
 
 
 PAGES = MIB // PAGE

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -12,24 +10,10 @@ import pytest
 from nncftools.sampler.probes import smaps
 from nncftools.sampler.probes.process import Stat
 from nncftools.sampler.probes.smaps import Estimate, Smaps
-from nncftools.sampler.tree import PAGE, Process, Tree
+from nncftools.sampler.tree import PAGE, Process
 from tests.sampler.fake_proc import FILES, KIB, FakeProc, none_kept, vanish
-from tests.waiting import until
 
-MIB = 2**20
 UNKNOWN = (None, None, None)
-HELD_MIB = 40
-SCRIPT = f"""
-import os, sys
-held = bytearray({HELD_MIB} << 20)
-held[::4096] = b"x" * len(held[::4096])
-for _ in range(int(sys.argv[1])):
-    if os.fork() == 0:
-        os.read(0, 1)
-        os._exit(0)
-print("ready", flush=True)
-os.read(0, 1)
-"""
 
 
 class Clock:
@@ -78,55 +62,6 @@ def of_one_pass(processes: Sequence[Process]) -> tuple[float | None, ...]:
     first = probe.read(processes)
     assert first == UNKNOWN
     return probe.read(processes)[:2]
-
-
-def result(probe: Smaps, processes: Sequence[Process]) -> tuple[int, int]:
-    """Return the next result of a probe that works in its thread."""
-
-    def known() -> tuple[int, int] | None:
-        pss, uss, _ = probe.read(processes)
-        return None if pss is None or uss is None else (pss, uss)
-
-    found = until(known, "a pass")
-    assert found is not None
-    return found
-
-
-@pytest.fixture
-def holding() -> Any:  # noqa: ANN401 — a generator of a function
-    """Return a function that starts a process of 40 MiB with some forked copies, and returns them all."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(copies: int) -> list[Process]:
-        words = [sys.executable, "-S", "-E", "-c", SCRIPT, str(copies)]
-        child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        started.append(child)
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"ready\n"
-        tree = Tree("/proc", FILES, reaper=None, children=True)
-        tree.add(child.pid)
-        tree.refresh()
-        Stat(0).read(tree.processes)
-        return tree.processes
-
-    yield start
-    for child in started:
-        child.communicate()
-
-
-@pytest.mark.process
-class TestReal:
-    """Real processes of 40 MiB."""
-
-    def test_forked_copies(self, holding: Callable[[int], list[Process]]) -> None:
-        """What three processes share is once in PSS, thrice in RSS and not in USS."""
-        processes = holding(2)
-        pss, uss = result(Smaps(0.01), processes)
-
-        assert len(processes) == 3
-        assert sum(process.rss for process in processes) * PAGE > 3 * HELD_MIB * MIB
-        assert HELD_MIB * MIB < pss < (HELD_MIB + 20) * MIB
-        assert uss < 20 * MIB
 
 
 @pytest.mark.usefixtures("clock")
