@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pathlib
-import select
 import sys
 import time
 from collections.abc import Sequence
@@ -356,28 +355,6 @@ class Clock:
     def monotonic_ns(self) -> int:
         """Return the time."""
         return self.now_ns
-
-
-def wakes(watch: MarkWatch) -> bool:
-    """Return whether the sampler would wake up now: the kernel notes a write before the write returns."""
-    return bool(select.select([watch.descriptor], [], [], 0)[0])
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
-def test_an_appended_line_is_answered_by_a_sample(tmp_path: pathlib.Path) -> None:
-    """A write to the log wakes the sampler, which takes one sample and sleeps again."""
-    log = tmp_path / "ä log"
-    log.touch()
-    samples: list[int] = []
-    watch = MarkWatch(str(log), lambda: samples.append(1))
-    before = wakes(watch)
-    with log.open("a") as file:
-        file.write("mark\n")
-    after = wakes(watch)
-    watch.take()
-
-    assert (before, after, wakes(watch)) == (False, True, False)
-    assert samples == [1]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")

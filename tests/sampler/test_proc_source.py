@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import time
 
 import pytest
@@ -346,15 +345,6 @@ class TestOccasional:
 
         assert [row[1:] for row in rows] == [[None, None], [2, 1], [None, None], [3, 1]]
 
-    def test_room(self, proc: FakeProc, tmp_path: pathlib.Path) -> None:
-        """Room on disks is written when it is known, and again at the end."""
-        source, told = proc.source("disk_free", file_systems=[["cwd", str(tmp_path)]])
-        until(lambda: source.sample(time.monotonic()) != [None])
-        source.sample(time.monotonic() + 1.0)
-        source.close(2.0)
-
-        assert [line["role"] for key, line in told if key == "file_system"] == ["cwd"] * 2
-
 
 class TestStillness:
     """A tree whose files say the same is not read again, and counted all the same."""
@@ -413,3 +403,20 @@ class TestStillness:
             rows.append(source.sample(number / 100))
 
         assert [(row[0] or 0) // PAGE for row in rows] == [10, 10, 10, 20, 10, 20, 20, 20, 10]
+
+
+def test_limit_of_threads(proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no thread can be started, slow figures are unknown and tried again."""
+    calls = []
+
+    def fails(*_: object) -> None:
+        calls.append(1)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("_thread.start_new_thread", fails)
+    proc.add(1, io=(20 << 20, 0, 0, 0))
+    source, _ = proc.source("rss", "read_chars", "pss", "disk_free", file_systems=[["cwd", "/"]])
+    rows = [source.sample(now_s) for now_s in (0.0, 1.0)]
+
+    assert rows == [[10 * PAGE, 20 << 20, None, None]] * 2
+    assert len(calls) == 4

@@ -237,20 +237,6 @@ class TestLimits:
         assert (sorted(pids(tree.processes)), open_files() - before) == ([1, 5, 6], 0)
         assert tree.common.ran_out is False
 
-    def test_children_that_cannot_be_listed(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Out of descriptors, no children are found, and the tree knows; with new ones, they are."""
-        proc.add(1, threads={1: [5]})
-        proc.add(5)
-        tree = proc.tree(none_kept())
-        Stat(0).read(tree.processes)
-        with monkeypatch.context() as limited:
-            none_left(limited)
-            during = tree.refresh()
-        proc.fork()
-
-        assert (during, tree.common.ran_out) == ([], True)
-        assert pids(tree.refresh()) == [5]
-
 
 def test_orphans_are_the_reapers_children(proc: FakeProc) -> None:
     """What was re-parented to the reaper belongs to the tree, without a parent there; the reaper itself does not."""

@@ -7,14 +7,11 @@ from typing import Any
 import pytest
 
 from nncftools.journal.writing import Plan
-from nncftools.sampler.probes import machine as probes_machine
 from nncftools.sampler.probes.machine import Cgroup, FileSystem, FreeSpace, Meminfo, Pressure
 from nncftools.sampler.tree import PAGE
 from tests import waiting
 from tests.sampler.fake_proc import KIB, MEMINFO, FakeProc
 from tests.sampler.grouped import V1, V2, Machine
-
-MISSING = "no memory controller accounts this process's control group"
 
 
 @pytest.fixture
@@ -140,19 +137,6 @@ def test_group_that_vanishes(machine: Machine, monkeypatch: pytest.MonkeyPatch) 
     assert [*found, probe.read()] == [(4096,), (5,), (None,)]
 
 
-@pytest.mark.parametrize(("accounted", "expected"), [(True, ""), (False, MISSING)])
-def test_availability(machine: Machine, monkeypatch: pytest.MonkeyPatch, *, accounted: bool, expected: str) -> None:
-    """Whether there is a figure is asked for this process itself."""
-    machine.belongs("0::/job")
-    machine.mount("cgroup2")
-    if accounted:
-        machine.charge("cg/job", V2, 4096)
-    fake: Any = probes_machine.os
-    monkeypatch.setattr(fake, "getpid", lambda: 7)
-
-    assert Cgroup.why_unavailable(str(machine.proc)) == expected
-
-
 def test_this_machine() -> None:
     """The kernel's own files are understood: the figure of a group is known unless there is a reason."""
     (used,) = Cgroup("/proc", os.getpid()).read()
@@ -256,17 +240,6 @@ class TestFreeSpace:
         assert [one["role"] for one in lines] == ["cwd"]
         assert probe.lines() == []
         assert len(probe.lines(always=True)) == 1
-
-    def test_limit_of_threads(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Where no thread can be started, the figures are unknown."""
-
-        def fails(*_: object) -> None:
-            raise RuntimeError("can't start new thread")
-
-        monkeypatch.setattr("_thread.start_new_thread", fails)
-        probe = FreeSpace("/proc", 7, Plan([], file_systems=[["cwd", "/"]]))
-
-        assert (probe.columns, probe.read(thorough=False)) == (("disk_free@cwd",), [None])
 
 
 LARGEST_KIB = 2**54 - 1

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 
 import pytest
 
 from nncftools.sampler.probes.process import Io, Stat, Status
-from nncftools.sampler.tree import PAGE, SMALL, TICKS_PER_S, Common, Process
+from nncftools.sampler.tree import PAGE, SMALL, TICKS_PER_S, Process
 from tests.sampler.fake_proc import FILES, KIB, FakeProc, none_kept, none_left, vanish
-from tests.waiting import until
 
 UNKNOWN = (None, None, None, None)
 LARGEST = 2**64 - 1
@@ -92,14 +89,6 @@ def test_process_with_its_parents_memory(proc: FakeProc) -> None:
     assert (process.samples, process.peak_rss) == (0, 0)
 
 
-def test_without_kept_descriptors(proc: FakeProc) -> None:
-    """Where no descriptor may be kept, the figures are the same."""
-    kept, unkept = proc.process(), Process(str(proc.root), 1, None, 0, files=FILES, common=none_kept())
-
-    assert max(unkept.files) < 0
-    assert Stat(0).read([unkept]) == Stat(0).read([kept])
-
-
 def test_no_descriptor_left(proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process whose file cannot be opened has not ended for that, and it is known that figures are missing."""
     process = Process(str(proc.root), 1, None, 0, files=FILES, common=none_kept())
@@ -129,22 +118,6 @@ def test_several_retired_children_add_up(proc: FakeProc) -> None:
         stat.retire(proc.process(pid))
 
     assert stat.read([proc.process(3)])[2] == 137 / TICKS_PER_S
-
-
-@pytest.mark.process
-def test_zombie_of_the_kernel() -> None:
-    """The memory of a real zombie is unknown, not 0, and its CPU time is still there."""
-    script = "import time\nwhile time.process_time() < 0.1: pass"
-    child = subprocess.Popen([sys.executable, "-S", "-c", script])
-    process = Process("/proc", child.pid, None, 0, files=FILES, common=Common())
-    until(lambda: b") Z " in process.read("stat"), "a zombie")
-    rss, vms, user, system, *_, threads, processes = Stat(0).read([process])
-    parts = Status(2).read([process])
-    child.wait()
-
-    assert (rss, vms, threads, processes) == (None, None, 0, 0)
-    assert parts == (None, None, None, None)
-    assert user + system >= 0.08
 
 
 def test_no_process() -> None:

@@ -120,24 +120,6 @@ class TestSums:
 class TestPasses:
     """When passes begin, and which results are returned."""
 
-    @pytest.mark.usefixtures("clock")
-    def test_no_thread(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
-        """At the limit of threads, there is no pass and no descriptor is lost; a later sample begins one."""
-
-        def fail(*_: object) -> None:
-            raise RuntimeError("can't start new thread")
-
-        works = smaps._thread.start_new_thread
-        process = add(proc, 1, pss_kib=100)
-        probe = Smaps(0.5)
-        monkeypatch.setattr(smaps._thread, "start_new_thread", fail)
-        refused = [probe.read([process]) for _ in range(2)]
-        monkeypatch.setattr(smaps._thread, "start_new_thread", works)
-        probe.read([process])
-
-        assert refused == [UNKNOWN] * 2
-        assert probe.read([process])[0] == 100 * KIB
-
     def test_next_pass_waits(self, clock: Clock, proc: FakeProc) -> None:
         """Regular passes take half of the share: after one of 0.5 s of CPU, the next begins 100 s after the first."""
         clock.pass_s = 0.5
