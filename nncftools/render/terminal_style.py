@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from rich.cells import cell_len
 from rich.color import Color, ColorSystem
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
 from nncftools.units import MemoryUnit
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 GUTTER = 12
 """Columns to the left of a chart, for the labels of its axis."""
@@ -58,7 +57,6 @@ def render_rows(content: RenderableType, width: int, height: int | None, style: 
         force_terminal=True,
         color_system="truecolor",
         no_color=style.colours is None,
-        legacy_windows=False,
         _environ={},
     )
     rows = console.render_lines(content, console.options.update(height=height))[:height]
@@ -66,8 +64,8 @@ def render_rows(content: RenderableType, width: int, height: int | None, style: 
 
 
 def _shown(text: str, style: Style, terminal: TerminalStyle) -> Segment:
-    if not terminal.unicode and not text.isascii():
-        text = text.translate(_ASCII).encode("ascii", "replace").decode()
+    if not terminal.unicode:
+        text = re.sub("[^\0-\x7f]", lambda sign: "?" * cell_len(sign[0]), text.translate(_ASCII))
     return Segment(text, _in_colours(style, terminal.colours))
 
 
@@ -94,7 +92,7 @@ def fitting(parts: Iterable[Text], width: int, gap: int = 0) -> Text:
 
 def coloured(row: Iterable[Segment]) -> str:
     """Return a row as text, with its colours as escape sequences."""
-    return "".join(part.style.render(part.text) if part.style else part.text for part in row)
+    return "".join((part.style or Style.null()).render(part.text) for part in row)
 
 
 def name_style(ink: str, colour: str, colours: ColorSystem) -> Style:
