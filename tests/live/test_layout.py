@@ -16,7 +16,6 @@ from nncftools.live import figures
 from nncftools.live.figures import Machine, ViewSettings, status_line
 from nncftools.live.layout import Drawing
 from nncftools.live.run import Run
-from nncftools.render import terminal_plot
 from nncftools.render.terminal_plot import Span
 from tests.live.made_up import MIB, run
 from tests.made_up_stacks import frame as frame_of
@@ -86,10 +85,8 @@ SCREENS: dict[str, tuple[Run, ViewSettings, int, int]] = {
     "grows, 46 columns": (made(grown=PLACE), PLAIN, 46, 8),
     "help": (run(), after("?"), 80, 24),
     "help on a small screen": (run(), after("?"), 40, 40),
-    "help is closed": (run(), after("??"), 80, 24),
-    "scrolled": (run(), after("jjk"), 80, 24),
-    "scrolled above the first": (run(), after("k"), 80, 24),
-    "scrolled by a page": (run(), after("J"), 80, 24),
+    "scrolled after help": (run(), after("??jjk"), 80, 24),
+    "scrolled by a page after the first": (run(), after("kJ"), 80, 24),
     "256 colours": (made("Export", limit=300 * MIB), ViewSettings(colours=ColorSystem.EIGHT_BIT, keys=True), 60, 15),
     "16 colours": (made("Export", limit=300 * MIB), ViewSettings(colours=ColorSystem.STANDARD, keys=True), 60, 15),
     "all colours": (made("Export", limit=300 * MIB), ViewSettings(colours=ColorSystem.TRUECOLOR, keys=True), 60, 15),
@@ -152,20 +149,6 @@ def test_axis_of_time() -> None:
 
     assert min(width for width, _ in widths) >= 0.75 * 63
     assert [moment for _, moment in widths] == ["0:10", "0:20", "0:40"]
-
-
-def test_drawn_again_only_when_something_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A chart that would look the same is not drawn again; figures are always those of the last second."""
-    of, drawing, drawn = run(seconds=1000), Drawing(HERE), []
-    load = terminal_plot.load_plotext
-    monkeypatch.setattr(terminal_plot, "load_plotext", lambda: drawn.append(1) or load())
-    cores = []
-    for after_s, rss in ((0.1, of.latest["rss"]), (0.1, of.latest["rss"]), (2.0, 4000 * MIB)):
-        values = dict.fromkeys(of.columns, 0.0) | of.latest | {"rss": rss}
-        of.take_samples(np.array([[of.latest_s + after_s, *(values[name] for name in of.columns)]]))
-        cores += re.findall(r"Cores +(\S+)", "\n".join(drawing.frame(of, PLAIN, 80, 24)))
-
-    assert (len(drawn), cores[-1]) == (2, "0.00")
 
 
 @pytest.mark.parametrize("size", SIZES)

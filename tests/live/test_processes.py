@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 
 import pytest
 
@@ -43,19 +42,6 @@ def test_what_a_row_tells() -> None:
     assert third.split() == ["102", "sh", "-c", "tee", "log", "2.0", "MiB", "━" * 16]
 
 
-@pytest.mark.parametrize("width", [30, 40, 56, 80, 200])
-def test_width(width: int) -> None:
-    """Rows have the width that there is."""
-    assert {len(row) for row in shown(width)} == {width}
-
-
-def test_no_column_without_figures() -> None:
-    """Where CPU is unknown for all, as in a replay, there is no column for it."""
-    unknown = [replace(process, cpu=None) for process in SEEN]
-
-    assert not any("cores" in line for line in shown(seen=unknown))
-
-
 SPAWN = "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=8, pipe_handle={})"
 
 
@@ -82,38 +68,34 @@ def test_program(command: str, expected: str) -> None:
     assert told(command) == [expected]
 
 
-def test_ranks() -> None:
-    """Of processes of one program, a long beginning that all have is cut; what differs, and what follows, stays."""
-    ranks = (f"python train.py --config big.yaml --data /data --rank {rank} --lr 1" for rank in range(2))
-
-    assert told(*ranks) == ["train.py --config bi… --rank 0 --lr 1", "train.py --config bi… --rank 1 --lr 1"]
-
-
-def test_workers_of_multiprocessing() -> None:
-    """A short beginning stays, and so does a command that is like no other one."""
-    workers = [["/usr/bin/python3", "-c", SPAWN.format(number), "--multiprocessing-fork"] for number in (10, 14)]
-    tracker = ["/usr/bin/python3", "-c", "from multiprocessing.resource_tracker import main;main(7)"]
-
-    assert told(*workers, tracker) == [
-        "python3 -c from mult…handle=10) --multiprocessing-fork",
-        "python3 -c from mult…handle=14) --multiprocessing-fork",
-        "python3 -c from multiprocessing.resource_tracker import main;main(7)",
-    ]
-
-
-def test_copies() -> None:
-    """Processes that run the same command have all of it."""
-    assert told("work --all day", "work --all day") == ["work --all day", "work --all day"]
-
-
-def test_different_programs() -> None:
-    """Words are only left out between commands of one program."""
-    assert told("cc -O2 a.c", "ld -O2 a.o") == ["cc -O2 a.c", "ld -O2 a.o"]
-
-
-def test_different_lengths() -> None:
-    """A command may be the beginning of another one."""
-    assert told("make", "make all", "make all tests") == ["make", "make all", "make all tests"]
+@pytest.mark.parametrize(
+    ("commands", "expected"),
+    [
+        (
+            [f"python train.py --config big.yaml --data /data --rank {rank} --lr 1" for rank in (0, 1)],
+            ["train.py --config bi… --rank 0 --lr 1", "train.py --config bi… --rank 1 --lr 1"],
+        ),
+        (
+            [
+                f"python3 -c '{SPAWN.format(10)}' --multiprocessing-fork",
+                f"python3 -c '{SPAWN.format(14)}' --multiprocessing-fork",
+                "python3 -c 'from multiprocessing.resource_tracker import main;main(7)'",
+            ],
+            [
+                "python3 -c from mult…handle=10) --multiprocessing-fork",
+                "python3 -c from mult…handle=14) --multiprocessing-fork",
+                "python3 -c from multiprocessing.resource_tracker import main;main(7)",
+            ],
+        ),
+        (["work --all day", "work --all day"], ["work --all day", "work --all day"]),
+        (["cc -O2 a.c", "ld -O2 a.o"], ["cc -O2 a.c", "ld -O2 a.o"]),
+        (["make", "make all", "make all tests"], ["make", "make all", "make all tests"]),
+    ],
+    ids=["ranks", "workers of multiprocessing", "copies", "different programs", "different lengths"],
+)
+def test_several(commands: list[str], expected: list[str]) -> None:
+    """A long beginning that all processes of one program have is cut; the different words, and the rest, stay."""
+    assert told(*commands) == expected
 
 
 def test_hostile() -> None:
