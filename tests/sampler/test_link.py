@@ -61,22 +61,6 @@ def test_starter_that_is_gone(both: Both) -> None:
     sampler.send(link.STARTED, 1)
 
 
-def test_questions_are_answered(both: Both, outgoing: int) -> None:
-    """The starter answers a question after the messages that it sent before."""
-    ours, sampler = both
-    ours.send_order({})  # type: ignore[typeddict-item]
-    sampler.order()
-    sampler.send(link.STARTED, 7)
-    sampler.send(link.ASK)
-    os.dup2(sampler.descriptor, outgoing)  # closes the pipe
-    ours.send_message(link.SIGNAL, 15)
-    told = ours.listen()
-    answers = sampler.messages()
-
-    assert told[link.STARTED] == 7
-    assert answers == [{"signal": 15}, {"answer": True}]
-
-
 def test_sampler_that_is_stopped_or_gone(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stopped sampler does not stop the starter, even when the pipe is full; the starter notices its end."""
     monkeypatch.setattr(link, "_ROOM_WITHIN_MS", 0)

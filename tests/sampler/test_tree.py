@@ -10,29 +10,11 @@ import pytest
 
 from nncftools.analysis.session import Session
 from nncftools.sampler.probes.process import Stat
-from nncftools.sampler.tree import PAGE, MemoryKinds, shared
+from nncftools.sampler.tree import PAGE, MemoryKinds
 from tests.conftest import Run, burner
 from tests.sampler.fake_proc import FakeProc, none_kept, none_left, pids, vanish
 
 MIB = 2**20
-
-
-@pytest.mark.process
-def test_fork() -> None:
-    """A forked copy has an address space of its own, though the same program."""
-    ready, told = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(told, b"x")
-        os.read(ready, 2)
-        os._exit(0)
-    try:
-        assert not shared(child, os.getpid())
-    finally:
-        os.write(told, b"xx")
-        os.waitpid(child, 0)
-        os.close(ready)
-        os.close(told)
 
 
 def test_child_before_exec(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
@@ -160,25 +142,20 @@ class TestTree:
 class TestVanishing:
     """Processes and threads that end between two reads."""
 
-    @pytest.mark.parametrize("missing", ["stat", "status"])
-    def test_file_that_is_gone(self, proc: FakeProc, missing: str) -> None:
+    @pytest.mark.parametrize(
+        ("file", "text"), [("stat", None), ("status", None), ("stat", ""), ("stat", "5 (cut"), ("stat", "5 (name) S 1")]
+    )
+    def test_file_that_is_gone(self, proc: FakeProc, file: str, text: str | None) -> None:
         """A process that ends while its files are opened one by one is left out, and nothing stays open."""
         tree = proc.tree()
         proc.add(5)
-        (proc.root / "5" / missing).unlink()
+        (proc.root / "5" / file).unlink()
+        if text is not None:
+            (proc.root / "5" / file).write_text(text)
         before = open_files()
 
         assert tree.add(5) is None
         assert (pids(tree.processes), open_files()) == ([1], before)
-
-    @pytest.mark.parametrize("text", ["", "5 (cut", "5 (name) S 1"])
-    def test_cut_stat(self, proc: FakeProc, text: str) -> None:
-        """A process whose first figures cannot be read is left out."""
-        tree = proc.tree()
-        proc.add(5)
-        (proc.root / "5/stat").write_text(text)
-
-        assert tree.add(5) is None
 
     @pytest.mark.process
     def test_process_that_ended_has_no_children(self, proc: FakeProc) -> None:

@@ -149,17 +149,6 @@ def test_out_of_memory(  # noqa: PLR0913 — a case
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("stand_in")
-def test_unused_device(nncf_tools: Run) -> None:
-    """A run that does not use the device has no row of it."""
-    nncf_tools("monitor", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.3)")
-    session = Session.load("run.json")
-
-    assert not [name for name in session.samples.metrics if name.startswith("device")]
-    assert "nvidia" not in nncf_tools("report", "run.json").stdout
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("line", ["process 0 C PID -1", "list 3 0"])
 def test_unknown(line: str, stand_in: pathlib.Path, nncf_tools: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the driver does not tell what the run holds, the report says why, and by how much everyone's use rose."""
@@ -246,15 +235,6 @@ def helpers() -> list[int]:
         if b"sampler/__main__.py\0devices" in words and os.fsencode(os.environ["NVML_SCRIPT"]) in environment:
             found.append(int(folder.name))
     return found
-
-
-@pytest.mark.long
-def test_end_of_the_helper(stand_in: pathlib.Path, nncf_tools: Run) -> None:
-    """When the recording has ended, no helper is left, also of a command line that makes several recordings."""
-    assert stand_in.exists()
-    nncf_tools("monitor", "--no-plot", "-o", "run.json", "--repeat", "2", sys.executable, "-S", "-c", "pass")
-
-    assert helpers() == []
 
 
 OTHER_ENDS = [(STAND_IN, True), (f"{STAND_IN}exit\n", False), ("", False), ("", True)]

@@ -6,7 +6,7 @@ import pytest
 
 from nncftools.sampler.probes.process import Io, Stat, Status
 from nncftools.sampler.tree import PAGE, SMALL, TICKS_PER_S, Process
-from tests.sampler.fake_proc import FILES, KIB, FakeProc, none_kept, none_left, vanish
+from tests.sampler.fake_proc import FILES, KIB, FakeProc, none_kept, none_left
 
 UNKNOWN = (None, None, None, None)
 LARGEST = 2**64 - 1
@@ -18,18 +18,6 @@ def test_sums(proc: FakeProc) -> None:
     proc.add(2, io=(10, 20, 30, 40))
 
     assert Io(1).read([proc.process(1), proc.process(2)]) == (33, 44, 11, 22)
-
-
-@pytest.mark.process
-def test_process_that_vanished(proc: FakeProc) -> None:
-    """A process that was reaped between scan and read adds nothing and is marked; the others are read."""
-    proc.add(1, io=(1, 2, 3, 4))
-    proc.add(2, io=(10, 20, 30, 40))
-    processes = [proc.process(1), proc.process(2)]
-    vanish(processes[0])
-
-    assert Io(1).read(processes) == (30, 40, 10, 20)
-    assert [process.alive for process in processes] == [False, True]
 
 
 def figures(proc: FakeProc, *pids: int) -> dict[str, float | None]:
@@ -78,17 +66,6 @@ def test_stat_huge_values(proc: FakeProc) -> None:
     assert found["cpu_user"] == 2**64 / TICKS_PER_S
 
 
-def test_process_with_its_parents_memory(proc: FakeProc) -> None:
-    """What is not counted has its CPU time in the sums, and neither memory nor threads."""
-    process = proc.process()
-    process.counted = False
-    proc.add(1, ticks=(100, 0, 0, 0))
-    rss, vms, user, *_, threads, count = Stat(0).read([process])
-
-    assert (rss, vms, user, threads, count) == (None, None, 100 / TICKS_PER_S, 0, 0)
-    assert (process.samples, process.peak_rss) == (0, 0)
-
-
 def test_no_descriptor_left(proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process whose file cannot be opened has not ended for that, and it is known that figures are missing."""
     process = Process(str(proc.root), 1, None, 0, files=FILES, common=none_kept())
@@ -106,18 +83,6 @@ def test_another_process_with_its_pid(proc: FakeProc) -> None:
     rss, *_ = Stat(0).read([process])
 
     assert (rss, process.alive) == (None, False)
-
-
-def test_several_retired_children_add_up(proc: FakeProc) -> None:
-    """What ended before is not forgotten when the next one ends, nor counted twice."""
-    proc.add(1, ticks=(100, 0, 0, 0))
-    proc.add(2, ticks=(30, 0, 0, 0))
-    proc.add(3, ticks=(7, 0, 0, 0))
-    stat = Stat(0)
-    for pid in (1, 2):
-        stat.retire(proc.process(pid))
-
-    assert stat.read([proc.process(3)])[2] == 137 / TICKS_PER_S
 
 
 def test_no_process() -> None:
