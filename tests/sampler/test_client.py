@@ -143,19 +143,6 @@ def test_lost_exception() -> None:
     assert starter.received == signal.SIGTERM
 
 
-def test_what_a_command_is_given() -> None:
-    """The signals that were ignored or blocked before are known, and stay so."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
-    with Starter() as starter:
-        hang_up, child = signal.getsignal(signal.SIGHUP), signal.getsignal(signal.SIGCHLD)
-
-    assert (hang_up, child) == (signal.SIG_IGN, signal.SIG_DFL)
-    assert signal.SIGCHLD in starter.ignored
-    assert signal.SIGUSR2 in starter.blocked
-
-
 def test_held_back() -> None:
     """Signals wait, and arrive afterwards."""
     passed: list[int] = []

@@ -191,26 +191,6 @@ def test_limits_are_written_once(watched: Watched) -> None:
     assert of_group == of_file
 
 
-def test_processes_that_are_looked_at(watched: Watched) -> None:
-    """A process is looked at when it is new and when it has doubled, but not below 16 MiB."""
-    process = FakeProcess(watched.machine)
-    seen = []
-    for process.rss in [mib * PAGES for mib in (1, 10, 15, 16, 31, 32, 20)]:
-        seen.append(len(watched.watch.look([process])))
-
-    assert seen == [1, 0, 0, 1, 0, 1, 0]
-
-
-def test_largest_again(watched: Watched) -> None:
-    """Limits of the largest process are read again, soon at first and then every ten seconds."""
-    due = [0.0]
-    for _ in range(12):
-        due.append(watched.watch.look_again([FakeProcess(watched.machine)], due[-1]))
-
-    assert due[:4] == pytest.approx([0.0, 0.05, 0.25, 1.05])
-    assert due[-1] - due[-2] == pytest.approx(10.0)
-
-
 def test_process_that_ended(watched: Watched) -> None:
     """A process whose files are gone has no limits; one that was forgotten may end again."""
     process = FakeProcess(watched.machine)

@@ -199,18 +199,6 @@ def test_held_at_marks(proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_too_many_held_at_a_mark(proc: FakeProc) -> None:
-    """More than 64 processes that changed are not written; those that changed later are."""
-    proc.add(1, threads={1: list(range(100, 164))})
-    for pid in range(100, 164):
-        proc.add(pid)
-    source, told = proc.source("rss")
-    first = held(source, told, 0.0)
-    proc.add(1, pages=90, threads={1: list(range(100, 164))})
-
-    assert (first, held(source, told, 1.0)) == (None, [[0, 90, 10]])
-
-
 MIB = 2**20
 PAGES = MIB // PAGE
 """In a MiB."""

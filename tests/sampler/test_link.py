@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 
@@ -73,10 +74,22 @@ def test_sampler_that_is_stopped_or_gone(both: Both, monkeypatch: pytest.MonkeyP
     assert not ours.send_message(link.SIGNAL, 10)
 
 
-def test_nothing_is_read_before(capfd: pytest.CaptureFixture[str]) -> None:
-    """Output is left to the command line until that is gone; then all of it is read, until the last writer ends."""
+Pipes = tuple[OutputRelay, int, int, int]
+
+
+@pytest.fixture
+def pipes() -> Iterator[Pipes]:
+    """Return a relay with its source, the writer to the source and the reader of the sink."""
     (source, writer), (reader, sink) = os.pipe(), os.pipe()
-    relay = OutputRelay([(source, sink)])
+    yield OutputRelay([(source, sink)]), source, writer, reader
+    for descriptor in (source, writer, reader, sink):
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+
+def test_nothing_is_read_before(pipes: Pipes, capfd: pytest.CaptureFixture[str]) -> None:
+    """Output is left to the command line until that is gone; then all of it is read, until the last writer ends."""
+    relay, _, writer, reader = pipes
     os.write(writer, b"before ")
     os.set_blocking(reader, False)
     with pytest.raises(BlockingIOError):
@@ -89,29 +102,22 @@ def test_nothing_is_read_before(capfd: pytest.CaptureFixture[str]) -> None:
 
     assert os.read(reader, 100).startswith(b"before")
     assert capfd.readouterr() == ("", "")
-    for descriptor in (source, reader, sink):
-        os.close(descriptor)
 
 
-def test_sink_that_is_gone_takes_all() -> None:
+def test_sink_that_is_gone_takes_all(pipes: Pipes) -> None:
     """After the output's reader is gone, the command's writes still succeed."""
-    (source, writer), (reader, sink) = os.pipe(), os.pipe()
+    relay, _, writer, reader = pipes
     os.close(reader)
-    relay = OutputRelay([(source, sink)])
     relay.begin()
     for _ in range(100):
         os.write(writer, b"x" * 10_000)
     os.close(writer)
     until(lambda: not relay.relays, "the end of the output")
 
-    for descriptor in (source, sink):
-        os.close(descriptor)
 
-
-def test_release() -> None:
+def test_release(pipes: Pipes) -> None:
     """A pair that the command line has closed is closed here, so that the command notices."""
-    (source, writer), (reader, sink) = os.pipe(), os.pipe()
-    relay = OutputRelay([(source, sink)])
+    relay, source, writer, reader = pipes
     relay.release(source)
     relay.release(source)
     relay.begin()
@@ -120,5 +126,3 @@ def test_release() -> None:
         os.write(writer, b"x")
     assert os.read(reader, 1) == b""
     relay.finish()
-    for descriptor in (writer, reader):
-        os.close(descriptor)

@@ -53,31 +53,22 @@ class TestRow:
         assert source.each() == {0: 10 * PAGE, 1: 5 * PAGE}
         assert facts(told)[1].items() >= identity.items()
 
-    def test_child_that_runs_its_parents_program(self, proc: FakeProc) -> None:
-        """A child that may be of vfork(2), and then shows its parent's memory, counts from its second sample on."""
+    @pytest.mark.parametrize(("age_s", "counted_s"), [(-10, 0.1), (0.1, 0.0)], ids=["just now", "a while ago"])
+    def test_child_with_its_parents_program(self, proc: FakeProc, age_s: float, counted_s: float) -> None:
+        """A new child may be of vfork(2), and show its parent's memory: it counts from its second sample on."""
         proc.add(1, name="shell", threads={1: [5]})
-        proc.started = int((time.clock_gettime(time.CLOCK_BOOTTIME) + 10) * TICKS_PER_S)  # just now, on any machine
-        proc.add(5, name="shell", ticks=(50, 0, 0, 0))
-        source, _ = proc.source(*COLUMNS)
+        proc.started = int((time.clock_gettime(time.CLOCK_BOOTTIME) - age_s) * TICKS_PER_S)
+        proc.add(5, name="shell", pages=7, ticks=(50, 0, 0, 0))
+        source, told = proc.source(*COLUMNS)
         first, each = source.sample(0.0), source.each()
         second = source.sample(0.1)
-
-        assert first == [10 * PAGE, 50 / TICKS_PER_S, 0, 1]
-        assert (second[0], second[3]) == (20 * PAGE, 2)
-        assert each == {0: 10 * PAGE}
-
-    def test_copy_that_has_lived_for_a_while(self, proc: FakeProc) -> None:
-        """A forked copy that was not found right after its fork counts at once: it does not wait for exec."""
-        proc.add(1, name="shell", threads={1: [5]})
-        proc.started = int((time.clock_gettime(time.CLOCK_BOOTTIME) - 0.1) * TICKS_PER_S)
-        proc.add(5, name="shell", pages=7)
-        source, told = proc.source(*COLUMNS)
-        row = source.sample(0.25)
         source.close(0.5)
-        copy = facts(told)[1]
+        child = facts(told)[1]
 
-        assert (row[0], row[3]) == (17 * PAGE, 2)
-        assert (copy["counted_s"], copy["first_rss"]) == (0.25, 7 * PAGE)
+        assert second == [17 * PAGE, 50 / TICKS_PER_S, 0, 2]
+        assert (child["counted_s"], child["first_rss"]) == (counted_s, 7 * PAGE)
+        if counted_s:
+            assert (first, each) == ([10 * PAGE, 50 / TICKS_PER_S, 0, 1], {0: 10 * PAGE})
 
     def test_in_the_midst_of_exec(self, proc: FakeProc) -> None:
         """A process that has no command yet is looked at again at every sample, before its children are."""

@@ -89,19 +89,3 @@ def test_files_that_are_read(tmp_path: pathlib.Path, reader: Reader) -> None:
 
     assert first == [(f"{tmp_path}/\\xff", 4), (str(plain), 1), (str(both), 2)]
     assert (second, reader.watch()) == ([], [(str(plain), 9)])
-
-
-def test_looks_for_files(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look is due after 16 MiB, and must wait for a hundred times the cost of the last one."""
-    reader.open("/etc/passwd")
-    found = [reader.watch(2**24 - 1), reader.watch(1)]
-    reader.open("/etc/group")
-    found.append(reader.watch(2**24 - 1))
-    times = iter((0.0, 60.0))
-    monkeypatch.setattr(time, "thread_time", lambda: next(times))
-    found.append(reader.watch(1))
-    reader.open("/etc/hosts")
-    found.append(reader.watch())
-
-    assert [len(files) for files in found] == [0, 1, 0, 1, 0]
-    assert reader.files.is_due

@@ -49,7 +49,9 @@ class TestRelay:
     def test_readings(self, pipe: tuple[int, int]) -> None:
         """A reading gets its time in the recording; what is known of devices, and warnings, pass as they are."""
         relay, lines = relayed(pipe[0])
-        say(pipe[1], device={"device": "gpu0"})
+        os.write(pipe[1], b'{"device":')
+        relay.take(1.0)  # half a line waits for its rest
+        os.write(pipe[1], b'{"device": "gpu0"}}\n')
         say(pipe[1], **reading(2.0, **{"device_memory@gpu0": 3}))
         say(pipe[1], warning="text", unknown=1)
         relay.take(2.0)
@@ -60,17 +62,6 @@ class TestRelay:
             ("devices", {"at_s": 2.0, "values": {"device_memory@gpu0": 3}}),
             ("warning", "text"),
         ]
-
-    def test_half_a_line(self, pipe: tuple[int, int]) -> None:
-        """A line that has come in part waits for its rest."""
-        relay, lines = relayed(pipe[0])
-        os.write(pipe[1], b'{"warning":')
-        relay.take(1.0)
-        before = list(lines)
-        os.write(pipe[1], b'"x"}\n')
-        relay.take(1.0)
-
-        assert (before, lines) == ([], [("warning", "x")])
 
     def test_text_of_a_driver(self, pipe: tuple[int, int]) -> None:
         """Text of a driver is left out; little is kept of a line without an end, and the next line is read."""
@@ -143,25 +134,23 @@ class TestRelay:
         assert lines == ([("warning", f"memory of {text}")] if warning else [])
 
 
-def test_machine_without_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a device there is no metric of one, and no helper."""
-    monkeypatch.setattr(machine, "_NVIDIA", ("/nowhere",))
-    monkeypatch.setattr(machine, "_OTHERS", (("/nowhere", "card"),))
-
-    assert Devices.why_unavailable("/proc") == "there is no GPU or NPU"
-    assert (client.metrics_of_devices(), client.DeviceReader(Plan(["rss", "device_memory"])).outputs) == ((), [])
-
-
 @pytest.mark.parametrize(
-    ("columns", "source", "is_there"),
-    [(["rss"], "proc", False), (["device_memory"], "psutil", False), (["rss", "device_memory"], "proc", True)],
+    ("device", "columns", "source", "is_there"),
+    [
+        ("/nowhere", ["rss", "device_memory"], "proc", False),
+        ("/dev/null", ["rss"], "proc", False),
+        ("/dev/null", ["device_memory"], "psutil", False),
+        ("/dev/null", ["rss", "device_memory"], "proc", True),
+    ],
 )
-def test_recording_without_devices(
-    columns: list[str], source: str, monkeypatch: pytest.MonkeyPatch, *, is_there: bool
+def test_helper(
+    device: str, columns: list[str], source: str, monkeypatch: pytest.MonkeyPatch, *, is_there: bool
 ) -> None:
-    """A recording without a metric of devices, or not from /proc, needs no helper."""
-    monkeypatch.setattr(machine, "_NVIDIA", ("/dev/null",))
+    """A recording without a device, without a metric of devices, or not from /proc, needs no helper."""
+    monkeypatch.setattr(machine, "_NVIDIA", (device,))
+    monkeypatch.setattr(machine, "_OTHERS", (("/nowhere", "card"),))
     helper = client.DeviceReader(Plan(columns, source=source))
 
     assert bool(helper.outputs) == is_there
+    assert Devices.why_unavailable("/proc") == ("there is no GPU or NPU" if device == "/nowhere" else "")
     helper.close()

@@ -50,18 +50,6 @@ def read(of: Nvml, run: Run) -> dict[str, float | None]:
     return dict(of.read(run))  # type: ignore[arg-type] # what it asks of a run
 
 
-def test_memory_of_the_run(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """What the run's processes hold is their sum; what everyone holds, and the load, are of the device."""
-    script.write_text(f"{GPU}process 0 C 11 {GIB}\nprocess 0 C 12 {2 * GIB}\nprocess 0 C 99 {3 * GIB}\n")
-    run = Run(11, 12, 13)
-
-    values = read(source(tmp_path), run)
-
-    assert values == {"device_memory@nvidia0": 3 * GIB, "device_used@nvidia0": 9 * GIB, "device_busy@nvidia0": 40}
-    facts = {"device": "nvidia0", "model": "Stand-In 80GB", "uuid": "GPU-0", "memory": 80 * GIB}
-    assert run.written == [("device", facts)]
-
-
 @pytest.mark.parametrize(
     ("lines", "held", "missing"),
     [
@@ -113,21 +101,27 @@ def test_processes(
 
 
 @pytest.mark.parametrize(
-    "gpu",
-    ["gpu 3 0 0 0 0", f"gpu 0 {80 * GIB} {(1 << 64) - 1} 4000000000 0"],
-    ids=["GPU with the memory of the machine (GB10)", "figures that cannot be"],
+    ("gpu", "used", "busy"),
+    [
+        (f"gpu 0 {80 * GIB} {9 * GIB} 40 0", 9 * GIB, 40),
+        ("gpu 3 0 0 0 0", None, None),
+        (f"gpu 0 {80 * GIB} {(1 << 64) - 1} 4000000000 0", None, None),
+    ],
+    ids=["H100", "GPU with the memory of the machine (GB10)", "figures that cannot be"],
 )
-def test_figures_of_the_device(gpu: str, script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """Unknown figures of a device leave the memory of the run known."""
-    script.write_text(f"{gpu}\nprocess 0 C 11 {GIB}\n")
-    run = Run(11)
+def test_figures_of_the_device(
+    gpu: str, used: int | None, busy: int | None, script: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """The memory of the run's processes is a sum; the memory of everyone and the load are figures of the device."""
+    script.write_text(f"{gpu}\nprocess 0 C 11 {GIB}\nprocess 0 C 12 {2 * GIB}\nprocess 0 C 99 {GIB}\n")
+    run = Run(11, 12, 13)
+    values = read(source(tmp_path), run)
 
-    assert read(source(tmp_path), run) == {
-        "device_memory@nvidia0": GIB,
-        "device_used@nvidia0": None,
-        "device_busy@nvidia0": None,
-    }
-    assert run.missing == []
+    assert values.pop("device_memory@nvidia0") == 3 * GIB
+    assert values == {"device_used@nvidia0": used, "device_busy@nvidia0": busy}
+    assert [(key, value["model"], value["uuid"]) for key, value in run.written] == [
+        ("device", "Stand-In 80GB", "GPU-0")
+    ]
 
 
 @pytest.mark.parametrize("number", [0, 1, 3, 17, 40])

@@ -214,16 +214,6 @@ class TestFileSystem:
         assert (of.free, again_s) == (None, 1.0)
         assert (line(of)["lowest"], line(of)["last"]) == (500 * MIB, None)
 
-    @pytest.mark.parametrize(("free", "again_s"), [(9000, 1.0), (512, 0.25), (0, 0.01)])
-    def test_asked_again(self, disk: Disk, free: int, again_s: float) -> None:
-        """The less room there is, the sooner it is asked for again."""
-        disk.free = free
-
-        of = FileSystem("cwd", "/work")
-
-        assert of.ask() == again_s
-        assert of.ask() == max(again_s, 0.05)  # nothing has changed
-
 
 class TestFreeSpace:
     def test_column_for_each(self, tmp_path: pathlib.Path) -> None:
