@@ -146,19 +146,6 @@ def test_counted_later() -> None:
     assert [size for size, *_ in watched.lines] == [10, 60]
 
 
-def test_process_that_cannot_be_read() -> None:
-    """A process that ended just now counts as before; one that is not counted yet is left out."""
-    gone, unknown = FakeProcess(100), FakeProcess(50)
-    unknown.counted = False
-    watched = FloorWatched(gone, unknown)
-    watched.sample(1.0)
-    gone.is_readable = False
-    gone.hold(900)
-    watched.sample(2.0)
-
-    assert watched.lines == [(100, 1.0, 0)]
-
-
 def held(source: ProcSource, told: Told, at_s: float) -> Any:  # noqa: ANN401 — anything that JSON has
     """Return the entries of the sample for a mark, in pages."""
     told.clear()

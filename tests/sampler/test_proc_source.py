@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import time
 
 import pytest
 
 from nncftools.journal.writing import Plan
+from nncftools.sampler import process_records
 from nncftools.sampler.probes import OCCASIONAL, list_references, load_probe
 from nncftools.sampler.proc_source import ProcSource
 from nncftools.sampler.tree import PAGE, TICKS_PER_S
@@ -18,14 +20,19 @@ ENDED = {"code": 0, "signal": None}
 
 def test_process_that_is_older_than_the_recording(proc: FakeProc) -> None:
     """CPU time counts from the start of the recording; the earlier high-water mark is only an upper bound."""
-    proc.add(1, pages=100, ticks=(200, 100, 7, 7))
-    source, told = proc.source("rss")
+    proc.add(1, pages=100, ticks=(200, 100, 7, 7), io=(0, 0, 7, 0))
+    source, told = proc.source(*COLUMNS, pid=1)
+    rows = []
     for at_s, (huge, faults) in enumerate([(0, 1), (6 << 10, 4), (2 << 10, 9)]):
-        proc.add(1, pages=100, huge=huge, faults=(faults, 0, 0, 0), ticks=(210, 105, 9, 9))
-        source.sample(float(at_s))
+        rows.append(source.sample(float(at_s)))
+        ticks = (210, 105, 9, 9)
+        proc.add(1, pages=100, huge=huge, faults=(faults, 0, 0, 0), ticks=ticks, io=(0, 0, 9, 0))
+    rows.append(source.sample(3.0))
     source.close(9.0)
     found = facts(told)[0]
 
+    assert rows[0] == [100 * PAGE, 0.0, 0, 1]
+    assert rows[-1] == [100 * PAGE, pytest.approx(12 / TICKS_PER_S), 2, 1]
     assert found["start_s"] < 0
     assert (found["high_water_mark"], found["high_water_limit"]) == (None, 100 * PAGE)
     assert found["cpu_s"] == pytest.approx(0.15)
@@ -62,11 +69,14 @@ class TestRow:
         source, told = proc.source(*COLUMNS)
         first, each = source.sample(0.0), source.each()
         second = source.sample(0.1)
+        proc.add(5, name="program", pages=7, ticks=(50, 0, 0, 0))
+        source.sample(0.2)
         source.close(0.5)
         child = facts(told)[1]
 
         assert second == [17 * PAGE, 50 / TICKS_PER_S, 0, 2]
         assert (child["counted_s"], child["first_rss"]) == (counted_s, 7 * PAGE)
+        assert (child["name"], child["forked_copy"]) == ("program", False)  # its own, after exec
         if counted_s:
             assert (first, each) == ([10 * PAGE, 50 / TICKS_PER_S, 0, 1], {0: 10 * PAGE})
 
@@ -221,18 +231,6 @@ def test_out_of_descriptors_is_told_once(proc: FakeProc) -> None:
     ]
 
 
-def test_name_after_an_exec(proc: FakeProc) -> None:
-    """A process that was found with its parent's name has its own at the next sample."""
-    proc.add(1, name="shell", threads={1: [5]})
-    proc.add(5, name="shell")
-    source, told = proc.source(*COLUMNS)
-    source.sample(0.0)
-    proc.add(5, name="program")
-    source.sample(0.1)
-
-    assert (facts(told)[1]["name"], facts(told)[1]["forked_copy"]) == ("program", False)
-
-
 @pytest.mark.parametrize(
     ("codes", "spans"),
     [
@@ -350,21 +348,31 @@ class TestStillness:
         assert before == []
         assert [value["size"] for key, value in told if key == "memory_limit"] == [77]
 
-    def test_files_that_were_read_just_now(self, proc: FakeProc) -> None:
-        """Which files were read is looked for as soon as a look may cost something, also of a process that rests."""
+    def test_files_that_are_read(self, proc: FakeProc, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Regular files that are open for reading are written once, and when they grew, also while a process rests."""
+        monkeypatch.setattr(process_records, "SOONEST_S", 0.0)
+        monkeypatch.setattr(time, "thread_time", lambda: 0.0)
+        plain, both, written, strange = (tmp_path / name for name in ("a", "b", "c", os.fsdecode(b"\xff")))
+        for size, file in enumerate((plain, both, written, strange), start=1):
+            file.write_bytes(bytes(size))
+        for name in ("fd", "fdinfo"):
+            (proc.root / "1" / name).mkdir()
+        opened = (plain, plain, both, written, strange, tmp_path, "/dev/null", "/proc/self/status", "socket:[1]", "/no")
+        for number, target in enumerate(opened):
+            flags = {both: os.O_RDWR, written: os.O_WRONLY}.get(target, os.O_RDONLY) | os.O_CLOEXEC
+            (proc.root / f"1/fd/{number}").symlink_to(target)
+            (proc.root / f"1/fdinfo/{number}").write_text(f"pos:\t0\nflags:\t0{flags:o}\nmnt_id:\t1\n")
         source, told = proc.source(*COLUMNS, "read_chars")
-        for mib in (20, 40):
+        for mib in (10, 20, 40, 60):
             proc.add(1, io=(mib << 20, 0, 0, 0))
-            source.sample(0.1)
-        for folder in ("fd", "fdinfo"):
-            (proc.root / "1" / folder).mkdir()
-        (proc.root / "1/fd/3").symlink_to("/etc/passwd")
-        (proc.root / "1/fdinfo/3").write_text("flags:\t00\n")
-        until(lambda: source.sample(0.2) and not source._files.is_due)
-        until(lambda: not source._files._running)
+            until(lambda: source.sample(0.1) and not source._files.is_due and not source._files._running)
+            if mib == 40:
+                plain.write_bytes(bytes(9))
         source.close(0.3)
+        files = [file for key, value in told if key == "files_read" for file in value["files"]]
 
-        assert [value["files"][0][0] for key, value in told if key == "files_read"] == ["/etc/passwd"]
+        assert sorted(files[:3]) == [(f"{tmp_path}/\\xff", 4), (str(plain), 1), (str(both), 2)]
+        assert files[3:] == [(str(plain), 9)]
 
     def test_what_it_was_before(self, proc: FakeProc) -> None:
         """A file that says what it said a while ago is read again."""

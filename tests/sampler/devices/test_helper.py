@@ -169,25 +169,23 @@ def test_unknown(line: str, stand_in: pathlib.Path, nncf_tools: Run, monkeypatch
     )
 
 
-@pytest.mark.long
-def test_slow_driver(stand_in: pathlib.Path, nncf_tools: Run) -> None:
-    """A driver that takes 5 s to begin delays neither the command nor the end of its recording."""
-    stand_in.write_text(f"init 0 5000\n{STAND_IN}")
-    nncf_tools("monitor", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.3)")
-    session = Session.load("run.json")
-
-    assert (session.finished, session.devices, len(session.samples) > 1) == (True, [], True)
-    assert session.duration_s < 5
-
-
-def test_driver_that_crashes(stand_in: pathlib.Path, nncf_tools: Run) -> None:
-    """A driver that crashes takes its own process along; the recording goes on, and says so."""
-    stand_in.write_text(f"{STAND_IN}exit\n")
+@pytest.mark.parametrize(
+    ("lines", "warnings"),
+    [
+        (f"{STAND_IN}exit\n", ["memory of devices is unknown"]),
+        pytest.param(f"init 0 5000\n{STAND_IN}", [], marks=pytest.mark.long),
+    ],
+    ids=["crashes", "takes 5 s to begin"],
+)
+def test_bad_driver(lines: str, warnings: list[str], stand_in: pathlib.Path, nncf_tools: Run) -> None:
+    """A driver delays neither the command nor the end of its recording, and takes only its own process along."""
+    stand_in.write_text(lines)
     nncf_tools("monitor", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.4)")
     session = Session.load("run.json")
 
     assert session.finished
-    assert [text.partition(" from ")[0] for text in session.warnings] == ["memory of devices is unknown"]
+    assert session.duration_s < 5
+    assert [text.partition(" from ")[0] for text in session.warnings] == warnings
 
 
 FAILS = "int nvmlInit_v2(void) { return 9; }"

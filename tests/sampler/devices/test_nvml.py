@@ -62,6 +62,7 @@ def read(of: Nvml, run: Run) -> dict[str, float | None]:
         ("process 0 C 81234 GIB", 0, []),
         ("old 1\nprocess 0 C 11 GIB\nprocess 0 C 12 GIB", 2 * GIB, []),
         ("old 2\nprocess 0 C 11 GIB\nprocess 0 C 12 GIB", 2 * GIB, []),
+        ("count 0 4000000000\nprocess 0 C 11 GIB", GIB, []),
         ("process 0 C 11 -2", None, [devices.NOT_TOLD]),
         (f"process 0 C 11 {81 * GIB}", None, [devices.NOT_TOLD]),
         ("process 0 C 11 -1", None, [devices.NOT_TOLD]),
@@ -79,6 +80,7 @@ def read(of: Nvml, run: Run) -> dict[str, float | None]:
         "process that has ended",
         "driver with the first function",
         "driver with the second function",
+        "more devices than there can be",
         "size below 0",
         "more than there is",
         "unknown",
@@ -144,15 +146,6 @@ def test_failing_device(status: int, script: pathlib.Path, tmp_path: pathlib.Pat
 
     assert (values.keys() & {"device_memory@nvidia0"}, values["device_memory@nvidia1"]) == (set(), GIB)
     assert warnings == ["memory of nvidia0 is unknown: GPU is lost"] * warns
-
-
-def test_too_many_devices(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """A driver that says that there are more devices than there can be is not asked for each."""
-    script.write_text(f"{GPU}count 0 4000000000\n")
-    run = Run(11)
-
-    assert set(read(source(tmp_path), run)) == {"device_memory@nvidia0", "device_used@nvidia0", "device_busy@nvidia0"}
-    assert len(run.written) < 100
 
 
 def test_mig(script: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -191,6 +191,9 @@ class TestFileSystem:
         assert of.free == 300 * MIB
         lines = [of.line(start_ns, always=True) for start_ns in (5_000_000_000, 8_000_000_000)]
         assert [found and found["lowest_s"] for found in lines] == [2.5, 0.0]
+        disk.free = None  # no answer
+        assert (of.ask(), of.free) == (1.0, None)
+        assert (line(of)["lowest"], line(of)["last"]) == (100 * MIB, None)
 
     def test_line_is_due(self, disk: Disk) -> None:
         """After the first line, another one is due when the least room has halved."""
@@ -203,16 +206,6 @@ class TestFileSystem:
 
         assert nothing_known == {}
         assert written == [500 * MIB, None, 250 * MIB, 125 * MIB, None, 0]
-
-    def test_no_answer(self, disk: Disk) -> None:
-        """While it does not answer, its room is unknown, and what was known is kept."""
-        of = FileSystem("cwd", "/work")
-        of.ask()
-        disk.free = None
-        again_s = of.ask()
-
-        assert (of.free, again_s) == (None, 1.0)
-        assert (line(of)["lowest"], line(of)["last"]) == (500 * MIB, None)
 
 
 class TestFreeSpace:
