@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import shlex
 import subprocess
 import sys
 import time
@@ -115,16 +114,6 @@ def test_run(stand_in: pathlib.Path, nncf_tools: Run) -> None:
     assert (session.warnings, [of.model for of in session.devices]) == ([], ["Stand-In 80GB"])
     assert "Device memory nvidia0" in report
     assert "nvidia0 (Stand-In 80GB, 80.0 GiB): peak of the run " in report
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("stand_in")
-def test_one_process_after_another(nncf_tools: Run) -> None:
-    """Of processes that follow each other, the allocator's peak is the largest of one, not their sum."""
-    one = shlex.join([sys.executable, str(BURNERS / "device.py"), "Export:0.05:10"])
-    nncf_tools("profile", "--no-stacks", "--no-plot", "-o", "run.json", "sh", "-c", f"{one}; {one}; {one}; true")
-
-    assert Session.load("run.json").peaks["device_allocated@nvidia0"].low == 10 * GIB
 
 
 @pytest.mark.long

@@ -137,19 +137,6 @@ class TestPasses:
         assert early == [UNKNOWN] * 2
         assert due == [UNKNOWN, (100 * KIB, 0, 0.25)]
 
-    def test_one_pass_at_a_time(self, clock: Clock, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
-        """While a pass is under way, no other begins, and the figures are unknown."""
-        begun: list[object] = []
-        monkeypatch.setattr(smaps._thread, "start_new_thread", lambda *work: begun.append(work))
-        process = add(proc, 1, pss_kib=100)
-        probe = Smaps(0.01)
-        told = []
-        for _ in range(3):
-            clock.now_s += 1000
-            told.append(probe.read([process]))
-
-        assert (told, len(begun)) == ([UNKNOWN] * 3, 1)
-
     def test_pass_at_a_new_maximum(self, clock: Clock, proc: FakeProc) -> None:
         """When PSS rose by an estimated 1 %, a pass begins, although the regular one is not due yet."""
         clock.pass_s = 0.1
