@@ -1,4 +1,4 @@
-"""Rules that the helper, which takes snapshots, and the analysis of its log share; only the standard library."""
+"""Rules for both the helper process and the analysis of the helper's log; only the standard library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 Range = tuple[int, int]
-"""The first address or page of a range, and the next address or page after it."""
+"""The first address or page of a range, and the address or page after the end."""
 _WAITING = (
     "threading.py",
     "/thread.py",
@@ -23,25 +23,25 @@ _WAITING = (
 
 
 def is_waiting(innermost_file: str) -> bool:
-    """Return whether a thread waits, and takes no memory, whose innermost frame is in this file."""
+    """Return whether a thread with this innermost file waits, and so takes no memory."""
     return innermost_file.endswith(_WAITING) and "site-packages" not in innermost_file
 
 
 def subtract_ranges(ranges: Iterable[Range], others: Sequence[Range]) -> list[Range]:
-    """Return the parts of some ranges that are in none of the others; both are sorted."""
+    """Return the parts of some ranges that no other range covers; both lists are sorted."""
     parts: list[Range] = []
     first = 0
     for begin, end in ranges:
-        at = begin
-        while first < len(others) and others[first][1] <= at:
+        while first < len(others) and others[first][1] <= begin:
             first += 1
         number = first
+        rest = begin
         while number < len(others) and others[number][0] < end:
-            other_begin, behind = others[number]
-            if other_begin > at:
-                parts.append((at, other_begin))
-            at = max(at, behind)
+            other_begin, other_end = others[number]
+            if other_begin > rest:
+                parts.append((rest, other_begin))
+            rest = max(rest, other_end)
             number += 1
-        if at < end:
-            parts.append((at, end))
+        if rest < end:
+            parts.append((rest, end))
     return parts

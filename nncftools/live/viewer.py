@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from nncftools.live.figures import Machine, ViewSettings
     from nncftools.live.follower import Follower, Replay
+    from nncftools.live.layout import Drawing
+    from nncftools.live.run import Run
 
 _STEP_S = 0.5
 _GONE = b"\x04"
@@ -211,6 +213,8 @@ class FullScreen(Keyboard):
         )
         self._handlers: dict[int, Any] = {}
         self._is_to_stop = False
+        self._is_drawing = False
+        self._signal = 0
 
     def __enter__(self) -> FullScreen:
         """Take over the terminal. Until the signals have handlers, the watchdog restores it."""
@@ -218,7 +222,7 @@ class FullScreen(Keyboard):
         self._live.start()
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
             if signal.getsignal(number) is not signal.SIG_IGN:
-                self._handlers[number] = signal.signal(number, _end)
+                self._handlers[number] = signal.signal(number, self._end)
         self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._ask_to_stop)
         return self
 
@@ -233,6 +237,22 @@ class FullScreen(Keyboard):
 
     def _ask_to_stop(self, _number: int, _frame: object) -> None:
         self._is_to_stop = True
+
+    def _end(self, number: int, _frame: object) -> None:
+        if not self._is_drawing:
+            raise Ended(number)
+        self._signal = number
+
+    def draw(self, drawing: Drawing, run: Run, settings: ViewSettings) -> list[list[Segment]]:
+        """Return the rows of a frame. Raises Ended after it for a signal: plotext prints a traceback when disturbed."""
+        self._is_drawing = True
+        try:
+            rows = drawing.rows(run, settings, *self.size())
+        finally:
+            self._is_drawing = False
+        if self._signal:
+            raise Ended(self._signal)
+        return rows
 
     def paint(self, rows: list[list[Segment]]) -> None:
         """Show rows from the top."""
@@ -252,10 +272,6 @@ class FullScreen(Keyboard):
             self.take_over()
             self._live.start()
         return super().pressed(min(timeout_s, _WAIT_S))
-
-
-def _end(number: int, _frame: object) -> None:
-    raise Ended(number)
 
 
 def present(
@@ -301,7 +317,7 @@ def _show_on_full_screen(
                     more = source.step(now_s - before_s)
                 before_s = now_s
                 next_s = now_s + FRAME_S
-                screen.paint(drawing.rows(source.run, settings, *screen.size()))
+                screen.paint(screen.draw(drawing, source.run, settings))
             if not more and not stays:
                 return True
             for key in screen.pressed(max(0.0, next_s - time.monotonic())):

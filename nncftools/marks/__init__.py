@@ -1,1 +1,1 @@
-"""Operations that a program marks while it is recorded."""
+"""Operations that a program marks during a recording."""

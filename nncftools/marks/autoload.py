@@ -1,8 +1,8 @@
-"""Wraps the functions of the catalogue, and those that the user names, as their modules are imported.
+"""Wraps the functions of the catalogue, and the functions that the user names, as their modules are imported.
 
-Runs in the marked program at its start: Python 3.10 and later, as little of the standard library as possible. ``json``
-is imported with the first catalogued library, and ``ctypes`` (10 ms) only where the kernel allows nobody but parents to
-read stacks (yama), so that this process must allow it to the recording's helper.
+Runs in the marked program at the start: Python 3.10 and later, as little of the standard library as possible. ``json``
+is imported with the first catalogued library. ``ctypes`` (10 ms) is imported only where the kernel lets nobody but
+parents read stacks (yama): there, this process must allow the recording's helper to do so.
 
 ``catalogue/README.md`` describes the catalogue's files.
 """
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    Entries = dict[str, list[tuple[str, dict[str, Any]]]]
-    """By module: functions to mark, and how; those of the user have a name."""
+    Facts = dict[str, Any]
+    """How to mark a function, by the keys of the catalogue. Functions of the user have a name."""
+    Entries = dict[str, list[tuple[str, Facts]]]
+    """The functions to mark, by module."""
 
 _PR_SET_PTRACER = 0x59616D61
 _BEGAN = 19
@@ -30,61 +32,67 @@ _BEGAN = 19
 
 
 def allow_helper(helper: str) -> None:
-    """Allow the process that ``PID:START`` names, and no other, to read our memory; again in forked children.
+    """Allow the process ``PID:START``, and no other process, to read our memory; again in forked children.
 
-    ``START`` is when it began (field 22 of ``/proc/PID/stat``): after its end, another process may have its PID. The
-    kernel keeps the permission for one process only (Yama, Documentation/admin-guide/LSM/Yama.rst), and removes it when
-    the helper ends (``yama_task_free``). If the helper ends during the call, the permission is withdrawn here.
+    ``START`` is the start time (field 22 of ``/proc/PID/stat``): later, another process may have the PID. The kernel
+    keeps the permission for a single process (Yama, Documentation/admin-guide/LSM/Yama.rst), and removes the permission
+    when the helper ends (``yama_task_free``). If the helper ends during the call, the permission is withdrawn here.
     """
     pid, _, began = helper.partition(":")
     number = int(pid)
-    if number <= 1:  # -1 would allow it to every process
+    if number <= 1:  # -1 would give the permission to every process
         return
     import ctypes
 
     prctl = ctypes.CDLL(None).prctl
 
+    def permit(process: int) -> None:
+        arguments = ctypes.c_ulong(process), 0, 0, 0
+        prctl(_PR_SET_PTRACER, *arguments)
+
     def allow() -> None:
         if began_at(number) == began:
-            prctl(_PR_SET_PTRACER, ctypes.c_ulong(number), 0, 0, 0)
+            permit(number)
             if began_at(number) != began:
-                prctl(_PR_SET_PTRACER, ctypes.c_ulong(0), 0, 0, 0)
+                permit(0)
 
     allow()
     os.register_at_fork(after_in_child=allow)
 
 
 def began_at(pid: int) -> str:
-    """Return when a process began, in clock ticks since the start of the machine; empty if it is gone."""
+    """Return when a process began, in clock ticks since the start of the machine; empty if the process has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[_BEGAN].decode("ascii")
+            following = file.read().rpartition(b")")[2]
+        return following.split()[_BEGAN].decode("ascii")
     except (OSError, IndexError):
         return ""
 
 
 CALLS = "NNCF_TOOLS_MARK_CALLS"
-"""The user's functions, one per line, tab-separated: module, function, name, kind (empty if unknown)."""
+"""The user's functions, a line each, tab-separated: module, function, name, kind (empty if unknown)."""
 HELPER = "NNCF_TOOLS_STACKS"
-"""``PID:START`` of the helper, where the kernel lets it read only processes that allow it: see ``allow_helper``."""
-_WITH_A_FILE = "QEfficient", "nncf", "onnx", "onnxruntime", "openvino", "optimum", "torch", "transformers"
-LIBRARIES = {"openvino_tokenizers": "openvino", **{library: library.lower() for library in _WITH_A_FILE}}
+"""``PID:START`` of the helper, if processes must give the permission to read their memory: see ``allow_helper``."""
+_SAME_NAMES = "QEfficient", "nncf", "onnx", "onnxruntime", "openvino", "optimum", "torch", "transformers"
+LIBRARIES = {"openvino_tokenizers": "openvino", **{library: library.lower() for library in _SAME_NAMES}}
 """The catalogue's file for each root package."""
 
 
-def catalogued(file: str) -> dict[str, dict[str, dict[str, Any]]]:
+def catalogued(file: str) -> dict[str, dict[str, Facts]]:
     """Return the functions in a file of the catalogue, by module and qualified name, with their facts."""
     import json
 
-    with open(os.path.join(os.path.dirname(__file__), "catalogue", file + ".json"), "rb") as text:
+    path = os.path.join(os.path.dirname(__file__), "catalogue", file + ".json")
+    with open(path, "rb") as text:
         return json.load(text)  # type: ignore[no-any-return]
 
 
 def _attempt(work: Callable[..., object], *arguments: object) -> None:
-    """Do something, or not: a program that cannot be marked must run as it would have."""
+    """Call a function, and ignore errors: a program that cannot be marked must run as without us."""
     try:
         work(*arguments)
-    except Exception:  # noqa: BLE001, S110 — whatever it is
+    except Exception:  # noqa: BLE001, S110 — any error
         pass
 
 
@@ -102,8 +110,8 @@ class Finder:
         if not self.is_listed(name):
             return None
         for finder in sys.meta_path:
-            find = None if finder is self else getattr(finder, "find_spec", None)
-            spec = None if find is None else find(name, path, target)
+            find = getattr(finder, "find_spec", None)
+            spec = None if finder is self or find is None else find(name, path, target)
             if spec is not None:
                 if hasattr(spec.loader, "exec_module"):
                     spec.loader = Loader(spec.loader, self)
@@ -111,7 +119,7 @@ class Finder:
         return None
 
     def is_listed(self, module: str) -> bool:
-        """Return whether a module has functions to mark; reads the catalogue of its library on first use."""
+        """Return whether a module has functions to mark; the first call reads the catalogue of the library."""
         file = self._unread.pop(module.partition(".")[0], None)
         if file is not None:
             _attempt(self._read, file)
@@ -123,14 +131,16 @@ class Finder:
 
     def mark(self, module: Any, name: str) -> None:
         """Mark the listed functions of a module."""
-        for function, facts in self._entries[name]:
-            _attempt(self._mark, module, name, function, facts)
+        for entry in self._entries[name]:
+            _attempt(self._mark, module, name, entry)
 
-    def _mark(self, module: Any, name: str, function: str, facts: dict[str, Any]) -> None:
+    def _mark(self, module: Any, name: str, entry: tuple[str, Facts]) -> None:
         from . import call_log
 
+        function, facts = entry
         try:
-            call_log.mark(module, function, _members(name, function, facts), facts, self._recorded())
+            call = call_log.Call(_members(name, function, facts), facts)
+            call_log.mark(module, function, call, self._open_recorder())
         except call_log.NotMarkable as reason:
             if "by_user" in facts:
                 self._warn(name, function, f"{function} {reason}")
@@ -139,19 +149,22 @@ class Finder:
         """Mark the listed functions of the script itself, when they are called."""
         from . import of_script
 
-        asked = self._entries.pop(of_script.MAIN, None)
-        if asked is not None and not hasattr(sys, "monitoring"):
-            facts = dict(asked)
+        main = of_script.MAIN
+        functions = dict(self._entries.pop(main))
 
-            def mark(name: str) -> None:
-                _attempt(self._mark, sys.modules[of_script.MAIN], of_script.MAIN, name, facts[name])
+        def mark(name: str) -> None:
+            _attempt(self._mark, sys.modules[main], main, (name, functions[name]))
 
-            of_script.DefinitionTracer(facts, mark, lambda *why: self._warn(of_script.MAIN, *why)).start()
-        elif asked is not None:
-            members = {function: _members(of_script.MAIN, function, facts) for function, facts in asked}
-            of_script.ScriptTracer(members, self._recorded(), lambda *why: self._warn(of_script.MAIN, *why)).start()
+        def warn(name: str, reason: str) -> None:
+            self._warn(main, name, reason)
 
-    def _recorded(self) -> Any:
+        if not hasattr(sys, "monitoring"):
+            of_script.DefinitionTracer(functions, mark, warn).start()
+            return
+        members = {name: _members(main, name, facts) for name, facts in functions.items()}
+        of_script.ScriptTracer(members, self._open_recorder(), warn).start()
+
+    def _open_recorder(self) -> Any:
         if self._recorder is None:
             from . import call_log
 
@@ -159,17 +172,19 @@ class Finder:
         return self._recorder
 
     def _warn(self, module: str, function: str, reason: str) -> None:
-        line.append(self._path, line.warning(f"--mark-call {module}:{function}: nothing is marked, {reason}"))
+        text = f"--mark-call {module}:{function}: nothing is marked, {reason}"
+        line.append(self._path, line.warning(text))
 
 
-def _members(module: str, function: str, facts: dict[str, Any]) -> str:
+def _members(module: str, function: str, facts: Facts) -> str:
     kind: Any = facts.get("kind")
-    shown = facts.get("call") or module.partition(".")[0] + "." + function
-    return line.common_members(facts.get("name", kind), "auto", kind, shown, step=facts.get("step", False))
+    call = facts.get("call") or module.partition(".")[0] + "." + function
+    name = facts.get("name", kind)
+    return line.common_members(name, "auto", kind, call, step=facts.get("step", False))
 
 
 class Loader:
-    """Runs a module's own loader as if it were alone, then marks the module's functions."""
+    """Runs a module's own loader as without us, then marks the module's functions."""
 
     def __init__(self, loader: Any, finder: Finder) -> None:
         self._loader = loader
@@ -179,7 +194,7 @@ class Loader:
         return getattr(object.__getattribute__(self, "_loader"), name)
 
     def exec_module(self, module: Any) -> None:
-        """Execute the module, which sees its own loader, then mark its functions."""
+        """Execute the module, which sees only its own loader, then mark its functions."""
         name = module.__spec__.name
         module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
@@ -190,7 +205,7 @@ class Loader:
 
 
 def _report_end(path: bytes) -> None:
-    """Report which exception ended the program, and what it holds before Python clears its modules."""
+    """Report the exception that ended the program, and the memory before Python clears the modules."""
     line.report_at_exit(path)
     if line.has_grown():
         line.append(path, line.describe_python(monotonic_ns(), ',"ended":true' + line.own_memory()))
@@ -204,11 +219,12 @@ def start() -> None:
         _attempt(allow_helper, os.environ[HELPER])
     import atexit
 
-    atexit.register(_attempt, _report_end, path)  # the first one runs last
+    atexit.register(_attempt, _report_end, path)  # the first registered function runs last
     entries: Entries = {}
     for text in os.environ.get(CALLS, "").splitlines():
         module, function, name, kind = text.split("\t")
-        call = function if module == "__main__" and function != name else module + "." + function
+        is_named = module == "__main__" and function != name
+        call = function if is_named else module + "." + function
         facts = {"name": name, "kind": kind, "call": call, "by_user": True}
         entries.setdefault(module, []).append((function, facts))
     finder = Finder(path, entries)

@@ -1,8 +1,8 @@
-"""Replaces functions by ones that record their calls in the marks log: a line each, aggregated when thousands.
+"""Replaces functions by wrappers that record each call as a line of the marks log; thousands of calls are aggregated.
 
 Runs in the marked program: Python 3.10 and later, the standard library only. Arguments are shown as the catalogue says,
-and no code of the program runs for that: a value is shown only if it is a number, a text, a path, an enumeration's
-member, or a short list of these. The line of a saved OpenVINO model has what the model holds about itself.
+without running code of the program: a value is shown only if it is a number, a text, a path, a member of an
+enumeration, or a short list of these. The line of a saved OpenVINO model contains the model's own facts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from _thread import _local
 from time import monotonic_ns
 
-from . import context, line
+from . import line, operations
 from .line import quoted
 
 TYPE_CHECKING = False
@@ -23,58 +23,72 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    Facts = Mapping[str, Any]
+    """The facts of a function in the catalogue."""
+    Args = Sequence[Any]
+    Kwargs = Mapping[str, Any]
+    Function = Callable[..., Any]
+
 
 VALUE = "{}"
-"""In the catalogue: the value itself; of an enumeration, the member's name."""
+"""In the catalogue: the value itself, or the name of an enumeration's member."""
 MEMBER = "{value}"
-"""An enumeration's member by its value."""
+"""In the catalogue: the value of an enumeration's member."""
 FILE = "{file}"
-"""The last part of a path."""
+"""In the catalogue: the last part of a path."""
 UNLESS = "!"
-"""Before the name of a flag: it is shown when the argument is False."""
+"""In the catalogue, before the name of a flag: the name is shown if the argument is False."""
 _LONGEST = 400
-"""A longer text is not shown: its beginning says little, and a secret that is cut would not be recognised."""
+"""A longer text is not shown: the beginning says little, and a cut secret would not be recognised."""
 _MOST_ITEMS = 4
 _LARGEST = 10**15
 
 
 class Parameters:
-    """The parameters of one function that matter: what to show of them, and which one is the path of what it saves."""
+    """The parameters of a function that matter: how to show them, and the path of the file that a call saves."""
 
-    def __init__(self, function: Callable[..., Any], facts: Mapping[str, Any]) -> None:
-        """``facts`` are those of the catalogue."""
+    def __init__(self, function: Function, facts: Facts) -> None:
         names, defaults = _signature(function)
         self._positions = {name: position for position, name in enumerate(facts.get("parameters", names))}
         self._shown: dict[str, str] = facts.get("arguments", {})
         self._saves: str | None = facts.get("saves")
         always: Sequence[str] = facts.get("always", ())
-        left_out = defaults.keys() - {*always}
-        self._left_out = {name: _text(defaults[name], form) for name, form in self._shown.items() if name in left_out}
-        self._defaults = {name: defaults[name] for name in always if name in defaults}
+        self._left_out: dict[str, str] = {}
+        """The text of each default value that is not shown, by parameter."""
+        self._defaults: dict[str, Any] = {}
+        """The other default values, by parameter."""
+        for name, default in defaults.items():
+            if name in always:
+                self._defaults[name] = default
+            elif name in self._shown:
+                self._left_out[name] = _text(default, self._shown[name])
 
-    def members(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """Return the arguments of a call as a JSON member; empty when there is nothing to show."""
+    def members(self, args: Args, kwargs: Kwargs) -> str:
+        """Return the arguments of a call as a JSON member; empty if there is nothing to show."""
+        shown = []
         try:
-            texts = [(name, _text(self._value(name, args, kwargs), form)) for name, form in self._shown.items()]
-            shown = ",".join([quoted(text) for name, text in texts if text and text != self._left_out.get(name)])
+            for name, form in self._shown.items():
+                text = _text(self._value(name, args, kwargs), form)
+                if text and text != self._left_out.get(name):
+                    shown.append(quoted(text))
         except Exception:
             if line.file_of_error() != _text.__code__.co_filename:
                 raise
             return ""
-        return ',"arguments":[' + shown + "]" if shown else ""
+        return ',"arguments":[' + ",".join(shown) + "]" if shown else ""
 
-    def saved(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
-        """Return the absolute path of what a call saves, if it saves to a path."""
+    def saved(self, args: Args, kwargs: Kwargs) -> str | None:
+        """Return the absolute path of the file that a call saves, if any."""
         if self._saves is None:
             return None
         path = _path(self._value(self._saves, args, kwargs))
         return os.path.abspath(path) if path else None
 
-    def _value(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _value(self, name: str, args: Args, kwargs: Kwargs) -> Any:
         if name in kwargs:
             return kwargs[name]
-        position = self._positions.get(name)
-        return args[position] if position is not None and position < len(args) else self._defaults.get(name)
+        position = self._positions.get(name, len(args))
+        return args[position] if position < len(args) else self._defaults.get(name)
 
 
 def _signature(function: Any) -> tuple[Sequence[str], Mapping[str, Any]]:
@@ -85,8 +99,8 @@ def _signature(function: Any) -> tuple[Sequence[str], Mapping[str, Any]]:
     if code is None:
         return (), {}
     names = code.co_varnames[: code.co_argcount]
-    last = getattr(function, "__defaults__", None) or ()
-    defaults = dict(zip(names[len(names) - len(last) :], last, strict=False))
+    values = getattr(function, "__defaults__", None) or ()
+    defaults = dict(zip(reversed(names), reversed(values), strict=False))
     defaults.update(getattr(function, "__kwdefaults__", None) or {})
     return names, defaults
 
@@ -105,11 +119,13 @@ def _text(value: Any, form: str) -> str:
 
 
 def _plain(value: Any, *, by_value: bool = False) -> str:
-    """Return a plain value as text; empty for any other."""
+    """Return a plain value as text; empty for any other value."""
     kind = type(value)
     if kind is list or kind is tuple:
-        texts = [_plain(item, by_value=by_value) for item in value] if len(value) <= _MOST_ITEMS else []
-        return "[" + ", ".join(texts) + "]" if texts and all(texts) else ""
+        if not 0 < len(value) <= _MOST_ITEMS:
+            return ""
+        texts = [_plain(item, by_value=by_value) for item in value]
+        return "[" + ", ".join(texts) + "]" if all(texts) else ""
     enumerations = getattr(sys.modules.get("enum"), "Enum", None)
     if enumerations is not None and issubclass(kind, enumerations):
         return _plain(value._value_) if by_value else str.__str__(value._name_ or "")
@@ -124,7 +140,7 @@ def _plain(value: Any, *, by_value: bool = False) -> str:
 
 
 def _path(value: Any) -> str | None:
-    """Return a path as text; None for anything else, such as an open file."""
+    """Return a path as text; None for any other value, such as an open file."""
     kind = type(value)
     paths = getattr(sys.modules.get("pathlib"), "PurePath", None)
     if paths is not None and issubclass(kind, paths) and kind.__str__ is paths.__str__:
@@ -135,32 +151,31 @@ def _path(value: Any) -> str | None:
 
 
 MAX_LOGGED = 1000
-"""Calls of one function directly inside one operation that get lines of their own; further calls are aggregated."""
+"""The most calls of a function directly inside an operation with lines of their own; more calls are aggregated."""
 DEEPEST = 100
-"""At most this many open calls of one thread are logged; calls inside of the last one are part of it."""
+"""The most open calls of a thread in the log; deeper calls are part of the innermost of these."""
 FLUSH_NS = 10 * 10**9
-"""Aggregated calls are flushed this often; a kill loses at most this much."""
+"""The time between flushes of aggregated calls; a kill loses at most this time."""
 
 
 class Call:
     """A function to mark."""
 
-    __slots__ = ("is_leaf", "members", "most_logged", "parameters")
+    __slots__ = ("facts", "is_leaf", "members", "most_logged", "parameters")
 
-    def __init__(self, members: str, facts: Mapping[str, Any]) -> None:
-        """``facts`` are those of the catalogue."""
+    def __init__(self, members: str, facts: Facts) -> None:
+        self.facts = facts
         self.members = members
-        """The JSON members that all its lines share."""
+        """The JSON members that all lines share."""
         self.most_logged: int = facts.get("logged", MAX_LOGGED)
-        """How many of its calls inside one operation get lines of their own."""
+        """The most calls inside an operation with lines of their own."""
         self.is_leaf: bool = facts.get("leaf", False)
-        """Whether calls inside it are not marked."""
+        """Whether calls inside are not marked."""
         self.parameters: Parameters | None = None
-        """What to show of its arguments, if anything."""
 
 
 class Aggregate:
-    """Aggregated calls of one function; times in nanoseconds."""
+    """Aggregated calls of a function; times in nanoseconds."""
 
     __slots__ = ("count", "end", "error", "longest", "start", "total")
 
@@ -178,7 +193,7 @@ class Aggregate:
         self.error = error
 
     def line(self, members: str, where: str) -> str:
-        """Return its line; ``error`` is that of the last call."""
+        """Return the line of the calls, with the error of the last call."""
         error = "" if self.error is None else f',"error":{line.quoted(self.error)}'
         return (
             f'{{{members},"t_ns":{self.start},"end_ns":{self.end},{where},'
@@ -187,7 +202,7 @@ class Aggregate:
 
 
 class Frame:
-    """An open call, or the bottom of a thread's stack; counts the calls directly inside it."""
+    """An open call, or the bottom of a thread's stack; counts the calls directly inside."""
 
     __slots__ = ("aggregates", "is_logged", "level", "op", "outer", "start", "thread", "written")
 
@@ -195,53 +210,54 @@ class Frame:
         self.thread: Thread | None = None
         self.outer: Frame | None = None
         self.level = 0
-        """How many open calls are around it."""
+        """How many open calls are around this call."""
         self.op = 0
         self.start = 0
         self.is_logged = False
-        """Whether it is in the log; calls inside it are logged only then."""
+        """Whether calls inside may be logged."""
         self.written: dict[Call, int] | None = None
         self.aggregates: dict[Call, Aggregate] | None = None
 
 
 class Later:
-    """A coroutine or generator that has begun: it is open in its context, not on the stack of a thread."""
+    """A coroutine or generator that has begun: open in a context, not on the stack of a thread."""
 
     def __init__(self, recorder: Recorder, frame: Frame, call: Call) -> None:
         self._recorder = recorder
         self._frame = frame
         self._call = call
-        self._opened = context.Open(frame.op) if frame.op else None
+        self._opened = operations.Open(frame.op) if frame.op else None
 
     def end(self, error: BaseException | None) -> None:
-        """Record its end; ``error`` ended it, if anything did."""
+        """Record the end; ``error`` is the exception that ended the call, if any."""
         if self._opened is not None:
             self._opened.close()
         thread = self._recorder.thread
-        around = thread.frame
+        innermost = thread.frame
         self._recorder.leave(self._frame, self._call, error)
-        thread.frame = around  # the thread goes on with other things
+        thread.frame = innermost  # the thread goes on with other things
 
 
 class Thread(_local):
-    """A thread and its innermost open call."""
+    """A thread with the innermost open call."""
 
     def __init__(self) -> None:
         self.where = line.here()
         self.frame = Frame()
         self.frame.is_logged = True
         self.open: set[Call] = set()
-        """The functions that run: of one that calls itself, only the outermost call is marked."""
+        """The functions that run: if a function calls itself, only the outermost call is marked."""
         self.unmarked = 0
-        """How many calls inside of them are not marked; each has a frame of ours."""
+        """How many inner calls of these functions are not marked; each has a frame of a wrapper."""
         self.raised = 0
-        """By how much Python's recursion limit was raised for these frames, to ``limit``."""
+        """The room that was added to Python's recursion limit for these frames."""
         self.limit = 0
+        """The recursion limit with the added room."""
 
     def close(self, call: Call) -> None:
-        """End a call; after the last one, take back what the recursion limit was raised by.
+        """End a call; after the last call, remove the added room from the recursion limit.
 
-        It stays if the program has set another one.
+        If the program has set another limit, that limit stays.
         """
         self.open.discard(call)
         if self.raised and not self.open:
@@ -265,8 +281,8 @@ class Recorder:
         self.thread = Thread()
         self._pending: dict[Frame, str] = {}
 
-    def enter(self, frame: Frame, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Record the start of a call with its arguments."""
+    def enter(self, frame: Frame, call: Call, args: Args, kwargs: Kwargs) -> None:
+        """Record the start of a call with the arguments."""
         thread = self.thread
         outer = thread.frame
         frame.outer = outer
@@ -290,51 +306,53 @@ class Recorder:
         members = call.members
         if call.parameters is not None:
             members += call.parameters.members(args, kwargs)
-        members += context.around()
-        line.append(self._path, line.begin(frame.op, members, monotonic_ns(), thread.where))
+        members += operations.around()
+        text = line.begin(frame.op, members, monotonic_ns(), thread.where)
+        line.append(self._path, text)
 
     def leave(
         self, frame: Frame, call: Call, raised: BaseException | None = None, facts: Callable[[], str] | None = None
     ) -> None:
-        """Record the end of a call; ``raised`` ended it, ``facts`` returns further members for its line."""
-        end = monotonic_ns()
-        error = None if raised is None else type(raised).__name__
-        thread, outer = frame.thread, frame.outer
-        if outer is None or thread is not self.thread:  # its start was not recorded, or in another process
+        """Record the end of a call; ``raised`` ended the call, ``facts`` returns further members for the line."""
+        end_ns = monotonic_ns()
+        thread = frame.thread
+        outer = frame.outer
+        if outer is None or thread is not self.thread:  # the start was not recorded, or in another process
             return
+        error = None if raised is None else type(raised).__name__
         thread.frame = outer
         if frame.op:
             if frame.aggregates:
                 self._flush(frame, thread.where)
-            line.append(self._path, line.end(frame.op, end, error, facts() if facts else "", thread.where))
+            members = "" if facts is None else facts()
+            text = line.end(frame.op, end_ns, error, members, where=thread.where)
+            line.append(self._path, text)
             if raised is not None:
                 line.report(self._path, raised)
         elif frame.start:
-            self._add(outer, call, (frame.start, end, error), thread.where)
+            if outer.aggregates is None:
+                outer.aggregates = {}
+            aggregate = outer.aggregates.get(call)
+            if aggregate is None:
+                aggregate = outer.aggregates[call] = Aggregate(frame.start)
+                self._pending[outer] = thread.where
+            aggregate.add(frame.start, end_ns, error)
+            if end_ns - aggregate.start > FLUSH_NS:
+                self._flush(outer, thread.where)
 
-    def begin(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Later | None:
-        """Record the first step of a coroutine or generator; None inside of a call whose inner calls are not marked."""
+    def begin(self, call: Call, args: Args, kwargs: Kwargs) -> Later | None:
+        """Record the first step of a coroutine or generator; return None inside a call whose calls are not marked."""
         frame = Frame()
-        around = self.thread.frame
+        innermost = self.thread.frame
         self.enter(frame, call, args, kwargs)
-        self.thread.frame = around
+        self.thread.frame = innermost
         return Later(self, frame, call) if frame.op or frame.start else None
 
-    def _add(self, outer: Frame, call: Call, span: tuple[int, int, str | None], where: str) -> None:
-        if outer.aggregates is None:
-            outer.aggregates = {}
-        aggregate = outer.aggregates.get(call)
-        if aggregate is None:
-            aggregate = outer.aggregates[call] = Aggregate(span[0])
-            self._pending[outer] = where
-        aggregate.add(*span)
-        if aggregate.end - aggregate.start > FLUSH_NS:
-            self._flush(outer, where)
-
     def _flush(self, frame: Frame, where: str) -> None:
-        aggregates, frame.aggregates = frame.aggregates, None
+        aggregates = frame.aggregates or {}
+        frame.aggregates = None
         self._pending.pop(frame, None)
-        for call, aggregate in (aggregates or {}).items():
+        for call, aggregate in aggregates.items():
             line.append(self._path, aggregate.line(call.members, where))
 
     def _flush_all(self) -> None:
@@ -345,23 +363,22 @@ class Recorder:
 _KINDS = {"function", "builtin_function_or_method", "cython_function_or_method", "instancemethod", "nb_func"}
 _READ = 64 * 1024
 _ROOM = 60
-"""Frames that marking needs for a moment; while the function itself runs, it needs one."""
+"""Frames that marking needs for a moment; while the function itself runs, marking needs a single frame."""
 _SLACK = 1 if sys.version_info >= (3, 12) else 2
-"""By how much the recursion limit is raised besides our frames, for raising it.
+"""Extra room for the call that raises the recursion limit.
 
 Before Python 3.12, calls of built-in functions count, too.
 """
 
 
-class NotMarkable(Exception):  # noqa: N818 — no error of the program's
+class NotMarkable(Exception):  # noqa: N818 — not an error of the program
     """The function cannot be marked; the message says why."""
 
 
-def mark(module: object, qualified_name: str, members: str, facts: Mapping[str, Any], recorder: Recorder) -> None:
-    """Make a function or ``Class.method`` of a module record its calls, under every name that it has there.
+def mark(module: object, qualified_name: str, call: Call, recorder: Recorder) -> None:
+    """Make a function or ``Class.method`` of a module record its calls, under every name in the module or class.
 
-    ``members`` are the JSON members of all its lines, ``facts`` those of the catalogue. Raises NotMarkable; a function
-    that is already marked stays as it is.
+    Raises NotMarkable. A function that is already marked stays unchanged.
     """
     owner: Any = module
     *classes, name = qualified_name.split(".")
@@ -369,18 +386,21 @@ def mark(module: object, qualified_name: str, members: str, facts: Mapping[str, 
         owner = _member(owner, part)
     attribute = _member(owner, name)
     function = attribute.__func__ if isinstance(attribute, (classmethod, staticmethod)) else attribute
-    files = {marked.__code__.co_filename, context.marked.__code__.co_filename}
-    if getattr(getattr(function, "__code__", None), "co_filename", None) in files:
+    wrapper_files = {marked.__code__.co_filename, operations.marked.__code__.co_filename}
+    if getattr(getattr(function, "__code__", None), "co_filename", None) in wrapper_files:
         return
     if type(function).__name__ not in _KINDS or (classes and not hasattr(attribute, "__get__")):
         raise NotMarkable("is not a function")
-    runs_later = context.flags_of(function)
-    if not runs_later and _returns_later(function):
+    if "arguments" in call.facts or "saves" in call.facts:
+        call.parameters = Parameters(function, call.facts)
+    replacement: Any
+    if operations.flags_of(function):
+        call.members += operations.MEMBER
+        replacement = _marked_later(function, call, recorder)
+    elif _returns_later(function):
         raise NotMarkable("is a coroutine or generator function: its call returns before it runs")
-    call = Call(members + context.MEMBER if runs_later else members, facts)
-    if "arguments" in facts or "saves" in facts:
-        call.parameters = Parameters(function, facts)
-    replacement: Any = (_marked_later if runs_later else marked)(function, call, recorder)
+    else:
+        replacement = marked(function, call, recorder)
     if function is not attribute:
         replacement = type(attribute)(replacement)
     for alias, member in list(vars(owner).items()):
@@ -399,8 +419,9 @@ def _member(owner: Any, name: str) -> Any:
 
 
 def _returns_later(function: Any) -> bool:
+    """Return whether a decorated function is a coroutine or generator function."""
     while function is not None:
-        if context.flags_of(function):
+        if operations.flags_of(function):
             return True
         function = getattr(function, "__wrapped__", None)
     return False
@@ -409,16 +430,19 @@ def _returns_later(function: Any) -> bool:
 def is_deep() -> bool:
     """Return whether marking could take more frames than the program's stack has left."""
     try:
-        sys._getframe(sys.getrecursionlimit() - _ROOM)  # noqa: SLF001 — the same
+        sys._getframe(sys.getrecursionlimit() - _ROOM)  # noqa: SLF001 — as in ``marked``
     except ValueError:  # the stack is not that deep
         return False
     return True
 
 
-def marked(function: Callable[..., Any], call: Call, recorder: Recorder) -> Callable[..., Any]:
-    """Return a wrapper of ``function`` that records its calls."""
-    enter, leave, parameters = recorder.enter, recorder.leave, call.parameters
-    limit, look_down = sys.getrecursionlimit, sys._getframe  # noqa: SLF001 — the only way that makes no frame
+def marked(function: Function, call: Call, recorder: Recorder) -> Function:
+    """Return a wrapper of ``function`` that records calls."""
+    enter = recorder.enter
+    leave = recorder.leave
+    parameters = call.parameters
+    limit = sys.getrecursionlimit
+    look_down = sys._getframe  # noqa: SLF001 — the only way that makes no frame
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         thread = recorder.thread
@@ -426,7 +450,8 @@ def marked(function: Callable[..., Any], call: Call, recorder: Recorder) -> Call
             more = len(thread.open) + thread.unmarked + _SLACK - thread.raised
             if more > 0:
                 sys.setrecursionlimit(limit() + more)
-                thread.limit, thread.raised = limit(), thread.raised + more
+                thread.limit = limit()
+                thread.raised += more
             thread.unmarked += 1
             try:
                 return function(*args, **kwargs)
@@ -434,7 +459,7 @@ def marked(function: Callable[..., Any], call: Call, recorder: Recorder) -> Call
                 thread.unmarked -= 1
         try:
             look_down(limit() - _ROOM)
-        except ValueError:  # not deep, as ``is_deep`` says, which would take a frame
+        except ValueError:  # not deep, as in ``is_deep``, whose call would take a frame
             pass
         else:
             return function(*args, **kwargs)
@@ -448,7 +473,8 @@ def marked(function: Callable[..., Any], call: Call, recorder: Recorder) -> Call
             raise
         finally:
             thread.close(call)
-        leave(frame, call, None, None if parameters is None else functools.partial(_facts, parameters, args, kwargs))
+        facts = None if parameters is None else functools.partial(_facts, parameters, args, kwargs)
+        leave(frame, call, None, facts)
         return result
 
     functools.update_wrapper(wrapper, function)
@@ -456,17 +482,17 @@ def marked(function: Callable[..., Any], call: Call, recorder: Recorder) -> Call
     return wrapper
 
 
-def _marked_later(function: Callable[..., Any], call: Call, recorder: Recorder) -> Callable[..., Any]:
+def _marked_later(function: Function, call: Call, recorder: Recorder) -> Function:
     def begin(args: Any, kwargs: Any) -> Later | None:
         return None if is_deep() else recorder.begin(call, args, kwargs)
 
-    wrapper: Any = context.marked(function, begin)
+    wrapper: Any = operations.marked(function, begin)
     wrapper.__code__ = wrapper.__code__.replace(co_name=wrapper.__name__)
     return wrapper  # type: ignore[no-any-return]
 
 
-def _facts(parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Return as JSON members the path of what was saved, and of an OpenVINO model its ``rt_info``."""
+def _facts(parameters: Parameters, args: Args, kwargs: Kwargs) -> str:
+    """Return as JSON members the path of a saved file, and the ``rt_info`` of an OpenVINO model."""
     try:
         path = parameters.saved(args, kwargs)
         if path is None or not os.path.exists(path):
@@ -474,11 +500,12 @@ def _facts(parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, Any
         rt_info = _rt_info(path) if path.endswith(".xml") else ""
     except (OSError, ValueError):
         return ""
-    return f',"saved":{quoted(path)}' + (f',"rt_info":{quoted(rt_info)}' if rt_info else "")
+    members = f',"saved":{quoted(path)}'
+    return f'{members},"rt_info":{quoted(rt_info)}' if rt_info else members
 
 
 def _rt_info(path: str) -> str:
-    """Return the elements of the model's ``rt_info``, which follows its layers and edges. Raises OSError."""
+    """Return the elements of a model's ``rt_info``, which follows layers and edges. Raises OSError."""
     import re
 
     with open(path, "rb") as file:

@@ -1,4 +1,4 @@
-"""The functions that a user wants to mark, and the environment that makes a command mark them."""
+"""The functions that a user wants to mark, and the environment variables for a command that marks them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import pathlib
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,23 +18,23 @@ from nncftools.session.nesting import kind_of
 
 HOOK = pathlib.Path(__file__).with_name("hook")
 """The folder that goes first on a command's PYTHONPATH."""
-_CALL = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<function>[^\W\d]\w*(\.[^\W\d]\w*)*)(=(?P<name>.*\S.*))?")
-
-_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*(=.*)?$")
+_NAME = r"[^\W\d]\w*(\.[^\W\d]\w*)*"
+_CALL = re.compile(rf"(?P<module>{_NAME}):(?P<function>{_NAME})(=(?P<name>.*\S.*))?")
+_FUNCTION = re.compile(rf"{_NAME}(=.*)?$")
 
 
 class Call(NamedTuple):
-    """A function to mark, and the name of its operations."""
+    """A function to mark, and the name of the operations."""
 
     module: str
-    """The module that defines it."""
+    """The module that defines the function."""
     function: str
-    """Its name in that module, or ``Class.method``."""
+    """The name in that module, or ``Class.method``."""
     name: str
 
 
 def parse(texts: Iterable[str]) -> list[Call]:
-    """Parse texts like ``package.module:function=Name``; the name is the function's by default. Raises ValueError.
+    """Parse texts like ``package.module:function=Name``; the default name is the function. Raises ValueError.
 
     The module ``__main__`` is the script itself.
     """
@@ -44,7 +44,7 @@ def parse(texts: Iterable[str]) -> list[Call]:
         name = "" if match is None else (match["name"] or match["function"]).strip()
         if match is None or not name.isprintable():
             expected = "package.module:function=Name or package.module:Class.method=Name expected"
-            script = f"; of the script itself: __main__:{text.strip()}" if _FUNCTION.match(text.strip()) else ""
+            script = f"; for the script itself: __main__:{text.strip()}" if _FUNCTION.match(text.strip()) else ""
             raise ValueError(f"{expected}, found {text!r}{script}")
         calls.append(Call(match["module"], match["function"], name))
     return calls
@@ -53,41 +53,43 @@ def parse(texts: Iterable[str]) -> list[Call]:
 def from_pyproject(folder: pathlib.Path) -> list[Call]:
     """Return the functions in ``mark-calls`` of ``[tool.nncf-tools]``, from the nearest pyproject.toml upwards.
 
-    Raises ValueError, which names the file, when it is invalid; OSError when it cannot be read.
+    Raises ValueError, which names the file, if the content is invalid; OSError if the file cannot be read.
     """
     resolved = folder.resolve()
-    path = next((path for above in (resolved, *resolved.parents) if (path := above / "pyproject.toml").is_file()), None)
-    if path is None:
-        return []
+    for parent in resolved, *resolved.parents:
+        path = parent / "pyproject.toml"
+        if path.is_file():
+            return _read_project(path)
+    return []
+
+
+def _read_project(path: pathlib.Path) -> list[Call]:
     try:
-        return parse(_texts(toml_of(intake.whole(path).decode("utf-8"))))
+        document = toml_of(intake.whole(path).decode("utf-8"))
+        ours = document.get("tool", {}).get("nncf-tools", {})
+        return parse(msgspec.convert(ours.get("mark-calls", []), list[str]))
     except RecursionError as error:
         raise ValueError(f"{path}: nested too deep") from error
+    except (AttributeError, msgspec.ValidationError) as error:
+        expected = "a list of texts like package.module:function=Name expected"
+        raise ValueError(f"{path}: `mark-calls` of [tool.nncf-tools]: {expected}") from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _texts(document: dict[str, Any]) -> list[str]:
-    try:
-        return msgspec.convert(document.get("tool", {}).get("nncf-tools", {}).get("mark-calls", []), list[str])
-    except (AttributeError, msgspec.ValidationError) as error:
-        expected = "a list of texts like package.module:function=Name expected"
-        raise ValueError(f"`mark-calls` of [tool.nncf-tools]: {expected}") from error
-
-
 def environment(log: pathlib.Path, calls: Sequence[Call], helper: int | None = None) -> dict[str, str]:
-    """Return the environment variables that make a command's Pythons mark to ``log``, which must exist.
+    """Return the environment variables that make a command's Pythons mark to ``log``, an existing file.
 
-    They also allow the process ``helper`` to read their stacks, if one is given.
+    The Pythons also allow the process ``helper``, if given, to read their stacks.
     """
-    before = os.environ.get("PYTHONPATH")
+    path = os.environ.get("PYTHONPATH")
     variables = {
         VARIABLE: str(log.absolute()),  # not resolved: another user may have put a link there
-        "PYTHONPATH": f"{HOOK}{os.pathsep}{before}" if before else str(HOOK),
+        "PYTHONPATH": f"{HOOK}{os.pathsep}{path}" if path else str(HOOK),
     }
     if helper is not None:
         variables[HELPER] = f"{helper}:{began_at(helper)}"
     if calls:
-        lines = ("\t".join([call.module, call.function, call.name, kind_of(call.name) or ""]) for call in calls)
-        variables[CALLS] = "\n".join(lines)
+        lines = [(*call, kind_of(call.name) or "") for call in calls]
+        variables[CALLS] = "\n".join(map("\t".join, lines))
     return variables

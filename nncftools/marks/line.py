@@ -1,9 +1,9 @@
-"""Lines of the marks log, and how they are written: each line is one write(2) to an existing file.
+"""Lines of the marks log, and how they are written: each line is a single write(2) to an existing file.
 
-At the end: what an exception says about memory or disk space that ran out.
+At the end of this file: how the message of an exception shows that memory or disk space ran out.
 
-Runs in any marked program (Python 3.10 and later, the standard library only), as a separate copy from the one in
-nncftools.
+Runs in any marked program (Python 3.10 and later, the standard library only). The hook loads a separate copy from the
+copy in nncftools.
 """
 
 from __future__ import annotations
@@ -19,33 +19,37 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    Children = list[tuple[bytes, bytes, int]]
+    """PID of each child, the thread that began the child, and the pages of the parent."""
+
 try:
     from resource import RUSAGE_SELF, getrusage
-except ImportError:  # not on Windows, where there is no /proc either
+except ImportError:  # not on Windows, which has no /proc either
     RUSAGE_SELF = getrusage = None  # type: ignore[assignment,misc]
 
 VARIABLE = "NNCF_TOOLS_MARKS"
-"""The environment variable that names the log."""
+"""The environment variable with the path of the log."""
 OWNER = "NNCF_TOOLS_MARKS_OWNER"
-"""The number of the user to whom it belonged when it was made."""
+"""The environment variable with the number of the user who owned the log at first."""
 OUTPUT = "output"
 """The source of marks made from lines of the command's output."""
-_FLAGS = os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+_FLAGS = os.O_WRONLY | os.O_APPEND
+for _flag in "O_BINARY", "O_NONBLOCK":
+    _FLAGS |= getattr(os, _flag, 0)
 _NO_LINK = _FLAGS | getattr(os, "O_NOFOLLOW", 0)
 _MOST_KEPT = 1 << 16
 """Bytes of lines that wait until the log can be written again."""
 _IN_MEMORY = b"/proc/"
-"""A log in memory (memfd): its path is a link of the kernel."""
-_HIGH, _LOW, _AFTER = 0xD800, 0xDC00, 0xE000
-_TWO_UNITS = 0x10000
+"""The path of a log in memory (memfd) begins like this, and is a link of the kernel."""
 _SMALL = 4096
-_ANY_CHILD = getattr(os, "WEXITED", 0) | getattr(os, "WNOHANG", 0) | getattr(os, "WNOWAIT", 0)
-_MOST_DESCENDANTS, _MOST_PARENTS = 16, 4
-"""Descendants that are read at a mark, at 2 to 5 µs each. Children are asked for children of theirs if they are few."""
+_MOST_DESCENDANTS = 16
+"""Descendants to read at a mark, at 2 to 5 µs each."""
+_MOST_PARENTS = 4
+"""With at most this many children, their children are read, too."""
 _AT_ONCE_NS = 2_000_000
 """A reading that takes longer was interrupted: each file gives other threads the GIL, for 5 ms if they compute."""
 _ONE_THREAD = 3
-"""The links of ``/proc/self/task``: a folder for each thread, besides its own."""
+"""The links of ``/proc/self/task`` for a single thread: each thread adds a folder to the two links of any folder."""
 _NONE = ',"descendants":[]'
 _GROWN = 64 << 20
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -53,47 +57,55 @@ _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 operations = itertools.count(1 if __name__.startswith("nncftools.") else 2, 2)
 """Numbers for ``op``, unique within a process: odd for the API, even for the hook's copy of this module."""
 PROGRAM = f',"program":{hash((VARIABLE, object))}'
-"""The member for the number of this program: hashes have a random key, and ``object`` a random address.
+"""The member with the number of this program: hashes have a random key, and ``object`` has a random address.
 
-Forked processes, all copies of this module and all interpreters of one process have the same number. After exec it is a
-new one, unless PYTHONHASHSEED is set and addresses are not random.
+Forked processes, all copies of this module and all interpreters of a process have the same number. After exec the
+number is new, unless PYTHONHASHSEED is set and addresses are not random.
 """
 
 
 def opened(path: bytes) -> int:
-    """Open a log for appending. Another user may have put a link, FIFO or file there: do not follow, do not block.
+    """Open a log for appending, without following links and without blocking: another user may have replaced the log.
 
-    Raises OSError for all but a regular file with one name, or in memory, without a name, of this user or of the owner
-    that the file had at first: that may be another one on a file system of a network.
+    Raises OSError unless the path is a regular file with a single name, or without a name in memory, that belongs to
+    this user or to the first owner. A file system of a network may give the file to another owner at first.
     """
     descriptor = os.open(path, _FLAGS if path.startswith(_IN_MEMORY) else _NO_LINK)
-    facts = os.fstat(descriptor)
-    is_ours = facts.st_uid == getattr(os, "geteuid", int)() or str(facts.st_uid) == os.environ.get(OWNER)
-    if S_ISREG(facts.st_mode) and facts.st_nlink <= 1 and is_ours:
+    status = os.fstat(descriptor)
+    user = getattr(os, "geteuid", int)()
+    is_ours = status.st_uid == user or str(status.st_uid) == os.environ.get(OWNER)
+    if S_ISREG(status.st_mode) and status.st_nlink <= 1 and is_ours:
         return descriptor
     os.close(descriptor)
     raise PermissionError(1, "a file of this user, with one name, expected")  # EPERM
 
 
 class Unwritten:
-    """What this process could not write to a log."""
+    """The lines that this process could not write to a log."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.lines = b""
-        """Lines that come before the next one."""
-        self.lost = self.lost_ns = 0
-        """How many further lines were dropped, and when the first one was."""
+        """Lines to write before the next line."""
+        self.lost = 0
+        """How many further lines were dropped."""
+        self.lost_ns = 0
+        """When the first line was dropped."""
         self.cut = 0
-        """How many lines were written in part; they come again."""
+        """How many lines were written in part, and are written again."""
 
     def note(self) -> bytes:
-        """Return the line that says what is missing, and ends a line that was cut; empty when nothing is missing."""
+        """Return a line that tells the number of missing lines, and ends a cut line; empty if nothing is missing."""
+        if not self.lost and not self.cut:
+            return b""
         facts = b'{"lost":%d,"cut":%d,"pid":%d,"t_ns":%d}\n' % (self.lost, self.cut, self.pid, self.lost_ns)
-        return b"\n" * bool(self.cut) + facts if self.lost or self.cut else b""
+        return b"\n" + facts if self.cut else facts
 
     def keep(self, data: bytes, written: int, noted: int, added: int) -> None:
-        """Keep what was not written of ``data``: a note of so many bytes, the lines, and so many of a further one."""
+        """Keep the rest of ``data``, after ``written`` bytes.
+
+        ``data`` begins with ``noted`` bytes of a note, and ends with ``added`` bytes of a new line.
+        """
         start = data.rfind(b"\n", 0, written) + 1
         if start >= noted:
             self.lost = self.lost_ns = self.cut = 0
@@ -106,29 +118,29 @@ class Unwritten:
 
 
 def file_of_error() -> str:
-    """Return which file the error that is handled comes from.
+    """Return the file in which the current error was raised.
 
-    The program's signal handlers may run between our lines: what they raise is not for us.
+    The program's signal handlers may run between our lines; their errors must pass.
     """
-    here = sys.exc_info()[2]
-    while here is not None and here.tb_next is not None:
-        here = here.tb_next
-    return "" if here is None else here.tb_frame.f_code.co_filename
+    innermost = sys.exc_info()[2]
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    return "" if innermost is None else innermost.tb_frame.f_code.co_filename
 
 
 _unwritten: dict[bytes, Unwritten] = {}
-"""By log."""
+"""The waiting lines of each log."""
 _flushed: set[bytes] = set()
-"""The logs that get what is kept at the end of the process."""
+"""The logs whose waiting lines are written at the end of the process."""
 
 
 def append(path: bytes, text: str) -> None:
-    """Append a line after those that could not be written before; keep it if the log cannot be written now.
+    """Append a line after the waiting lines; if the log cannot be written now, the line waits, too.
 
-    An empty text only appends what is kept.
+    An empty text appends only the waiting lines.
     """
     kept = _unwritten.pop(path, None)
-    if kept is None or kept.pid != os.getpid():  # after a fork, the parent keeps its lines
+    if kept is None or kept.pid != os.getpid():  # after a fork, the parent keeps the lines
         kept = Unwritten()
     note = kept.note()
     data = note + kept.lines + text.encode("ascii")
@@ -142,37 +154,29 @@ def append(path: bytes, text: str) -> None:
     except OSError:
         if file_of_error() != append.__code__.co_filename:
             raise
-    if written < len(data):
-        kept.keep(data, written, len(note), len(text))
-        other = _unwritten.get(path)  # of another thread, meanwhile
-        if other is not None:
-            other.lines, other.lost, other.cut = other.lines + kept.lines, other.lost + kept.lost, other.cut + kept.cut
-            other.lost_ns = other.lost_ns or kept.lost_ns
-        _unwritten[path] = other or kept
-        if path not in _flushed:
-            import atexit
+    if written == len(data):
+        return
+    kept.keep(data, written, len(note), len(text))
+    other = _unwritten.setdefault(path, kept)
+    if other is not kept:  # another thread failed at the same time
+        other.lines += kept.lines
+        other.lost += kept.lost
+        other.cut += kept.cut
+        other.lost_ns = other.lost_ns or kept.lost_ns
+    if path not in _flushed:
+        import atexit
 
-            _flushed.add(path)
-            atexit.register(append, path, "")
+        _flushed.add(path)
+        atexit.register(append, path, "")
 
 
 def quoted(text: str) -> str:
-    """Return text as an ASCII JSON string; unpaired surrogates, which JSON readers reject, become U+FFFD."""
+    """Return text as an ASCII JSON string. JSON readers reject unpaired surrogates, which become U+FFFD."""
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
-    return '"' + "".join(map(_escaped, text)) + '"'
+    from json.encoder import encode_basestring_ascii
 
-
-def _escaped(character: str) -> str:
-    code = ord(character)
-    if " " <= character <= "~" and character not in '"\\':
-        return character
-    if _HIGH <= code < _AFTER:
-        return "\\ufffd"
-    if code < _TWO_UNITS:
-        return f"\\u{code:04x}"
-    code -= _TWO_UNITS
-    return f"\\u{_HIGH + (code >> 10):04x}\\u{_LOW + (code & 0x3FF):04x}"
+    return encode_basestring_ascii(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 
 def common_members(
@@ -193,13 +197,12 @@ def here() -> str:
 
 
 def own_memory() -> str:
-    """Return the members for RSS and high-water mark of this process, and for what descendants hold.
+    """Return the members for RSS and high-water mark of this process, and for the memory of descendants.
 
-    Empty where the kernel does not tell. With them, figures at marks are exact, and a peak that was shorter than the
-    distance of two samples belongs to the right operation. It takes 8 µs without children. After exec, the mark is
-    still that of the program before (``ru_maxrss``, getrusage(2)) if that is larger. What an interrupted reading says
-    of descendants is left out: they may have begun or ended since this process was read. Only a process of one thread
-    that has no children has begun none meanwhile.
+    Empty where the kernel does not give these figures. They make figures at marks exact, and assign a peak between two
+    samples to the right operation. A reading takes 8 µs without children. After exec, the high-water mark is the
+    larger one of the two programs (``ru_maxrss``, getrusage(2)). An interrupted reading leaves out the descendants,
+    since they may have begun or ended after this process was read, except in a process of one thread without children.
     """
     begun_ns = monotonic_ns()
     try:
@@ -209,69 +212,73 @@ def own_memory() -> str:
     rss = pages * _PAGE
     mark = max(rss, getrusage(RUSAGE_SELF).ru_maxrss * 1024)  # the kernel counts both a little late
     descendants = _descendants(pages)
-    if monotonic_ns() - begun_ns > _AT_ONCE_NS and (descendants != _NONE or not _has_one_thread()):
+    is_interrupted = monotonic_ns() - begun_ns > _AT_ONCE_NS
+    if is_interrupted and (descendants != _NONE or not _has_one_thread()):
         descendants = ""
-    return f',"rss":{rss},"high_water_mark":{mark}{descendants}{of_devices()}'
+    return f',"rss":{rss},"high_water_mark":{mark}{descendants}{read_devices()}'
 
 
 _uuids: dict[tuple[str, int], str] = {}
 _asking: set[int] = set()
-"""The threads that ask torch: what is marked in a function of torch meanwhile says nothing of devices."""
+"""The threads that are calling torch: marks inside a function of torch read no devices."""
 
 
-def of_devices() -> str:
-    """Return the member for what torch's allocator has given out of each GPU; empty where torch uses none.
+def read_devices() -> str:
+    """Return the member for the memory that torch's allocator uses on each GPU; empty where torch uses no GPU.
 
-    It takes 3 µs a device, and begins nothing: a driver that is not in use stays so, and a part of torch that is not
-    loaded, too. The most is the allocator's own mark, which is never reset here. Other programs name devices by UUID:
-    torch may see few of them, in another order.
+    The reading takes 3 µs a device, and starts no driver, and loads no part of torch. The maximum is the allocator's
+    own, which is never reset here. Other programs name devices by UUID: torch may see only some devices, in another
+    order.
     """
     if "torch" not in sys.modules or get_ident() in _asking:
         return ""
-    found = []
+    devices = []
     try:
         _asking.add(get_ident())
         for kind in ("cuda", "xpu"):
-            of: Any = sys.modules.get(f"torch.{kind}")
-            # Attributes of a package that is loaded lazily would load it; what it holds by now does not.
-            holds = {} if of is None else object.__getattribute__(of, "__dict__")
-            for number in range(of.device_count()) if holds.get("is_initialized", bool)() else ():
-                held, most = _allocated(of, number)
+            backend: Any = sys.modules.get(f"torch.{kind}")
+            # Attributes of a lazy package would load the package; its dictionary does not.
+            loaded = {} if backend is None else object.__getattribute__(backend, "__dict__")
+            if not loaded.get("is_initialized", bool)():
+                continue
+            for number in range(backend.device_count()):
+                held, most = _allocated(backend, number)
                 if most:
                     if (kind, number) not in _uuids:
-                        _uuids[kind, number] = str(getattr(of.get_device_properties(number), "uuid", ""))
-                    found.append(f'["{kind}{number}",{quoted(_uuids[kind, number])},{held:d},{most:d}]')
-    except Exception:  # of torch, or of a package that has changed it
-        if _is_of_handler():
+                        _uuids[kind, number] = str(getattr(backend.get_device_properties(number), "uuid", ""))
+                    devices.append(f'["{kind}{number}",{quoted(_uuids[kind, number])},{held:d},{most:d}]')
+    except Exception:  # an error of torch, or of a package that has changed torch
+        if _is_from_handler():
             raise
         return ""
     finally:
         _asking.discard(get_ident())
-    return ',"devices":[' + ",".join(found) + "]" if found else ""
+    return ',"devices":[' + ",".join(devices) + "]" if devices else ""
 
 
-def _is_of_handler() -> bool:
-    """Return whether the error that is handled passed a signal handler of the program: then it is not for us.
+def _is_from_handler() -> bool:
+    """Return whether the current error passed a signal handler of the program, and must pass here, too.
 
-    Python calls a handler with the frame that it interrupts, which is also the frame below (``signal.signal``).
+    Python calls a handler with the interrupted frame, which is also the handler's caller (``signal.signal``).
     """
-    here = sys.exc_info()[2]
-    while here is not None:
-        given = here.tb_frame.f_locals.values()
-        of_any = [value for values in given if type(values) is tuple for value in values[:2]]  # ``handler(*arguments)``
-        if any(value is here.tb_frame.f_back is not None for value in (*given, *of_any)):
-            return True
-        here = here.tb_next
+    step = sys.exc_info()[2]
+    while step is not None:
+        caller = step.tb_frame.f_back
+        for value in step.tb_frame.f_locals.values():
+            arguments = value[:2] if type(value) is tuple else (value,)  # ``handler(*arguments)``
+            if caller is not None and any(argument is caller for argument in arguments):
+                return True
+        step = step.tb_next
     return False
 
 
-def _allocated(of: Any, number: int) -> tuple[int, int]:
-    """Return what the allocator of a device has given out, and the most so far, in bytes."""
-    statistics = getattr(of, "memory_stats_as_nested_dict", None)
+def _allocated(backend: Any, number: int) -> tuple[int, int]:
+    """Return the bytes that the allocator of a device has given out, now and at most so far."""
+    statistics = getattr(backend, "memory_stats_as_nested_dict", None)
     if statistics is None:
-        return of.memory_allocated(number), of.max_memory_allocated(number)
-    of_all = statistics(number)["allocated_bytes"]["all"]  # ``memory_allocated`` would take all of it apart, in 100 µs
-    return of_all["current"], of_all["peak"]
+        return backend.memory_allocated(number), backend.max_memory_allocated(number)
+    total = statistics(number)["allocated_bytes"]["all"]  # ``memory_allocated`` would take 100 µs
+    return total["current"], total["peak"]
 
 
 def _has_one_thread() -> bool:
@@ -281,11 +288,11 @@ def _has_one_thread() -> bool:
 def _descendants(pages: int) -> str:
     """Return the members for the descendants of this process, which has this many pages.
 
-    ``descendants`` has PID and RSS in bytes of each, parents first, and ``listed`` says whether it contains the
-    children's children. Empty for unknown: there are too many, or a child was reaped meanwhile by another thread.
+    ``descendants`` has PID and RSS in bytes of each, parents first, and ``listed`` says whether the children's children
+    are included. Empty if unknown: there are too many, or another thread reaped a child during the reading.
     """
     try:
-        os.waitid(os.P_ALL, 0, _ANY_CHILD)  # 1 µs; reaps nothing
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # 1 µs; reaps nothing
     except ChildProcessError:
         return _NONE
     except (AttributeError, OSError):
@@ -293,46 +300,51 @@ def _descendants(pages: int) -> str:
     for _ in range(2):
         try:
             return _read_descendants(pages)
-        except (OSError, ValueError, IndexError):  # it was reaped after its parent's children had been listed
+        except (OSError, ValueError, IndexError):  # a child was reaped after it had been listed
             continue
     return ""
 
 
 def _read_descendants(pages: int) -> str:
     """Return the members, as ``_descendants`` does. Raises OSError, ValueError, IndexError."""
+    children: Children = []
     if _has_one_thread():
-        children = [(pid, b"", 0) for pid in _content("/proc/thread-self/children").split()]
+        children += [(pid, b"", 0) for pid in _content("/proc/thread-self/children").split()]
     else:
-        threads = os.listdir("/proc/self/task")
-        children = [child for thread in threads for child in _children(f"/proc/self/task/{thread}".encode(), pages)]
+        for thread in os.listdir("/proc/self/task"):
+            children += _children(f"/proc/self/task/{thread}".encode(), pages)
     is_listed = len(children) <= _MOST_PARENTS
     listed = ""
-    for pid, beginner, above in children:  # grows while it is read
+    for pid, beginner, parent_pages in children:  # grows during the loop
         if len(children) > _MOST_DESCENDANTS:
             return ""
-        pages_of_child = _pages(b"/proc/%b/statm" % pid)
-        if beginner and pages_of_child * 4 > above * 3:
-            pages_of_child = _of_copy(pid, beginner)
+        child_pages = _pages(b"/proc/%b/statm" % pid)
+        if beginner and child_pages * 4 > parent_pages * 3:
+            child_pages = _pages_of_copy(pid, beginner)
         if is_listed:
-            children += _children(b"/proc/%b/task/%b" % (pid, pid), pages_of_child)
-        listed += f",[{pid.decode()},{pages_of_child * _PAGE}]"
+            children += _children(b"/proc/%b/task/%b" % (pid, pid), child_pages)
+        listed += f",[{pid.decode()},{child_pages * _PAGE}]"
     return f',"descendants":[{listed[1:]}]' + (',"listed":true' if is_listed else "")
 
 
-def _children(thread: bytes, pages: int) -> list[tuple[bytes, bytes, int]]:
-    """Return the children of a thread whose process has so many pages; the newest one with the thread."""
+def _children(thread: bytes, pages: int) -> Children:
+    """Return PID, beginner and ``pages`` for each child of a thread; only the newest child has the beginner."""
     pids = _content(thread + b"/children").split()
-    return [(pid, thread if pid is pids[-1] else b"", pages) for pid in pids]
+    children = [(pid, b"", pages) for pid in pids]
+    if pids:
+        children[-1] = (pids[-1], thread, pages)
+    return children
 
 
-def _of_copy(pid: bytes, beginner: bytes) -> int:
-    """Return the pages of a child that has about as many as its parent, 0 for a child of vfork(2) before its exec.
+def _pages_of_copy(pid: bytes, beginner: bytes) -> int:
+    """Return the pages of a child with about as many as the parent; 0 for a child of vfork(2) before exec.
 
-    Such a child shows its parent's memory, and the thread that began it waits in the kernel (state D, proc(5)). It is
-    the thread's newest child. A process of one thread cannot mark meanwhile. Raises OSError, ValueError, IndexError.
+    Such a child shows the parent's memory, and the thread that began the child waits in the kernel (state D, proc(5)).
+    The child is the thread's newest. A process with a single thread cannot mark during the wait. Raises OSError,
+    ValueError, IndexError.
     """
-    state = _content(beginner + b"/stat").rpartition(b")")[2].split(None, 1)[0]
-    return 0 if state == b"D" else _pages(b"/proc/%b/statm" % pid)
+    following = _content(beginner + b"/stat").rpartition(b")")[2]
+    return 0 if following.startswith(b" D") else _pages(b"/proc/%b/statm" % pid)
 
 
 def _pages(path: bytes) -> int:
@@ -349,41 +361,49 @@ def _content(path: str | bytes) -> bytes:
 
 
 def moment(members: str, t_ns: int, where: str | None = None) -> str:
-    """Return the line of a mark that ends at the next one; times are CLOCK_MONOTONIC."""
-    return f'{{{members},"t_ns":{t_ns},{where or here()}{own_memory()}}}\n'
+    """Return the line of a mark that ends at the next mark; times are CLOCK_MONOTONIC."""
+    return f"{{{members},{_read_at(t_ns, where)}}}\n"
 
 
 def begin(op: int, members: str, t_ns: int, where: str | None = None) -> str:
     """Return the line for the start of an operation."""
-    return f'{{"event":"begin","op":{op},{members},"t_ns":{t_ns},{where or here()}{own_memory()}}}\n'
+    return f'{{"event":"begin","op":{op},{members},{_read_at(t_ns, where)}}}\n'
 
 
 def end(op: int, t_ns: int, error: str | None = None, facts: str = "", where: str | None = None) -> str:
     """Return the line for the end of an operation; ``error`` names the exception, ``facts`` are further members."""
     if error is not None:
         facts = f',"error":{quoted(error)}{facts}'
-    return f'{{"event":"end","op":{op},"t_ns":{t_ns},{where or here()}{own_memory()}{facts}}}\n'
+    return f'{{"event":"end","op":{op},{_read_at(t_ns, where)}{facts}}}\n'
+
+
+def _read_at(t_ns: int, where: str | None) -> str:
+    return f'"t_ns":{t_ns},{where or here()}{own_memory()}'
 
 
 def describe_python(t_ns: int, members: str = PROGRAM) -> str:
-    """Return the line of a Python that the hook runs in, which starts or has run all its code."""
-    return f'{{"python":"{".".join(map(str, sys.version_info[:3]))}","pid":{os.getpid()},"t_ns":{t_ns}{members}}}\n'
+    """Return the line of a Python with the hook, at the start or after all code of the program."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    return f'{{"python":"{version}","pid":{os.getpid()},"t_ns":{t_ns}{members}}}\n'
 
 
 def has_grown() -> bool:
-    """Return whether this program ever held so much that its memory at the end matters.
+    """Return whether this program ever had so much memory that the memory at the end matters.
 
-    ``ru_maxrss`` would be that of the parent before exec. Raises OSError, ValueError, IndexError.
+    ``ru_maxrss`` would include the program before exec. Raises OSError, ValueError, IndexError.
     """
-    return int(_content("/proc/self/status").partition(b"VmHWM:")[2].split(None, 1)[0]) * 1024 >= _GROWN
+    following = _content("/proc/self/status").partition(b"VmHWM:")[2]
+    return int(following.split(None, 1)[0]) * 1024 >= _GROWN
 
 
 def warning(text: str) -> str:
-    """Return a line with a warning, which the report repeats."""
+    """Return a line with a warning that the report repeats."""
     return f'{{"warning":{quoted(text)}}}\n'
 
 
-MEMORY, DISK, DEVICE = "memory", "disk", "device"
+MEMORY = "memory"
+DISK = "disk"
+DEVICE = "device"
 _DEEPEST = 20
 _TEXTS = (
     ("no space left on device", DISK),
@@ -396,16 +416,19 @@ _TEXTS = (
     ("bad_alloc", MEMORY),
     ("bad allocation", MEMORY),
 )
-"""Parts of messages, in lower case: libraries in C++ and Rust report what ran out as a RuntimeError of their own."""
-_OF_LIBRARIES = (RuntimeError, OSError, SystemError, ImportError)
-"""Built-in exceptions that libraries raise for errors of their own; others may only quote such a message."""
-_OTHER_MEMORY = ("cuda", "hip ", "xpu", "mps ", "cublas", "cudnn")
-"""A message with one of these is about the memory of a device."""
-_RAN_OUT_THERE = ("out of memory", "alloc_failed")
+"""Parts of messages, in lower case: libraries in C++ and Rust raise a RuntimeError instead of a MemoryError."""
+_LIBRARY_ERRORS = (RuntimeError, OSError, SystemError, ImportError)
+"""Built-in exceptions that libraries raise for their own errors; other exceptions may only quote such a message."""
+_DEVICE_WORDS = ("cuda", "hip ", "xpu", "mps ", "cublas", "cudnn")
+"""A message with any of these words is about the memory of a device."""
+_DEVICE_RAN_OUT = ("out of memory", "alloc_failed")
 
 
 def cause_of(error: BaseException) -> tuple[str | None, BaseException]:
-    """Return what ran out, ``memory``, ``disk`` or ``device``, and which exception says so: one of its causes."""
+    """Return the resource that ran out (``memory``, ``disk`` or ``device``), and the exception that says so.
+
+    The exception may be a cause of ``error``.
+    """
     source: BaseException | None = error
     for _ in range(_DEEPEST):
         if source is None:
@@ -425,37 +448,46 @@ def _own_cause(error: BaseException) -> str | None:
     numbers = {errno.ENOMEM: MEMORY, errno.ENOSPC: DISK, errno.EDQUOT: DISK}
     if isinstance(error, OSError) and error.errno in numbers:
         return numbers[error.errno]
-    if type(error).__module__ == "builtins" and not isinstance(error, _OF_LIBRARIES):
+    if type(error).__module__ == "builtins" and not isinstance(error, _LIBRARY_ERRORS):
         return None
-    text = error.args[0].lower() if error.args and isinstance(error.args[0], str) else ""
-    if any(word in text for word in _OTHER_MEMORY):
-        return DEVICE if any(part in text for part in _RAN_OUT_THERE) else None
+    text = _message(error)
+    if any(word in text for word in _DEVICE_WORDS):
+        return DEVICE if any(part in text for part in _DEVICE_RAN_OUT) else None
     return next((cause for part, cause in _TEXTS if part in text), None)
 
 
+def _message(error: BaseException) -> str:
+    text = error.args[0] if error.args else ""
+    return text.lower() if isinstance(text, str) else ""
+
+
 def report(path: bytes, error: BaseException, *, fatal: bool = False) -> None:
-    """Write to the log what ran out; ``fatal``, the exception ended the program, and is written in any case."""
+    """Write to the log that a resource ran out. A ``fatal`` exception, the end of the program, is always written."""
     cause, source = cause_of(error)
-    if cause is not None or fatal:
-        members = f'"failure":{quoted(type(source).__name__)},"pid":{os.getpid()},"t_ns":{monotonic_ns()}'
-        if cause is not None:
-            members += ',"cause":' + quoted(cause)
-        if cause == DEVICE:
-            members += ',"device":' + quoted(_device(source)) + of_devices()
-        append(path, "{" + members + (',"fatal":true' if fatal else "") + "}\n")
+    if cause is None and not fatal:
+        return
+    members = f'"failure":{quoted(type(source).__name__)},"pid":{os.getpid()},"t_ns":{monotonic_ns()}'
+    if cause is not None:
+        members += ',"cause":' + quoted(cause)
+    if cause == DEVICE:
+        members += ',"device":' + quoted(_device(source)) + read_devices()
+    if fatal:
+        members += ',"fatal":true'
+    append(path, "{" + members + "}\n")
 
 
 def _device(error: BaseException) -> str:
-    """Return the device that torch's message names, by torch's own name, or its kind (``cuda``) if there is no number.
+    """Return torch's name of the device in a message, or only the kind (``cuda``) if the message has no number.
 
     ``GPU 1 has a total capacity of …``, before PyTorch 2.2 ``(GPU 1; 79.15 GiB total capacity; …``.
     """
-    text = error.args[0].lower() if error.args and isinstance(error.args[0], str) else ""
-    return ("xpu" if "xpu" in text else "cuda") + "".join(itertools.takewhile(str.isdigit, text.partition("gpu ")[2]))
+    text = _message(error)
+    number = "".join(itertools.takewhile(str.isdigit, text.partition("gpu ")[2]))
+    return ("xpu" if "xpu" in text else "cuda") + number
 
 
 def report_at_exit(path: bytes) -> None:
-    """Report the exception that ends the program: Python keeps it before it shows it."""
+    """Report the exception that ends the program: Python stores the exception before showing it."""
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if isinstance(error, BaseException):
         report(path, error, fatal=True)

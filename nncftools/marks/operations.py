@@ -1,25 +1,236 @@
-"""Operations that a Python program marks itself, in any process of a recorded run."""
+"""Operations of a program: the operation that is open in a context (contextvars), and the public ways to mark others.
+
+Runs in any marked program: Python 3.10 and later, the standard library only. The hook loads a separate copy of this
+module, besides the copy in nncftools; both use the context variable of the copy that was loaded first. A wrapped
+function returns an object of the same type as the function. The wrapper passes on everything that is sent, thrown and
+yielded, and keeps no reference to it between two steps.
+"""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import os
-from collections.abc import Callable
+import sys
+from contextvars import ContextVar
 from time import monotonic_ns
-from typing import Any, TypeVar, cast
 
-from nncftools.marks import context, line
+from . import line
 
-_Function = TypeVar("_Function", bound="Callable[..., Any]")
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Generator
+    from typing import Any, Protocol, TypeVar
+
+    Function = TypeVar("Function", bound=Callable[..., Any])
+
+    class Begun(Protocol):
+        """An operation that goes on."""
+
+        def end(self, error: BaseException | None) -> None:
+            """End the operation; ``error`` is the exception that ended it, if any."""
+
+    Begin = Callable[[Any, Any], Begun | None]
+    """Begins an operation, given the arguments of the call; returns None if the operation is not recorded."""
+
+_COPIES = ("nncftools.marks.operations", "_nncf_tools_marks.operations")
+
+
+class Open:
+    """An operation that begins in this context when the object is made."""
+
+    __slots__ = ("is_open", "op", "outer", "pid")
+
+    def __init__(self, op: int) -> None:
+        """``op`` is the number of the operation in the marks log."""
+        self.op = op
+        self.pid = os.getpid()
+        self.is_open = True
+        self.outer = _find_open(variable.get())
+        variable.set(self)
+
+    def close(self) -> None:
+        """End the operation, in this context or in another context.
+
+        Tasks that began inside may go on: then they are inside the outer operation.
+        """
+        self.is_open = False
+        self.outer = _find_open(self.outer)
+        variable.set(_find_open(variable.get()))
+
+
+def _shared_variable() -> ContextVar[Open | None]:
+    for name in _COPIES:
+        copy: Any = sys.modules.get(name)
+        if hasattr(copy, "variable"):
+            return copy.variable  # type: ignore[no-any-return]
+    return ContextVar("nncf_tools_operation", default=None)
+
+
+variable = _shared_variable()
+"""The innermost operation. This operation may have ended, or may belong to a parent process."""
+
+
+def around() -> str:
+    """Return the member of a line that names the operation around a new operation: 0 for none."""
+    operation = _find_open(variable.get())
+    return ',"in":0' if operation is None else f',"in":{operation.op}'
+
+
+def swap(innermost: Open | None) -> Open | None:
+    """Set the innermost operation of this context; return the previous innermost operation."""
+    previous = variable.get()
+    variable.set(innermost)
+    return previous
+
+
+def _find_open(innermost: Open | None) -> Open | None:
+    """Return the innermost operation that is still open; None after a fork, for operations of a parent process."""
+    while innermost is not None and not innermost.is_open:
+        innermost = innermost.outer
+    return None if innermost is None or innermost.pid != os.getpid() else innermost
+
+
+GENERATOR = 0x20
+_COROUTINE = 0x80
+_ITERABLE_COROUTINE = 0x100
+_ASYNC_GENERATOR = 0x200
+"""CO_GENERATOR and others: importing inspect takes 10 ms."""
+MEMBER = ',"later":true'
+"""The member for an operation whose thread does other things before the end."""
+LATER = GENERATOR | _COROUTINE | _ITERABLE_COROUTINE | _ASYNC_GENERATOR
+
+
+def flags_of(function: Any) -> int:
+    """Return the flags of ``LATER`` that a function has, or the function of a functools.partial."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    flags: int = getattr(getattr(function, "__code__", None), "co_flags", 0)
+    return flags & LATER
+
+
+def marked(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
+    """Return a wrapper of a coroutine or generator function, of the same kind."""
+    flags = flags_of(function)
+    wrapper: Any
+    if flags & _COROUTINE:
+        wrapper = _wrap_coroutine(function, begin)
+    elif flags & _ASYNC_GENERATOR:
+        wrapper = _wrap_async_generator(function, begin)
+    else:
+        wrapper = _wrap_generator(function, begin)
+    functools.update_wrapper(wrapper, function)
+    if flags & _ITERABLE_COROUTINE:
+        code = wrapper.__code__
+        wrapper.__code__ = code.replace(co_flags=code.co_flags | _ITERABLE_COROUTINE)
+    return wrapper  # type: ignore[no-any-return]
+
+
+class _Recorded:
+    """Ends an operation at the end of a ``with`` block; closing a generator is not an error."""
+
+    def __init__(self, begun: Begun | None) -> None:
+        self._begun = begun
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if self._begun is not None:
+            self._begun.end(None if isinstance(error, GeneratorExit) else error)
+
+
+def _wrap_coroutine(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
+    """Return the wrapper of a coroutine function. Each task has a context, so steps need no care."""
+
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with _Recorded(begin(args, kwargs)):
+            return await function(*args, **kwargs)
+
+    return wrapper
+
+
+def _wrap_generator(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
+    """Return the wrapper of a generator function.
+
+    The operation is open in the context only during steps: between steps, the program does something else.
+    """
+
+    def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        outside = variable.get()
+        with _Recorded(begin(args, kwargs)):
+            inner = function(*args, **kwargs)
+            del args, kwargs
+            sent: list[Any] = [None]
+            thrown = None
+            while True:
+                try:
+                    yielded = [inner.send(sent.pop()) if thrown is None else inner.throw(thrown)]
+                except StopIteration as stop:
+                    return stop.value
+                finally:
+                    thrown = None
+                own = swap(outside)
+                try:
+                    sent.append((yield yielded.pop()))
+                except BaseException as raised:  # noqa: BLE001 — also GeneratorExit, when the generator is closed
+                    thrown = raised
+                outside = swap(own)
+
+    return wrapper
+
+
+def _wrap_async_generator(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
+    """Return the wrapper of an asynchronous generator function, with the steps of a generator."""
+
+    async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        outside = variable.get()
+        with _Recorded(begin(args, kwargs)):
+            inner = function(*args, **kwargs)
+            del args, kwargs
+            step = [_first_step(inner)]
+            while True:
+                try:
+                    yielded = [await step.pop()]
+                except StopAsyncIteration:
+                    break
+                own = swap(outside)
+                thrown = None
+                try:
+                    sent = [(yield yielded.pop())]
+                except BaseException as raised:  # noqa: BLE001 — also GeneratorExit, when the generator is closed
+                    thrown = raised
+                outside = swap(own)
+                try:
+                    if isinstance(thrown, GeneratorExit):
+                        await inner.aclose()
+                        raise thrown
+                    following = inner.asend(sent.pop()) if thrown is None else inner.athrow(thrown)
+                    step.append(following)
+                finally:
+                    thrown = None
+
+    return wrapper
+
+
+def _first_step(inner: AsyncGenerator[Any, Any]) -> Any:
+    """Return the first step of a generator unknown to the event loop: the loop closes only the wrapper."""
+    hooks = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(None, None)
+    try:
+        return inner.asend(None)
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
+
 
 SOURCE = "api"
 profilers = itertools.count(1)
-"""Numbers of the profilers of this process; 0 stands for none of them."""
+"""Numbers of the profilers of this process; 0 stands for no profiler."""
 
 
 def mark_operation(name: str) -> None:
-    """Begin an operation; the next one on its level ends it, or the end of the enclosing one.
+    """Begin an operation; the next mark on the same level ends it, or the end of the enclosing operation.
 
     Does nothing when nothing is recording.
     """
@@ -29,16 +240,16 @@ def mark_operation(name: str) -> None:
 def operation(name: str) -> Marking:
     """Mark a ``with`` block or a decorated function as an operation; an exception ends it, too.
 
-    A coroutine or generator function is marked from its first step to its end. Does nothing when nothing is recording.
+    A coroutine or generator function is marked from the first step to the end. Does nothing when nothing is recording.
     """
     return Marking(name, lambda: 0)
 
 
 class Marking:
-    """Marks ``with`` blocks, and the calls of functions that it decorates."""
+    """Marks ``with`` blocks, and the calls of decorated functions."""
 
     def __init__(self, name: str, profiler: Callable[[], int | None]) -> None:
-        """``profiler`` returns the number of the profiler that marks; None when it does not record."""
+        """``profiler`` returns the number of the profiler that marks; None if that profiler does not record."""
         self._name = name
         self._profiler = profiler
         self._begun: list[_Begun | None] = []
@@ -47,30 +258,31 @@ class Marking:
         self._begun.append(self._begin())
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        innermost = context.variable.get()  # parallel tasks may use one object
+        innermost: Any = variable.get()  # parallel tasks may use the same object
         begun = innermost if innermost in self._begun else self._begun[-1]
         self._begun.remove(begun)
         if begun is not None:
             begun.end(error)
 
-    def __call__(self, function: _Function) -> _Function:
+    def __call__(self, function: Function) -> Function:
         """Return a function of the same kind that marks its calls."""
-        if context.flags_of(function):
-            return cast("_Function", context.marked(function, self._begin))
+        if flags_of(function):
+            return marked(function, self._begin)  # type: ignore[return-value]
 
         @functools.wraps(function)
-        def marked(*args: Any, **kwargs: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
             with Marking(self._name, self._profiler):
                 return function(*args, **kwargs)
 
-        return cast("_Function", marked)
+        return wrapper  # type: ignore[return-value]
 
     def _begin(self, *_: object) -> _Begun | None:
-        profiler, log = self._profiler(), os.environ.get(line.VARIABLE)
+        profiler = self._profiler()
+        log = os.environ.get(line.VARIABLE)
         return _Begun(os.fsencode(log), self._name, profiler) if log and profiler is not None else None
 
 
-class _Begun(context.Open):
+class _Begun(Open):
     """An operation whose begin is in the log."""
 
     __slots__ = ("_path",)
@@ -82,43 +294,50 @@ class _Begun(context.Open):
         self._path = path
 
     def end(self, error: BaseException | None) -> None:
-        """Write its end; in a forked child it is not open."""
+        """Write the end; a forked child writes nothing."""
         self.close()
         if self.pid == os.getpid():
-            line.append(self._path, line.end(self.op, monotonic_ns(), None if error is None else type(error).__name__))
+            name = None if error is None else type(error).__name__
+            line.append(self._path, line.end(self.op, monotonic_ns(), name))
 
 
 def mark(name: str, profiler: int) -> None:
-    """Begin an operation of a profiler, or of none (0), that its next one on the level ends."""
+    """Begin an operation that the next mark of the same profiler (0 for none) on the level ends."""
     log = os.environ.get(line.VARIABLE)
     if log:
-        line.append(os.fsencode(log), line.moment(_members(name, profiler), monotonic_ns()))
+        text = line.moment(_members(name, profiler), monotonic_ns())
+        line.append(os.fsencode(log), text)
 
 
 def end_marks(profiler: int) -> None:
-    """End what a profiler has marked by ``mark``."""
+    """End the operations that a profiler has begun with ``mark``."""
     log = os.environ.get(line.VARIABLE)
     if log:
-        line.append(os.fsencode(log), line.end(0, monotonic_ns(), facts=f',"profiler":{profiler}'))
+        text = line.end(0, monotonic_ns(), facts=f',"profiler":{profiler}')
+        line.append(os.fsencode(log), text)
 
 
 _marking: set[int] = set()
-"""The process in which this program has marked something, and the one that it was forked from."""
+"""The processes (this process and forked ancestors) in which this program has marked an operation."""
 
 
 def _members(name: str, profiler: int) -> str:
-    is_first = os.getpid() not in _marking
-    _marking.add(os.getpid())
-    members = _named(name, SOURCE) + context.around() + (f',"profiler":{profiler}' if profiler else "")
-    return members + line.PROGRAM if is_first else members
+    members = _named(name, SOURCE) + around()
+    if profiler:
+        members += f',"profiler":{profiler}'
+    if os.getpid() not in _marking:
+        _marking.add(os.getpid())
+        members += line.PROGRAM
+    return members
 
 
 _named = functools.lru_cache(maxsize=256)(line.common_members)
 
 
 def mark_from_outside(log: int, name: str, source: str) -> None:
-    """Begin an operation of the whole run; the next one marked from outside ends it.
+    """Begin an operation of the whole run; the next operation marked from outside ends it.
 
     ``log`` is a descriptor opened for appending. Raises OSError.
     """
-    os.write(log, f'{{{line.common_members(name, source)},"t_ns":{monotonic_ns()}}}\n'.encode("ascii"))
+    text = f'{{{line.common_members(name, source)},"t_ns":{monotonic_ns()}}}\n'
+    os.write(log, text.encode("ascii"))

@@ -1,7 +1,8 @@
-"""Adds marks and saved models to a session: from the log of a recording, and from sidecar files.
+"""Adds marks and saved models to a session, from the log of a recording and from sidecar files.
 
-What processes read of their own high-water mark when they marked operations is exact, and narrows the peak's moment.
-Here are also the sizes of what marked calls have saved, and why a recording has no marks, as far as that is known.
+A process that marks operations reads its own memory and the memory of its descendants. These readings are exact:
+``TreeReader`` adds the other processes of the tree, as ``docs/operations.md`` describes, and high-water marks narrow
+down the time of the peak. This file also finds the sizes of saved files, and why a recording has no marks.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import functools
 import heapq
 import io
 import os
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from math import isnan
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,29 +28,45 @@ from nncftools.errors import NncfToolsError
 from nncftools.files import write_file
 from nncftools.intake import LIMITS, Redaction
 from nncftools.marks.line import OUTPUT
-from nncftools.reading_marks.entries import BEGIN, EXEC, LOST, Entry, Row, rows
-from nncftools.reading_marks.resolving import resolve
-from nncftools.session.model import UNFINISHED, Failure, Mark, SavedModel, Start
-from nncftools.session.nesting import in_order, renumbered, with_ends
+from nncftools.reading_marks.entries import BEGIN, EXEC, LOST, Entry, Key, Number, Row, rows
+from nncftools.reading_marks.resolving import Log, resolve
+from nncftools.session.model import (
+    UNFINISHED,
+    Failure,
+    Mark,
+    OwnMemory,
+    Process,
+    ProcessTable,
+    SavedModel,
+    SessionData,
+    Start,
+)
+from nncftools.session.nesting import find_device, in_order, renumbered, take_allocated, with_ends
+from nncftools.session.samples import noise
 from nncftools.units import seconds_text, shortened
 
-_ARGUMENT, _ARGUMENTS = 40, 120
-"""The longest argument, and the longest text of all arguments of a call."""
-_MOST = 1_000
-"""Models and failures that are kept."""
+_ARGUMENT = 40
+"""The longest text of an argument."""
+_ARGUMENTS = 120
+"""The longest text of all arguments of a call."""
+_MOST_KEPT = 1_000
+"""The most models, and the most failures, in a session."""
 
 
 def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, path: Path | None = None) -> LogNotes:
-    """Add the marks and saved models of a marks log to ``session``; return what it says besides.
+    """Add the marks and saved models of a marks log to ``session``; return the other facts in the log.
 
-    Secrets in arguments and paths are hidden. Unreadable lines are left out and counted in the session's warnings, and
-    so are lines that are missing. Programs wrote to ``path``, if it is given: another file may be there by now.
+    Secrets in arguments and paths are hidden. Unreadable and missing rows are counted in the session's warnings.
+    ``path``, if given, is the file that programs wrote to: another file may have this path now.
     """
     notes = LogNotes(session)
-    notes.is_gone = path is not None and _is_gone(log, path)
-    # Some file systems do not know their size.
-    is_full = path is not None and (room := os.fstatvfs(log.fileno())).f_bavail == 0 < room.f_blocks
-    _take_marks(session, notes.operations(rows(log, name, session.start), redaction), notes, is_cut=is_full)
+    is_full = False
+    if path is not None:
+        notes.is_gone = _is_gone(log, path)
+        room = os.fstatvfs(log.fileno())
+        is_full = room.f_bavail == 0 < room.f_blocks  # some file systems do not know their size
+    entries = notes.operations(rows(log, name, session.start), redaction)
+    _take_marks(session, entries, notes, TreeReader(session), is_cut=is_full)
     session.warnings += notes.warnings
     if is_full:
         session.warnings.append("the file system of the marks log is full: marks may be missing")
@@ -61,111 +80,117 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
     return notes
 
 
-def _take_marks(session: Session, entries: Iterable[Entry], notes: LogNotes, *, is_cut: bool = False) -> None:
-    """Add the operations of a log, and what was read at their marks."""
-    marks = resolve(entries, session, notes.begun_s, is_cut=is_cut or notes.is_gone)
+def _take_marks(
+    session: Session, entries: Iterable[Entry], notes: LogNotes, reader: TreeReader, *, is_cut: bool = False
+) -> None:
+    """Add the operations of a log, and the memory at each mark."""
+    facts = Log(notes.begun_s, reader.at, reader.execs(), notes.is_gone or is_cut)
+    marks = resolve(entries, session, facts)
     session.marks = _within(marks, session)
     notes.outside = len(marks) - len(session.marks)
     if notes.missing > 0:
         count = "1 mark is" if notes.missing == 1 else f"{notes.missing:,} marks are"
         session.warnings.append(f"{count} missing: for a time, the marks log could not be written (a full disk?)")
     narrow(session)
-    read = (own for mark in session.marks for own in (mark.own_start, mark.own_end))
-    if any(own is not None and own.devices for own in read):
-        from nncftools.session.nesting import take_allocated
-
-        take_allocated(session)
+    for mark in session.marks:
+        if any(own is not None and own.devices for own in (mark.own_start, mark.own_end)):
+            take_allocated(session)
+            break
 
 
 def _is_gone(log: BinaryIO, path: Path) -> bool:
+    """Return whether the log was removed or emptied, or another file has its path."""
     try:
-        return os.pread(log.fileno(), 1, 0) != b" " or not os.path.samestat(os.fstat(log.fileno()), path.lstat())
+        is_same = os.path.samestat(os.fstat(log.fileno()), path.lstat())
+        return not is_same or os.pread(log.fileno(), 1, 0) != b" "
     except OSError:
         return True
 
 
 class LogNotes:
-    """What a marks log says besides operations."""
+    """The facts in a marks log besides operations."""
 
     def __init__(self, session: Session) -> None:
         self._devices = session.devices
         self._watched = [] if session.snapshots is None else session.snapshots.processes
         self.programs = 0
         """How many Pythons the hook ran in."""
-        self.begun_s: dict[int | None, list[float]] = {}
-        """By process: when programs in it wrote their first lines."""
-        self._programs: set[int | None] = {None}
-        """Their numbers, and None for lines without. A forked process has the number of its parent."""
+        self.begun_s: dict[Number, list[float]] = {}
+        """The times of first rows of programs, by process."""
+        self._programs: set[Number] = {None}
+        """Numbers of programs, and None for rows without. A forked process has the number of the parent."""
         self.outside = 0
         """How many operations were not between start and end of the recording."""
         self.warnings: dict[str, None] = {}
         self.models: dict[str, SavedModel] = {}
-        """By path: of models saved repeatedly under one path, the last state."""
+        """The last model that was saved under each path."""
         self.failures: list[Failure] = []
         self.is_gone = False
-        """Whether the log was removed or emptied, or another file is in its place."""
         self.missing = 0
-        """How many lines programs could not write."""
+        """How many rows programs could not write."""
         self.wrong = 0
         self.first_wrong = ""
 
     def operations(self, log: Iterable[Row], redaction: Redaction) -> Iterator[Entry]:
-        """Yield the operations and take note of the rest."""
+        """Yield the operations, and collect the other facts."""
         for row in log:
             if row.entry is None:
                 self.first_wrong = self.first_wrong or f"{row.position} ({row.problem})"
                 self.wrong += 1
                 continue
-            entry = _shown(row.entry, redaction)
-            self.programs += entry.python is not None and not entry.ended
-            for watched in self._watched if entry.ended else ():
-                if watched.pid == entry.pid:
-                    watched.take_end_of_code(entry.start_s or 0.0, entry.rss or 0)
+            entry = _hide_secrets(row.entry, redaction)
+            start_s = entry.start_s or 0.0
+            if entry.ended:
+                for watched in self._watched:
+                    if watched.pid == entry.pid:
+                        watched.take_end_of_code(start_s, entry.rss or 0)
+            elif entry.python is not None:
+                self.programs += 1
             if entry.program not in self._programs and len(self._programs) <= LIMITS.marks_of_recording:
                 self._programs.add(entry.program)
-                self.begun_s.setdefault(entry.pid, []).append(entry.start_s or 0.0)
+                self.begun_s.setdefault(entry.pid, []).append(start_s)
                 yield Entry(event=EXEC, pid=entry.pid, start_s=entry.start_s, error=UNFINISHED)
             if entry.warning is not None and len(self.warnings) < LIMITS.warnings:
                 self.warnings[entry.warning] = None
-            if entry.failure is not None and entry.pid is not None and len(self.failures) < _MOST:
-                failure = Failure(
-                    pid=entry.pid,
-                    at_s=entry.start_s or 0.0,
-                    error=entry.failure,
-                    cause=entry.cause,
-                    device=self._device_of(entry),
-                    fatal=entry.fatal,
-                )
-                self.failures.append(failure)
-            if entry.rt_info and entry.saved and len(self.models) < _MOST:
+            self._take_failure(entry)
+            if entry.rt_info and entry.saved and len(self.models) < _MOST_KEPT:
                 facts = dict(_facts_of(entry.rt_info))
-                if facts and entry.start_s is not None:
-                    self.models[entry.saved] = SavedModel(path=entry.saved, saved_s=entry.start_s, facts=facts)
+                if facts:
+                    self.models[entry.saved] = SavedModel(path=entry.saved, saved_s=start_s, facts=facts)
             if entry.is_operation:
                 yield entry
             elif entry.lost is not None:
                 self.missing += entry.lost
-                self.wrong -= entry.cut  # these lines came again
+                self.wrong -= entry.cut  # these rows were written again
                 if entry.lost:
                     yield replace(entry, event=LOST)
 
-    def _device_of(self, entry: Entry) -> str | None:
-        """Return the device of a failure as torch calls it; None if torch names none of several."""
-        if entry.device is None:
-            return None
-        from nncftools.session.nesting import find_device
+    def _take_failure(self, entry: Entry) -> None:
+        if entry.failure is None or entry.pid is None or len(self.failures) >= _MOST_KEPT:
+            return
+        device = None
+        if entry.device is not None:
+            uuids = {name: uuid for name, uuid, *_ in entry.devices or ()}
+            device = find_device(entry.device, uuids.get(entry.device, ""), self._devices)
+            if device.isalpha():  # the message has no number, so any of several devices may have failed
+                device = None
+        failure = Failure(
+            pid=entry.pid,
+            at_s=entry.start_s or 0.0,
+            error=entry.failure,
+            cause=entry.cause,
+            device=device,
+            fatal=entry.fatal,
+        )
+        self.failures.append(failure)
 
-        uuids = {name: uuid for name, uuid, *_ in entry.devices or ()}
-        device = find_device(entry.device, uuids.get(entry.device, ""), self._devices)
-        return None if device.isalpha() else device
 
-
-def _shown(entry: Entry, redaction: Redaction) -> Entry:
-    """Return an entry whose arguments and path have no secrets; arguments are shortened after that, never before."""
+def _hide_secrets(entry: Entry, redaction: Redaction) -> Entry:
+    """Return an entry without secrets in arguments and path; arguments are shortened after that, never before."""
     if entry.arguments is None and entry.saved is None:
         return entry
-    each = [entry.arguments] if isinstance(entry.arguments, str) else entry.arguments or []
-    text = ", ".join(shortened(redaction.text(argument), _ARGUMENT) for argument in each)
+    arguments = [entry.arguments] if isinstance(entry.arguments, str) else entry.arguments or []
+    text = ", ".join([shortened(redaction.text(argument), _ARGUMENT) for argument in arguments])
     saved = None if entry.saved is None else redaction.text(entry.saved)
     return replace(entry, arguments=shortened(text, _ARGUMENTS) or None, saved=saved)
 
@@ -189,50 +214,172 @@ def _facts_of(xml: str) -> Iterator[tuple[str, str]]:
         pending += [(f"{path}{element.tag}/", child) for child in element]
 
 
+_EARLY_S = 0.01
+"""The start of a process is rounded to ticks of 10 ms (proc(5)): the process began at most this much earlier."""
+_MOST_OTHERS = 64
+
+
+class TreeReader:
+    """Adds up the memory of a session's process tree at marks, which are nearly in the order of time.
+
+    The memory of the process that marks and of its descendants is exact. Other processes are read by the sample that
+    the mark triggers. If they changed since the previous sample, the sum is an estimate. On machines with many cores,
+    the kernel's own RSS of a process may be inexact (``rss_error``).
+    """
+
+    def __init__(self, session: SessionData) -> None:
+        """Take the lines of the session's journal; without lines, other processes are unknown."""
+        held = session.unsaved.of_marks
+        self._with_descendants = held.with_descendants
+        self._execs = held.execs
+        self._lines = sorted(held.lines, key=lambda line: line["to_s"])
+        self._sizes: dict[int, list[tuple[float, int, int]]] = {}
+        """Time of the line, RSS, and difference to the previous sample, by process number."""
+        for line in self._lines:
+            for number, *sizes in line["rss"] or ():
+                size = line["to_s"], sizes[0], max(sizes) - min(sizes)
+                self._sizes.setdefault(number, []).append(size)
+        self._table = ProcessTable(session.processes)
+        changes: list[tuple[float, bool, Process]] = []
+        for process in session.processes:
+            changes.append(((process.start_s or 0.0) - _EARLY_S, False, process))
+            if process.end_s is not None:
+                changes.append((process.end_s, True, process))
+        self._changes = deque(sorted(changes, key=lambda change: change[:2]))
+        """Begins and ends of processes after the latest mark, by time."""
+        self._alive: dict[int, Process] = {}
+        self._samples = session.samples
+        self._devices = session.devices
+
+    def at(self, at_s: float, pid: Number, reading: Entry) -> OwnMemory | None:
+        """Return the reading of a process at a mark with the memory of the whole tree; None if unknown."""
+        process = self._table.at(pid, at_s + _EARLY_S)
+        has_own = reading.rss is not None and (process is not None or self._with_descendants)
+        held = reading.rss or 0 if has_own else 0
+        covered = set[int]()
+        for child, rss in reading.descendants or ():
+            descendant = self._table.at(child, at_s + _EARLY_S)
+            if descendant is not None:
+                covered.add(descendant.id)
+            if descendant is not None or self._with_descendants:
+                held += rss
+        others = self._others(at_s, process, covered, reading)
+        devices = None if reading.devices is None else self._allocated(reading.devices)
+        own = OwnMemory(rss=reading.rss, high_water_mark=reading.high_water_mark, devices=devices)
+        if (others and not self._lines) or not (has_own or covered or others):
+            return None if own.rss is None and own.high_water_mark is None else own
+        tree, change = self._with_others(others, at_s, held)
+        return replace(own, tree=tree, is_estimate=change is None or change > noise(tree))
+
+    def execs(self) -> Iterator[tuple[int, float, float]]:
+        """Yield each process that began another program: PID, last time before, first time after."""
+        for line in sorted(self._execs, key=lambda line: line["to_s"]):
+            process = self._table.by_id.get(line["id"])
+            if process is not None and process.pid is not None:
+                yield process.pid, line["from_s"], line["to_s"]
+
+    def _allocated(self, readings: Sequence[tuple[str, str, int, int]]) -> dict[str, tuple[int, int]]:
+        """Return by device the bytes in use by torch's allocator, now and at most so far."""
+        allocated = {}
+        for name, uuid, held, most in readings:
+            allocated[find_device(name, uuid, self._devices)] = held, most
+        return allocated
+
+    def _others(self, at_s: float, process: Process | None, covered: Collection[int], reading: Entry) -> list[Process]:
+        """Return the processes that lived at a mark, and that the reading does not contain."""
+        while self._changes and self._changes[0][0] < at_s:
+            _, is_end, changed = self._changes.popleft()
+            if is_end:
+                self._alive.pop(changed.id, None)
+            else:
+                self._alive[changed.id] = changed
+        others = []
+        for other in self._alive.values():
+            if other is process or other.id in covered:
+                continue
+            parent = self._table.by_id.get(other.parent)
+            if parent is not None and reading.descendants is not None:
+                is_covered = parent.id in covered
+                if parent is process or (is_covered and reading.listed):
+                    continue  # a living process would be in the list
+                if not is_covered and (parent.counted_s or 0.0) > at_s:
+                    continue  # the parent had not begun
+            others.append(other)
+        return others
+
+    def _with_others(self, others: Sequence[Process], at_s: float, held: int) -> tuple[int, Number]:
+        """Return the memory of all processes, and by how much the other processes changed; None if unknown."""
+        number = bisect_left(self._lines, at_s, key=lambda line: line["to_s"])
+        line = self._lines[number] if number < len(self._lines) else None
+        if len(others) > _MOST_OTHERS or (others and line is not None and line["rss"] is None):
+            return max(held, self._sampled(at_s)), None
+        changes = 0
+        for other in others:
+            sizes = self._sizes.get(other.id, [])
+            place = bisect_left(sizes, (at_s,))
+            if place == len(sizes) or line is None or sizes[place][0] != line["to_s"]:
+                held += sizes[place - 1][1] if place else 0
+            else:
+                held += sizes[place][1]
+                changes += sizes[place][2]
+        is_triggered = line is not None and line["from_s"] <= at_s
+        return held, changes if is_triggered or not others else None
+
+    def _sampled(self, at_s: float) -> int:
+        """Return RSS in the next sample; 0 if unknown."""
+        times = self._samples.time_s
+        if "rss" not in self._samples or not len(times):
+            return 0
+        number = min(bisect_left(times, at_s), len(times) - 1)
+        sampled = self._samples["rss"][number]
+        return 0 if isnan(sampled) else int(sampled)
+
+
 def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int = 0) -> None:
     """Add the marks of a program that records itself, and of its descendants.
 
-    With ``profiler``, a profiler of the program, those of other profilers are left out.
+    With ``profiler``, the number of a profiler, marks of other profilers are left out.
     """
     members = {pid, None, *(process.pid for process in session.processes)}
     notes = LogNotes(session)
     entries = notes.operations(rows(log, name, session.start), Redaction())
     own = (entry for entry in entries if entry.pid in members and (entry.start_s or 0) >= 0)
-    mine = _without_others(own, (pid, profiler)) if profiler else own
-    _take_marks(session, mine, notes)
+    _take_marks(session, _without_others(own, pid, profiler) if profiler else own, notes, TreeReader(session))
 
 
-def _without_others(entries: Iterable[Entry], profiler: tuple[int, int]) -> Iterator[Entry]:
-    """Yield what a profiler of a process marked, and what none did."""
-    around: dict[tuple[int | None, int | None], int | None] = {}
-    """By process and number of an operation of another profiler: what is around it."""
+def _without_others(entries: Iterable[Entry], pid: int, profiler: int) -> Iterator[Entry]:
+    """Leave out the marks of all other profilers."""
+    around: dict[Key, Number] = {}
+    """The number of the outer operation, by process and number of another profiler's operation."""
     for entry in entries:
         outer = entry.within and around.get((entry.pid, entry.within), entry.within)
-        if entry.profiler is None or (entry.pid, entry.profiler) == profiler:
+        if entry.profiler is None or (entry.pid, entry.profiler) == (pid, profiler):
             yield entry if outer == entry.within else replace(entry, within=outer)
         elif entry.event == BEGIN:
             around[entry.pid, entry.op] = outer
 
 
 def _within(marks: Iterable[Mark], session: Session) -> list[Mark]:
-    """Return the marks that overlap the recording; a start before the recording is clipped to 0.
+    """Return the marks that overlap the recording; a start outside is moved to the nearer end of the recording.
 
-    A line of output was written before the command ended, even when it was read later.
+    A line of output was written before the command ended, even if the line was read later.
     """
-    return [
-        replace(mark, start_s=min(max(0.0, mark.start_s), session.duration_s))
-        for mark in marks
-        if (mark.start_s <= session.duration_s or mark.source == OUTPUT) and (mark.end_s is None or mark.end_s >= 0)
-    ]
+    inside = []
+    for mark in marks:
+        has_begun = mark.start_s <= session.duration_s or mark.source == OUTPUT
+        if has_begun and (mark.end_s is None or mark.end_s >= 0):
+            start_s = min(max(0.0, mark.start_s), session.duration_s)
+            inside.append(replace(mark, start_s=start_s))
+    return inside
 
 
 def read_sidecar(path: Path, session: Session) -> list[Mark]:
     """Return the operations of a sidecar file.
 
-    Raises NncfToolsError, which names the file, the row and what was expected.
+    Raises NncfToolsError with the file, the row and the expected content.
     """
-    rows_in_order = sorted(_entries_of(path, session.start), key=lambda entry: entry.start_s or 0.0)
-    marks = resolve(rows_in_order, session)
+    entries = sorted(_entries_of(path, session.start), key=lambda entry: entry.start_s or 0.0)
+    marks = resolve(entries, session)
     for mark in marks:
         if not 0 <= mark.start_s <= session.duration_s:
             raise NncfToolsError(
@@ -243,17 +390,18 @@ def read_sidecar(path: Path, session: Session) -> list[Mark]:
 
 
 def _entries_of(path: Path, start: Start) -> Iterator[Entry]:
-    content = io.BytesIO(intake.whole(path))
-    for row in rows(content, path.name, start):
+    for row in rows(io.BytesIO(intake.whole(path)), path.name, start):
         if row.entry is None:
             raise NncfToolsError(f"{path}: {row.position}: {row.problem}")
-        entry = _shown(row.entry, Redaction()) if isinstance(row.entry.arguments, list) else row.entry
+        entry = row.entry
+        if isinstance(entry.arguments, list):
+            entry = _hide_secrets(entry, Redaction())
         if entry.is_operation:
             yield replace(entry, source=entry.source or "sidecar")
 
 
 def add_enclosing(session: Session, outer: Sequence[Mark]) -> None:
-    """Add operations to a session; existing operations that start within one become nested in it."""
+    """Add operations to a session; existing operations that begin within an added operation become nested in it."""
     outer = renumbered(outer, session.marks)
     inner = []
     around: list[tuple[int, float]] = []
@@ -262,30 +410,33 @@ def add_enclosing(session: Session, outer: Sequence[Mark]) -> None:
         while waiting and waiting[0][0].start_s <= mark.start_s:
             enclosing, end_s = waiting.popleft()
             heapq.heappush(around, (-enclosing.depth - 1, end_s))
-        while around and around[0][1] <= mark.start_s:  # over, and with it all that it hides: later marks begin later
+        while around and around[0][1] <= mark.start_s:  # this operation is over for all later marks, too
             heapq.heappop(around)
-        inner.append(replace(mark, depth=mark.depth + (-around[0][0] if around else 0)))
+        added = -around[0][0] if around else 0
+        inner.append(replace(mark, depth=mark.depth + added))
     session.marks = in_order([*outer, *inner])
 
 
 def write_sidecar(marks: Iterable[Mark], path: Path) -> None:
-    """Write operations as a sidecar, one per line, so that they are easy to edit. Raises OSError."""
+    """Write operations as a sidecar that is easy to edit, with an operation in each line. Raises OSError."""
     always = ("name", "start_s", "end_s", "depth", "pid")
     plain = msgspec.structs.asdict(Mark(name="", start_s=0.0))
-    fields = (msgspec.structs.asdict(mark).items() for mark in marks)
-    kept = ({key: value for key, value in of_mark if key in always or value != plain[key]} for of_mark in fields)
-    lines = [msgspec.json.encode(mark).decode() for mark in kept]
+    lines = []
+    for mark in marks:
+        fields = msgspec.structs.asdict(mark).items()
+        chosen = {key: value for key, value in fields if key in always or value != plain[key]}
+        lines.append(msgspec.json.encode(chosen).decode())
     write_file(path, ("[\n" + ",\n".join(lines) + "\n]\n" if lines else "[]\n").encode())
 
 
 _MOST_FILES = 10_000
-"""In one folder; of a larger one the size stays unknown."""
+"""The size of a folder with more files stays unknown."""
 _WEIGHTS = {".xml": ("{stem}.bin",), ".onnx": ("{stem}.onnx_data", "{stem}.onnx.data")}
-"""Where a model's weights are besides the file that was named, by its ending."""
+"""The files beside a model that have the weights, by ending of the model's file."""
 
 
 def take_sizes(marks: Iterable[Mark]) -> None:
-    """Set the size of what each mark has saved; it stays None where the file is gone."""
+    """Set the size of each saved file; the size of a missing file stays None."""
     size = functools.cache(size_of)
     for mark in marks:
         if mark.saved is not None:
@@ -293,16 +444,20 @@ def take_sizes(marks: Iterable[Mark]) -> None:
 
 
 def size_of(path: Path) -> int | None:
-    """Return the bytes of a file with the weights beside it, or of all files in a folder; None for unknown."""
+    """Return the bytes of a file and of weights beside the file, or of all files in a folder; None if unknown."""
     try:
-        if path.is_dir():
-            sizes: list[int] = []
-            for folder, _, names in os.walk(path):
-                if len(sizes) + len(names) > _MOST_FILES:
-                    return None
-                sizes += [Path(folder, name).lstat().st_size for name in names]
-            return sum(sizes)
-        beside = [path.with_name(name.format(stem=path.stem)) for name in _WEIGHTS.get(path.suffix, ())]
-        return sum(file.stat().st_size for file in (path, *(file for file in beside if file.exists())))
+        if not path.is_dir():
+            size = path.stat().st_size
+            for name in _WEIGHTS.get(path.suffix, ()):
+                weights = path.with_name(name.format(stem=path.stem))
+                if weights.exists():
+                    size += weights.stat().st_size
+            return size
+        sizes: list[int] = []
+        for folder, _, names in os.walk(path):
+            if len(sizes) + len(names) > _MOST_FILES:
+                return None
+            sizes += [Path(folder, name).lstat().st_size for name in names]
+        return sum(sizes)
     except (OSError, ValueError):
         return None

@@ -1,12 +1,13 @@
-"""The rows of a marks log or sidecar, from JSON, JSON Lines or CSV, and which operation each belongs to.
+"""The rows of a marks log or sidecar, from JSON, JSON Lines or CSV, and the operation that each row belongs to.
 
-``Nesting`` finds the open operation around a new one, and what it ends: one rule for sessions, limits and live view.
+``Nesting`` finds the open operation around a new row, and the operations that the row ends. The same rule is used for
+sessions, limits and the live view:
 
-- A line that names the operation around it in its context (``in``) is inside of that one; any other line is inside of
-  what is open on its thread. A call that the hook marked is around all that its thread begins meanwhile.
-- A moment is open until the next line of its profiler by hand, on its thread and inside of the same operation. Inside
-  of it are calls that the hook marks, and what profilers mark that marked nothing before. A line of output with the
-  same name, such as the next one of a progress bar, does not end it.
+- A row that names an outer operation (``in``) is inside that operation. Any other row is inside the innermost
+  operation of the thread. A call that the hook marked is around everything that the thread begins before the end.
+- A moment is open until the next row that its profiler marks by hand, on the same thread and inside the same operation.
+  Calls that the hook marks are inside the moment, and so are marks of profilers that had marked nothing before. A row
+  of output with the same name, such as the next row of a progress bar, does not end the moment.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain, count
-from typing import Any, BinaryIO, Generic, TypeVar
+from itertools import chain
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -33,13 +33,13 @@ AUTO = "auto"
 BEGIN = "begin"
 END = "end"
 EXEC = "exec"
-"""Of an entry that ends all operations of a process: it runs another program since then. No line has it."""
+"""The event of an entry, never in a file, that ends all operations of a process, which runs another program now."""
 LOST = "lost"
-"""Of a line that says how many lines of its process are missing since then."""
+"""The event of a row that counts the missing rows of its process."""
 
 
 class Entry(msgspec.Struct, kw_only=True):
-    """One row: a moment, a whole operation, or the begin or end of one; docs/marks.md defines the keys."""
+    """A row: a moment, a whole operation, or the begin or end of an operation; docs/operations.md defines the keys."""
 
     name: str = ""
     start_s: Seconds | None = None
@@ -68,16 +68,16 @@ class Entry(msgspec.Struct, kw_only=True):
     total_s: Seconds | None = None
     longest_s: Seconds | None = None
     rss: Whole | None = None
-    """What its process read at this line, in bytes; None for unknown."""
+    """RSS of the process at this row, in bytes; None if unknown."""
     high_water_mark: Size | None = None
     descendants: list[tuple[Whole, Whole]] | None = None
-    """PID and RSS of each; None when there were too many."""
+    """PID and RSS of each; None if there were too many."""
     listed: bool = False
     """Whether ``descendants`` contains all children of the children."""
     devices: list[tuple[str, str, Whole, Whole]] | None = None
-    """Of each GPU torch's name, its UUID, what torch's allocator had given out, and the most so far."""
+    """Torch's name of each GPU, UUID, and the bytes in use by torch's allocator, now and at most so far."""
     own: OwnMemory | None = None
-    """What was read at this line, and what the tree held: not a key of a file."""
+    """The memory of the process and of the tree at this row: not a key of a file."""
     own_start: OwnMemory | None = None
     own_end: OwnMemory | None = None
     error: str | None = None
@@ -97,12 +97,12 @@ class Entry(msgspec.Struct, kw_only=True):
 
     @property
     def is_of_thread(self) -> bool:
-        """Whether all that its thread begins before its end is inside of it; otherwise it belongs to a context."""
+        """Whether everything that the thread begins before the end is inside; otherwise only a context is inside."""
         return self.within is None or (self.source == AUTO and not self.later)
 
     @property
     def may_go_on(self) -> bool:
-        """Whether others may be inside of it: not if its line has a depth, or counts several calls."""
+        """Whether other operations may be inside: not if the row has a depth, or counts several calls."""
         return self.count == 1 and self.depth is None
 
     @property
@@ -110,11 +110,12 @@ class Entry(msgspec.Struct, kw_only=True):
         """Whether this describes an operation, as opposed to a note from the hook."""
         return self.warning is None and self.python is None and self.failure is None and self.lost is None
 
-    def timed(self, start: Start) -> Entry:
-        """Set ``start_s`` and ``end_s`` to seconds from the session's start, and return this. Raises ValueError."""
+    def set_times(self, start: Start) -> None:
+        """Set ``start_s`` and ``end_s`` to seconds from the session's start. Raises ValueError."""
         if not self.is_operation:
-            self.start_s = max(0.0, ((self.t_ns or 0) - (start.monotonic_ns or 0)) / 1e9)
-            return self
+            since_ns = (self.t_ns or 0) - (start.monotonic_ns or 0)
+            self.start_s = max(0.0, since_ns / 1e9)
+            return
         if self.event not in {None, BEGIN, END}:
             raise ValueError(f'`event`: "{BEGIN}" or "{END}" expected, found {self.event!r}')
         if not self.name and self.event != END:
@@ -135,13 +136,12 @@ class Entry(msgspec.Struct, kw_only=True):
         if self.total_ns is not None and self.longest_ns is not None:
             self.total_s = self.total_ns / 1e9
             self.longest_s = self.longest_ns / 1e9
-        return self
 
 
 def _seconds(start: Start, seconds: float | None, moment: str | None, t_ns: int | None) -> float | None:
-    """Return the first time that is given, in seconds from the start; None when none is. Raises ValueError.
+    """Return the first of the given times in seconds from the start; None without any. Raises ValueError.
 
-    A ``moment`` that is a number is seconds, too.
+    A ``moment`` may also be a number of seconds.
     """
     if seconds is not None:
         return seconds
@@ -160,53 +160,55 @@ def _seconds(start: Start, seconds: float | None, moment: str | None, t_ns: int 
 
 
 class Row(msgspec.Struct):
-    """A row; ``entry`` is None when it is invalid, and ``problem`` says why."""
+    """A row of a file; if the row is invalid, ``entry`` is None, and ``problem`` says why."""
 
     position: str
-    """Where it is, such as ``line 3``."""
+    """The place in the file, such as ``line 3``."""
     entry: Entry | None
     problem: str = ""
 
 
 def rows(file: BinaryIO, name: str, start: Start) -> Iterator[Row]:
-    """Yield the rows of a marks log or sidecar, read one by one; a ``name`` that ends in .csv means CSV.
+    """Yield the rows of a marks log or sidecar; a ``name`` that ends in .csv means CSV.
 
     The cells of a CSV file are separated by commas, semicolons or tabs. Raises NncfToolsError when the file is neither
     JSON, JSON Lines nor CSV.
     """
-    for position, entry_of, row in _raw_rows(file, name):
+    for position, parse, text in _raw_rows(file, name):
         try:
-            yield Row(position, entry_of(row).timed(start))
+            entry = parse(text)
+            entry.set_times(start)
+            yield Row(position, entry)
         except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
             yield Row(position, None, str(error))
 
 
 _SEPARATORS = ",;\t"
-_SECONDS = ("start_s", "end_s", "start", "end", "total_s", "longest_s")
+_SECONDS = {"start_s", "end_s", "start", "end", "total_s", "longest_s"}
 _FROM_JSON = msgspec.json.Decoder(Entry).decode
-
-
 _LONGEST_LINE = 1 << 24
-"""A longer line comes in parts, and none of them is JSON."""
+"""A longer line is read in parts, and no part is JSON."""
 
 
 def _raw_rows(file: BinaryIO, name: str) -> Iterator[tuple[str, Callable[[Any], Entry], Any]]:
-    """Yield where each row is, what makes an entry of it, and its raw content."""
+    """Yield position, parser and raw content of each row."""
     if name.lower().endswith(".csv"):
         yield from _cells(file, name)
         return
     first = file.read(100)
     file.seek(-len(first), os.SEEK_CUR)
-    if first.removeprefix(UTF_8_MARK).lstrip()[:1] == b"[":
+    if first.removeprefix(UTF_8_MARK).lstrip().startswith(b"["):
         try:
-            items = msgspec.json.decode(file.read().removeprefix(UTF_8_MARK), type=list[msgspec.Raw])
+            content = file.read().removeprefix(UTF_8_MARK)
+            items = msgspec.json.decode(content, type=list[msgspec.Raw])
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise NncfToolsError(f"{name}: not a list of marks: {error}") from error
         for number, item in enumerate(items):
             yield f"at `$[{number}]`", _FROM_JSON, item
     else:
-        for number, line in enumerate(iter(partial(file.readline, _LONGEST_LINE), b""), start=1):
-            text = (line if number > 1 else line.removeprefix(UTF_8_MARK)).strip()
+        lines = iter(partial(file.readline, _LONGEST_LINE), b"")
+        for number, line in enumerate(lines, start=1):
+            text = line.strip() if number > 1 else line.removeprefix(UTF_8_MARK).strip()
             if text:
                 yield f"line {number}", _FROM_JSON, text
 
@@ -217,7 +219,7 @@ def _cells(file: BinaryIO, name: str) -> Iterator[tuple[str, Callable[[Any], Ent
     text = io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="")
     header = text.readline()
     first_line = 2
-    if header.startswith("sep="):  # Excel's line with the separator
+    if header.startswith("sep="):  # Excel writes the separator
         header = text.readline()
         first_line = 3
     separator = max(_SEPARATORS, key=header.count)
@@ -225,138 +227,148 @@ def _cells(file: BinaryIO, name: str) -> Iterator[tuple[str, Callable[[Any], Ent
     try:
         for number, cells in enumerate(table, first_line):
             named = {key: cell for key, cell in cells.items() if key and cell}
-            if separator != ",":  # of a spreadsheet that writes 1,5 for 1.5
-                named |= {key: named[key].replace(",", ".") for key in _SECONDS if key in named}
-            yield f"line {number}", lambda row: msgspec.convert(row, Entry, strict=False), named
+            if separator != ",":  # the spreadsheet may write 1,5 for 1.5
+                for key in named.keys() & _SECONDS:
+                    named[key] = named[key].replace(",", ".")
+            yield f"line {number}", partial(msgspec.convert, type=Entry, strict=False), named
     except csv.Error as error:
         raise NncfToolsError(f"{name}: not CSV: {error}") from error
 
 
 Number = int | None
-_What = TypeVar("_What")
+Key = tuple[Number, Number]
 
 
-@dataclass(eq=False, slots=True)
-class Open(Generic[_What]):
-    """An operation, or moment, that may go on."""
+class Open:
+    """An operation or moment that is open."""
 
-    entry: Entry
-    outer: Open[_What] | None
-    """What it is inside of, in its process."""
-    bound: Open[_What] | None
-    """The operation that ends it if it is a moment: of its own profiler, of any if it has none, or a call that the hook
-    marked. None for the process."""
-    what: _What = field(init=False)
-    """What the user of ``Nesting`` keeps of it."""
-    number: int = field(default=0, init=False)
-    """How many were opened before it."""
-    moments: dict[tuple[Number, Number], Open[_What]] = field(default_factory=dict, init=False)
-    """By thread and profiler: those that end with it."""
-    key: tuple[Number, Number] = field(init=False)
-    beside: dict[tuple[Number, Number], Open[_What]] = field(init=False)
-    """All of its kind, by their keys, while they are open."""
-    on_thread: dict[int, Open[_What]] = field(init=False)
-    """All of its kind that its thread began, by their numbers."""
+    payload: Any
+    """The data that the user of ``Nesting`` keeps with the operation."""
+    key: Key
+    siblings: dict[Key, Open]
+    """The open operations, or moments, that ``key`` identifies this object among."""
+    on_thread: dict[int, Open]
+    """The open operations, or moments, that the same thread began, by their numbers."""
+
+    def __init__(self, entry: Entry, outer: Open | None, bound: Open | None) -> None:
+        """``outer`` is the operation or moment around this object, in the same process.
+
+        ``bound`` is the operation whose end is also the end of a moment: an operation of the same profiler, of any
+        profiler if the moment has none, or a call that the hook marked. None means the process.
+        """
+        self.entry = entry
+        self.outer = outer
+        self.bound = bound
+        self.number = 0
+        """How many operations and moments were opened before."""
+        self.moments: dict[Key, Open] = {}
+        """The moments that end with this operation, by thread and profiler."""
 
     @property
     def is_moment(self) -> bool:
-        """Whether it is one that the next line ends."""
+        """Whether the next row ends this object."""
         return self.entry.event is None
 
     @property
-    def outwards(self) -> Iterator[Open[_What]]:
-        """It and all that are around it."""
-        operation: Open[_What] | None = self
+    def outwards(self) -> Iterator[Open]:
+        """Yield this object and everything around it, from the inside to the outside."""
+        operation: Open | None = self
         while operation is not None:
             yield operation
             operation = operation.outer
 
 
-@dataclass(eq=False, slots=True)
-class _Thread(Generic[_What]):
-    """What was begun on one thread and is open, in order, by its number."""
+class _Thread:
+    """The open operations that a thread began, in order, by their numbers."""
 
-    stacked: dict[int, Open[_What]] = field(default_factory=dict)
-    """Operations around all that the thread begins meanwhile."""
-    others: dict[int, Open[_What]] = field(default_factory=dict)
-    """Operations that belong to a context."""
-    moments: dict[int, Open[_What]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.stacked: dict[int, Open] = {}
+        """Operations around everything that the thread begins before their ends."""
+        self.others: dict[int, Open] = {}
+        """Operations that belong to a context."""
+        self.moments: dict[int, Open] = {}
 
-    def every(self) -> Iterator[Open[_What]]:
-        return chain(self.stacked.values(), self.others.values(), self.moments.values())
+    def every(self) -> Iterator[Open]:
+        for operations in self.stacked, self.others, self.moments:
+            yield from operations.values()
 
-    def innermost(self) -> Open[_What] | None:
-        return _latest(*map(_last, (self.stacked, self.others, self.moments)))
+    def innermost(self) -> Open | None:
+        return _latest(map(_last, (self.stacked, self.others, self.moments)))
 
 
 _MOST_PROFILERS = 100_000
 
 
-class Nesting(Generic[_What]):
-    """The open operations of a run; takes its lines one after the other."""
+class Nesting:
+    """The open operations of a run, updated with each row."""
 
     def __init__(self) -> None:
-        """Begin with nothing open."""
+        """Begin without open operations."""
         self.open_count = 0
-        """How many operations and moments are open."""
-        self._numbered: dict[tuple[Number, Number], Open[_What]] = {}
+        """The number of open operations and moments."""
+        self._numbered: dict[Key, Open] = {}
         """Operations by process and ``op``."""
-        self._moments: dict[Number, dict[tuple[Number, Number], Open[_What]]] = {}
-        """By process: moments that end with it."""
-        self._threads: dict[Number, dict[Number, _Thread[_What]]] = {}
-        self._profilers: dict[tuple[Number, Number], int] = {}
-        """By process and profiler: how many others of any process marked something before."""
-        self._count = count()
+        self._moments: dict[Number, dict[Key, Open]] = {}
+        """Moments that end with their process, by process."""
+        self._threads: dict[Number, dict[Number, _Thread]] = {}
+        """The threads that began open operations, by process and thread ID."""
+        self._profilers: dict[Key, int] = {}
+        """The order in which profilers of all processes marked first, by process and profiler."""
+        self._opened = 0
 
-    def begin(self, entry: Entry) -> tuple[Open[_What], Open[_What] | None]:
-        """Return an operation that begins, and the moment that it ends, which is open no longer.
+    def begin(self, entry: Entry) -> tuple[Open, Open | None]:
+        """Return the operation that an entry begins, and the moment that the entry ends, closed now.
 
-        Return the open moment itself if the entry repeats it.
+        If the entry repeats an open moment, return that moment and None.
         """
         operation = self._operation_around(entry)
-        bound = self._bound(operation, entry)
+        bound = _bound(operation, entry)
         ended = None
         if entry.source != AUTO:
             if len(self._profilers) < _MOST_PROFILERS:
                 self._profilers.setdefault((entry.pid, entry.profiler), len(self._profilers))
             moments = self._moments.get(entry.pid, {}) if bound is None else bound.moments
             ended = moments.get((entry.tid, entry.profiler))
-            if ended is not None and entry.source == OUTPUT == ended.entry.source and entry.name == ended.entry.name:
-                return ended, None
             if ended is not None:
+                is_output = entry.source == OUTPUT == ended.entry.source
+                if is_output and entry.name == ended.entry.name:
+                    return ended, None
                 self._close(ended)
         return Open(entry, self._moment_in(operation, entry) or operation, bound), ended
 
-    def open(self, opened: Open[_What], what: _What) -> Open[_What] | None:
-        """Add an operation or moment that goes on; return an earlier one of its number, which is open no longer."""
+    def open(self, opened: Open, payload: object) -> Open | None:
+        """Add an operation or moment that goes on; close and return an earlier operation with the same number."""
         entry = opened.entry
-        opened.what = what
-        opened.number = next(self._count)
-        if opened.is_moment:
-            opened.key = entry.tid, entry.profiler
-            opened.beside = self._moments.setdefault(entry.pid, {}) if opened.bound is None else opened.bound.moments
-        else:
+        opened.payload = payload
+        opened.number = self._opened
+        self._opened += 1
+        opened.key = entry.tid, entry.profiler
+        if not opened.is_moment:
             opened.key = entry.pid, entry.op
-            opened.beside = self._numbered
-        before = opened.beside.get(opened.key)
-        if before is not None:  # of a process that ended without ending it, and whose PID is another one's now
-            self._close(before)
-        opened.beside[opened.key] = opened
+            opened.siblings = self._numbered
+        elif opened.bound is None:
+            opened.siblings = self._moments.setdefault(entry.pid, {})
+        else:
+            opened.siblings = opened.bound.moments
+        replaced = opened.siblings.get(opened.key)
+        if replaced is not None:  # the process ended without an end row, and another process has the same PID
+            self._close(replaced)
+        opened.siblings[opened.key] = opened
         self.open_count += 1
         threads = self._threads.setdefault(entry.pid, {})
-        thread = threads.get(entry.tid)
-        if thread is None:
-            thread = threads[entry.tid] = _Thread()
-        others = thread.stacked if entry.is_of_thread else thread.others
-        opened.on_thread = thread.moments if opened.is_moment else others
+        thread = threads.setdefault(entry.tid, _Thread())
+        if opened.is_moment:
+            opened.on_thread = thread.moments
+        else:
+            opened.on_thread = thread.stacked if entry.is_of_thread else thread.others
         opened.on_thread[opened.number] = opened
-        return before
+        return replaced
 
-    def end(self, entry: Entry) -> list[Open[_What]]:
-        """Return what an end line ends: an operation after the moments in it, or all moments of a profiler."""
+    def end(self, entry: Entry) -> list[Open]:
+        """Close and return an operation, after the inner moments, or all moments of a profiler."""
         if not entry.op and entry.profiler is not None:
-            of_process = self._of_process(entry.pid)
-            ended = [opened for opened in of_process if opened.is_moment and opened.entry.profiler == entry.profiler]
+            moments = [opened for opened in self._in_process(entry.pid) if opened.is_moment]
+            ended = [opened for opened in moments if opened.entry.profiler == entry.profiler]
         else:
             operation = self._numbered.get((entry.pid, entry.op))
             ended = [] if operation is None else [*operation.moments.values(), operation]
@@ -364,70 +376,71 @@ class Nesting(Generic[_What]):
             self._close(operation)
         return ended
 
-    def end_process(self, pid: Number) -> list[Open[_What]]:
-        """Return what ends with a process, or with the program that it ran before exec."""
-        ended = list(self._of_process(pid))
+    def end_process(self, pid: Number) -> list[Open]:
+        """Close all operations of a process, or of the program that the process ran before exec; return them."""
+        ended = list(self._in_process(pid))
         for operation in ended:
             self._close(operation)
         self._moments.pop(pid, None)
         return ended
 
-    def lose(self, pid: Number) -> list[Open[_What]]:
-        """Return what is open in a process some of whose ends may be lost: nothing that begins is inside of it."""
-        may_have_ended = list(self._of_process(pid))
+    def lose(self, pid: Number) -> list[Open]:
+        """Return the open operations of a process after lost rows. They have no inner operations from now on.
+
+        An end row still ends them.
+        """
+        may_have_ended = list(self._in_process(pid))
         self._moments.pop(pid, None)
         self._threads.pop(pid, None)
         return may_have_ended
 
-    def innermost(self, pid: Number, tid: Number = None) -> Open[_What] | None:
-        """Return what began last of all that is open, in a process or on one of its threads."""
+    def innermost(self, pid: Number, tid: Number = None) -> Open | None:
+        """Return the latest open operation of a process or thread."""
         threads = self._threads.get(pid, {})
         if tid is not None:
             return threads[tid].innermost() if tid in threads else None
-        return _latest(*(thread.innermost() for thread in threads.values()))
+        return _latest(thread.innermost() for thread in threads.values())
 
-    def every(self) -> Iterator[Open[_What]]:
+    def every(self) -> Iterator[Open]:
         """Yield all open operations and moments."""
         for pid in self._threads:
-            yield from self._of_process(pid)
+            yield from self._in_process(pid)
 
-    def _of_process(self, pid: Number) -> Iterator[Open[_What]]:
+    def _in_process(self, pid: Number) -> Iterator[Open]:
         for thread in self._threads.get(pid, {}).values():
             yield from thread.every()
 
-    def _operation_around(self, entry: Entry) -> Open[_What] | None:
+    def _operation_around(self, entry: Entry) -> Open | None:
         thread = self._threads.get(entry.pid, {}).get(entry.tid)
-        stacked, other = (None, None) if thread is None else (_last(thread.stacked), _last(thread.others))
-        if entry.within is not None:
-            other = self._numbered.get((entry.pid, entry.within)) if entry.within else None
-        return _latest(stacked, other)
+        candidates = [] if thread is None else [_last(thread.stacked)]
+        if entry.within:
+            candidates.append(self._numbered.get((entry.pid, entry.within)))
+        elif entry.within is None and thread is not None:
+            candidates.append(_last(thread.others))
+        return _latest(candidates)
 
-    def _bound(self, operation: Open[_What] | None, entry: Entry) -> Open[_What] | None:
-        for outer in operation.outwards if operation is not None else ():
-            is_own = entry.profiler is None or outer.entry.source == AUTO or outer.entry.profiler == entry.profiler
-            if is_own and not outer.is_moment:
-                return outer
-        return None
-
-    def _moment_in(self, operation: Open[_What] | None, entry: Entry) -> Open[_What] | None:
-        """Return the open moment that is directly inside of an operation, and around a new line."""
+    def _moment_in(self, operation: Open | None, entry: Entry) -> Open | None:
+        """Return the open moment directly inside an operation and around a new row."""
         thread = self._threads.get(entry.pid, {}).get(entry.tid)
         if thread is None or not thread.moments:
             return None
         bounds = {None, *(operation.outwards if operation is not None else ())}
-        order = self._profilers.get((entry.pid, entry.profiler), _MOST_PROFILERS)
+        order = self._order(entry)
         for moment in reversed(thread.moments.values()):
             if operation is not None and moment.number < operation.number:
                 break
-            is_before = self._profilers.get((moment.entry.pid, moment.entry.profiler), _MOST_PROFILERS) < order
-            # Profilers that began to mark later are inside of others.
-            if moment.bound in bounds and (is_before or entry.source == AUTO):
+            # Profilers that began to mark later are inside others.
+            is_around = entry.source == AUTO or self._order(moment.entry) < order
+            if is_around and moment.bound in bounds:
                 return moment
         return None
 
-    def _close(self, operation: Open[_What]) -> None:
+    def _order(self, entry: Entry) -> int:
+        return self._profilers.get((entry.pid, entry.profiler), _MOST_PROFILERS)
+
+    def _close(self, operation: Open) -> None:
         entry = operation.entry
-        self.open_count -= operation.beside.pop(operation.key, None) is not None
+        self.open_count -= operation.siblings.pop(operation.key, None) is not None
         operation.on_thread.pop(operation.number, None)
         threads = self._threads.get(entry.pid, {})
         thread = threads.get(entry.tid)
@@ -440,13 +453,18 @@ class Nesting(Generic[_What]):
             self._moments.pop(entry.pid, None)
 
 
-def _last(of: dict[int, Open[_What]]) -> Open[_What] | None:
-    return next(reversed(of.values())) if of else None
+def _bound(operation: Open | None, entry: Entry) -> Open | None:
+    """Return the operation that ends a moment, as ``Open.bound``."""
+    for outer in () if operation is None else operation.outwards:
+        is_own = entry.profiler is None or outer.entry.source == AUTO or outer.entry.profiler == entry.profiler
+        if is_own and not outer.is_moment:
+            return outer
+    return None
 
 
-def _latest(*operations: Open[_What] | None) -> Open[_What] | None:
-    latest = None
-    for operation in operations:
-        if operation is not None and (latest is None or operation.number > latest.number):
-            latest = operation
-    return latest
+def _last(operations: dict[int, Open]) -> Open | None:
+    return next(reversed(operations.values()), None)
+
+
+def _latest(operations: Iterable[Open | None]) -> Open | None:
+    return max(filter(None, operations), key=lambda operation: operation.number, default=None)

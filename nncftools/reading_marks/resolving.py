@@ -1,63 +1,61 @@
-"""Turns the lines of a marks log or sidecar into operations with a depth and an end.
+"""Turns the rows of a marks log or sidecar into operations with a depth and an end.
 
-The lines are nested once. Where a log holds more operations than a report can list, the others are counted together
-with those of their name.
+The rows are nested once. If a log has more operations than a report can list, the other operations are counted together
+with operations of the same name.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, count, islice
+from itertools import chain, islice
 from math import inf
 
 from msgspec.structs import replace
 
 from nncftools.analysis.session import Session
 from nncftools.intake import LIMITS
-from nncftools.reading_marks.entries import AUTO, BEGIN, END, EXEC, LOST, Entry, Nesting, Open
-from nncftools.reading_marks.readings import TreeReader
+from nncftools.reading_marks.entries import AUTO, BEGIN, END, EXEC, LOST, Entry, Nesting, Number, Open
 from nncftools.session.model import END_UNKNOWN, UNFINISHED, Mark, OwnMemory, ProcessTable
 from nncftools.session.nesting import kind_of, latest_end_s, parents, with_ends
 
 FURTHER = "further operations"
-"""The name of all operations whose names are beyond the first hundred."""
+"""The name for all operations after the first hundred names."""
 _MOST_NAMES = 100
 _DEEPEST = 200
-"""Levels of operations; a deeper one is part of the last one."""
+"""The most levels of operations; deeper operations are part of the operation on the last level."""
 _WAITING = 500
-"""Lines that wait until earlier ones can no longer follow: several processes write to one log."""
-_OF_ONE_CALL = dict.fromkeys(("op", "arguments", "saved", "saved_size", "error", "own_start", "own_end"))
-"""The fields of a mark that operations of one name do not share."""
+"""The most rows that wait for earlier rows: several processes write to a log."""
+_SINGLE_CALL = dict.fromkeys(("op", "arguments", "saved", "saved_size", "error", "own_start", "own_end"))
+"""The fields that a mark for several operations does not have."""
 
 
 @dataclass(eq=False, slots=True)
 class _Scope:
-    """A process or an operation, by what is directly inside it."""
+    """A process or an operation with the operations directly inside."""
 
     listed: int = 0
     """How many operations are listed."""
     together: dict[str, Mark] = field(default_factory=dict)
-    """By name: a mark for all operations that are counted together."""
+    """A mark for all operations that are counted together, by name."""
 
 
 @dataclass(eq=False, slots=True)
 class _Frame:
-    """An operation and its enclosing one, in any process."""
+    """An operation with the enclosing operation, in any process."""
 
-    opened: Open[_Frame]
+    opened: Open
     enclosing: _Frame | None
     scope: _Scope
-    """What it is directly inside of."""
     is_listed: bool
-    """Whether it has a mark of its own."""
+    """Whether the operation has a mark for itself."""
     mark: Mark = field(init=False)
     inside: _Scope = field(init=False)
     is_counted: bool = False
     may_have_ended: bool = False
-    """Whether its end may be among lines that are missing."""
+    """Whether the end may be among missing rows."""
 
     @property
     def entry(self) -> Entry:
@@ -65,8 +63,8 @@ class _Frame:
 
     @property
     def bound(self) -> _Frame | None:
-        """The operation of its profiler, or the call, that it is inside of."""
-        return None if self.opened.bound is None else self.opened.bound.what
+        """The operation around a moment that ends the moment."""
+        return None if self.opened.bound is None else self.opened.bound.payload
 
     @property
     def depth(self) -> int:
@@ -74,37 +72,46 @@ class _Frame:
 
 
 def _mark_of(entry: Entry, depth: int) -> Mark:
+    arguments = entry.arguments
+    if isinstance(arguments, list):
+        arguments = ", ".join(arguments) or None
+    has_depth = entry.depth is not None
     changed = {
-        "depth": depth if entry.depth is None else entry.depth,
-        "op": None if entry.depth is None else entry.op,
+        "depth": entry.depth if has_depth else depth,
+        "op": entry.op if has_depth else None,
         "source": entry.source or "",
         "kind": entry.kind or kind_of(entry.name),
-        "arguments": ", ".join(entry.arguments) or None if isinstance(entry.arguments, list) else entry.arguments,
+        "arguments": arguments,
         "own_start": entry.own_start or entry.own,
     }
     return Mark(**{name: getattr(entry, name) for name in Mark.__struct_fields__} | changed)
 
 
-def resolve(
-    entries: Iterable[Entry],
-    session: Session,
-    begun_s: Mapping[int | None, Sequence[float]] | None = None,
-    *,
-    is_cut: bool = False,
-) -> list[Mark]:
-    """Return the operations sorted by start; ``entries`` have their times in seconds from the start.
+@dataclass
+class Log:
+    """Facts about a marks log and the recording; the defaults are for a sidecar."""
 
-    - Which operation is around another one of its process, and which moments end, is the rule of ``Nesting``.
-    - Operations of a child process are nested in what its parent was doing; automatic marks on another thread, in what
-      the main thread was doing; everything, in what was marked from outside the programs.
-    - An operation that never ended is unfinished. If its end may be missing, because lines of its process are or the
-      log ``is_cut``, its end is unknown, and nothing that begins after the missing lines is inside of it.
-    - Operations beyond the limits are counted together with others of their name, and a warning says so.
+    begun_s: Mapping[Number, Sequence[float]] = field(default_factory=dict)
+    """The times of first rows of programs, by process, up to the row that was read last."""
+    read: Callable[[float, Number, Entry], OwnMemory | None] | None = None
+    """Returns the memory at a row, by time and process."""
+    execs: Iterable[tuple[int, float, float]] = ()
+    """The processes that began another program, with the last time before and the first time after."""
+    is_cut: bool = False
+    """Whether rows at the end may be missing."""
 
-    ``begun_s`` has by process when programs in it wrote their first lines, up to the line that was read last; None for
-    a sidecar.
+
+def resolve(entries: Iterable[Entry], session: Session, log: Log | None = None) -> list[Mark]:
+    """Return the operations sorted by start; the times of ``entries`` are seconds from the session's start.
+
+    - ``Nesting`` finds the outer operation in the same process, and the moments that end.
+    - Operations of a child process are nested in the innermost operation of the parent; automatic marks on another
+      thread, in the innermost operation of the main thread; all operations, in marks from outside the programs.
+    - An operation that never ended is unfinished. If the end may be among missing rows, the end is unknown, and nothing
+      that begins after the missing rows is inside the operation.
+    - Operations beyond the limits are counted together with operations of the same name, and a warning says so.
     """
-    nested = _NestedMarks(session, begun_s, is_cut=is_cut)
+    nested = _NestedMarks(session, log or Log())
     marks = nested.marks(entries)
     if nested.counted:
         session.warnings.append(
@@ -116,26 +123,21 @@ def resolve(
 
 
 class _NestedMarks:
-    def __init__(
-        self, session: Session, begun_s: Mapping[int | None, Sequence[float]] | None = None, *, is_cut: bool = False
-    ) -> None:
+    def __init__(self, session: Session, log: Log) -> None:
         self._session = session
-        self._begun_s = {} if begun_s is None else begun_s
-        self._reader = None if begun_s is None else TreeReader(session)
-        self._execs = deque(() if self._reader is None else self._reader.execs())
-        self._is_cut = is_cut
+        self._log = log
+        self._execs = deque(log.execs)
         self._finished = session.finished is not False
         self._table = ProcessTable(session.processes)
-        self._nesting: Nesting[_Frame] = Nesting()
+        self._nesting = Nesting()
         self._frames: list[_Frame] = []
         self.counted = 0
         """How many operations are not listed."""
         self._listed = 0
-        self._of_process: dict[int | None, int] = {}
-        """How many operations of each process are listed."""
-        self._processes: dict[int | None, _Scope] = {}
+        self._listed_by_process: dict[Number, int] = defaultdict(int)
+        self._processes: dict[Number, _Scope] = {}
         self._elsewhere = _Scope()
-        """Holds what is counted together when the whole log is too long."""
+        """The scope of operations counted together once the whole log is too long."""
 
     def marks(self, entries: Iterable[Entry]) -> list[Mark]:
         for entry in _in_order(entries):
@@ -143,90 +145,99 @@ class _NestedMarks:
             self._add(entry)
         self._end_programs(inf)
         for operation in self._nesting.every():
-            self._count(operation.what, None)
+            self._count(operation.payload, None)
         self._frames.sort(key=lambda frame: frame.mark.start_s)
         for frame in self._frames:
             self._finish(frame)
-        for frame in reversed(self._frames):  # inner ones first
-            outer = frame.enclosing
-            if outer is not None and outer.mark.error == END_UNKNOWN:
-                outer.mark.end_s = max(outer.mark.end_s or 0.0, frame.mark.end_s or frame.mark.start_s)
-        frames = sorted(_merged_steps(self._frames), key=lambda frame: (frame.mark.start_s, frame.mark.depth))
+        for frame in reversed(self._frames):  # inner operations first
+            if frame.enclosing is not None and frame.enclosing.mark.error == END_UNKNOWN:
+                outer = frame.enclosing.mark
+                end_s = frame.mark.end_s or frame.mark.start_s
+                outer.end_s = max(outer.end_s or 0.0, end_s)
+        frames = list(_merge_steps(self._frames))
+        frames.sort(key=lambda frame: (frame.mark.start_s, frame.mark.depth))
         marks = [frame.mark for frame in frames]
         until_s = dict(self._until_s())
-        for frame, (mark, end_s) in zip(frames, with_ends(marks, self._session), strict=True):
-            last_s = min(until_s.get(frame, end_s), latest_end_s(mark, self._table, self._session.duration_s))
+        ended = with_ends(marks, self._session)
+        for frame, (mark, end_s) in zip(frames, ended, strict=True):
+            latest_s = latest_end_s(mark, self._table, self._session.duration_s)
+            last_s = min(until_s.get(frame, end_s), latest_s)
             if mark.end_s is None and end_s < last_s:
                 mark.end_s = last_s
         self._name_outer(frames, parents(with_ends(marks, self._session)))
         return marks
 
     def _name_outer(self, frames: Sequence[_Frame], by_depth: Sequence[int | None]) -> None:
-        """Name what an operation is inside of, where readers of the marks could not tell by their depth."""
-        numbers = count(1 + max((frame.mark.op or 0 for frame in frames), default=0))
+        """Give numbers to outer operations that readers of the marks could not find by depth."""
+        highest = max((frame.mark.op or 0 for frame in frames), default=0)
         for frame, place in zip(frames, by_depth, strict=True):
-            outer = None if frame.enclosing is None or frame.entry.depth is not None else frame.enclosing.mark
-            if outer is not None and (place is None or frames[place].mark is not outer):
-                outer.op = outer.op or next(numbers)
+            if frame.enclosing is None or frame.entry.depth is not None:
+                continue
+            outer = frame.enclosing.mark
+            if place is None or frames[place].mark is not outer:
+                if not outer.op:
+                    highest += 1
+                    outer.op = highest
                 frame.mark.inside = outer.op
 
     def _until_s(self) -> Iterator[tuple[_Frame, float]]:
-        """Yield each operation without an end, and how long it goes on at most, if its process lives on.
+        """Yield each operation without an end, and the latest possible end if the process lives on.
 
-        A moment ends with the next one of its profiler, also on another thread.
+        A moment ends with the next moment of the same profiler, also on another thread.
         """
-        following: dict[tuple[int | None, int | None, _Frame | None], float] = {}
+        following: dict[tuple[Number, Number, _Frame | None], float] = {}
         for frame in reversed(self._frames):
-            entry, start_s = frame.entry, frame.mark.start_s
+            entry = frame.entry
             key = entry.pid, entry.profiler, frame.bound
             if entry.may_go_on and frame.mark.end_s is None:
                 yield frame, inf if entry.event is not None else following.get(key, inf)
             if entry.source != AUTO:
-                following[key] = start_s
+                following[key] = frame.mark.start_s
 
     def _end_programs(self, until_s: float) -> None:
-        """End what programs left open whose processes ran other programs by then, by what the sampler saw.
+        """End the operations of programs that had been replaced by then, as far as the sampler noticed.
 
-        The first line of a program ends it, too.
+        The first row of the new program ends these operations, too.
         """
         while self._execs and self._execs[0][2] <= until_s:
             pid, from_s, to_s = self._execs.popleft()
-            begun_s = self._begun_s.get(pid, ())
+            begun_s = self._log.begun_s.get(pid, ())
             if bisect_right(begun_s, from_s) == bisect_right(begun_s, to_s):
                 self._add(Entry(event=EXEC, pid=pid, start_s=to_s, error=UNFINISHED))
 
     def _add(self, entry: Entry) -> None:
         if entry.event == LOST:
             for operation in self._nesting.lose(entry.pid):
-                operation.what.may_have_ended = True
-                self._count(operation.what, entry.start_s)
+                operation.payload.may_have_ended = True
+                self._count(operation.payload, entry.start_s)
         elif entry.event == EXEC:
             for operation in self._nesting.end_process(entry.pid):
-                frame = operation.what
-                if not frame.is_listed or (entry.start_s or 0.0) <= latest_end_s(frame.mark, self._table, inf):
-                    self._end(operation, entry)
+                frame: _Frame = operation.payload
+                at_s = entry.start_s or 0.0
+                if not frame.is_listed or at_s <= latest_end_s(frame.mark, self._table, inf):
+                    self._end(frame, entry)
         elif entry.event == END:
             for operation in self._nesting.end(entry):
-                self._end(operation, entry)
+                self._end(operation.payload, entry)
         else:
             opened, ended = self._nesting.begin(entry)
             if ended is not None:
-                self._end(ended, entry)
+                self._end(ended.payload, entry)
             if opened.entry is entry:
                 self._begin(opened)
 
-    def _begin(self, opened: Open[_Frame]) -> None:
+    def _begin(self, opened: Open) -> None:
         entry = opened.entry
-        if opened.outer is not None and not opened.outer.what.is_listed:  # part of an operation that is only counted
+        if opened.outer is not None and not opened.outer.payload.is_listed:  # part of an operation that is only counted
             return
-        scope = self._scope(opened)
+        scope = self._scope_of(opened)
         is_listed = self._has_room(scope, opened)
         has_mark = is_listed or entry.name not in scope.together
         frame = _Frame(opened, self._enclosing(opened) if has_mark else None, scope, is_listed)
         if is_listed:
             scope.listed += 1
             self._listed += 1
-            self._of_process[entry.pid] = self._of_process.get(entry.pid, 0) + 1
+            self._listed_by_process[entry.pid] += 1
             frame.inside = _Scope()
             frame.mark = _mark_of(entry, frame.depth)
             frame.mark.own_start = frame.mark.own_start or self._own(entry)
@@ -234,32 +245,33 @@ class _NestedMarks:
         if entry.may_go_on and (is_listed or self._nesting.open_count < LIMITS.marks_of_recording):
             replaced = self._nesting.open(opened, frame)
             if replaced is not None:
-                self._count(replaced.what, entry.start_s)
+                self._count(replaced.payload, entry.start_s)
         else:
             self._count(frame, entry.end_s)
 
-    def _scope(self, opened: Open[_Frame]) -> _Scope:
-        """Return what an operation is directly inside of: another one, or its process."""
+    def _scope_of(self, opened: Open) -> _Scope:
+        """Return the scope directly around an operation."""
         if opened.outer is not None:
-            return opened.outer.what.inside
+            scope: _Scope = opened.outer.payload.inside
+            return scope
         pid = opened.entry.pid
         if pid not in self._processes and len(self._processes) >= LIMITS.marks_of_recording:
             return self._elsewhere
         return self._processes.setdefault(pid, _Scope())
 
-    def _has_room(self, scope: _Scope, opened: Open[_Frame]) -> bool:
+    def _has_room(self, scope: _Scope, opened: Open) -> bool:
         return (
             scope.listed < LIMITS.marks_of_operation
-            and self._of_process.get(opened.entry.pid, 0) < LIMITS.marks_of_process
+            and self._listed_by_process[opened.entry.pid] < LIMITS.marks_of_process
             and self._listed < LIMITS.marks_of_recording
             and sum(1 for _ in opened.outwards) <= _DEEPEST
         )
 
-    def _enclosing(self, opened: Open[_Frame]) -> _Frame | None:
-        """Return what is around: in its thread, its process's main thread or an ancestor, or marked from outside."""
+    def _enclosing(self, opened: Open) -> _Frame | None:
+        """Return the operation around: of the thread, the main thread, an ancestor, or marked from outside."""
         entry = opened.entry
         if opened.outer is not None or entry.pid is None:
-            return None if opened.outer is None else opened.outer.what
+            return None if opened.outer is None else opened.outer.payload
         is_beside = entry.source == AUTO and entry.tid != entry.pid
         main = self._nesting.innermost(entry.pid, entry.pid) if is_beside else None
         process = self._table.at(entry.pid, entry.start_s or 0.0)
@@ -267,47 +279,51 @@ class _NestedMarks:
         pids = (*(ancestor.pid for ancestor in ancestors), None)
         for innermost in chain([main], map(self._nesting.innermost, pids)):
             for operation in () if innermost is None else innermost.outwards:
-                if operation.what.is_listed:
-                    return operation.what
+                frame: _Frame = operation.payload
+                if frame.is_listed:
+                    return frame
         return None
 
     def _own(self, entry: Entry) -> OwnMemory | None:
-        """Return what was read at a line of the log, and what the tree held then."""
-        if entry.own is None and self._reader is not None and entry.end_s is None and entry.event != EXEC:
-            entry.own = self._reader.at(entry.start_s or 0.0, entry.pid, entry)
+        """Return the memory of the process and of the tree at a row of the log."""
+        read = self._log.read
+        if read is not None and entry.own is None and entry.end_s is None and entry.event != EXEC:
+            entry.own = read(entry.start_s or 0.0, entry.pid, entry)
         return entry.own
 
-    def _end(self, ended: Open[_Frame], by: Entry) -> None:
-        """End an operation by its own end, or a moment by the line that ends it."""
-        if not ended.what.is_listed:
-            self._count(ended.what, by.start_s)
+    def _end(self, frame: _Frame, row: Entry) -> None:
+        """End an operation or moment by a row."""
+        if not frame.is_listed:
+            self._count(frame, row.start_s)
             return
-        mark = ended.what.mark
-        mark.end_s = by.start_s
-        mark.own_end = self._own(by)
-        if not ended.is_moment:
-            mark.own_end = by.own_end or mark.own_end
-            mark.error = by.error
-            mark.saved = by.saved or mark.saved
+        mark = frame.mark
+        mark.end_s = row.start_s
+        mark.own_end = self._own(row)
+        if not frame.opened.is_moment:
+            mark.own_end = row.own_end or mark.own_end
+            mark.error = row.error
+            mark.saved = row.saved or mark.saved
 
     def _count(self, frame: _Frame, end_s: float | None) -> None:
-        """Count an operation that is not listed together with others of its name."""
+        """Count an operation that is not listed together with operations of the same name."""
         if frame.is_listed or frame.is_counted:
             return
         frame.is_counted = True
         entry = frame.entry
         self.counted += entry.count
         scope = frame.scope if self._listed < LIMITS.marks_of_recording else self._elsewhere
-        is_known = entry.name in scope.together or len(scope.together) < _MOST_NAMES
-        name = entry.name if is_known else FURTHER
+        has_name = entry.name in scope.together or len(scope.together) < _MOST_NAMES
+        name = entry.name if has_name else FURTHER
         start_s = entry.start_s or 0.0
         end_s = max(start_s, end_s or start_s)
         mark = scope.together.get(name)
         if mark is None:
-            mark = replace(_mark_of(entry, frame.depth), **_OF_ONE_CALL, name=name, end_s=start_s, count=0)
-            mark.kind = mark.kind if is_known else None
+            mark = replace(_mark_of(entry, frame.depth), **_SINGLE_CALL, name=name, end_s=start_s)
+            mark.count = 0
+            mark.kind = mark.kind if has_name else None
             mark.total_s = mark.longest_s = 0.0
-            frame.mark = scope.together[name] = mark
+            frame.mark = mark
+            scope.together[name] = mark
             self._frames.append(frame)
         length_s = end_s - start_s
         mark.count += entry.count
@@ -316,28 +332,31 @@ class _NestedMarks:
         mark.end_s = max(mark.end_s or 0.0, end_s)
 
     def _finish(self, frame: _Frame) -> None:
-        """End what has no end with the one around it on its thread; mark it unfinished unless it is a moment.
+        """End an operation without an end together with the outer operation, as unfinished unless it is a moment.
 
-        What belongs to a context, such as a task, may go on after what is around it.
+        An operation of a context, such as a task, may go on after the outer operation.
         """
-        if frame.mark.end_s is not None or frame.entry.depth is not None:
+        mark = frame.mark
+        entry = frame.entry
+        if mark.end_s is not None or entry.depth is not None:
             return
-        if frame.may_have_ended or (self._is_cut and frame.entry.may_go_on):
-            frame.mark.error, frame.mark.end_s = END_UNKNOWN, frame.mark.start_s
+        if frame.may_have_ended or (self._log.is_cut and entry.may_go_on):
+            mark.error = END_UNKNOWN
+            mark.end_s = mark.start_s
             return
-        around = frame.enclosing if frame.entry.source == AUTO else frame.bound
-        ends_with_it = frame.entry.event is None or frame.entry.is_of_thread
-        if around is not None and around.entry.pid == frame.entry.pid and ends_with_it:
-            end_s = around.mark.end_s
-            frame.mark.end_s = None if end_s is None else max(end_s, frame.mark.start_s)
-        if frame.entry.event is not None and (self._finished or frame.mark.end_s is not None):
-            frame.mark.error = UNFINISHED
+        outer = frame.enclosing if entry.source == AUTO else frame.bound
+        ends_with_outer = entry.event is None or entry.is_of_thread
+        if outer is not None and outer.entry.pid == entry.pid and ends_with_outer:
+            end_s = outer.mark.end_s
+            mark.end_s = None if end_s is None else max(end_s, mark.start_s)
+        if entry.event is not None and (self._finished or mark.end_s is not None):
+            mark.error = UNFINISHED
 
 
 def _in_order(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Yield entries by time; lines of several processes are nearly in this order.
+    """Yield entries by time; the rows of several processes are nearly in this order.
 
-    An entry that has both ends, and may enclose others, becomes a begin and an end.
+    An entry with start and end that may enclose other entries becomes a begin and an end.
     """
     waiting: list[Entry] = []
     for number, entry in enumerate(entries):
@@ -354,50 +373,52 @@ def _in_order(entries: Iterable[Entry]) -> Iterator[Entry]:
 
 
 def _order(entry: Entry) -> tuple[float, bool, float]:
-    """Sort by time; at equal times what ends comes first, then the longest. A line stays after the one that it ends."""
+    """Sort by time; at equal times ends first, then the longest. An end row without a duration does not move."""
     assert entry.start_s is not None
     is_end = entry.event == EXEC or (entry.event == END and entry.end_s is not None)
     return entry.start_s, not is_end, -(entry.end_s or 0.0)
 
 
-def _merged_steps(frames: Sequence[_Frame]) -> Iterator[_Frame]:
-    """Yield the operations; merge steps of one loop that have nothing else between them."""
-    runs: dict[tuple[int | None, int | None, _Frame | None], list[_Frame]] = {}
+def _merge_steps(frames: Sequence[_Frame]) -> Iterator[_Frame]:
+    """Yield the operations; merge steps of a loop with no other operation between them."""
+    runs: dict[tuple[Number, Number, _Frame | None], list[_Frame]] = {}
     for frame in frames:
         key = frame.entry.pid, frame.entry.tid, frame.enclosing
-        run = runs.get(key)
-        if run and not (frame.entry.step and frame.mark.name == run[0].mark.name):
-            yield _merged(runs.pop(key))
+        steps = runs.get(key)
+        is_next = frame.entry.step and steps and frame.mark.name == steps[0].mark.name
+        if steps and not is_next:
+            yield _merge(runs.pop(key))
         if frame.entry.step:
             runs.setdefault(key, []).append(frame)
         else:
             yield frame
-    for run in runs.values():
-        yield _merged(run)
+    yield from map(_merge, runs.values())
 
 
-def _merged(steps: Sequence[_Frame]) -> _Frame:
+def _merge(steps: Sequence[_Frame]) -> _Frame:
     first = steps[0]
     if len(steps) == 1:
         return first
     mark = first.mark
     last = steps[-1].mark
     counts: dict[str | None, int] = defaultdict(int)
-    ends = [frame.mark.end_s for frame in steps]
+    ends: list[float] = []
     total_s = longest_s = 0.0
-    for step in (frame.mark for frame in steps):
+    for frame in steps:
+        step = frame.mark
         counts[step.call] += step.count
         length_s = (step.end_s or step.start_s) - step.start_s
         total_s += step.total_s or length_s
         longest_s = max(longest_s, step.longest_s or length_s)
+        if step.end_s is not None:
+            ends.append(step.end_s)
+        frame.mark = mark  # for inner operations
     mark.count = max(counts.values())
     mark.call = ", ".join(sorted(filter(None, counts))) or None
     mark.arguments = mark.saved = mark.saved_size = None
     mark.total_s = total_s
     mark.longest_s = longest_s
-    mark.end_s = None if None in ends else max(end for end in ends if end is not None)
+    mark.end_s = max(ends) if len(ends) == len(steps) else None
     mark.error = last.error
     mark.own_end = last.own_end
-    for frame in steps:
-        frame.mark = mark  # for what is inside of it
     return first

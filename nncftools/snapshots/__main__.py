@@ -1,14 +1,16 @@
 """Entry of the helper process: ``python -I -S …/snapshots/__main__.py LOG``; ``LOG`` is a descriptor.
 
-The order arrives as one line of JSON on standard input: see ``helper.Order``.
+The order arrives as a line of JSON on standard input: see ``helper.Order``.
 """
 
 import os
 import sys
 
 if __name__ == "__main__":
-    here = os.path.abspath(__file__)  # as in the sampler: pathlib would cost 16 ms of start
-    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(here))))
+    path = os.path.abspath(__file__)  # as in the sampler: pathlib would cost 16 ms of start
+    for _ in range(3):
+        path = os.path.dirname(path)
+    sys.path.append(path)
     from nncftools.sampler.tree import DETACHED_ARGUMENT, detach
     from nncftools.snapshots.helper import main
 

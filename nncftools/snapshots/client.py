@@ -1,6 +1,6 @@
-"""Starts the helper from the process that starts a recording, and ends it.
+"""Starts and stops the helper, from the process that starts a recording.
 
-Nothing here raises or waits for more than a second: without the helper, only stacks and mappings are missing.
+Nothing here raises, and nothing waits for more than a second: without the helper, only stacks and mappings are missing.
 """
 
 from __future__ import annotations
@@ -28,23 +28,26 @@ _CAP_SYS_PTRACE = 19
 _PATIENCE_S = 1.0
 DEFAULT_SHARE = 0.01
 LEAST_S = 0.5
-"""The CPU seconds that short runs may take; fewer or more when the share is below or above the default."""
-ONLY_PARENTS, ONLY_ADMINISTRATORS = 1, 2
+"""CPU seconds that a short run may take. Another share than the default changes them in proportion."""
+ONLY_PARENTS = 1
+ONLY_ADMINISTRATORS = 2
 
 
 class StackAccess(NamedTuple):
-    """What may be read of the command's processes."""
+    """Whether the helper may read stacks of the command's processes."""
 
     is_allowed: bool
-    """Whether stacks can be taken."""
     missing: str | None = None
-    """Why no stacks are taken, or not of every program; None when nothing is in the way."""
+    """Why some or all programs have no stacks; None when all can be read."""
     needs_ptrace: bool = False
-    """Whether the processes must allow it themselves."""
+    """Whether each process must give its permission."""
 
 
 def stack_access(*, with_hook: bool) -> StackAccess:
-    """Return what may be read here; ``with_hook``: the hook runs in the command's Pythons, and can allow it."""
+    """Return whether stacks can be read here.
+
+    ``with_hook`` means that the hook runs in the command's Pythons, where it can give permission.
+    """
     if sys.platform != "linux":
         return StackAccess(is_allowed=False, missing="stacks are read on Linux only")
     scope = 0
@@ -56,7 +59,8 @@ def stack_access(*, with_hook: bool) -> StackAccess:
     if scope >= ONLY_ADMINISTRATORS:
         return StackAccess(is_allowed=False, missing=f"{why}: run as root, or set it to 0 with sysctl")
     if with_hook:
-        return StackAccess(is_allowed=True, missing=f"{why}, except of Pythons that load the hook", needs_ptrace=True)
+        missing = f"{why}, except for Pythons that load the hook"
+        return StackAccess(is_allowed=True, missing=missing, needs_ptrace=True)
     missing = f"{why}: use `nncf-tools profile`, run as root, or `sysctl kernel.yama.ptrace_scope=0`"
     return StackAccess(is_allowed=False, missing=missing)
 
@@ -64,25 +68,29 @@ def stack_access(*, with_hook: bool) -> StackAccess:
 def _may_trace_all() -> bool:
     """Return whether this process has CAP_SYS_PTRACE (capabilities(7))."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        effective = int(_STATUS.read_text("ascii").partition("\nCapEff:")[2].split(None, 1)[0], 16)
-        return bool(effective >> _CAP_SYS_PTRACE & 1)
+        following = _STATUS.read_text("ascii").partition("\nCapEff:")[2]
+        return bool(int(following.split(None, 1)[0], 16) >> _CAP_SYS_PTRACE & 1)
     return False
 
 
 class Helper:
-    """A helper process, from its start to its end."""
+    """A helper process."""
 
     def __init__(self, log: int | None, *, detached: bool = False) -> None:
-        """Start it, with ``log`` as the descriptor to append to; start nothing without one.
+        """Start the process, with ``log`` as the descriptor to append to; without a log, start nothing.
 
-        It has a session of its own: no Ctrl-C reaches it. A ``detached`` one is no part of the tree that it watches.
+        The process has a session of its own, so no Ctrl-C reaches it. A ``detached`` helper is not part of the tree
+        that it watches.
         """
         self._process: subprocess.Popen[bytes] | None = None
         if log is None:
             return
+        command = [sys.executable, "-I", "-S", str(_MAIN), str(log)]
+        if detached:
+            command.append(DETACHED_ARGUMENT)
         with contextlib.suppress(OSError):
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_MAIN), str(log), *([DETACHED_ARGUMENT] if detached else [])],
+                command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -92,11 +100,11 @@ class Helper:
 
     @property
     def pid(self) -> int | None:
-        """Its PID; None when it could not be started."""
+        """The process ID; None if the helper could not be started."""
         return None if self._process is None else self._process.pid
 
     def follow(self, sampler: int, plan: Plan, stack_access: StackAccess, budget: float) -> None:
-        """Tell it what to watch, with ``budget`` as the share of one core's time that it may take."""
+        """Send the order to watch a recording, with ``budget`` as the largest share of a core's time."""
         order: Order = {
             "sampler": sampler,
             "pid": plan.pid,
@@ -111,20 +119,21 @@ class Helper:
 
     def _send(self, data: bytes) -> None:
         if self._process is not None and self._process.stdin is not None:
-            with contextlib.suppress(OSError):  # it has ended
+            with contextlib.suppress(OSError):  # the helper has ended
                 os.write(self._process.stdin.fileno(), data)
 
     def close(self) -> None:
-        """End it; it has a second to write what it still has."""
+        """Stop the process. The helper has a second to write the rest of its log."""
         self._send(b"end\n")
-        process, self._process = self._process, None  # now: Ctrl-C may end the wait
+        process = self._process
+        self._process = None  # before the wait, which Ctrl-C may interrupt
         if process is None:
             return
         assert process.stdout is not None
-        at_end: list[int] = []
+        is_closed: list[int] = []
         with contextlib.suppress(OSError), process:  # closes the pipes, and waits
             try:
-                at_end = readable([process.stdout.fileno()], _PATIENCE_S)
+                is_closed = readable([process.stdout.fileno()], _PATIENCE_S)
             finally:
-                if not at_end:
+                if not is_closed:
                     os.killpg(process.pid, signal.SIGKILL)

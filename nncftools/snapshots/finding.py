@@ -1,7 +1,7 @@
-"""Finds the Python of a process, and where the fields of its memory lie.
+"""Finds the Python of a process, and the offsets of the fields in memory.
 
-``_TABLES`` has the layouts of Python 3.10 to 3.12, from CPython's headers. Later Pythons publish theirs: ``_PyRuntime``
-begins with a cookie, the version, and the offsets of many fields (``_Py_DebugOffsets``, pycore_debug_offsets.h).
+``_TABLES`` has the layouts of Python 3.10 to 3.12, from CPython's headers. Later Pythons publish the layout:
+``_PyRuntime`` begins with a cookie, the version, and many offsets (``_Py_DebugOffsets``, pycore_debug_offsets.h).
 """
 
 from __future__ import annotations
@@ -30,20 +30,23 @@ if TYPE_CHECKING:
 
     from nncftools.snapshots.python_memory import Code, RawStack
 
+    Symbols = tuple[dict[str, int], bool]
+    """The values of ``_SYMBOLS`` in a file, and whether they are relative to the file's first address."""
+
 _FIELDS = (
     "interpreters",  # in _PyRuntime: the newest interpreter
     "next_interpreter",  # in the interpreter
     "threads",
     "thread_id",
-    "frame",  # in the thread: the innermost frame, or the C frame that knows it
+    "frame",  # in the thread: the innermost frame, or the C frame that refers to the innermost frame
     "c_frame",  # in the C frame
     "previous",
     "code",
     "instruction",
-    "owner",  # in the frame: the interpreter's own frames have no code of Python
+    "owner",  # in the frame: frames of the interpreter have no code of Python
     "names",  # in the frame: the dictionary of variables of a module or class
     "locals",  # in the frame: other variables
-    "locals_known_by",  # in the code object: their number; from 3.13 on, the tuple of their names
+    "locals_known_by",  # in the code object: the number of other variables; from 3.13 on, the tuple of the names
     "first_line",
     "file",
     "name",
@@ -58,7 +61,7 @@ _TABLES = {
     11: (40, 0, 16, 160, 56, 8, 48, 32, 56, ABSENT, 24, 72, 76, 72, 112, 128, 136, 184, 48, 72, 8),
     12: (40, 0, 72, 144, 56, 0, 8, 0, 56, 70, 40, 72, 72, 68, 112, 128, 136, 192, 40, 56, 8),
 }
-"""Where these fields lie, in bytes, by minor version; of builds for 64 bits."""
+"""The offsets of these fields in bytes by minor version, for builds of 64 bits."""
 
 _COOKIE = b"xdebugpy"
 _ORDERS = {
@@ -112,9 +115,9 @@ _ORDERS = {
         bytes.size count bytes
         string.size state length ascii_size wide_size""",
 }
-"""The order of the published offsets, by minor version; each line of a struct begins with its size."""
+"""The order of the published offsets by minor version; each line of a struct begins with the size of the struct."""
 _FINAL = 0xF0
-"""The low byte of the version of a final release; the order of others may be another one."""
+"""The low byte of the version of a final release; other releases may have another order."""
 _PUBLISHED = {
     "interpreters": "runtime.interpreters",
     "next_interpreter": "interpreter.next",
@@ -140,13 +143,13 @@ _PUBLISHED = {
     "argument_count": "code.argument_count",
     "bytecode": "code.bytecode",
 }
-"""The fields that are read."""
+"""The fields to read."""
 _NOT_ALIGNED = 4
-"""So many of these, the last ones, are not words of eight bytes."""
+"""The last fields, this many, are not words of eight bytes."""
 _NAMES = 40
-"""The field of a frame that is not published."""
-_OF_WIDE_TEXT = 16
-"""Bytes by which the other strings' head is longer than that of ASCII."""
+"""The offset of a frame's field that is not published."""
+_WIDE_TEXT_EXTRA = 16
+"""The bytes by which the head of other strings is longer than the head of an ASCII string."""
 _SAME = {
     "object.size": 16,
     "object.type": 8,
@@ -158,7 +161,7 @@ _SAME = {
     "string.state": 32,
     "string.length": 16,
 }
-"""Offsets that the reader takes as given: they have been the same for many versions."""
+"""Offsets that the reader uses as constants: many versions have the same."""
 _LARGEST = {"frame": MARGIN // 2, "code": BLOCK}
 _LARGEST_STRUCT = 1 << 24
 _WORD = 8
@@ -170,7 +173,8 @@ def published_layout(memory: bytes) -> tuple[int, dict[str, int], bool]:
 
     ``memory`` is the beginning of ``_PyRuntime``. Raises UnknownPythonError.
     """
-    _, number, is_free_threaded, *words = Struct(f"<{len(memory) // _WORD}Q").unpack(memory[: len(memory) & -_WORD])
+    count = len(memory) // _WORD
+    _, number, is_free_threaded, *words = Struct(f"<{count}Q").unpack_from(memory)
     version = number >> 16 & 0xFF
     unknown = UnknownPythonError(f"the layout of Python 3.{version}{'t' * bool(is_free_threaded)} is not known")
     order = _ORDERS.get(version, _ORDERS[max(_ORDERS)]).split()
@@ -181,64 +185,67 @@ def published_layout(memory: bytes) -> tuple[int, dict[str, int], bool]:
     for name, offset in zip(order, words, strict=False):
         if name.endswith(".size"):
             struct = name.removesuffix(".size")
-            is_possible = 0 < offset <= _LARGEST.get(struct, _LARGEST_STRUCT) and offset % _WORD == 0
+            largest = _LARGEST.get(struct, _LARGEST_STRUCT)
+            is_possible = 0 < offset <= largest and offset % _WORD == 0
         else:
             is_possible = offset < offsets[f"{struct}.size"]
         if not is_possible:
             raise unknown
         offsets[f"{struct}.{name.rpartition('.')[2]}"] = offset
     layout = {field: offsets[name] for field, name in _PUBLISHED.items()}
-    is_aligned = not any(offset % _WORD for offset in list(layout.values())[:-_NOT_ALIGNED])
+    aligned = list(layout.values())[:-_NOT_ALIGNED]
     is_last = layout["bytecode"] == offsets["code.size"] - _WORD
-    if not is_aligned or not is_last or any(offsets[name] != offset for name, offset in _SAME.items()):
+    is_same = _SAME.items() <= offsets.items()
+    if not is_last or not is_same or any(offset % _WORD for offset in aligned):
         raise unknown
-    layout.update(c_frame=ABSENT, names=_NAMES, wide_text=layout["text"] + _OF_WIDE_TEXT)
+    layout.update(c_frame=ABSENT, names=_NAMES, wide_text=layout["text"] + _WIDE_TEXT_EXTRA)
     return version, layout, version in _ORDERS and number & 0xFF >= _FINAL
 
 
-_ENTRY_OF_LINES = re.compile(rb"[\x80-\xff][\x00-\x7f]*")
-_SHORT_STEPS, _LONG_STEPS = {11: 1, 12: 2}, (13, 14)
-"""Kinds of entries that go to another line, by a step of the kind or by one that follows."""
-_MOST_SOURCES, _LARGEST_SOURCE = 50, 4 << 20
+_LINE_ENTRY = re.compile(rb"[\x80-\xff][\x00-\x7f]*")
+_SHORT_STEPS = {11: 1, 12: 2}
+_LONG_STEPS = (13, 14)
+"""Kinds of entries that go to another line, by a step that the kind names or by a step that follows."""
+_MOST_SOURCES = 50
+_LARGEST_SOURCE = 4 << 20
 _TRIES = 20
 
 
 class TriedMemory(PythonMemory):
-    """The memory of a Python that is newer than this reader: its fields are taken to be in the newest known order.
+    """The memory of a Python newer than this reader, read with the newest known order of fields.
 
-    Each reading is checked, and nothing of it is certain: how its frames keep variables is not known.
+    Each reading is checked, and is never certain: the way in which frames keep variables is unknown.
     """
 
     is_certain = False
-
-    def __init__(self, process: str, runtime: int, code_type: int, version: int, layout: dict[str, int]) -> None:
-        """Open the memory. Raises OSError."""
-        super().__init__(process, runtime, code_type, version, layout)
-        self._sources: dict[str, list[bytes]] = {}
 
     def check(self) -> None:
         """Check that two readings are stacks of the same outermost functions.
 
         Raises UnknownPythonError if they are not, OSError if there is no stack yet.
         """
+        self._sources: dict[str, list[bytes]] = {}
         for _ in range(_TRIES):
             with contextlib.suppress(UnreadableError):
-                stacks = self._outermost()
-                if not stacks:
+                functions = self._outermost_functions()
+                if not functions:
                     raise ProcessLookupError
-                if self._pid in stacks and self._outermost() == stacks:
+                if self._pid in functions and self._outermost_functions() == functions:
                     return
         raise UnknownPythonError(f"the layout of Python 3.{self.version} is not known")
 
-    def _outermost(self) -> dict[int, tuple[str, str]]:
+    def _outermost_functions(self) -> dict[int, tuple[str, str]]:
+        functions = {}
         try:
-            stacks = {thread: self.frames(stack, 0) for thread, stack in self.stacks().items()}
+            for thread, stack in self.stacks().items():
+                code, _ = self.frames(stack, 0)[0]
+                functions[thread] = code.name, code.file
         except EndedError as failure:
             raise ProcessLookupError from failure
-        return {thread: (frames[0][0].name, frames[0][0].file) for thread, frames in stacks.items()}
+        return functions
 
     def _threads(self, interpreter: int) -> Iterator[tuple[int, RawStack]]:
-        """Yield the ID and the stack of each thread. Raises UnreadableError if their links do not agree."""
+        """Yield ID and stack of each thread. Raises UnreadableError if the links between threads do not agree."""
         previous = 0
         state = self._word(interpreter + self._layout["threads"])
         for thread, stack in super()._threads(interpreter):
@@ -250,9 +257,9 @@ class TriedMemory(PythonMemory):
             yield thread, stack
 
     def _stack(self, frame: int, steps: Iterator[int]) -> RawStack:
-        """Return a stack. Raises UnreadableError if the frames without code are not the interpreter's own.
+        """Return a stack. Raises UnreadableError if a frame with a code object belongs to the interpreter.
 
-        The outermost frame of a thread is the interpreter's own.
+        The outermost frame of a thread belongs to the interpreter.
         """
         stack = super()._stack(frame, steps)
         with_code = {address for address, *_ in stack}
@@ -267,33 +274,33 @@ class TriedMemory(PythonMemory):
             raise UnreadableError
         return stack
 
-    def _version_of(self, names: int) -> int:  # noqa: ARG002 — nothing is certain
+    def _version_of(self, names: int) -> int:  # noqa: ARG002 — no variable is certain
         return 0
 
-    def _decoded(self, address: int, data: bytes) -> Code:
-        """Return a code object. Raises ValueError if its fields do not agree with each other, or with its file."""
-        code = super()._decoded(address, data)
+    def _decode(self, address: int, data: bytes) -> Code:
+        """Return a code object. Raises ValueError if the fields contradict each other or the source file."""
+        code = super()._decode(address, data)
         layout = self._layout
         plain_name = self._text(self._word(address + layout["plain_name"]))
         kinds = self._bytes(self._word(address + layout["local_kinds"]))
         arguments = self._word(address + layout["argument_count"]) & 0xFFFFFFFF
         lines = _lines_of(code)
         source = self._source_of(code.file)
-        named = b"\n".join(source[code.first_line - 1 : max(lines)])
+        text = b"\n".join(source[code.first_line - 1 : max(lines)])
         agrees = (
             (code.name == plain_name or code.name.endswith("." + plain_name)),
             (code.name + code.file).isprintable(),
             arguments <= len(kinds) == code.local_bytes // 8,
             code.first_line > 0 <= min(lines),
             not source or max(lines) <= len(source),
-            not source or plain_name.startswith("<") or plain_name.encode() in named,
+            not source or plain_name.startswith("<") or plain_name.encode() in text,
         )
         if not self._code_type or not all(agrees):
             raise ValueError
         return code
 
     def _source_of(self, path: str) -> list[bytes]:
-        """Return the lines of a Python file; none if it cannot be read."""
+        """Return the lines of a Python file; an empty list if the file cannot be read."""
         if path not in self._sources and len(self._sources) < _MOST_SOURCES and path.endswith(".py"):
             self._sources[path] = []
             with contextlib.suppress(OSError, ValueError):
@@ -306,12 +313,13 @@ class TriedMemory(PythonMemory):
 
 
 def _lines_of(code: Code) -> list[int]:
-    """Return the lines of a code object's table (CPython's Objects/locations.md).
+    """Return the lines in the line table of a code object (CPython's Objects/locations.md).
 
-    Raises ValueError if the table is not about the whole code.
+    Raises ValueError if the table does not cover the whole bytecode.
     """
-    entries = _ENTRY_OF_LINES.findall(code.lines)
-    if b"".join(entries) != code.lines or sum([(entry[0] & 7) + 1 for entry in entries]) * 2 != code.size:
+    entries = _LINE_ENTRY.findall(code.lines)
+    instructions = sum([(entry[0] & 7) + 1 for entry in entries])
+    if b"".join(entries) != code.lines or instructions * 2 != code.size:
         raise ValueError
     line = code.first_line
     lines = [line]
@@ -323,7 +331,7 @@ def _lines_of(code: Code) -> list[int]:
 
 
 def _long_step(entry: bytes) -> int:
-    """Return the number after the first byte: six bits a byte, the lowest first; the lowest bit of all is the sign."""
+    """Return the number after the first byte: six bits a byte, the lowest first; the lowest bit is the sign."""
     number = shift = 0
     for byte in entry[1:]:
         number |= (byte & 63) << shift
@@ -334,32 +342,36 @@ def _long_step(entry: bytes) -> int:
 
 
 _PYTHON = re.compile(rb"/(?:lib)?python(?:3\.(\d+))?[^/]*$")
-"""A file of Python."""
+"""The file name of a Python, or of the library of a Python."""
 _SYMBOLS = {b"_PyRuntime": "runtime", b"Py_Version": "version", b"PyCode_Type": "code_type"}
 _MOST_FILES = 8
 _NO_FILE = (
     "the file of its Python is not below its root directory: it was replaced, or the process is in a chroot; start "
     "nncf-tools in there"
 )
-_known_symbols: dict[tuple[int, int], tuple[dict[str, int], bool]] = {}
-"""By device and inode."""
+_known_symbols: dict[tuple[int, int], Symbols] = {}
+"""The symbols of each file, by device and inode."""
 
 
 def python_memory(process: str, maps: bytes) -> PythonMemory | None:
-    """Return the memory of the process with this folder in ``/proc``; None if it has no file of Python mapped.
+    """Open the memory of the process with this folder in ``/proc``; return None if no file of Python is mapped.
 
     Raises OSError, UnknownPythonError.
     """
     why = ""
-    pythons = [(begin, path, named) for begin, path in _MAPPING.findall(maps) if (named := _PYTHON.search(path))]
-    for begin, path, named in pythons[:_MOST_FILES]:
+    files = 0
+    for begin, path in _MAPPING.findall(maps):
+        named = _PYTHON.search(path)
+        if named is None or files == _MOST_FILES:
+            continue
+        files += 1
         why = "its Python has no symbol _PyRuntime"
         try:
-            found, is_relative = _symbols(f"{process}/root{os.fsdecode(path)}")
-            if "runtime" in found:
-                offset = int(begin, 16) if is_relative else 0
-                symbols = {symbol: offset + at for symbol, at in found.items()}
-                return _memory_at(process, symbols, int(named[1] or 0))
+            symbols, is_relative = _symbols(f"{process}/root{os.fsdecode(path)}")
+            if "runtime" in symbols:
+                base = int(begin, 16) if is_relative else 0
+                addresses = {symbol: base + value for symbol, value in symbols.items()}
+                return _open_memory(process, addresses, int(named[1] or 0))
         except UnknownPythonError as failure:
             why = str(failure)
         except FileNotFoundError:
@@ -372,32 +384,34 @@ def python_memory(process: str, maps: bytes) -> PythonMemory | None:
     return None
 
 
-def _memory_at(process: str, symbols: dict[str, int], version: int) -> PythonMemory:
-    """Return the memory of a Python with these symbols, whose file is named as one of 3.``version``.
+def _open_memory(process: str, symbols: dict[str, int], version: int) -> PythonMemory:
+    """Open the memory of a Python with these symbols, whose file is named like a file of 3.``version``.
 
     Raises OSError, UnknownPythonError.
     """
     with open(f"{process}/mem", "rb", buffering=0) as memory:
         begin = os.pread(memory.fileno(), _MOST_WORDS * _WORD, symbols["runtime"])
-        if not begin:
-            raise ProcessLookupError
+        number = bytes([0, 0, version, 0])  # as PY_VERSION_HEX
         if "version" in symbols:
-            version = _minor(os.pread(memory.fileno(), 4, symbols["version"]))
+            number = os.pread(memory.fileno(), 4, symbols["version"])
+    if not begin or len(number) < 4:  # noqa: PLR2004 — bytes of PY_VERSION_HEX
+        raise ProcessLookupError
+    version = number[2]
     places = process, symbols["runtime"], symbols.get("code_type", 0)
-    if begin.startswith(_COOKIE):
-        version, layout, is_known = published_layout(begin)
-        if is_known:
-            return PythonMemory(*places, version, layout)
-        tried = TriedMemory(*places, version, layout)
-        try:
-            tried.check()
-        except BaseException:
-            tried.close()
-            raise
-        return tried
-    if version not in _TABLES:
-        raise UnknownPythonError(f"the layout of Python 3.{version} is not known")
-    return PythonMemory(*places, version, table_layout(version))
+    if not begin.startswith(_COOKIE):
+        if version not in _TABLES:
+            raise UnknownPythonError(f"the layout of Python 3.{version} is not known")
+        return PythonMemory(*places, version, table_layout(version))
+    version, layout, is_known = published_layout(begin)
+    if is_known:
+        return PythonMemory(*places, version, layout)
+    tried = TriedMemory(*places, version, layout)
+    try:
+        tried.check()
+    except BaseException:
+        tried.close()
+        raise
+    return tried
 
 
 def table_layout(version: int) -> dict[str, int]:
@@ -405,44 +419,35 @@ def table_layout(version: int) -> dict[str, int]:
     return dict(zip(_FIELDS, _TABLES[version], strict=True))
 
 
-def _minor(version: bytes) -> int:
-    if len(version) < 4:  # noqa: PLR2004 — bytes of PY_VERSION_HEX
-        raise ProcessLookupError
-    return version[2]
-
-
-def _symbols(path: str) -> tuple[dict[str, int], bool]:
-    """Return where a file has ``_SYMBOLS``, and whether that is relative to its first address; each file is read once.
-
-    Raises OSError, ValueError.
-    """
-    file = _open_regular(path, os.O_NOFOLLOW)
+def _symbols(path: str) -> Symbols:
+    """Return the symbols of a file. Each file is read once. Raises OSError, ValueError."""
+    file = _open_regular(path)
     try:
         status = os.fstat(file)
         key = status.st_dev, status.st_ino
         if key not in _known_symbols:
-            _known_symbols[key] = _symbols_of(file)
+            _known_symbols[key] = _read_symbols(file)
         return _known_symbols[key]
     finally:
         os.close(file)
 
 
-def _open_regular(path: str, flags: int = 0) -> int:
-    """Open a regular file to read, and nothing else: a device may act, and a FIFO's writer waits for a reader.
+def _open_regular(path: str) -> int:
+    """Open a regular file, not a link: opening a device may have effects, and opening a FIFO waits.
 
     Raises OSError, ValueError.
     """
-    found = os.open(path, os.O_PATH | os.O_CLOEXEC | flags)
+    handle = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        if not stat.S_ISREG(os.fstat(found).st_mode):
-            raise ValueError("no regular file")
-        return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise ValueError("not a regular file")
+        return os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     finally:
-        os.close(found)
+        os.close(handle)
 
 
 _MAPPING = re.compile(rb"^([0-9a-f]+)-\S+ \S+ 00000000 \S+ \d+ +(/[^\n]*)$", re.MULTILINE)
-"""The first mapping of a file: its begin, and the file's path."""
+"""The first mapping of a file: begin and path."""
 _HEADER = Struct("<16sHHIQQQIHHHHHH")
 _SECTION = Struct("<IIQQQQIIQQ")
 _SEGMENT = Struct("<IIQQQQQQ")
@@ -456,28 +461,33 @@ _MOST_SECTIONS = 1_000
 _LARGEST_SECTION = 1 << 21
 
 
-def _symbols_of(file: int) -> tuple[dict[str, int], bool]:
-    """Return what ``_symbols`` does, of an open file (elf(5)). Raises ValueError."""
+def _read_symbols(file: int) -> Symbols:
+    """Read an ELF file (elf(5)). Raises ValueError."""
     header = _read_file(file, _HEADER.size, 0)
     if not header.startswith(_MAGIC):
-        raise ValueError("no ELF file of 64 bits")
-    _, kind, _, _, _, segments_at, sections_at, _, _, _, segment_count, _, section_count, _ = _HEADER.unpack(header)
+        raise ValueError("not an ELF file of 64 bits")
+    _, kind, _, _, _, segments_at, sections_at, *counts = _HEADER.unpack(header)
+    _, _, _, segment_count, _, section_count, _ = counts
+    is_relative = kind == _RELOCATABLE
     table = _read_file(file, min(section_count, _MOST_SECTIONS) * _SECTION.size, sections_at)
     sections = list(_SECTION.iter_unpack(table))
     segments = _SEGMENT.iter_unpack(_read_file(file, segment_count * _SEGMENT.size, segments_at))
-    loaded = [address for what, _, _, address, *_ in segments if what == _LOADED]
-    base = min(loaded) // BLOCK * BLOCK if loaded and kind == _RELOCATABLE else 0
-    found = {}
-    for section in sections:
-        if section[1] == _DYNAMIC_SYMBOLS and section[6] < len(sections):
-            _, _, _, _, at, size, *_ = sections[section[6]]
-            strings = _read_file(file, size, at)
-            wanted = {strings.find(b"\0" + name + b"\0") + 1: key for name, key in _SYMBOLS.items()}
-            for place, _, _, where, value, _ in _SYMBOL.iter_unpack(_read_file(file, section[5], section[4])):
-                if place in wanted and place and where:
-                    found[wanted[place]] = value - base
-            break  # a file has one such section (elf(5))
-    return found, kind == _RELOCATABLE
+    loaded = [segment[3] for segment in segments if segment[0] == _LOADED]
+    base = min(loaded) // BLOCK * BLOCK if loaded and is_relative else 0
+    symbols: dict[str, int] = {}
+    for _, section_kind, _, _, offset, size, link, *_ in sections:
+        if section_kind != _DYNAMIC_SYMBOLS or link >= len(sections):
+            continue
+        strings = _read_file(file, sections[link][5], sections[link][4])
+        wanted = {}
+        for name, key in _SYMBOLS.items():
+            wanted[strings.find(b"\0" + name + b"\0") + 1] = key
+        table = _read_file(file, size, offset)
+        for name_at, _, _, section, value, _ in _SYMBOL.iter_unpack(table):
+            if name_at in wanted and name_at and section:
+                symbols[wanted[name_at]] = value - base
+        break  # a file has a single section of this kind (elf(5))
+    return symbols, is_relative
 
 
 def _read_file(file: int, size: int, at: int) -> bytes:
@@ -485,8 +495,8 @@ def _read_file(file: int, size: int, at: int) -> bytes:
         raise ValueError("the ELF file is damaged")
     try:
         data = os.pread(file, size, at)
-    except (OSError, OverflowError) as failure:  # a place that cannot be
-        raise ValueError("no ELF file") from failure
+    except (OSError, OverflowError) as failure:  # an impossible offset
+        raise ValueError("not an ELF file") from failure
     if len(data) != size:
         raise ValueError("the ELF file is cut off")
     return data

@@ -1,9 +1,8 @@
-"""The helper process beside the sampler: watches a tree for growth, and takes stacks and mappings of what grew.
+"""The helper process beside the sampler: follows the memory of a process tree, and reads stacks and mappings.
 
-It polls ``statm`` of each process (10 µs) and never changes the command. Near each new maximum of the tree it reads
-the mappings of the largest processes (``/proc/PID/smaps``, proc(5)). What it sees goes to a log of its own, line by
-line, as ``nncftools.session.snapshots`` describes. Nobody depends on it: if it dies, only stacks and mappings are
-missing.
+It polls ``statm`` of each process (10 µs) and never changes the command. Near each new maximum of the tree it reads the
+mappings of the largest processes (``/proc/PID/smaps``, proc(5)). The results go to a log of JSON lines, described in
+``nncftools.session.snapshots``. Nothing depends on the helper: if it dies, only stacks and mappings are missing.
 """
 
 from __future__ import annotations
@@ -19,10 +18,8 @@ import time
 from operator import add
 
 from nncftools.journal.writing import Writer
-from nncftools.snapshots.budget import Budget, Pace
-from nncftools.snapshots.range_watch import RangeWatch
 from nncftools.snapshots.stack_taker import StackTaker
-from nncftools.snapshots.tree_watch import PROC, TreeWatch
+from nncftools.snapshots.tree_watch import PROC, RangeWatch, TreeWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,24 +31,162 @@ if TYPE_CHECKING:
     Key = TypeVar("Key")
 
     class Order(TypedDict):
-        """What to watch, and at what cost."""
+        """The processes to watch, and the budget for that."""
 
         sampler: int
-        """The PID of the sampler, which is the parent of the command and of orphans."""
+        """The PID of the sampler, the parent of the command and of orphans."""
         pid: int | None
         """The process that a recording is attached to; None when the sampler starts a command."""
         children: bool
         """Whether descendants belong to the run."""
         duration_s: float | None
-        """When to stop although the run goes on, in seconds from now."""
+        """Seconds from now after which to stop although the run goes on."""
         stacks: bool
-        """Whether to take stacks."""
+        """Whether to read stacks."""
         missing: str | None
-        """Why no stacks are taken, or not of every process."""
+        """Why some or all processes have no stacks."""
         share: float
-        """Of one core's time."""
+        """The part of a core's time that the helper may use."""
         least_s: float
-        """CPU seconds that may be spent in any case."""
+        """CPU seconds that the helper may use in any case."""
+
+
+_SPREAD_S = 20.0
+"""When little is left, the rest of the budget is spread over this time."""
+_AMPLE = 0.15
+"""While more than this part of the least budget is left, every poll of a growing process reads stacks."""
+_RESERVE = 0.05
+"""This part of the least budget is kept for rises to a new maximum."""
+_SLOWEST_POLLS = 0.1
+"""The part of the share that polls use when nothing is left."""
+_FARTHEST_S = 0.5
+_COSTLY = 0.25
+"""Polls are at most ``_FARTHEST_S`` apart, unless they would use this part of the share: thousands of processes."""
+
+
+class Budget:
+    """A share of a core's time since the start, or ``least_s`` CPU seconds if that is more, for all but mappings."""
+
+    def __init__(self, share: float, least_s: float) -> None:
+        self._share = share
+        self._least_s = least_s
+        self._begun_s = time.monotonic()
+        self.mappings_s = 0.0
+        """CPU seconds spent on mappings, which have a separate budget."""
+
+    @property
+    def total_s(self) -> float:
+        """The CPU seconds that may be used until now."""
+        return max(self._least_s, self._share * (time.monotonic() - self._begun_s))
+
+    @property
+    def is_ample(self) -> bool:
+        """Whether enough is left to read stacks at every poll."""
+        return self.left_s > self._least_s * _AMPLE
+
+    @property
+    def left_s(self) -> float:
+        """The CPU seconds that are left now."""
+        return self.total_s + self.mappings_s - time.process_time()
+
+    @property
+    def rate(self) -> float:
+        """The part of a core that uses up the budget, except the reserve, in ``_SPREAD_S``."""
+        return (self.left_s - self._least_s * _RESERVE) / _SPREAD_S
+
+    def is_left(self) -> bool:
+        """Return whether anything is left."""
+        return self.left_s > 0
+
+    def distance_s(self, poll_s: float) -> float:
+        """Return the shortest time between polls that use ``poll_s`` CPU seconds each."""
+        farthest_s = max(_FARTHEST_S, poll_s / (self._share * _COSTLY))
+        return min(poll_s / max(self._share * _SLOWEST_POLLS, self.rate), farthest_s)
+
+
+_MS = 1_000_000
+_DISTANCES = (
+    (0.001, 500 * _MS),
+    (0.005, 3_000 * _MS),
+    (0.01, 10_000 * _MS),
+    (0.1, math.inf),
+)
+"""The longest time between polls in seconds, up to this time in nanoseconds after memory last rose fast."""
+_SHORTEST_S = 0.002
+_LEAST_EXPECTED = 512 << 20
+"""The budget is spread over the expected growth: memory doubles, or grows by this many bytes."""
+_DECAY = 0.5
+_GOLDEN = 0.618
+"""Multiples of this number spread evenly. Polls at even distances could always meet the same function of a loop."""
+_MEAN_OF = 10
+_FIRST_S = 0.0002
+_FIRST_READING_S = 0.001
+
+
+class Pace:
+    """Spreads polls and readings of stacks by their measured cost: over the growth of memory, and at rest over time.
+
+    While much of the budget is left, polls follow the growth, and each poll of a growing process reads stacks. Later,
+    only rises to a new maximum are followed, with a step of memory between readings. A program that frees and takes
+    memory all the time would use up any budget: below the maximum, readings are spread over time.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._spent_s = time.process_time()
+        self._poll_s = _FIRST_S
+        """The cost of a poll that reads no stacks."""
+        self._reading_s = _FIRST_READING_S
+        """The cost of a poll that reads stacks."""
+        self._mean_s = _FIRST_S
+        """The mean cost of all polls."""
+        self._readings = self._highest = 0
+        self._read_at_ns = self._polled_ns = 0
+        self._phase = 0.0
+        self._speed = 0.0
+        """Growth in bytes a second."""
+
+    def step(self, held: int, now_ns: int) -> float:
+        """Return by how many bytes memory, now ``held`` bytes, must grow between two readings of stacks."""
+        if self._budget.is_ample or (self._budget.is_left() and now_ns >= self._read_at_ns):
+            return 0.0
+        return self._spread(held, self._reading_s) if held > self._highest else math.inf
+
+    def _spread(self, held: int, cost_s: float) -> float:
+        """Return the growth between two polls of this cost that uses up the budget over the expected growth."""
+        left_s = self._budget.left_s
+        return max(held, _LEAST_EXPECTED) * cost_s / left_s if left_s > 0 else math.inf
+
+    def rest_s(self, now_ns: int, rose_fast_ns: int, rise: int, held: int, readings: int) -> float:
+        """Return the time until the next poll, after a poll that began at ``now_ns``.
+
+        Since the poll before, memory rose by ``rise`` bytes to ``held``. Stacks were read ``readings`` times so far.
+        """
+        spent_s = time.process_time()
+        cost_s = spent_s - self._spent_s
+        self._spent_s = spent_s
+        self._mean_s += (cost_s - self._mean_s) / _MEAN_OF
+        if readings == self._readings:
+            self._poll_s += (cost_s - self._poll_s) / _MEAN_OF
+        else:
+            self._reading_s += (cost_s - self._reading_s) / _MEAN_OF
+            self._read_at_ns = now_ns + int(self._reading_s / max(self._budget.rate, 1e-9) * 1e9)
+        self._readings = readings
+        self._speed = max(self._speed * _DECAY, rise / (now_ns - self._polled_ns) * 1e9)
+        self._polled_ns = now_ns
+        is_ample = self._budget.is_ample
+        distance_s = self._budget.distance_s(self._mean_s if is_ample else self._poll_s)
+        distance_s = max(distance_s, _longest_s(now_ns - rose_fast_ns))
+        if self._speed and (is_ample or held > self._highest):
+            growth = self._spread(held, self._mean_s if is_ample else self._reading_s)
+            distance_s = min(distance_s, max(_SHORTEST_S, growth / self._speed))
+        self._highest = max(self._highest, held)
+        self._phase = (self._phase + _GOLDEN) % 1.0
+        return distance_s * (0.5 + self._phase) - (time.monotonic_ns() - now_ns) / 1e9
+
+
+def _longest_s(calm_ns: int) -> float:
+    return next(longest_s for longest_s, until_ns in _DISTANCES if calm_ns < until_ns)
 
 
 _MAPPING = re.compile(
@@ -67,165 +202,191 @@ _MAPPING = re.compile(
 _SHARED = (b"/dev/shm/", b"/memfd:", b"/SYSV", b"/dev/zero", b"/anon_hugepage")
 _MOST_FILES = 20
 _SMALLEST_FILE = 1 << 20
-ANONYMOUS, STACK, SHARED = "anonymous", "stack", "shared"
-FILE, OTHER_FILES, LIBRARIES = "file", "other_files", "libraries"
+ANONYMOUS = "anonymous"
+STACK = "stack"
+SHARED = "shared"
+FILE = "file"
+OTHER_FILES = "other_files"
+LIBRARIES = "libraries"
 
 
-def groups(smaps: bytes) -> list[tuple[str, str, list[int]]]:
+def group_mappings(smaps: bytes) -> list[tuple[str, str, list[int]]]:
     """Return kind, name and bytes of each group: RSS, shared clean and dirty, private clean and dirty, anonymous.
 
-    Large files have a group of their own, named by their path. In a group of files, anonymous pages are copies: the
-    process has written to its private mapping.
+    Each large file is a group, named by the path. In a group of files, anonymous pages are copies: the process has
+    written to a private mapping.
     """
     mappings: dict[bytes, list[int]] = {}
     executable = set()
     for match in _MAPPING.finditer(smaps):
-        rights, name, *sizes = match.groups()
-        if b"x" in rights and name.startswith(b"/"):
+        rights, name, *numbers = match.groups()
+        if b"x" in rights:
             executable.add(name)
-        if sizes[0] != b"0":
-            _add(mappings, name, [int(size) * 1024 for size in sizes])
-    kinds = {name: _kind(name) for name in mappings}
-    of_files = sorted((figures[0] for name, figures in mappings.items() if kinds[name] == FILE), reverse=True)
-    least = max([_SMALLEST_FILE, *of_files[_MOST_FILES - 1 : _MOST_FILES]])
-    merged: dict[tuple[str, str], list[int]] = {}
-    for name, figures in mappings.items():
-        kind, file = kinds[name], ""
-        if kind == FILE and name in executable:
-            kind = LIBRARIES
-        elif kind == FILE and figures[0] < least:
-            kind = OTHER_FILES
-        elif kind == FILE:
+        if numbers[0] != b"0":
+            _add(mappings, name, [int(number) * 1024 for number in numbers])
+    kinds = {name: _kind(name, is_executable=name in executable) for name in mappings}
+    files = [name for name, kind in kinds.items() if kind == FILE]
+    sizes = sorted([mappings[name][0] for name in files])
+    smallest = max([_SMALLEST_FILE, *sizes[-_MOST_FILES:][:1]])
+    groups: dict[tuple[str, str], list[int]] = {}
+    for name, kind in kinds.items():
+        figures = mappings[name]
+        file = ""
+        is_small = kind == FILE and figures[0] < smallest
+        if kind == FILE and not is_small:
             file = name.removesuffix(b" (deleted)").decode(errors="backslashreplace")
-        _add(merged, (kind, file), figures)
-    return [(*key, figures) for key, figures in sorted(merged.items(), key=lambda item: -item[1][0])]
+        _add(groups, (OTHER_FILES if is_small else kind, file), figures)
+    largest_first = sorted(groups.items(), key=lambda item: -item[1][0])
+    return [(*key, figures) for key, figures in largest_first]
 
 
 def _add(sums: dict[Key, list[int]], key: Key, sizes: list[int]) -> None:
     sums[key] = list(map(add, sums[key], sizes)) if key in sums else sizes
 
 
-def _kind(name: bytes) -> str:
+def _kind(name: bytes, *, is_executable: bool) -> str:
     if name.startswith(_SHARED):
         return SHARED
     if name.startswith(b"/"):
-        return LIBRARIES if b".so" in name.rpartition(b"/")[2] else FILE
+        return LIBRARIES if is_executable or b".so" in name.rpartition(b"/")[2] else FILE
     return STACK if name.startswith(b"[stack") else ANONYMOUS
 
 
 _STEP = 1.0
-"""While memory grows, mappings are read when it has doubled: all readings together cost twice the last one."""
-_STEP_AT_REST, _RESTS_NS = 0.05, 300_000_000
-"""They are also read when memory is higher by this part, and has not risen for so long."""
-_GROWING_EVERY_NS = 1_000_000_000
-"""While memory grows, mappings are read so often."""
+"""While memory grows, mappings are read when it has doubled: all readings together cost twice the last reading."""
+_STEP_AT_REST = 0.05
+_RESTS_NS = 300 * _MS
+"""Mappings are also read when memory is higher by ``_STEP_AT_REST``, and has not risen for ``_RESTS_NS``."""
+_GROWING_EVERY_NS = 1_000 * _MS
+"""The time between readings of mappings while memory grows."""
 _SMALLEST = 128 << 20
 _COPIED = 1.4
 _HELD = 0.9
-"""If the tree still holds this part of its maximum, and much of it became anonymous, mapped files were copied."""
-_AT_REST_NS = 30_000_000
+"""If the tree still has this part of its maximum, and much of it became anonymous, mapped files were copied."""
+_AT_REST_NS = 30 * _MS
 _COVERED = 0.95
 _MOST_PROCESSES = 8
+_MAPPINGS = 0.25
+"""The budget of mappings, as a part of the budget for all other work."""
 
 
 class MappingWatch:
-    """Reads mappings when the tree holds more than ever and stays there for a moment, or grows for long."""
+    """Reads mappings at a new maximum of the tree's memory, once memory rests for a moment or grows for long."""
 
-    def __init__(self, writer: Writer, share: float, least_s: float) -> None:
-        self.spent_s = 0.0
-        """CPU seconds so far."""
+    def __init__(self, writer: Writer, budget: Budget) -> None:
         self._writer = writer
-        self._budget = Budget(share, least_s, own_cpu=lambda: self.spent_s)
+        self._budget = budget
         self._highest = _SMALLEST
         self._most_anonymous = self._read_ns = 0
 
     def look(self, watched: Collection[Watched], now_ns: int, rose_ns: int) -> None:
-        """Read the mappings if it is time to; ``rose_ns`` is when the memory of the tree last rose."""
+        """Read the mappings if they are due; ``rose_ns`` is when the memory of the tree last rose."""
         total = sum([process.growth.rss for process in watched])
-        at_rest = now_ns - rose_ns >= _AT_REST_NS
-        anonymous = sum([process.growth.rss - process.growth.shared for process in watched])
-        is_more_anonymous = anonymous >= (self._most_anonymous + _SMALLEST) * _COPIED
-        is_copied = at_rest and is_more_anonymous and total >= self._highest * _HELD
-        is_more = total >= self._highest * (1 + _STEP) and (at_rest or now_ns - self._read_ns >= _GROWING_EVERY_NS)
-        is_more |= total >= self._highest * (1 + _STEP_AT_REST) and now_ns - rose_ns >= _RESTS_NS
-        if self._budget.left_s <= 0 or not (is_more or is_copied):
+        anonymous = total - sum([process.growth.shared for process in watched])
+        has_budget = self._budget.mappings_s < self._budget.total_s * _MAPPINGS
+        if not has_budget or not self._is_due(total, anonymous, now_ns, rose_ns):
             return
+        begun_s = time.process_time()
         self._read_ns = now_ns
-        before_s = time.process_time()
-        self._highest, self._most_anonymous = max(total, self._highest), anonymous
-        t_ns, covered, described = time.monotonic_ns(), 0, []
+        self._highest = max(total, self._highest)
+        self._most_anonymous = anonymous
+        t_ns = time.monotonic_ns()
+        covered = 0
+        processes = []
         for largest in sorted(watched, key=lambda process: -process.growth.rss)[:_MOST_PROCESSES]:
             if covered >= total * _COVERED:
                 break
-            with contextlib.suppress(OSError):  # it has ended, or belongs to another user
-                described.append((largest.process.number, groups(largest.process.read("smaps"))))
+            with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
+                groups = group_mappings(largest.process.read("smaps"))
+                processes.append((largest.process.number, groups))
                 covered += largest.growth.rss
-        if described:
-            self._writer.line("mappings", {"t_ns": t_ns, "total": total, "processes": described})
-        self.spent_s += time.process_time() - before_s
+        if processes:
+            self._writer.line("mappings", {"t_ns": t_ns, "total": total, "processes": processes})
+        self._budget.mappings_s += time.process_time() - begun_s
+
+    def _is_due(self, total: int, anonymous: int, now_ns: int, rose_ns: int) -> bool:
+        calm_ns = now_ns - rose_ns
+        if total >= self._highest * (1 + _STEP_AT_REST) and calm_ns >= _RESTS_NS:
+            return True
+        is_at_rest = calm_ns >= _AT_REST_NS
+        if total >= self._highest * (1 + _STEP):
+            return is_at_rest or now_ns - self._read_ns >= _GROWING_EVERY_NS
+        is_copied = anonymous >= (self._most_anonymous + _SMALLEST) * _COPIED
+        return is_at_rest and is_copied and total >= self._highest * _HELD
 
 
-_GROWING_NS = 200_000_000
-_WRITE_EVERY_NS = 5_000_000_000
-_CHECK_EVERY_NS = 500_000_000
-_OF_MAPPINGS = 0.2
-"""The part of the budget that is for mappings."""
+_GROWING_NS = 200 * _MS
+_WRITE_EVERY_NS = 5_000 * _MS
+_CHECK_EVERY_NS = 500 * _MS
 
 
 class Helper:
-    """Watches one recording until it ends."""
+    """Watches a recording until it ends."""
 
     def __init__(self, order: Order, writer: Writer) -> None:
         self._writer = writer
         self._order = order
-        share, least_s = order["share"], order["least_s"]
-        self._mappings = mappings = MappingWatch(writer, share * _OF_MAPPINGS, least_s * _OF_MAPPINGS)
-        left = 1 - _OF_MAPPINGS
-        self._budget = Budget(share * left, least_s * left, own_cpu=lambda: time.process_time() - mappings.spent_s)
+        parts = 1 + _MAPPINGS
+        budget = Budget(order["share"] / parts, order["least_s"] / parts)
+        self._mappings = MappingWatch(writer, budget)
         self._poller = select.poll()
         self._tree = TreeWatch(writer, order["sampler"], order["pid"], children=order["children"])
-        self._stacks = StackTaker(writer, self._budget, is_allowed=order["stacks"])
-        self._ranges = RangeWatch(writer, self._budget)
-        self._pace = Pace(self._budget)
+        self._stacks = StackTaker(writer, budget.is_left, is_allowed=order["stacks"])
+        self._ranges = RangeWatch(writer, budget.is_left)
+        self._pace = Pace(budget)
 
     def run(self, control: int) -> None:
-        """Watch until the starter says so on ``control``, or the sampler is gone."""
+        """Watch until the starter sends the end on ``control``, or the sampler is gone."""
         self._poller.register(control, select.POLLIN)
-        facts = {"pid": os.getpid(), "t_ns": time.monotonic_ns(), "missing": self._order["missing"]}
-        self._writer.line("helper", {**facts, "share": self._order["share"], "least_s": self._order["least_s"]})
+        facts = {
+            "pid": os.getpid(),
+            "t_ns": time.monotonic_ns(),
+            "missing": self._order["missing"],
+            "share": self._order["share"],
+            "least_s": self._order["least_s"],
+        }
+        self._writer.line("helper", facts)
+        tree = self._tree
         write_at_ns = check_at_ns = 0
         is_wanted = True
         ends_ns = time.monotonic_ns() + (self._order["duration_s"] or math.inf) * 1e9
         while is_wanted:
             now_ns = time.monotonic_ns()
-            self._tree.poll(now_ns)
-            step = self._pace.step(self._tree.held, now_ns)
-            self._stacks.look(self._tree.watched, now_ns, self._tree.poll_again, step)
-            self._ranges.look(self._tree.watched.values())
-            if now_ns - self._tree.rose_ns < _GROWING_NS:
-                self._mappings.look(self._tree.watched.values(), now_ns, self._tree.rose_ns)
+            tree.poll(now_ns)
+            step = self._pace.step(tree.held, now_ns)
+            self._stacks.look(tree.watched, now_ns, tree.poll_again, step)
+            self._ranges.look(tree.watched.values())
+            if now_ns >= check_at_ns or now_ns - tree.rose_ns < _GROWING_NS:
+                self._mappings.look(tree.watched.values(), now_ns, tree.rose_ns)
             if now_ns >= check_at_ns:
                 check_at_ns = now_ns + _CHECK_EVERY_NS
-                self._mappings.look(self._tree.watched.values(), now_ns, self._tree.rose_ns)
-                if not self._writer.flush():  # the disk is full, and this log is the first to do without
+                if not self._writer.flush():  # the disk is full: other files need the space more than this log
                     break
-                is_wanted = _lives(self._order["sampler"])
+                is_wanted = _is_alive(self._order["sampler"])
             if now_ns >= write_at_ns:
                 write_at_ns = now_ns + _WRITE_EVERY_NS
-                self._tree.write_points()
-                self._ranges.forget(self._tree.watched.values())
+                tree.write_points()
             is_wanted = self._sleep(now_ns, control) and is_wanted and now_ns < ends_ns
         self._stacks.close()
-        self._tree.write_points()
-        cpu_s = round(self._budget.own_cpu() + self._mappings.spent_s, 3)
-        self._writer.line("end", {"cpu_s": cpu_s, "readings": self._stacks.taken, "failed": self._stacks.failed})
+        tree.write_points()
+        end = {
+            "cpu_s": round(time.process_time(), 3),
+            "readings": self._stacks.taken,
+            "failed": self._stacks.failed,
+        }
+        self._writer.line("end", end)
         self._writer.flush()
 
     def _sleep(self, now_ns: int, control: int) -> bool:
-        """Wait until the next poll; return False when the starter has asked for the end."""
+        """Wait until the next poll; return False when the starter has sent the end."""
         tree = self._tree
-        readings = self._stacks.taken + self._stacks.failed
-        rest_s = self._pace.rest_s(now_ns, tree.rose_fast_ns, tree.rise, tree.held, readings)
+        rest_s = self._pace.rest_s(
+            now_ns,
+            tree.rose_fast_ns,
+            rise=tree.rise,
+            held=tree.held,
+            readings=self._stacks.taken + self._stacks.failed,
+        )
         if self._poller.poll(max(1.0, rest_s * 1e3)):
             if os.read(control, 64):
                 return False
@@ -233,8 +394,8 @@ class Helper:
         return True
 
 
-def _lives(pid: int) -> bool:
-    """Return whether a process runs: a zombie, which nobody may ever reap, has no memory."""
+def _is_alive(pid: int) -> bool:
+    """Return whether a process runs: a zombie has no memory, and may stay for ever."""
     try:
         with open(f"{PROC}/{pid}/statm", "rb") as file:
             return not file.read().startswith(b"0 ")
@@ -246,13 +407,13 @@ def main(log: int) -> int:
     """Watch as the order on standard input asks; return the exit status."""
     gc.disable()
     with open(0, "rb", buffering=0, closefd=False) as control:
-        text = control.readline()  # without a buffer, what follows is left for the poll
+        text = control.readline()  # no buffer takes the bytes that the poll waits for
     if not text.endswith(b"\n"):
         return 0  # the starter is gone before the command began
     writer = Writer(log)
     try:
         Helper(json.loads(text), writer).run(0)
-    except Exception as failure:  # noqa: BLE001 — whatever it is, the report can say it
+    except Exception as failure:  # noqa: BLE001 — the report repeats any error
         writer.line("failure", f"{type(failure).__name__}: {failure}")
         writer.flush()
         return 1

@@ -1,29 +1,38 @@
-"""Reads ``statm`` of every process of the tree, and writes how their memory changes: a short list of points for each.
+"""Follows the memory of every process of the tree: RSS, page faults of threads, addresses of anonymous memory.
 
-It also reads which threads touched memory (``task/TID/stat``, proc(5)). The kernel counts a page fault in the thread
-that touches a new page, so the faults since the last reading tell which thread made a process grow, whoever holds
-Python's lock.
+RSS comes from ``statm`` and is written as a short list of points. The kernel counts a page fault in the thread that
+touches a new page (``task/TID/stat``, proc(5)), so page faults tell the thread that made a process grow, whichever
+thread has Python's lock. A large block of memory is a mapping (mmap(2)) and disappears with it, so the addresses that
+disappeared tell which rise was given back.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from itertools import pairwise
 
 from nncftools.sampler.tree import PAGE, Tree, shared
+from nncftools.snapshot_rules import subtract_ranges
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable
 
     from nncftools.journal.writing import Writer
     from nncftools.sampler.tree import Process
+    from nncftools.snapshot_rules import Range
 
+    Ranges = list[Range]
+    Processes = dict[Process, "Watched"]
+    Reading = tuple[int, int, int]
+    """The time, the resident pages of a process, and how many of these belong to files or shared memory."""
+    Points = list["Point"]
     Point = tuple[int, int, int, int]
-    """A moment on CLOCK_MONOTONIC in nanoseconds, RSS in bytes, the bytes of RSS that are pages of files and of shared
-    memory, and the longest time between two readings before the moment."""
+    """A time on CLOCK_MONOTONIC in nanoseconds, RSS in bytes, the bytes of RSS that are pages of files and of shared
+    memory, and the longest time between two readings before the point."""
 
 _SMALLEST_STEP = 64 * 1024
 _SMALLEST_DEVIATION = 256 * 1024
@@ -32,131 +41,139 @@ _FULL = 1024
 
 
 class Growth:
-    """The points of one process since they were written last."""
+    """The points of a process since they were last written."""
 
     def __init__(self, t_ns: int) -> None:
-        """Begin at nothing: the first reading is a rise, too."""
-        self.points: list[Point] = [(t_ns, 0, 0, 0)]
+        """Begin with no memory: the first reading is a rise, too."""
+        self.points: Points = [(t_ns, 0, 0, 0)]
         self.rss = 0
         self.shared = 0
         """The bytes of ``rss`` that are pages of files and of shared memory."""
         self.first = 0
-        """The first reading."""
+        """The RSS of the first reading."""
         self._polled_ns = t_ns
         self._apart_ns = 0
         """The longest time between two readings since the last point."""
         self.rose_ns = t_ns
         """When RSS last rose."""
         self.risen = 0
-        """By how many bytes it rose since stacks were read."""
+        """The bytes that RSS rose since stacks were read."""
 
     def add(self, t_ns: int, pages: int, shared_pages: int) -> int:
-        """Take a reading of RSS; return by how many bytes it rose."""
-        rss = pages * PAGE
-        last_t_ns, last_rss, *_ = self.points[-1]
-        step = rss - last_rss
-        before_ns, before, shared_before, self._polled_ns = self._polled_ns, self.rss, self.shared, t_ns
+        """Add a reading; return by how many bytes RSS rose."""
+        level: Point = (self._polled_ns, self.rss, self.shared, self._apart_ns)
+        apart_ns = t_ns - self._polled_ns
+        rise = pages * PAGE - self.rss
+        self._polled_ns = t_ns
         self.shared = shared_pages * PAGE
-        if rss == before:
+        if rise == 0:
             return 0
-        apart_ns = t_ns - before_ns
-        self.rss = rss
-        self.first = self.first or rss
-        if not -_SMALLEST_STEP < step < _SMALLEST_STEP:
-            if before_ns > last_t_ns:
-                self.points.append((before_ns, before, shared_before, self._apart_ns))  # until then it was level
-            self.points.append((t_ns, rss, self.shared, apart_ns))
+        self.rss += rise
+        self.first = self.first or self.rss
+        last_ns, last_rss, *_ = self.points[-1]
+        if abs(self.rss - last_rss) < _SMALLEST_STEP:
+            self._apart_ns = max(self._apart_ns, apart_ns)
+        else:
+            if level[0] > last_ns:
+                self.points.append(level)
+            self.points.append((t_ns, self.rss, self.shared, apart_ns))
             self._apart_ns = 0
             if len(self.points) > _FULL:
-                self.points = thinned(self.points, _FULL // 2)
-        else:
-            self._apart_ns = max(self._apart_ns, apart_ns)
-        if rss > before:
+                self.points = thin_points(self.points, _FULL // 2)
+        if rise > 0:
             self.rose_ns = t_ns
-            self.risen += rss - before
-        return rss - before
+            self.risen += rise
+        return rise
 
-    def take_points(self, t_ns: int) -> list[Point]:
-        """Return the points since the last call, as few as possible; the last one is now."""
+    def take_points(self, t_ns: int) -> Points:
+        """Return as few points as possible since the last call; the last point is now."""
         points = self.points
         if points[-1][0] != t_ns:
             points.append((t_ns, self.rss, self.shared, self._apart_ns))
         self.points = [points[-1]]
-        return thinned(points, _MOST_POINTS)
+        return thin_points(points, _MOST_POINTS)
 
 
-def thinned(points: Sequence[Point], most: int) -> list[Point]:
-    """Return at most ``most`` points, the last one too: those that lie farthest from the lines between the others."""
-    kept = {0, len(points) - 1}
+def thin_points(points: Points, most: int) -> Points:
+    """Return at most ``most`` points: both ends, and the points farthest from the lines between the others."""
+    chosen = {0, len(points) - 1}
     pending = [_farthest(points, 0, len(points) - 1)]
-    while pending and len(kept) < most:
+    while pending and len(chosen) < most:
         pending.sort()
         deviation, number, first, last = pending.pop()
         if deviation < _SMALLEST_DEVIATION:
             break
-        kept.add(number)
+        chosen.add(number)
         pending += [_farthest(points, first, number), _farthest(points, number, last)]
     thin = [points[0]]
-    for before, number in pairwise(sorted(kept)):
+    for previous, number in pairwise(sorted(chosen)):
         t_ns, rss, shared, _ = points[number]
-        thin.append((t_ns, rss, shared, max([apart_ns for *_, apart_ns in points[before + 1 : number + 1]])))
+        apart_ns = max([point[3] for point in points[previous + 1 : number + 1]])
+        thin.append((t_ns, rss, shared, apart_ns))
     return thin
 
 
-def _farthest(points: Sequence[Point], first: int, last: int) -> tuple[float, int, int, int]:
-    """Return deviation and place of the point farthest from the line between two others, and these.
+def _farthest(points: Points, first: int, last: int) -> tuple[float, int, int, int]:
+    """Return deviation and number of the point farthest from the line between two points, and these two numbers.
 
-    The deviation is that of the shared bytes and that of all other bytes together: where a process maps a file and then
-    allocates at the same speed, RSS alone is one line.
+    The deviation adds up shared bytes and all other bytes. RSS alone is a straight line if a process maps a file and
+    then allocates at the same speed.
     """
-    (t0, rss0, shared0, _), (t1, rss1, shared1, _) = points[first], points[last]
+    t0, rss0, shared0, _ = points[first]
+    t1, rss1, shared1, _ = points[last]
     duration = max(1, t1 - t0)
     shared_slope = (shared1 - shared0) / duration
     slope = (rss1 - rss0) / duration - shared_slope
-    deviation, farthest = 0.0, first
+    deviation = 0.0
+    farthest = first
     for number in range(first + 1, last):
         t, rss, shared, _ = points[number]
-        since = t - t0
-        of_shared = shared - shared0
-        distance = abs(rss - rss0 - of_shared - slope * since) + abs(of_shared - shared_slope * since)
+        shared_rise = shared - shared0
+        distance = abs(rss - rss0 - shared_rise - slope * (t - t0))
+        distance += abs(shared_rise - shared_slope * (t - t0))
         if distance > deviation:
-            deviation, farthest = distance, number
+            deviation = distance
+            farthest = number
     return deviation, farthest, first, last
 
 
-_MINOR, _MAJOR = 7, 9
+_MINOR = 7
+_MAJOR = 9
 """Positions after the closing parenthesis of the name."""
 
 
 class Threads:
-    """The threads of one process as they were at the last reading."""
+    """The page faults of a process's threads at the last reading."""
 
     def __init__(self, path: str) -> None:
-        """Read the threads of the process with this folder in ``/proc``."""
+        """``path`` is the folder of the process in ``/proc``."""
         self._path = path
-        self._whole = 0
-        self._before: dict[int, int] = {}
+        self._total = 0
+        self._faults: dict[int, int] = {}
 
     def read(self) -> tuple[dict[int, int], int]:
-        """Return the page faults of each thread since the last call, and those of ended threads.
+        """Return the page faults of each thread since the last call, and the page faults of ended threads.
 
         Raises OSError when the process has ended.
         """
-        whole = _faults(f"{self._path}/stat")
-        now: dict[int, int] = {}
+        total = _read_faults(f"{self._path}/stat")
+        faults: dict[int, int] = {}
         for name in os.listdir(f"{self._path}/task"):
-            try:
-                now[int(name)] = _faults(f"{self._path}/task/{name}/stat")
-            except OSError:  # the thread has ended
-                continue
-        since = {thread: faults - self._before.get(thread, 0) for thread, faults in now.items()}
-        lost = whole - self._whole - sum(since.values())
-        self._whole, self._before = whole, now
-        return {thread: faults for thread, faults in since.items() if faults}, max(0, lost)
+            with contextlib.suppress(OSError):  # the thread has ended
+                faults[int(name)] = _read_faults(f"{self._path}/task/{name}/stat")
+        new = {}
+        lost = total - self._total
+        for thread, count in faults.items():
+            new_count = count - self._faults.get(thread, 0)
+            lost -= new_count
+            if new_count:
+                new[thread] = new_count
+        self._total = total
+        self._faults = faults
+        return new, max(0, lost)
 
 
-def _faults(path: str) -> int:
-    """Return the page faults of a process or thread. Raises OSError."""
+def _read_faults(path: str) -> int:
     with open(path, "rb", buffering=0) as file:
         data = file.read(512)
     fields = data[data.rindex(b")") + 2 :].split()
@@ -164,7 +181,7 @@ def _faults(path: str) -> int:
 
 
 class Watched:
-    """A process of the tree, its growth, and whether its stacks can be read."""
+    """A process of the tree with the state that the helper keeps of each process."""
 
     def __init__(self, process: Process, t_ns: int) -> None:
         self.process = process
@@ -173,24 +190,29 @@ class Watched:
         self.is_introduced = False
         self.threads = Threads(process.path)
         self.faults_read_ns = self.faults_after_ns = 0
+        self.ranges: Ranges = []
+        """The addresses of anonymous memory at the last reading."""
+        self.ranges_rss = 0
+        """RSS when ``ranges`` were read."""
         self._program = self._running_program()
         self.begin_program()
 
     def begin_program(self) -> None:
-        """Know nothing of the program that it runs."""
+        """Begin with a new program, whose stacks may be readable."""
         self.may_look = True
         self.look_after_ns = 0
         self.failures = 0
 
     def has_execed(self) -> bool:
-        """Return whether it runs another program than at the last call."""
-        before, self._program = self._program, self._running_program()
-        return before != self._program
+        """Return whether the process runs another program than at the last call."""
+        program = self._program
+        self._program = self._running_program()
+        return program != self._program
 
     def _running_program(self) -> str:
         try:
             return os.readlink(f"{self.process.path}/exe")
-        except OSError:  # it has ended, or belongs to another user
+        except OSError:  # the process has ended, or belongs to another user
             return ""
 
 
@@ -198,50 +220,47 @@ PROC = "/proc"
 _MS = 1_000_000
 _TREE_EVERY_NS = 30 * _MS
 _EXEC_WITHIN_NS = 30 * _MS
-"""A forked copy that has lived this long stays one: usually, exec follows fork at once."""
+"""A forked copy that has lived this long stays a copy: usually, exec follows fork at once."""
 _FAST = 2 << 20
-"""Bytes from one poll to the next."""
+"""Bytes between two polls."""
 
 
-def _memory(process: Process) -> tuple[int, int, int]:
-    """Return the time, and the pages of a process: all that are resident, and those of files and shared memory."""
+def _read_memory(process: Process) -> Reading:
     try:
         data = os.pread(process.files[0], 128, 0)
     except OSError:
         data = process.read_slot(0)
-    pages, shared_pages = map(int, data.split(None, 3)[1:3]) if data else (0, 0)
-    return time.monotonic_ns(), pages, shared_pages
-
-
-def _file_user(process: Process) -> int | None:
-    """Return the ID of the user whose files a process opens; None if a path may lead it to another file than us."""
-    if process.differs("root", "/") or process.differs("ns/mnt", "/proc/self/ns/mnt"):
-        return None
-    return process.read_user()
+    if not data:
+        return time.monotonic_ns(), 0, 0
+    _, pages, shared_pages, *_ = data.split(None, 3)
+    return time.monotonic_ns(), int(pages), int(shared_pages)
 
 
 class TreeWatch:
-    """The processes of a run, as far as they have memory of their own."""
+    """The processes of a run that have memory of their own."""
 
     def __init__(self, writer: Writer, sampler: int, pid: int | None, *, children: bool) -> None:
-        """Watch the children of ``sampler``, or ``pid`` if there is one; only one process without ``children``."""
+        """Watch the children of ``sampler``, or ``pid`` if given; without ``children``, only a single process."""
         self._writer = writer
         self._only_first = not children and pid is None
         reaper = sampler if pid is None else None
         self._tree = Tree(PROC, ["statm"], reaper=reaper, children=children or self._only_first)
         if pid is not None:
             self._tree.add(pid)
-        self.watched: dict[Process, Watched] = {}
-        """The processes that live."""
+        self.watched: Processes = {}
+        """The living processes."""
         self._look_at_ns = 0
-        self.rose_ns = self.rose_fast_ns = time.monotonic_ns()
-        """When the memory of any process last rose, and when it last rose by much from one poll to the next."""
-
-        self.rise = self.held = 0
-        """By how many bytes memory rose since the poll before, and the RSS of all processes."""
+        self.rose_ns = time.monotonic_ns()
+        """When the memory of any process last rose."""
+        self.rose_fast_ns = self.rose_ns
+        """When the memory of any process last rose by much between two polls."""
+        self.rise = 0
+        """The bytes by which memory rose since the previous poll."""
+        self.held = 0
+        """The RSS of all processes."""
 
     def poll(self, now_ns: int) -> None:
-        """Read the memory of all processes; look for new ones from time to time."""
+        """Read the memory of all processes; look for new processes from time to time."""
         if now_ns >= self._look_at_ns:
             self._look_at_ns = now_ns + _TREE_EVERY_NS
             self._tree.refresh()
@@ -250,52 +269,60 @@ class TreeWatch:
         self.rise = 0
         for process in list(self._tree.processes):
             watched = self.watched.get(process)
-            t_ns, pages, shared_pages = _memory(process)
+            reading = _read_memory(process)
+            t_ns, pages, _ = reading
             if watched is None:
-                self._meet(process, t_ns, pages, shared_pages)
+                self._meet(process, reading)
             elif not pages:
                 self._end(watched, t_ns)
             else:
                 if not watched.is_introduced and t_ns - watched.found_ns > _EXEC_WITHIN_NS:
                     self._introduce(watched)
-                self._add(watched, t_ns, pages, shared_pages)
+                self._add(watched, reading)
         self.held = sum([watched.growth.rss for watched in self.watched.values()])
 
     def poll_again(self, watched: Watched) -> None:
-        """Read the memory of a process right after its stacks: what rose later rose between two readings of stacks."""
-        t_ns, pages, shared_pages = _memory(watched.process)
-        if pages:
-            self._add(watched, t_ns, pages, shared_pages)
+        """Read the memory of a process right after its stacks: a later rise was between two readings of stacks."""
+        reading = _read_memory(watched.process)
+        if reading[1]:
+            self._add(watched, reading)
 
-    def _add(self, watched: Watched, t_ns: int, pages: int, shared_pages: int) -> None:
-        rise = watched.growth.add(t_ns, pages, shared_pages)
+    def _add(self, watched: Watched, reading: Reading) -> None:
+        rise = watched.growth.add(*reading)
         if rise > 0:
             self.rise += rise
-            self.rose_ns = t_ns
+            self.rose_ns = watched.growth.rose_ns
             if rise >= _FAST:
-                self.rose_fast_ns = t_ns
+                self.rose_fast_ns = self.rose_ns
 
-    def _meet(self, process: Process, t_ns: int, pages: int, shared_pages: int) -> None:
+    def _meet(self, process: Process, reading: Reading) -> None:
         if not process.alive:
             self._tree.remove(process)
             return
-        above = process.parent
-        if not pages or (process.forked_copy and above is not None and shared(process.pid, above.pid)):
+        t_ns, pages, _ = reading
+        parent = process.parent
+        if not pages:
+            return
+        if process.forked_copy and parent is not None and shared(process.pid, parent.pid):
             return  # a child of vfork(2) has its parent's memory until exec
-        watched = self.watched[process] = Watched(process, t_ns)
-        self._add(watched, t_ns, pages, shared_pages)
+        watched = Watched(process, t_ns)
+        self.watched[process] = watched
+        self._add(watched, reading)
 
     def _introduce(self, watched: Watched) -> None:
-        """Write who this is, after a time in which it could exec."""
+        """Write the facts of a process, once it had time to exec."""
         process = watched.process
         process.identify()
         watched.is_introduced = True
+        facts = {"number": process.number, "pid": process.pid, "t_ns": watched.found_ns}
         inherited = watched.growth.first if process.forked_copy else 0
-        facts = {"number": process.number, "pid": process.pid, "t_ns": watched.found_ns, "inherited": inherited}
-        self._writer.line("process", {**facts, "user": _file_user(process)})
+        # With another root, a path may lead the process to a different file.
+        has_other_files = process.differs("root", "/") or process.differs("ns/mnt", "/proc/self/ns/mnt")
+        user = None if has_other_files else process.read_user()
+        self._writer.line("process", {**facts, "inherited": inherited, "user": user})
 
     def _end(self, watched: Watched, now_ns: int) -> None:
-        """Take the end of a process: a zombie has no memory, and is there until it is reaped."""
+        """Write the end of a process: a zombie has no memory, and stays until its parent reaps it."""
         if watched.growth.rss:
             if not watched.is_introduced:
                 self._introduce(watched)
@@ -307,13 +334,106 @@ class TreeWatch:
             self._tree.remove(watched.process)
 
     def write_points(self) -> None:
-        """Write how the memory of all processes has changed since the last time."""
+        """Write how the memory of all processes has changed since the last call."""
         now_ns = time.monotonic_ns()
         for watched in self.watched.values():
             self._write_points(watched, now_ns)
 
     def _write_points(self, watched: Watched, now_ns: int) -> None:
         if watched.is_introduced:
-            points = watched.growth.take_points(now_ns)
-            columns = dict(zip(("t_ns", "rss", "shared", "apart_ns"), zip(*points, strict=True), strict=True))
+            t_ns, rss, shared, apart_ns = zip(*watched.growth.take_points(now_ns), strict=True)
+            columns = {"t_ns": t_ns, "rss": rss, "shared": shared, "apart_ns": apart_ns}
             self._writer.line("rss", {"process": watched.process.number, **columns})
+
+
+_LEAST = 8 << 20
+_RISE = 0.04
+_FALL = 0.02
+"""Addresses are read again after a change of RSS by at least ``_LEAST`` bytes and this part."""
+_MOST_READINGS = 150
+_PAGE_BITS = 12
+_SHARED = b"/dev/zero"
+"""The name of anonymous memory that processes share."""
+_ARENA = 64 << 20
+"""The size of malloc's arenas, which begin at a multiple of this size and are writable at the beginning."""
+_LARGEST_GUARD = 64 << 10
+"""A thread's stack is above at most this many bytes of pages without any rights."""
+
+
+def find_anonymous_ranges(maps: bytes) -> tuple[Ranges, int]:
+    """Return the blocks of anonymous memory in ``/proc/PID/maps`` (proc(5)), and the size of the heap in bytes.
+
+    A block is writable memory without a file; adjacent blocks are merged. The heap and malloc's arenas are not blocks,
+    since they reuse memory at the same addresses. Stacks are left out.
+    """
+    ranges: Ranges = []
+    heap = guard_ends = 0
+    for line in maps.split(b"\n"):
+        words = line.split(None, 5)
+        if len(words) < 5:  # noqa: PLR2004 — up to the inode
+            continue
+        name = b"".join(words[5:])
+        is_file = words[4] != b"0" and not name.startswith(_SHARED)
+        if is_file or name.startswith(b"[stack") or b"-" not in words[0]:
+            continue
+        begin, end = [int(address, 16) for address in words[0].split(b"-")]
+        if name == b"[heap]":
+            heap += end - begin
+        elif words[1][1:2] == b"w" and begin != guard_ends:
+            if ranges and ranges[-1][1] == begin:
+                begin, _ = ranges.pop()
+            ranges.append((begin, end))
+        elif words[1].startswith(b"---") and end % _ARENA == 0:
+            heap += _remove_arena(ranges, end - _ARENA, begin)
+        elif words[1].startswith(b"---") and end - begin <= _LARGEST_GUARD:
+            guard_ends = end
+    return ranges, heap
+
+
+def _remove_arena(ranges: Ranges, begin: int, end: int) -> int:
+    """Remove the addresses from ``begin`` on if the last range ends at ``end``; return how many bytes these are."""
+    if not ranges or ranges[-1][1] != end:
+        return 0
+    first, _ = ranges.pop()
+    if first < begin:
+        ranges.append((first, begin))
+    return end - max(first, begin)
+
+
+class RangeWatch:
+    """Writes which addresses appeared and disappeared, for each process whose memory changed by much."""
+
+    def __init__(self, writer: Writer, has_budget: Callable[[], bool]) -> None:
+        self._writer = writer
+        self._has_budget = has_budget
+        self._readings = 0
+
+    def look(self, processes: Iterable[Watched]) -> None:
+        """Read the addresses of processes whose memory has changed by much since the last reading."""
+        for watched in processes:
+            rss = watched.growth.rss
+            share = _RISE if rss > watched.ranges_rss else _FALL
+            if abs(rss - watched.ranges_rss) < max(_LEAST, rss * share) or not watched.is_introduced:
+                continue
+            if self._readings >= _MOST_READINGS or not self._has_budget():
+                return
+            with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
+                self._read(watched)
+
+    def _read(self, watched: Watched) -> None:
+        ranges, heap = find_anonymous_ranges(watched.process.read("maps"))
+        facts = {"process": watched.process.number, "t_ns": time.monotonic_ns(), "heap": heap}
+        came = _in_pages(subtract_ranges(ranges, watched.ranges))
+        went = _in_pages(subtract_ranges(watched.ranges, ranges))
+        self._writer.line("ranges", {**facts, "came": came, "went": went})
+        self._readings += 1
+        watched.ranges = ranges
+        watched.ranges_rss = watched.growth.rss
+
+
+def _in_pages(ranges: Iterable[Range]) -> list[int]:
+    """Return the first page and the number of pages of each range, as a flat list."""
+    pages = []
+    for begin, end in ranges:
+        pages += [begin >> _PAGE_BITS, (end - begin) >> _PAGE_BITS]
+    return pages

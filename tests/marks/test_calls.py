@@ -37,7 +37,7 @@ def test_parse_says_what_was_expected(text: str) -> None:
 
 def test_a_function_alone() -> None:
     """A function without its module is refused; the message says how one of the script is named."""
-    with pytest.raises(ValueError, match=r"found 'train'; of the script itself: __main__:train$"):
+    with pytest.raises(ValueError, match=r"found 'train'; for the script itself: __main__:train$"):
         calls.parse(["train"])
 
 

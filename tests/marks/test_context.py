@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from nncftools.marks import context
-from nncftools.marks.context import Open
+from nncftools import marks
+from nncftools.marks import operations as context
+from nncftools.marks.operations import Open
 
 
 def in_new_context(function: object) -> object:
@@ -82,7 +83,7 @@ def test_chain_of_tasks_does_not_grow() -> None:
 def test_forked_child_has_none() -> None:
     """In a forked child, the operations of its parent are not open: the child's are inside of what the parent did."""
     script = (
-        "import os; from nncftools.marks import context; context.Open(3); child = os.fork()\n"
+        "import os; from nncftools.marks import operations as context; context.Open(3); child = os.fork()\n"
         "if child: os.waitpid(child, 0)\n"
         "print(context.around())"
     )
@@ -93,10 +94,11 @@ def test_forked_child_has_none() -> None:
 
 def test_both_copies_share_their_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     """The copy of the hook and that of nncftools know each other's operations, whichever was loaded first."""
-    spec = importlib.util.spec_from_file_location("_nncf_tools_marks.context", context.__file__)
+    spec = importlib.util.spec_from_file_location("_nncf_tools_marks.operations", context.__file__)
     assert spec is not None
     assert spec.loader is not None
     copy = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "_nncf_tools_marks", marks)
     monkeypatch.setitem(sys.modules, spec.name, copy)
     spec.loader.exec_module(copy)
 

@@ -8,8 +8,8 @@ import pytest
 
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import rss_error
+from nncftools.reading_marks.collecting import TreeReader
 from nncftools.reading_marks.entries import Entry
-from nncftools.reading_marks.readings import TreeReader
 from nncftools.session.model import HeldLines, Host, OwnMemory, Process
 from nncftools.session.recording import session_from
 from tests.conftest import HANGING_S

@@ -15,7 +15,7 @@ from nncftools.intake import Limits, Redaction
 from nncftools.reading_marks import collecting, resolving
 from nncftools.reading_marks.collecting import take_log
 from nncftools.reading_marks.entries import Entry
-from nncftools.reading_marks.resolving import _NestedMarks, resolve
+from nncftools.reading_marks.resolving import Log, _NestedMarks, resolve
 from nncftools.session.model import Mark
 from nncftools.session.nesting import with_ends
 from tests.conftest import HANGING_S
@@ -79,7 +79,7 @@ def test_ends_that_may_be_missing() -> None:
 
 def test_log_that_is_cut() -> None:
     """Where the log broke off, what is open then ends at an unknown time: it is not called unfinished."""
-    marks = resolve([begin("a", 1, 1), begin("b", 3, 2), *both("c", 5, 3, 4)], run(), is_cut=True)
+    marks = resolve([begin("a", 1, 1), begin("b", 3, 2), *both("c", 5, 3, 4)], run(), Log(is_cut=True))
 
     assert spans(marks) == [("a", 1, 4, 0), ("b", 2, 4, 1), ("c", 3, 4, 2)]
     assert [mark.error for mark in marks] == ["end unknown", "end unknown", None]
@@ -634,7 +634,7 @@ def test_what_is_open_has_a_limit(different: str, *, is_moment: bool) -> None:
     every = [{different: number} for number in range(1, 1001)]
     if not is_moment:
         every = [{**fields, "event": "begin", "op": number} for number, fields in enumerate(every)]
-    nested = _NestedMarks(run())
+    nested = _NestedMarks(run(), Log())
     with mock.patch.object(resolving, "LIMITS", FEW):
         marks = nested.marks(moment("step", 1.0, **fields) for fields in every)
 
@@ -650,7 +650,7 @@ def test_lines_wait_for_a_while() -> None:
     """Of lines that end nothing, however many there are, only so many are kept as may have to wait for earlier ones."""
     read = 0
     done = []
-    nested = _NestedMarks(run())
+    nested = _NestedMarks(run(), Log())
 
     def lines() -> Iterator[Entry]:
         nonlocal read
@@ -677,7 +677,7 @@ def test_known_programs_have_a_limit() -> None:
 
 def test_nothing_is_kept_of_what_has_ended() -> None:
     """Of processes that have ended all their operations, nothing is kept."""
-    nested = _NestedMarks(run())
+    nested = _NestedMarks(run(), Log())
     rows = (entry for pid in range(1, 101) for entry in both("step", 1, 1.0, 2.0, pid=pid))
 
     assert len(nested.marks(rows)) == 100

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nncftools.analysis.operation import UNKNOWN, Bracket, Column, Figures, allocated, figures_of, with_allocated
-from nncftools.analysis.session import Session
+from nncftools.analysis.peaks import UNKNOWN, Bracket, Column, Figures, Timeline
+from nncftools.analysis.session import Session, add_allocator, measure_device, read_allocator
 from nncftools.session.model import Device, Mark, OwnMemory, Process
 from nncftools.session.nesting import find_device, take_allocated
 from nncftools.session.recording import session_from
@@ -151,44 +151,44 @@ def mark(start: OwnMemory, end: OwnMemory, start_s: float = 0.2, end_s: float = 
 class TestAllocated:
     def test_mark_that_rose(self) -> None:
         """Where the allocator's own mark rose during an operation, its peak is exact."""
-        figures = allocated(mark(own(3, 9), own(5, 12)), 0.8, "nvidia0")
+        figures = read_allocator(mark(own(3, 9), own(5, 12)), 0.8, "nvidia0")
 
         assert figures == Figures(3, 5, Bracket(12, 12, 0.2, 0.8))
 
     def test_mark_that_did_not_rise(self) -> None:
         """Otherwise the peak is at least what was held at both ends, and at most the mark."""
-        figures = allocated(mark(own(3, 9), own(5, 9)), 0.8, "nvidia0")
+        figures = read_allocator(mark(own(3, 9), own(5, 9)), 0.8, "nvidia0")
 
         assert figures == Figures(3, 5, Bracket(5, 9, 0.2, 0.8))
 
     def test_mark_that_was_reset(self) -> None:
         """Where the program has reset the mark, the peak is at least what was reached since."""
-        figures = allocated(mark(own(5, 30), own(6, 20)), 0.8, "nvidia0")
+        figures = read_allocator(mark(own(5, 30), own(6, 20)), 0.8, "nvidia0")
 
         assert figures == Figures(5, 6, Bracket(20, None, 0.2, 0.8))
 
     def test_before_torch_began(self) -> None:
         """A process that marked before torch used the device held nothing there."""
-        assert allocated(mark(own(None), own(5, 7)), 0.8, "nvidia0") == Figures(0, 5, Bracket(7, 7, 0.2, 0.8))
+        assert read_allocator(mark(own(None), own(5, 7)), 0.8, "nvidia0") == Figures(0, 5, Bracket(7, 7, 0.2, 0.8))
 
     def test_not_read(self) -> None:
         """What marked from outside read nothing."""
-        assert allocated(Mark(name="x", start_s=0.0), 1.0, "nvidia0") is None
+        assert read_allocator(Mark(name="x", start_s=0.0), 1.0, "nvidia0") is None
 
     def test_least_of_the_device(self) -> None:
         """A process holds at least what its allocator gave out; a larger sample counts more."""
         of_allocator = Figures(0, 5, Bracket(7, 7, 0.2, 0.8))
 
-        assert with_allocated(UNKNOWN, of_allocator) == Figures(
+        assert add_allocator(UNKNOWN, of_allocator) == Figures(
             None, 5, Bracket(7, None, 0.2, 0.8), end_is_estimate=True
         )
         sampled = Figures(1, 9, Bracket(9, None, 0.5, 0.5))
-        assert (with_allocated(sampled, of_allocator), with_allocated(sampled, None)) == (sampled, sampled)
+        assert (add_allocator(sampled, of_allocator), add_allocator(sampled, None)) == (sampled, sampled)
 
     def test_reading_after_the_end(self) -> None:
         """A reading soon after the end of an operation is not part of it, and one after its start is not its start."""
-        column = Column([0.1, 0.6, 1.1], [1.0, 5.0, 9.0])
-        figures = figures_of(MEMORY, Mark(name="x", start_s=0.58), 1.08, column, ())
+        column = Column(Timeline([0.1, 0.6, 1.1]), [1.0, 5.0, 9.0])
+        figures = measure_device(MEMORY, Mark(name="x", start_s=0.58), 1.08, column=column, incomplete=())
 
         assert figures == Figures(1, 5, Bracket(5, None, 0.6, 0.6))
 
@@ -201,25 +201,25 @@ class TestAllocated:
 
     def test_reading_long_before(self) -> None:
         """Of a device whose driver stopped answering, what was read before an operation says nothing of it."""
-        column = Column([0.1], [1.0])
+        column = Column(Timeline([0.1]), [1.0])
         of = Mark(name="x", start_s=0.5)
 
-        assert figures_of(MEMORY, of, 0.9, column, ["nvidia0"]) == UNKNOWN
-        assert figures_of(MEMORY, of, 0.9, column, ()) == Figures(1, 1)
+        assert measure_device(MEMORY, of, 0.9, column=column, incomplete=["nvidia0"]) == UNKNOWN
+        assert measure_device(MEMORY, of, 0.9, column=column, incomplete=()) == Figures(1, 1)
 
     def test_silence(self) -> None:
         """What was read before a driver fell silent is known of an operation that ends soon after it only."""
-        column = Column([0.0, 0.5, 1.0], [1.0, 1.0, 7.0])
+        column = Column(Timeline([0.0, 0.5, 1.0]), [1.0, 1.0, 7.0])
 
-        assert figures_of(MEMORY, Mark(name="x", start_s=1.1), 1.9, column, ()) == Figures(7, 7)
-        assert figures_of(MEMORY, Mark(name="x", start_s=1.1), 4.0, column, ()) == UNKNOWN
-        assert figures_of(MEMORY, Mark(name="x", start_s=3.0), 4.0, column, ()) == UNKNOWN
+        assert measure_device(MEMORY, Mark(name="x", start_s=1.1), 1.9, column=column, incomplete=()) == Figures(7, 7)
+        assert measure_device(MEMORY, Mark(name="x", start_s=1.1), 4.0, column=column, incomplete=()) == UNKNOWN
+        assert measure_device(MEMORY, Mark(name="x", start_s=3.0), 4.0, column=column, incomplete=()) == UNKNOWN
 
     def test_program_without_torch(self) -> None:
         """That torch has given out nothing says nothing of what a process holds."""
         of = mark(own(None), own(None))
 
-        assert with_allocated(UNKNOWN, allocated(of, 0.8, "nvidia0")) == UNKNOWN
+        assert add_allocator(UNKNOWN, read_allocator(of, 0.8, "nvidia0")) == UNKNOWN
 
     def test_columns_of_marks(self) -> None:
         """What processes read at their marks is a column: the sum of those that use one device; its peak is a mark."""

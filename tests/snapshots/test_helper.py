@@ -15,7 +15,8 @@ import pytest
 
 from nncftools.journal.writing import Writer
 from nncftools.sampler.tree import PAGE, Common, Process
-from nncftools.snapshots.helper import MappingWatch, groups
+from nncftools.snapshots import helper
+from nncftools.snapshots.helper import Budget, MappingWatch, group_mappings
 from nncftools.snapshots.tree_watch import Watched
 
 MIB = 1 << 20
@@ -28,7 +29,8 @@ class Tree:
     def __init__(self, folder: pathlib.Path, least_s: float = 10.0) -> None:
         self._log = folder / "log"
         self.writer = Writer(os.open(self._log, os.O_RDWR | os.O_CREAT | os.O_APPEND))
-        self.watch = MappingWatch(self.writer, 0.01, least_s)
+        self.budget = Budget(0.01, least_s / helper._MAPPINGS)
+        self.watch = MappingWatch(self.writer, self.budget)
         self.copied = 0
         """The MiB that are no pages of files."""
         self.one = Watched(Process("/proc", os.getpid(), None, 0, files=(), common=Common()), 0)
@@ -90,7 +92,7 @@ def test_lower_memory(tree: Tree) -> None:
 def test_budget(tmp_path: pathlib.Path) -> None:
     """When the budget is spent, nothing is read."""
     tree = Tree(tmp_path, least_s=0.001)
-    tree.watch.spent_s = 0.002
+    tree.budget.mappings_s = 0.002
 
     assert not tree.has_read(1_000, at_rest=True)
 
@@ -149,7 +151,8 @@ def entry(  # noqa: PLR0913 — one parameter per figure
 
 def found(*entries: str) -> dict[tuple[str, str], list[int]]:
     """Return the sizes of the groups in MiB."""
-    return {(kind, name): [size // MIB for size in sizes] for kind, name, sizes in groups("".join(entries).encode())}
+    groups = group_mappings("".join(entries).encode())
+    return {(kind, name): [size // MIB for size in sizes] for kind, name, sizes in groups}
 
 
 def test_groups() -> None:
@@ -205,7 +208,7 @@ def test_own_mappings() -> None:
             for place in range(0, 4 * MIB, mmap.PAGESIZE):
                 mapped[place] = 1
             assert sum(mapped[4 * MIB :: mmap.PAGESIZE]) == 0
-            own = groups(pathlib.Path("/proc/self/smaps").read_bytes())
+            own = group_mappings(pathlib.Path("/proc/self/smaps").read_bytes())
 
         sizes = next(
             sizes for kind, name, sizes in own if kind == "file" and name.endswith(pathlib.Path(file.name).name)

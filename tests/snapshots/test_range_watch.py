@@ -15,7 +15,7 @@ from nncftools.analysis.build_up import of_peak
 from nncftools.render.build_up import as_markdown, build_up_report
 from nncftools.render.summary_json import peak_tree, report
 from nncftools.render.view import View
-from nncftools.snapshots.range_watch import anonymous_ranges
+from nncftools.snapshots.tree_watch import find_anonymous_ranges
 from nncftools.units import MemoryUnit
 from tests.conftest import HANGING_S, command_line
 
@@ -39,7 +39,7 @@ a line that is cut
 
 def test_anonymous_ranges() -> None:
     """Writable memory without a file counts, neighbours as one; stacks, files and read-only memory do not."""
-    ranges, heap = anonymous_ranges(MAPS)
+    ranges, heap = find_anonymous_ranges(MAPS)
 
     assert ranges == [
         (0x7F0000000000, 0x7F0000200000),

@@ -19,10 +19,9 @@ import pytest
 from nncftools.journal.writing import Writer
 from nncftools.sampler.tree import PAGE, Common, Process
 from nncftools.snapshots import stack_taker
-from nncftools.snapshots.budget import Budget
 from nncftools.snapshots.finding import python_memory
 from nncftools.snapshots.python_memory import Code, UnreadableError
-from nncftools.snapshots.stack_taker import CUT, Calls, Interned, StackTaker
+from nncftools.snapshots.stack_taker import CUT, Calls, StackLog, StackTaker
 from nncftools.snapshots.tree_watch import Watched
 from tests.pythons import python
 from tests.waiting import until
@@ -78,8 +77,7 @@ class Watch(Log):
     def __init__(self, folder: pathlib.Path, pid: int, *, is_allowed: bool = True) -> None:
         super().__init__(folder)
         self.spent_s = 0.0
-        self.budget = Budget(0.5, 5.0, own_cpu=lambda: self.spent_s)
-        self.stacks = StackTaker(self.writer, self.budget, is_allowed=is_allowed)
+        self.stacks = StackTaker(self.writer, lambda: self.spent_s < 5, is_allowed=is_allowed)
         self.every: dict[Process, Watched] = {}
         self.again: list[Watched] = []
         """Whose memory was read again, right after its stacks."""
@@ -551,7 +549,7 @@ def code(name: str) -> Code:
 def test_very_deep_stack(tmp_path: pathlib.Path) -> None:
     """The middle of a very deep stack is left out."""
     log = Log(tmp_path)
-    log.functions(Interned(log.writer).stack([(code(f"f{number}"), 0) for number in range(1000)], 13))
+    log.functions(StackLog(log.writer).write_stack([(code(f"f{number}"), 0) for number in range(1000)], 13))
     functions = log.functions(0)
 
     assert len(functions) == 401
@@ -561,10 +559,10 @@ def test_very_deep_stack(tmp_path: pathlib.Path) -> None:
 def test_loop_in_the_middle_of_a_deep_stack(tmp_path: pathlib.Path) -> None:
     """A loop in the middle that is left out has no line."""
     log = Log(tmp_path)
-    interned, frames = Interned(log.writer), [(code(f"f{number}"), 0) for number in range(1000)]
-    interned.stack(frames, 13)
+    stack_log, frames = StackLog(log.writer), [(code(f"f{number}"), 0) for number in range(1000)]
+    stack_log.write_stack(frames, 13)
     for place in (50, 50, 500):
-        interned.loop(frames[place])
+        stack_log.write_loop(frames[place])
 
     assert log.lines("loop") == [50]
 
@@ -572,9 +570,9 @@ def test_loop_in_the_middle_of_a_deep_stack(tmp_path: pathlib.Path) -> None:
 def test_lines_are_different_places(tmp_path: pathlib.Path) -> None:
     """Another instruction of the same function is another frame and stack; the table of its lines is written once."""
     log = Log(tmp_path)
-    interned, function = Interned(log.writer), code("f")
+    stack_log, function = StackLog(log.writer), code("f")
 
-    assert [interned.stack([(function, offset)], 13) for offset in (2, 4, 2)] == [0, 1, 0]
+    assert [stack_log.write_stack([(function, offset)], 13) for offset in (2, 4, 2)] == [0, 1, 0]
     assert log.lines("table") == [[0, 13, "dGFibGU="]]
     assert log.lines("frame") == [[0, "f", "f.py", 1, 0, 2], [1, "f", "f.py", 1, 0, 4]]
 
@@ -708,9 +706,9 @@ def test_line_tables_have_a_common_bound(tmp_path: pathlib.Path, monkeypatch: py
     """When all line tables are too long together, later frames have none; a table that was written has its number."""
     monkeypatch.setattr(stack_taker, "MOST_OF_TABLES", 12)
     log = Log(tmp_path)
-    interned = Interned(log.writer)
+    stack_log = StackLog(log.writer)
     for name in "abca":
-        interned.stack([(code(name), 0), (code(name), 2)], 13)
+        stack_log.write_stack([(code(name), 0), (code(name), 2)], 13)
 
     assert [number for number, *_ in log.lines("table")] == [0, 1]
     assert [(name, table) for _, name, _, _, table, _ in log.lines("frame")] == [
@@ -723,7 +721,7 @@ def test_line_tables_have_a_common_bound(tmp_path: pathlib.Path, monkeypatch: py
 def test_line_table_is_let_go(tmp_path: pathlib.Path) -> None:
     """What was written to the log is not kept with the code."""
     function = code("f")
-    Interned(Log(tmp_path).writer).stack([(function, 0)], 13)
+    StackLog(Log(tmp_path).writer).write_stack([(function, 0)], 13)
 
     assert function.lines == b""
 
@@ -732,7 +730,7 @@ def test_names_have_a_common_bound(tmp_path: pathlib.Path, monkeypatch: pytest.M
     """When names and files are too long together, later frames are left out, as in a very deep stack."""
     monkeypatch.setattr(stack_taker, "_MOST_TEXT", 9)
     log = Log(tmp_path)
-    stack = Interned(log.writer).stack([(code(name), 0) for name in "abcde"], 13)
+    stack = StackLog(log.writer).write_stack([(code(name), 0) for name in "abcde"], 13)
 
     assert log.functions(stack) == ["a", "b", CUT[0].name, CUT[0].name, CUT[0].name]
 
@@ -741,7 +739,7 @@ def test_frames_that_are_known_have_a_bound(tmp_path: pathlib.Path, monkeypatch:
     """A program that makes the same code again and again takes no more memory the longer it runs."""
     monkeypatch.setattr(stack_taker, "_MOST_HELD", 10)
     log = Log(tmp_path)
-    interned = Interned(log.writer)
+    stack_log = StackLog(log.writer)
 
-    assert {interned.stack([(code("f"), 0)], 13) for _ in range(100)} == {0}
-    assert len(interned._frames) <= 10
+    assert {stack_log.write_stack([(code("f"), 0)], 13) for _ in range(100)} == {0}
+    assert len(stack_log._frames) <= 10

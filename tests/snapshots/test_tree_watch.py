@@ -10,7 +10,7 @@ import pathlib
 import threading
 
 from nncftools.sampler.tree import PAGE
-from nncftools.snapshots.tree_watch import Growth, Threads, thinned
+from nncftools.snapshots.tree_watch import Growth, Threads, thin_points
 from tests.waiting import until
 
 MIB = 1 << 20
@@ -77,7 +77,7 @@ def test_most_important_points_stay() -> None:
     """If there are too many, the extremes stay."""
     points = [(number, (number % 2) * MIB * (50 if number == 501 else 1), 0, 1) for number in range(1_000)]
 
-    kept = thinned(points, 8)
+    kept = thin_points(points, 8)
 
     assert len(kept) <= 8
     assert (501, 50 * MIB) in [point[:2] for point in kept]

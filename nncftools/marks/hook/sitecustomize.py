@@ -1,8 +1,8 @@
-"""First on the PYTHONPATH of a recorded command: makes its Pythons mark their operations, then removes its traces.
+"""First on the PYTHONPATH of a recorded command: makes Pythons mark operations, then removes all traces of this file.
 
-This folder does not stay on ``sys.path``. The sitecustomize that this one hides runs in its place; if there is none,
-the import below fails as Python's own would. Any Python may meet this file: it parses with Python 2.7, and steps aside
-for all before 3.10.
+This folder does not stay on ``sys.path``. The program's own sitecustomize, hidden by this file, runs in its place; if
+there is none, the import below fails as without us. Any Python may load this file: the code parses with Python 2.7, and
+does nothing before 3.10.
 """
 
 import os
@@ -10,10 +10,10 @@ import sys
 
 _HOOK = os.path.dirname(os.path.abspath(__file__))
 _PACKAGE = "_nncf_tools_marks"
-"""A name that nothing else uses: nncftools may not be installed here, or the program may import it."""
+"""A unique name: nncftools may not be installed here, or the program may import nncftools."""
 _FILE = "<frozen importlib._bootstrap nncf-tools>"
-"""The file name of our code objects. It makes ``warnings`` and ``logging`` skip our frames and report the caller
-(CPython's ``_is_internal_frame``), hides our files from coverage tools, and keeps torch.compile away.
+"""The file name of our code objects. With this name, ``warnings`` and ``logging`` skip our frames and report the caller
+(CPython's ``_is_internal_frame``), coverage tools ignore our files, and torch.compile stays away.
 """
 
 sys.path[:] = [entry for entry in sys.path if entry != _HOOK]
@@ -22,8 +22,11 @@ if sys.version_info >= (3, 10):
     from _frozen_importlib_external import SourceFileLoader, spec_from_file_location
 
     def _renamed(code):
-        constants = tuple(_renamed(item) if isinstance(item, type(code)) else item for item in code.co_consts)
-        return code.replace(co_filename=_FILE, co_consts=constants)
+        constants = list(code.co_consts)
+        for number, constant in enumerate(constants):
+            if isinstance(constant, type(code)):
+                constants[number] = _renamed(constant)
+        return code.replace(co_filename=_FILE, co_consts=tuple(constants))
 
     class _Loader(SourceFileLoader):
         def get_code(self, fullname):
@@ -32,12 +35,11 @@ if sys.version_info >= (3, 10):
     class _Finder:
         @staticmethod
         def find_spec(name, _path=None, _target=None):
-            if not name.startswith(_PACKAGE + "."):
+            package, _, module = name.partition(".")
+            if package != _PACKAGE or not module:
                 return None
-            path = os.path.join(os.path.dirname(_HOOK), *name.split(".")[1:])
-            inside = [path] if os.path.isdir(path) else None
-            file = os.path.join(path, "__init__.py") if inside else path + ".py"
-            return spec_from_file_location(name, file, loader=_Loader(name, file), submodule_search_locations=inside)
+            path = os.path.join(os.path.dirname(_HOOK), module + ".py")
+            return spec_from_file_location(name, path, loader=_Loader(name, path))
 
     def _start():
         try:
@@ -50,9 +52,9 @@ if sys.version_info >= (3, 10):
                 sys.meta_path.insert(0, _Finder)
                 __import__(_PACKAGE + ".autoload")
                 package.autoload.start()
-        except Exception:  # a program that cannot be marked must run as it would have
+        except Exception:  # a program that cannot be marked must run as without us
             pass
 
     _start()
-_this = sys.modules.pop("sitecustomize", None)  # Python 2 would clear the names of a module that nobody holds
+_this = sys.modules.pop("sitecustomize", None)  # Python 2 would clear the names of a module without references
 __import__("sitecustomize")
