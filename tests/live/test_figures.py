@@ -109,11 +109,3 @@ def test_readings() -> None:
     assert first.rss == pytest.approx(psutil.Process().memory_info().rss, rel=0.1)
     assert first.cpu is None
     assert second.cpu is not None
-
-
-def test_order() -> None:
-    """The largest process comes first; of equal ones, the one that began first."""
-    of = run()
-    of.processes = {number: LiveProcess(100 + number, rss=rss) for number, rss in enumerate([2, 2, 9])}
-
-    assert [process.pid for process in Machine(is_here=False).processes(of)] == [102, 100, 101]

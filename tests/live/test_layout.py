@@ -15,7 +15,7 @@ from rich.color import ColorSystem
 from nncftools.live import figures
 from nncftools.live.figures import Machine, ViewSettings, status_line
 from nncftools.live.layout import Drawing
-from nncftools.live.run import Run
+from nncftools.live.run import LiveProcess, Run
 from nncftools.render.terminal_plot import Span
 from tests.live.made_up import MIB, run
 from tests.made_up_stacks import frame as frame_of
@@ -46,10 +46,15 @@ def ended() -> Run:
 
 
 def unusual() -> Run:
-    """Return a run whose command and operation need wide characters, and with a metric along the axis."""
+    """Return a run with wide characters, a metric along the axis, and all figures of processes."""
     of = Run("量化 --名 ä" + "量化" * 80, ["rss", "anon", "shmem"], 0.1, run().host)
     of.take_samples(np.array([[at_s, 50.0 * MIB, MIB, 0.1 * MIB] for at_s in range(5)]))
     of.operations = [Span("Größe · 大きさ", 1.0, None)]
+    of.processes = {
+        0: LiveProcess(100, "python3", 300 * MIB, ["python3", "/opt/train.py", "--rank", "0"], cpu=0.5),
+        1: LiveProcess(101, "python3", 100 * MIB, ["python3", "/opt/train.py", "--rank", "1"], cpu=1.934),
+        2: LiveProcess(9, "optimum-cli", command=["optimum-cli", "export", "x" * 120], most=1299 * MIB),
+    }
     return of
 
 
@@ -165,7 +170,7 @@ def test_fits_any_screen(size: tuple[int, int], look: ViewSettings) -> None:
 def test_available_to_the_group(tmp_path: pathlib.Path) -> None:
     """If the control group has less than the machine, this is available; it is asked for once a second."""
     grouped = Grouped(tmp_path)
-    (grouped.proc / "1000").symlink_to(grouped.proc / "7")
+    (grouped.proc / "1007").symlink_to(grouped.proc / "7")
     grouped.belongs_to_v2({"/job": 300 * MIB}, used=210 * MIB)
     here, of = Machine(is_here=True, proc=str(grouped.proc)), run(limit=300 * MIB)
 

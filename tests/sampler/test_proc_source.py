@@ -307,6 +307,17 @@ class TestOccasional:
 
         assert [row[1:] for row in rows] == [[None, None], [2, 1], [None, None], [3, 1]]
 
+    def test_room(self, proc: FakeProc, tmp_path: pathlib.Path) -> None:
+        """Room on disks is written when it is known, and again at the end."""
+        source, told = proc.source("disk_free", file_systems=[["cwd", str(tmp_path)]])
+        moments_s = iter(range(10**6))
+        until(lambda: source.sample(float(next(moments_s))) != [None])
+        source.sample(float(next(moments_s)))
+        before = [key for key, _ in told].count("file_system")
+        source.close(2e6)
+
+        assert (before, [key for key, _ in told].count("file_system")) == (1, 2)
+
 
 class TestStillness:
     """A tree whose files say the same is not read again, and counted all the same."""
