@@ -178,6 +178,7 @@ class TestEnds:
         source, told = proc.source(*COLUMNS)
         source.sample(0.0)
         vanish(source.tree.processes[1])
+        told.clear()
         clock = iter([50.0, *[50.0 + took_s] * 20])
         monkeypatch.setattr(time, "monotonic", clock.__next__)
         source.sample(1.0)
