@@ -12,7 +12,6 @@ import signal
 import struct
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -247,34 +246,29 @@ found[threading.get_native_id()] = told(); print(json.dumps(found), flush=True);
 
 @pytest.mark.process
 @pytest.mark.parametrize("version", SOME[3:])
-@pytest.mark.parametrize("place", ["same_thread", "another_thread"])
-def test_interpreters(tmp_path: pathlib.Path, version: str, place: str) -> None:
+def test_interpreters(tmp_path: pathlib.Path, version: str) -> None:
     """A thread's stack goes on in the interpreter that it calls; another interpreter does not hide the main one."""
     text = """
 import _interpreters
-inner = _interpreters.create()
-_interpreters.create()
 code = "import time\\ndef inside(): (print(0, flush=True), time.sleep(1000))\\ninside()"
-def enter(): _interpreters.exec(inner, code)
+def enter(): _interpreters.exec(_interpreters.create(), code)
+threading.Thread(target=enter).start()
+_interpreters.create()
+enter()
 """
-    if place == "same_thread":
-        text += "enter()\n"
-        expected = [["<module>", "enter", "<module>", "inside"]]
-    else:
-        text += "threading.Thread(target=enter).start()\ntime.sleep(1000)\n"
-        started = ["Thread._bootstrap", "Thread._bootstrap_inner", "Thread.run"]
-        expected = [["<module>"], [*started, "enter", "<module>", "inside"]]
+    expected = ["<module>", "enter", "<module>", "inside"]
     with told(tmp_path, version, text) as (pid, _):
         memory = memory_of(pid)
 
-        def names() -> dict[int, list[str]]:
-            return {thread: [name for name, *_ in frames] for thread, frames in stacks(memory).items()}
+        def names() -> list[list[str]]:
+            found = stacks(memory)
+            return [[name for name, *_ in found[thread]] for thread in sorted(found, key=lambda thread: thread != pid)]
 
-        until(lambda: sorted(names().values()) == expected, "all threads to sleep")
-        found = names()
-        memory.close()
+        until(lambda: [stack[-1] for stack in names()] == ["inside"] * 2, "both threads to sleep")
+        main, other = names()
 
-    assert found[pid] == expected[0]
+    assert main == expected
+    assert other == ["Thread._bootstrap", "Thread._bootstrap_inner", "Thread.run", *expected[1:]]
 
 
 @pytest.mark.process
@@ -330,10 +324,9 @@ def test_too_deep(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("version", SOME[:1])
-def test_ended(tmp_path: pathlib.Path, version: str) -> None:
+def test_ended(tmp_path: pathlib.Path) -> None:
     """A process that has ended has no stacks."""
-    with told(tmp_path, version, "hold()\n") as (pid, _):
+    with told(tmp_path, "3.12", "hold()\n") as (pid, _):
         memory = memory_of(pid)
         stack = memory.stacks()[pid]
         os.kill(pid, 9)
@@ -350,22 +343,17 @@ def test_ended(tmp_path: pathlib.Path, version: str) -> None:
     ("version", "why"),
     [
         ("2.7", "its Python has no symbol _PyRuntime"),
-        ("3.6", "its Python has no symbol _PyRuntime"),
         ("3.7", "the layout of Python 3.7 is not known"),
-        ("3.8", "the layout of Python 3.8 is not known"),
         ("3.9", "the layout of Python 3.9 is not known"),
     ],
 )
 def test_older_pythons(version: str, why: str) -> None:
     """Of a Python before 3.10, it says so."""
-    text = "import sys, time; sys.stdout.write('ready\\n'); sys.stdout.flush(); time.sleep(1000)"
-    with subprocess.Popen([python(version), "-S", "-c", text], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
+    with running([python(version), "-S", "-uc", "import sys; print(0); sys.stdin.read()"]) as process:
+        assert line_of(process) == 0
         maps = pathlib.Path(f"/proc/{process.pid}/maps").read_bytes()
         with pytest.raises(UnknownPythonError, match=f"^{why}$"):
             python_memory(f"/proc/{process.pid}", maps)
-        process.kill()
 
 
 LINES = """
@@ -410,16 +398,6 @@ def test_lines(version: str) -> None:
                 compared += 1
 
     assert compared > 10_000
-
-
-@pytest.mark.process
-def test_ended_while_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that ends between the look at its mappings and that at its memory is one that has ended."""
-    maps = pathlib.Path("/proc/self/maps").read_bytes()
-    pread = os.pread
-    monkeypatch.setattr(module.os, "pread", lambda file, size, at: b"" if size == 4 else pread(file, size, at))
-    with pytest.raises(ProcessLookupError):
-        python_memory("/proc/self", maps)
 
 
 @pytest.mark.process
@@ -516,23 +494,6 @@ TABLE = b"\xf8" * 1_000
 class TestMadeUp:
     """A program that only looks like Python takes neither time nor memory of the helper."""
 
-    def test_frames_of_all_threads(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Threads with deep stacks, which may be the same, have no more frames together than one may have."""
-        monkeypatch.setattr(module, "_MOST_FRAMES", 1_000)
-        with made_up(threads=3, frames=300, table=TABLE) as memory:
-            assert [len(stack) for stack in memory.stacks().values()] == [300] * 3
-        with made_up(threads=4, frames=300, table=TABLE) as memory, pytest.raises(UnreadableError):
-            memory.stacks()
-
-    def test_bytes_of_a_reading(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A program with stacks in more memory than a reading takes is not read; the next reading begins anew."""
-        with made_up(threads=1, frames=200, table=TABLE) as memory:
-            monkeypatch.setattr(module, "_MOST_READ", 20_000)
-            with pytest.raises(UnreadableError):
-                memory.stacks()
-            monkeypatch.setattr(module, "_MOST_READ", 100_000)
-            assert [len(memory.stacks()[1]) for _ in range(3)] == [200] * 3
-
     @pytest.mark.parametrize("length", [1, 2, 7, 150])
     def test_circle(self, length: int) -> None:
         """A circle of frames, as torn readings have it, is left soon: following it took 12 ms each time."""
@@ -591,18 +552,6 @@ def test_no_library(tmp_path: pathlib.Path, content: bytes | str) -> None:
         python_memory("/proc/self", mapping(path))
 
 
-@pytest.mark.parametrize("at", [40, "half"])
-def test_damaged_library(tmp_path: pathlib.Path, at: int | str) -> None:
-    """A library whose table of sections cannot be, or that is cut off, has no symbols."""
-    data = bytearray(pathlib.Path("/bin/true").read_bytes())
-    if isinstance(at, int):
-        data[at : at + 2] = b"\xff\x7f"
-    path = tmp_path / "python3.11"
-    path.write_bytes(data if isinstance(at, int) else data[: len(data) // 2])
-    with pytest.raises(UnknownPythonError, match="no symbol _PyRuntime"):
-        python_memory("/proc/self", mapping(path))
-
-
 def test_other_files(tmp_path: pathlib.Path) -> None:
     """A deleted file, as of another root directory, is named; a script or package of Python is not an interpreter."""
     with pytest.raises(UnknownPythonError, match=r"^the file of its Python is not below its root directory"):
@@ -610,47 +559,16 @@ def test_other_files(tmp_path: pathlib.Path) -> None:
     assert python_memory("/proc/self", mapping(tmp_path / "lib" / "python3.11" / "math.so")) is None
 
 
-def test_fifo(tmp_path: pathlib.Path) -> None:
-    """A FIFO is not opened, so nobody who waits for its reader goes on."""
-    os.mkfifo(tmp_path / "python3.11")
-    opened = []
-    writer = threading.Thread(target=lambda: opened.append((tmp_path / "python3.11").open("wb")), daemon=True)
-    writer.start()
-    stat = pathlib.Path(f"/proc/self/task/{writer.native_id}/stat")
-    until(lambda: b") S " in stat.read_bytes(), "the writer to wait")
-    with pytest.raises(UnknownPythonError, match="no symbol _PyRuntime"):
-        python_memory("/proc/self", mapping(tmp_path / "python3.11"))
-    writer.join(0.05)
-    assert not opened
-    with (tmp_path / "python3.11").open("rb"):
-        writer.join()
-    opened[0].close()
-
-
-def elf(**symbols: int) -> bytes:
-    """Return an ELF file with these dynamic symbols at these addresses."""
-    names = b"\0" + b"".join(name.encode() + b"\0" for name in symbols)
-    entries = [(names.index(b"\0" + name.encode() + b"\0") + 1, 0, 0, 1, at, 8) for name, at in symbols.items()]
-    table = b"".join(finding._SYMBOL.pack(*entry) for entry in entries)
-    at = finding._HEADER.size
-    of_names = finding._SECTION.pack(0, 3, 0, 0, at, len(names), 0, 0, 1, 0)
-    of_symbols = finding._SECTION.pack(0, 11, 0, 0, at + len(names), len(table), 0, 0, 8, 24)
-    sections_at = at + len(names) + len(table)
-    header = finding._HEADER.pack(finding._MAGIC + bytes(10), 2, 62, 1, 0, 0, sections_at, 0, 64, 0, 0, 64, 2, 0)
-    return header + names + table + of_names + of_symbols
-
-
-@pytest.mark.parametrize("symbol", ["_PyRuntime", "Py_Version", "PyCode_Type"])
+@pytest.mark.parametrize("symbol", ["runtime", "version", "code_type"])
 @pytest.mark.parametrize("address", [(1 << 64) - 16, 1 << 63, (1 << 63) - 1, 16])
-def test_symbols_at_odd_addresses(tmp_path: pathlib.Path, symbol: str, address: int) -> None:
+def test_symbols_at_odd_addresses(monkeypatch: pytest.MonkeyPatch, symbol: str, address: int) -> None:
     """A file whose symbols are at addresses that no memory has loses its stacks, and no error gets out."""
     here = ctypes.create_string_buffer(2_048)
-    symbols = {**dict.fromkeys(("_PyRuntime", "Py_Version", "PyCode_Type"), ctypes.addressof(here)), symbol: address}
-    (tmp_path / "python3.11").write_bytes(elf(**symbols))
+    symbols = {**dict.fromkeys(("runtime", "version", "code_type"), ctypes.addressof(here)), symbol: address}
+    monkeypatch.setattr(finding, "_symbols", lambda _: (symbols, False))
     memory = None
     with contextlib.suppress(UnknownPythonError, OSError):
-        memory = python_memory(f"/proc/{os.getpid()}", mapping(tmp_path / "python3.11"))
+        memory = python_memory(f"/proc/{os.getpid()}", mapping("/usr/bin/python3.11"))
     if memory is not None:
         with pytest.raises(UnreadableError):
             memory.stacks()
-        memory.close()
