@@ -4,8 +4,8 @@ import enum
 import functools
 import json
 import pathlib
-from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -146,15 +146,8 @@ def test_saved(value: object, expected: str | None) -> None:
 
 def test_exceptions_of_the_program_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error that a signal handler of the program raises meanwhile is not swallowed; one of our own is."""
-
-    def raising(error: Exception) -> Callable[..., str]:
-        def interrupted(*_: object) -> str:
-            raise error
-
-        return interrupted
-
     parameters = Parameters(compress, {"arguments": {"mode": "{}"}})
-    monkeypatch.setattr(parameters, "_value", raising(TimeoutError("the program's")))
+    monkeypatch.setattr(parameters, "_value", mock.Mock(side_effect=TimeoutError("the program's")))
     with pytest.raises(TimeoutError, match="the program's"):
         parameters.members((0,), {})
     monkeypatch.undo()

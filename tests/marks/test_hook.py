@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -26,22 +25,17 @@ NEWER = (
 
 def test_the_hook_has_no_newer_syntax() -> None:
     """Without a Python 2.7, its grammar is checked: no annotations, no f-strings, nothing that came later."""
-    tree = ast.parse(HOOK.read_bytes(), feature_version=(3, 7))
-    newer = [node for node in ast.walk(tree) if isinstance(node, NEWER)]
-    arguments = [node.args for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    annotated = [one for of in arguments for one in of.args if one.annotation is not None]
-    future = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
-    returns = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.returns is not None]
+    nodes = [*ast.walk(ast.parse(HOOK.read_bytes(), feature_version=(3, 7)))]
+    annotations = [getattr(node, name, None) for node in nodes for name in ("annotation", "returns", "kwonlyargs")]
 
-    assert [type(node) for node in newer] in ([], [ast.Starred])
-    assert [*annotated, *future, *returns] == []
-    assert not any(of.kwonlyargs or of.posonlyargs for of in arguments)
+    assert not any(annotations)
+    assert [type(node) for node in nodes if isinstance(node, NEWER)] in ([], [ast.Starred])
     assert HOOK.read_bytes().isascii()
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("version", ["2.7", "3.6", "3.7", "3.8", "3.9", "3.10", f"3.{sys.version_info[1]}"])
-@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("version", ["2.7", "3.7", "3.9", "3.10"])
+@pytest.mark.parametrize("own", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_old_pythons_run_as_without_us(tmp_path: pathlib.Path, version: str, own: bool) -> None:  # noqa: FBT001 — a parameter
     """The program's own sitecustomize runs, nothing is written but the marks, and no trace is left on the path."""
     if own:
