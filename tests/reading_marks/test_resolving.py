@@ -15,68 +15,17 @@ from nncftools.analysis.session import Session
 from nncftools.intake import Limits, Redaction
 from nncftools.reading_marks import collecting, resolving
 from nncftools.reading_marks.collecting import take_log
-from nncftools.reading_marks.entries import Entry
 from nncftools.reading_marks.resolving import Log, _NestedMarks, resolve
 from nncftools.session.model import Mark
 from nncftools.session.nesting import with_ends
 from tests.made_up import process, session
-
-PID = 100
-"""The first process of a made-up session."""
-WORDS: dict[str, dict[str, object]] = {
-    "auto": {"source": "auto"},
-    "shell": {"source": "shell", "pid": None, "tid": None},
-    "output": {"source": "output", "pid": None, "tid": None},
-    "step": {"step": True},
-    "later": {"later": True},
-    "in0": {"within": 0},
-    "one": {"within": 0, "profiler": 1},
-    "two": {"within": 0, "profiler": 2},
-    "long": {"pid": 103, "tid": 103},
-    "other": {"pid": 300, "tid": 300},
-}
-
-
-def entry(text: str) -> Entry:
-    """Return a line: its time, ``+name.op`` for a begin, ``-op`` for an end, ``*name`` for a moment, and its fields."""
-    start_s, event, *words = text.split()
-    fields: dict[str, Any] = {"start_s": float(start_s), "pid": PID, "tid": PID, "source": "api"}
-    for word in words:
-        key, _, value = word.partition("=")
-        fields |= {key: json.loads(value)} if value else WORDS[key]
-    name, _, op = event[1:].partition(".")
-    if event[0] == "+":
-        fields |= {"event": "begin", "name": name, "op": int(op)}
-    elif event[0] == "-":
-        fields |= {"event": "end", "op": int(name)}
-    elif event[0] == "*":
-        fields["name"] = name
-    else:
-        fields |= {"event": event, "lost": 3 if event == "lost" else None}
-    return Entry(**fields)
-
-
-def entries(text: str) -> list[Entry]:
-    """Return the lines of a text."""
-    return [entry(line) for line in text.split(", ")]
+from tests.reading_marks.texts import entries, entry, spans
 
 
 def run(**fields: Any) -> Session:  # noqa: ANN401 — any field
     """Return a session of ten seconds: a process, its child and grandchild, and a process that lives to the end."""
     family = [process(), process(1, parent=0), process(2, parent=1, start_s=0.5), process(3, end_s=10.0)]
     return session(duration_s=10.0, processes=family, **fields)
-
-
-def told(mark: Mark, end_s: float | None) -> str:
-    """Return name, count, times, depth and error of an operation as a text."""
-    count = "" if mark.total_s is None else f" x{mark.count}"
-    end = "" if end_s is None else f"{end_s:g}"
-    return f"{mark.name}{count} {mark.start_s:g}-{end} {mark.depth}{' ' * bool(mark.error)}{mark.error or ''}"
-
-
-def spans(marks: list[Mark]) -> str:
-    """Return operations as a text."""
-    return ", ".join(told(mark, mark.end_s) for mark in marks)
 
 
 NESTING = {
