@@ -54,12 +54,12 @@ def log(*lines: dict[str, object] | str) -> io.BytesIO:
 
 def taken(
     *lines: dict[str, object] | str,
-    redaction: Redaction = Redaction(),
-    **fields: Any,  # noqa: ANN401, B008 — any field
+    redaction: Redaction | None = None,
+    **fields: Any,  # noqa: ANN401 — any field
 ) -> Session:
     """Return a session of ten seconds with the marks of a log."""
     of = session(**{"duration_s": 10.0, **fields})
-    take_log(of, log(*lines), "marks", redaction)
+    take_log(of, log(*lines), "marks", redaction or Redaction())
     return of
 
 
