@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections import Counter
 from typing import Any
 from unittest import mock
@@ -68,11 +69,11 @@ NESTING = {
     "an end without begin": ("1 -7", ""),
     "many calls in a line": (
         "1 *Run auto end_s=4 count=5 total_s=2 longest_s=1, 2 +Export.1 auto, 3 -1",
-        "Run x5 1-4 0, Export 2-3 0",
+        "Run x5=2/1 1-4 0, Export 2-3 0",
     ),
     "steps of different loops": (
         "1 +T.1 auto step, 1.5 -1, 2 +T.2 auto step, 2.5 -2, 3 +I.3 auto step, 3.5 -3, 4 +I.4 auto step, 4.5 -4",
-        "T x2 1-2.5 0, I x2 3-4.5 0",
+        "T x2=1/0.5 1-2.5 0, I x2=1/0.5 3-4.5 0",
     ),
     "parallel tasks on a thread": (
         "1 +a.1 in0, 2 +b.3 in0, 3 +c.5 within=1, 4 +d.7 within=3, 5 -1, 6 -5, 7 -7, 8 +e.9 in0, 9 -3",
@@ -145,24 +146,24 @@ COUNTED = {
     "beyond it, by name": (
         3,
         f"{STEPS}, 6 +b.6, 7 -6, 7 +b.7, 9 -7",
-        "step 2-3 0, step 3-4 0, step 4-5 0, step x1 5-6 0, b x2 6-9 0",
+        "step 2-3 0, step 3-4 0, step 4-5 0, step x1=1/1 5-6 0, b x2=3/2 6-9 0",
     ),
     "many calls in a line": (
         1,
         "1 +a.1, 2 -1, 3 *a auto end_s=9 count=5 total_s=2 longest_s=1, 9 +a.2 auto, 10 -2",
-        "a 1-2 0, a x6 3-10 0",
+        "a 1-2 0, a x6=3/1 3-10 0",
     ),
     "in each operation": (
         2,
         f"1 +out.1, {STEPS}, 7 -1, 8 +out.6, 9 -6",
-        "out 1-7 0, step 2-3 1, step 3-4 1, step x2 4-6 1, out 8-9 0",
+        "out 1-7 0, step 2-3 1, step 3-4 1, step x2=2/1 4-6 1, out 8-9 0",
     ),
-    "in one that is counted": (1, "1 +a.1, 2 -1, 3 +b.2, 4 +in.3, 5 -3, 6 -2", "a 1-2 0, b x1 3-6 0"),
-    "moments": (1, "1 *m, 2 *m, 3 *m, 5 *m", "m 1-2 0, m x3 2-5 0"),
+    "in one that is counted": (1, "1 +a.1, 2 -1, 3 +b.2, 4 +in.3, 5 -3, 6 -2", "a 1-2 0, b x1=3/3 3-6 0"),
+    "moments": (1, "1 *m, 2 *m, 3 *m, 5 *m", "m 1-2 0, m x3=3/2 2-5 0"),
     "in a moment": (
         2,
         "1 *m, 2 +c.2 auto, 3 -2, 3 +c.3 auto, 4 -3, 4 +c.4 auto, 5 -4, 7 *n",
-        "m 1-7 0, c 2-3 1, c 3-4 1, c x1 4-5 1, n 7- 0",
+        "m 1-7 0, c 2-3 1, c 3-4 1, c x1=1/1 4-5 1, n 7- 0",
     ),
     "in each task": (
         2,
@@ -172,22 +173,22 @@ COUNTED = {
         ),
         "a 1-6 0, b 1-6 0, c 2-3 1, c 2-3 1, c 4-5 1, c 4-5 1",
     ),
-    "where ends may be missing": (1, "1 +a.1, 2 -1, 3 +b.3, 4 lost, 5 -3, 6 +b.5, 7 -5", "a 1-2 0, b x2 3-7 0"),
+    "where ends may be missing": (1, "1 +a.1, 2 -1, 3 +b.3, 4 lost, 5 -3, 6 +b.5, 7 -5", "a 1-2 0, b x2=2/1 3-7 0"),
     "of the program before an exec": (
         2,
         f"1 +old.1, {STEPS}, 8 exec, 9 +new.1, 9 +step.2, 10 -2",
-        "old 1- 0 unfinished, step 2-3 1, step 3-4 1, step x2 4-6 1, new 9- 0 unfinished, step 9-10 1",
+        "old 1- 0 unfinished, step 2-3 1, step 3-4 1, step x2=2/1 4-6 1, new 9- 0 unfinished, step 9-10 1",
     ),
     "of a program whose number is used again": (
         2,
         f"1 +old.1, {STEPS}, 9 +new.1 tid=99, 9 +step.2 tid=99, 10 -2 tid=99",
-        "old 1- 0 unfinished, step 2-3 1, step 3-4 1, step x2 4-6 1, new 9- 0 unfinished, step 9-10 1",
+        "old 1- 0 unfinished, step 2-3 1, step 3-4 1, step x2=2/1 4-6 1, new 9- 0 unfinished, step 9-10 1",
     ),
-    "open at an exec": (1, "1 +old.1, 2 +s.2, 3 -2, 3 +s.3, 5 exec", "old 1- 0 unfinished, s 2-3 1, s x1 3-5 1"),
+    "open at an exec": (1, "1 +old.1, 2 +s.2, 3 -2, 3 +s.3, 5 exec", "old 1- 0 unfinished, s 2-3 1, s x1=2/2 3-5 1"),
     "open where lines are missing": (
         1,
         "1 +old.1, 2 +s.2, 3 -2, 3 +s.3, 5 lost",
-        "old 1-5 0 end unknown, s 2-3 1, s x1 3-5 1",
+        "old 1-5 0 end unknown, s 2-3 1, s x1=2/2 3-5 1",
     ),
 }
 
@@ -198,7 +199,7 @@ def test_counted_together(limit: int, lines: str, expected: str) -> None:
     of = run()
     with mock.patch.object(resolving, "LIMITS", Limits(marks_of_operation=limit)):
         marks = resolve(entries(lines), of)
-    number = sum(int(word[1:]) for word in expected.split() if word[0] == "x" and word[1:].isdigit())
+    number = sum(map(int, re.findall(r" x(\d+)=", expected)))
 
     assert spans(marks) == expected
     assert [warning.partition(" ")[0] for warning in of.warnings] == [str(number)] * bool(number)
@@ -261,7 +262,7 @@ def test_steps_are_one_training() -> None:
     marks = resolve(entries(", ".join([*lines, "3 +Save.4 auto, 4 -4, 5 +Train.5 auto step, 6 -5"])), run())
     training, _, more = marks
 
-    assert spans(marks) == "Train x3 0-2.75 0, Save 3-4 0, Train 5-6 0"
+    assert spans(marks) == "Train x3=1.125/0.25 0-2.75 0, Save 3-4 0, Train 5-6 0"
     assert (training.count, training.total_s, training.longest_s) == (3, 1.125, 0.25)
     assert training.call == "backward, step"
     assert more.count == 1

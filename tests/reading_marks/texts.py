@@ -57,7 +57,7 @@ def entries(text: str) -> list[Entry]:
 
 def told(mark: Mark, end_s: float | None) -> str:
     """Return name, count, times, depth and error of an operation as a text."""
-    count = "" if mark.total_s is None else f" x{mark.count}"
+    count = "" if mark.total_s is None else f" x{mark.count}={mark.total_s:g}/{mark.longest_s:g}"
     end = "" if end_s is None else f"{end_s:g}"
     return f"{mark.name}{count} {mark.start_s:g}-{end} {mark.depth}{' ' * bool(mark.error)}{mark.error or ''}"
 
