@@ -306,7 +306,7 @@ def test_up_to_the_limit(limit: int) -> None:
 
 
 def test_merged() -> None:
-    """Of a long recording, rows with the smallest and largest values remain, and the last; peaks and totals are exact."""
+    """Of a long recording, rows with the smallest and largest values remain, and the last; peaks are exact."""
     of, whole = merged(5_000, 300), merged(5_000, 5_000)
     taken = {row[0]: row[1:] for row in walk(5_000)}
     rows = zip(*(of.samples[name] for name in ("rss", "pss", "cpu_user")), strict=True)
