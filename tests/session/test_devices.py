@@ -164,13 +164,6 @@ class TestAllocated:
         sampled = Figures(1, 9, Bracket(9, None, 0.5, 0.5))
         assert (with_allocated(sampled, of_allocator), with_allocated(sampled, None)) == (sampled, sampled)
 
-    def test_reading_after_the_end(self) -> None:
-        """A reading soon after the end of an operation is not part of it, and one after its start is not its start."""
-        column = Column([0.1, 0.6, 1.1], [1.0, 5.0, 9.0])
-        figures = figures_of(MEMORY, Mark(name="x", start_s=0.58), 1.08, column, ())
-
-        assert figures == Figures(1, 5, Bracket(5, None, 0.6, 0.6))
-
     def test_everyone(self) -> None:
         """The same is true of what everyone holds; a sample that the end of an operation triggers is not part of it."""
         used = {"rss": [1] * 4, USED: [3, 5, 9, 9], MEMORY: [1] * 4, "time_s": [0.0, 0.6, 1.1, 1.6]}
@@ -178,21 +171,30 @@ class TestAllocated:
 
         assert session.operations[0].of(USED).peak_low == 5
 
-    def test_reading_long_before(self) -> None:
-        """Of a device whose driver stopped answering, what was read before an operation says nothing of it."""
-        column = Column([0.1], [1.0])
-        of = Mark(name="x", start_s=0.5)
+    @pytest.mark.parametrize(
+        ("times", "values", "span", "silent", "expected"),
+        [
+            ([0.1, 0.6, 1.1], [1.0, 5.0, 9.0], (0.58, 1.08), (), Figures(1, 5, Bracket(5, None, 0.6, 0.6))),
+            ([0.1], [1.0], (0.5, 0.9), ("nvidia0",), UNKNOWN),
+            ([0.1], [1.0], (0.5, 0.9), (), Figures(1, 1)),
+            ([0.0, 0.5, 1.0], [1.0, 1.0, 7.0], (1.1, 1.9), (), Figures(7, 7)),
+            ([0.0, 0.5, 1.0], [1.0, 1.0, 7.0], (1.1, 4.0), (), UNKNOWN),
+            ([0.0, 0.5, 1.0], [1.0, 1.0, 7.0], (3.0, 4.0), (), UNKNOWN),
+        ],
+        ids=["readings after its ends", "silent driver", "before", "soon after the last", "ends later", "later"],
+    )
+    def test_readings(
+        self,
+        times: list[float],
+        values: list[float],
+        span: tuple[float, float],
+        silent: tuple[str, ...],
+        expected: Figures,
+    ) -> None:
+        """A reading after an end is not part of an operation; where a driver fell silent, nothing is known after it."""
+        of = Mark(name="x", start_s=span[0])
 
-        assert figures_of(MEMORY, of, 0.9, column, ["nvidia0"]) == UNKNOWN
-        assert figures_of(MEMORY, of, 0.9, column, ()) == Figures(1, 1)
-
-    def test_silence(self) -> None:
-        """What was read before a driver fell silent is known of an operation that ends soon after it only."""
-        column = Column([0.0, 0.5, 1.0], [1.0, 1.0, 7.0])
-
-        assert figures_of(MEMORY, Mark(name="x", start_s=1.1), 1.9, column, ()) == Figures(7, 7)
-        assert figures_of(MEMORY, Mark(name="x", start_s=1.1), 4.0, column, ()) == UNKNOWN
-        assert figures_of(MEMORY, Mark(name="x", start_s=3.0), 4.0, column, ()) == UNKNOWN
+        assert figures_of(MEMORY, of, span[1], Column(times, values), silent) == expected
 
     def test_program_without_torch(self) -> None:
         """That torch has given out nothing says nothing of what a process holds."""

@@ -174,6 +174,19 @@ class TestLoadRefuses:
                 {"time_s": [0], "rss": []},
                 "at `$.samples.rss`: 1 values expected, one for each of 'time_s', found 0",
             ),
+            (
+                "processes",
+                [{"id": 0, "series": {"time_s": [0, 1], "rss": [1]}}],
+                "at `$.processes[0].series`: columns of the",
+            ),
+            ("processes", [{"id": 10**30}], "Expected `int` <= 9223372036854775807 - at `$.processes[0].id`"),
+            ("duration_s", -1, "Expected `float` >= 0.0 - at `$.duration_s`"),
+            ("start", {"utc": "2026-11-21T07:00:00"}, "a time with its zone expected"),
+            (
+                "ranks",
+                [{"name": "a", "start_s": 0, "duration_s": 1, "time_s": [1, 0], "rss": [1, 1]}],
+                "time goes back",
+            ),
             ("samples", {"time_s": [-1]}, "at `$.samples.time_s`: seconds from 0 to 10^10 expected"),
             ("samples", {"time_s": [2, 1]}, "at `$.samples.time_s[1]`: time goes back from 2.0 to 1.0"),
         ],
@@ -183,8 +196,10 @@ class TestLoadRefuses:
     ) -> None:
         """A value that cannot be right is one line with file, place and what was expected."""
         path = write({**document, key: value}, tmp_path)
+        found = failure(path)
 
-        assert failure(path) == f"{path}: {message}"
+        assert found.startswith(f"{path}: ")
+        assert message in found
 
 
 class TestJournal:
@@ -218,27 +233,6 @@ class TestJournal:
             found = Session.load(path).warnings
 
         assert found == ["unfinished: the recording still runs; these are the figures up to now"]
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "place"),
-    [
-        (
-            "processes",
-            [{"id": 0, "series": {"time_s": [0, 1], "rss": [1]}}],
-            "at `$.processes[0].series`: columns of the",
-        ),
-        ("processes", [{"id": 10**30}], "Expected `int` <= 9223372036854775807 - at `$.processes[0].id`"),
-        ("duration_s", -1, "Expected `float` >= 0.0 - at `$.duration_s`"),
-        ("start", {"utc": "2026-11-21T07:00:00"}, "a time with its zone expected"),
-        ("ranks", [{"name": "a", "start_s": 0, "duration_s": 1, "time_s": [1, 0], "rss": [1, 1]}], "time goes back"),
-    ],
-)
-def test_what_cannot_be_is_refused(
-    tmp_path: pathlib.Path, document: dict[str, Any], field: str, value: object, place: str
-) -> None:
-    """A session with an order, a length or a required number that cannot be is refused, with the place."""
-    assert place in failure(write({**document, field: value}, tmp_path))
 
 
 MANY = 60_000
