@@ -83,18 +83,10 @@ class TestSession:
         assert session.samples.metrics == ["rss", MEMORY, USED, BUSY]
         assert (session.peaks[MEMORY].low, session.peaks[MEMORY].at_s) == (50, 0.5)
 
-    def test_unused_device(self) -> None:
-        """A session of a run that used no device has no column of it."""
-        lines: list[Any] = [[0.5, 100], {"devices": {"at_s": 0.2, "values": {MEMORY: 0, USED: 70}}}, END]
-        session = Session.of(session_from(io.BytesIO(journal(*lines)), "run"))
-
-        assert (session.samples.metrics, session.peaks[MEMORY].low) == (["rss"], 0)
-
     @pytest.mark.parametrize(
         "values",
         [
             {MEMORY: -1},
-            {MEMORY: 1e30},
             {"rss": 5},
             {f"device_used@{number}": 1 for number in range(501)},
             {MEMORY: "5"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import pathlib
 import random
 import time
@@ -21,13 +22,9 @@ from nncftools.journal.writing import Thinner
 from nncftools.session.model import (
     Exit,
     FileRead,
-    Frame,
     Process,
     Snapshots,
-    StackWindow,
     Start,
-    ThreadStacks,
-    WatchedProcess,
 )
 from nncftools.session.recording import StarterFacts, session_from
 from nncftools.session.samples import kept_rows, known
@@ -50,26 +47,19 @@ def bad_lines(*lines: object) -> tuple[list[float], list[str]]:
 
 class TestFinished:
     @pytest.mark.parametrize(
-        ("counted", "expected"),
-        [
-            ((0.375, 0.125), (0.375, 0.125)),
-            ((0.3, 0.1), (0.33, 0.11)),
-            ((0.0, 0.0), (0.44, 0.0)),
-            ((0.3, None), (0.3, None)),
-        ],
+        ("user", "system", "expected"),
+        [(0.375, 0.125, (0.375, 0.125)), (0.3, 0.1, (0.33, 0.11)), (0.0, 0.0, (0.44, 0.0)), (0.3, None, (0.3, None))],
         ids=["above", "below", "less than a tick", "unknown"],
     )
     def test_cpu_time_of_all_processes(
-        self, counted: tuple[float, float | None], expected: tuple[float, float | None]
+        self, user: float, system: float | None, expected: tuple[float, float | None]
     ) -> None:
         """The total is at least the sum of the processes; user and system time keep their ratio."""
-        names = ("cpu_user", "cpu_system")
-        spent = [
-            {"process": {"id": number, "pid": 5 + number, "cpu_s": cpu_s}} for number, cpu_s in ((0, 0.4), (1, 0.04))
-        ]
-        end = {"end": {**END["end"], "totals": dict(zip(names, counted, strict=True))}}
+        spent = [{"process": {"id": number, "cpu_s": cpu_s}} for number, cpu_s in ((0, 0.4), (1, 0.04))]
+        end = {"end": {**END["end"], "totals": {"cpu_user": user, "cpu_system": system}}}
+        of = read(*spent, end, first=header(["cpu_user", "cpu_system"]))
 
-        assert tuple(read(*spent, end, first=header(names)).totals.values()) == pytest.approx(expected)
+        assert tuple(of.totals.values()) == pytest.approx(expected)
 
     def test_what_a_full_disk_kept_out(self) -> None:
         """Lines that the journal has no room for are taken from what the sampler told at its end."""
@@ -506,30 +496,29 @@ def test_no_log() -> None:
     assert snapshots_from(b"{}\n", Start(), [], ()) is None
 
 
-def watched_with(*threads: ThreadStacks) -> WatchedProcess:
-    """Return a process with a window of these threads."""
-    return WatchedProcess(pid=1, windows=[StackWindow(time_s=[0.0, 2.0], threads=list(threads))])
-
-
-FRAME = Frame("f", "/a.py", 1)
-WRONG: dict[str, Snapshots] = {
-    "a frame": Snapshots(stacks=[[0]]),
-    "a frame that is negative": Snapshots(frames=[FRAME], stacks=[[-1]]),
-    "a stack": Snapshots(processes=[watched_with(ThreadStacks(1, [0.0], [0]))]),
-    "points": Snapshots(processes=[WatchedProcess(pid=1, time_s=[0.0], rss=[])]),
-    "times": Snapshots(processes=[WatchedProcess(pid=1, time_s=[1.0, 0.5], rss=[1, 1])]),
-    "changes": Snapshots(processes=[watched_with(ThreadStacks(1, [1.0, 0.5], [None, None]))]),
-    "no reading": Snapshots(processes=[WatchedProcess(pid=1, windows=[StackWindow(time_s=[])])]),
-    "depth": Snapshots(frames=[FRAME], stacks=[[0] * 5_000]),
+WRONG = {
+    "a frame": '{"stacks": [[0]]}',
+    "a frame of a loop": '{"frames": [["f", "a", 1]], "loops": [1]}',
+    "a stack": '{"processes": [{"pid": 1, "windows": [{"time_s": [0, 2], "threads": [[1, [0], [0]]]}]}]}',
+    "changes": '{"processes": [{"pid": 1, "windows": [{"time_s": [0, 2], "threads": [[1, [1, 0], [null, null]]]}]}]}',
+    "points": '{"processes": [{"pid": 1, "time_s": [0], "rss": []}]}',
+    "shared": '{"processes": [{"pid": 1, "time_s": [0], "rss": [1], "apart_s": [0], "shared": [1, 1]}]}',
+    "times": '{"processes": [{"pid": 1, "time_s": [1, 0.5], "rss": [1, 1]}]}',
+    "windows": '{"processes": [{"pid": 1, "windows": [{"time_s": [1, 0.5]}]}]}',
+    "no reading": '{"processes": [{"pid": 1, "windows": [{"time_s": []}]}]}',
+    "page faults": '{"processes": [{"pid": 1, "faults": [[1, []], [0.5, []]]}]}',
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_impossible_snapshots(name: str, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
+def test_impossible_snapshots(text: str, tmp_path: pathlib.Path) -> None:
     """A session whose snapshots make no sense is refused, with the place."""
-    path = session({"rss": [1, 2, 3]}, snapshots=WRONG[name]).save(tmp_path / "run.json")
+    path = session(snapshots=Snapshots()).save(tmp_path / "run.json")
+    document = json.loads(path.read_text())
+    document["snapshots"] |= json.loads(text)
+    path.write_text(json.dumps(document))
 
-    with pytest.raises(SessionFileError, match=r"at `\$\.snapshots\."):
+    with pytest.raises(SessionFileError, match=r": at `\$\.snapshots\."):
         nncftools_Session.load(path)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from nncftools.analysis.session import Session
+from nncftools.errors import SessionFileError
 from nncftools.files import descriptors_in_use
 from nncftools.session.model import Snapshots
 from tests.made_up import process, session
@@ -145,23 +146,16 @@ class TestChange:
         assert bool(found) is is_read
 
 
-class TestSessionFile:
-    def test_saved_and_loaded(self, tmp_path: pathlib.Path) -> None:
-        """Texts are kept by file and line; a file of an earlier version has none, and one of a later version more."""
-        path = session(snapshots=Snapshots(sources={"/mod.py": {2: "x\x1b"}})).save(tmp_path / "run.json")
-        document = json.loads(path.read_text(encoding="utf-8"))
-        assert document["snapshots"]["sources"] == {"/mod.py": {"2": "x\x1b"}}
-        assert loaded(document, path).sources == {"/mod.py": {2: "x\x1b"}}
+def test_saved_and_loaded(tmp_path: pathlib.Path) -> None:
+    """Texts are kept by file and line; a file of an earlier version has none; a line that is no number is refused."""
+    path = session(snapshots=Snapshots(sources={"/mod.py": {2: "x\x1b"}})).save(tmp_path / "run.json")
+    document = json.loads(path.read_text(encoding="utf-8"))
+    loaded = Session.load(path).snapshots
+    assert document["snapshots"]["sources"] == {"/mod.py": {"2": "x\x1b"}}
+    assert loaded is not None
+    assert loaded.sources == {"/mod.py": {2: "x\x1b"}}
 
-        document["snapshots"]["later"] = document["snapshots"].pop("sources")
-        assert loaded(document, path).sources == {}
-        again = Session.load(path).save(tmp_path / "again.json")
-        assert json.loads(again.read_text(encoding="utf-8"))["snapshots"] == document["snapshots"]
-
-
-def loaded(document: object, path: pathlib.Path) -> Snapshots:
-    """Return the snapshots of a document, after it was written to a file."""
+    document["snapshots"]["sources"] = {"/mod.py": {"two": "x"}}
     path.write_text(json.dumps(document), encoding="utf-8")
-    snapshots = Session.load(path).snapshots
-    assert snapshots is not None
-    return snapshots
+    with pytest.raises(SessionFileError, match=r"\$\.snapshots\.sources"):
+        Session.load(path)
