@@ -120,23 +120,19 @@ def test_options(tmp_path: pathlib.Path, version: str, options: str, is_marked: 
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("version", ["3.12", *PYTHONS])
-@pytest.mark.parametrize("method", ["forkserver", pytest.param("spawn", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("method", "version"),
+    [
+        ("forkserver", "3.12"),
+        *(pytest.param(method, "3.14", marks=pytest.mark.long) for method in ("forkserver", "spawn", "interpreter")),
+    ],
+)
 def test_function_of_the_script_in_workers(tmp_path: pathlib.Path, version: str, method: str) -> None:
-    """A function of the script is marked in workers that are not forked from it, where the script has another name."""
-    begun = [line["pid"] for line in events(tmp_path, version, "|", method) if line.get("event") == "begin"]
+    """A function of the script is marked in workers and other interpreters, where the script has another name."""
+    begun = [
+        (line["pid"], line["tid"]) for line in events(tmp_path, version, "|", method) if line.get("event") == "begin"
+    ]
 
     assert len(begun) == 3
     assert begun[0] not in begun[1:]
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("version", PYTHONS)
-def test_function_of_the_script_in_another_interpreter(tmp_path: pathlib.Path, version: str) -> None:
-    """The hook runs in each interpreter of a process, where the script has a third name."""
-    found = events(tmp_path, version, "|", "interpreter")
-    begun = [line for line in found if line.get("event") == "begin"]
-
-    assert len(begun) == 3
-    assert len({line["pid"] for line in begun}) == 1
-    assert len({line["tid"] for line in begun}) == 2
+    assert (begun[0][0] == begun[1][0]) == (method == "interpreter")

@@ -118,26 +118,22 @@ class TestDevices:
 
         assert (line.read_devices(), torch.asked) == ("", [])
 
-    def test_without_torch(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A program without torch has no such member, and neither has one that still imports it."""
-        monkeypatch.delitem(sys.modules, "torch", raising=False)
-        without = line.read_devices()
-        monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
-
-        assert (without, line.read_devices()) == ("", "")
-
-    def test_nothing_is_loaded(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Neither a torch that loads its parts when they are asked for, nor a part that is loaded lazily, is loaded."""
+    @pytest.mark.parametrize("is_lazy", [None, False, True])
+    def test_nothing_is_loaded(self, monkeypatch: pytest.MonkeyPatch, is_lazy: bool | None) -> None:  # noqa: FBT001
+        """A program without torch has no such member, nor one that still imports it; no lazy part is loaded."""
+        asked: list[str] = []
 
         class Lazy(types.ModuleType):
             def __getattribute__(self, name: str) -> object:
+                asked.append(name)
                 raise AssertionError(name)
 
-        monkeypatch.setitem(sys.modules, "torch", Lazy("torch"))
-        monkeypatch.delitem(sys.modules, "torch.cuda", raising=False)
-        monkeypatch.setitem(sys.modules, "torch.xpu", Lazy("torch.xpu"))
-        asked: list[str] = []
-        monkeypatch.setattr(Lazy, "__getattribute__", lambda _, name: asked.append(name))
+        for name in ("torch", "torch.cuda", "torch.xpu"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        if is_lazy is not None:
+            monkeypatch.setitem(sys.modules, "torch", (Lazy if is_lazy else types.ModuleType)("torch"))
+        if is_lazy:
+            monkeypatch.setitem(sys.modules, "torch.xpu", Lazy("torch.xpu"))
 
         assert (line.read_devices(), asked) == ("", [])
 

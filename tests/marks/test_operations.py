@@ -78,18 +78,6 @@ def test_number_of_a_program_of_several_interpreters() -> None:
     assert first == second
 
 
-def test_operation(log: pathlib.Path) -> None:
-    """A block is a begin and an end with one number; a repeated name has two."""
-    for _ in range(2):
-        with nncftools.operation("Export"):
-            pass
-    noted = lines(log)
-
-    assert [line["event"] for line in noted] == ["begin", "end"] * 2
-    assert noted[0]["op"] == noted[1]["op"] != noted[2]["op"] == noted[3]["op"]
-    assert noted[0]["t_ns"] <= noted[1]["t_ns"]
-
-
 def test_exceptions_pass_and_are_named(log: pathlib.Path) -> None:
     """An exception ends the operation, is named in its end line, and propagates."""
     with pytest.raises(KeyError, match="mine"), nncftools.operation("Export"):
