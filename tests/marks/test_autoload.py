@@ -12,7 +12,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -171,39 +171,18 @@ _UNHURRIED = "import sys; sys.modules['_nncf_tools_marks.line']._AT_ONCE_NS = 1 
 
 @pytest.mark.process
 def test_a_call_is_a_begin_and_an_end(program: Program) -> None:
-    """The log holds the Python's version and, per call, its name, call, context, process, thread and times."""
+    """The log holds the Python's version and, per call, its name, call, context, process, thread, times and memory."""
     python, begin, end = program.marks(f"{_UNHURRIED}import made.up; made.up.work()")
+    expected = {"event": "begin", "name": "Work", "call": "made.up.work", "source": "auto", "in": 0, "descendants": []}
+    common = {"event", "op", "t_ns", "pid", "tid", "rss", "high_water_mark", "descendants"}
 
-    assert python == {**python, "python": sys.version.split()[0]}
     assert [*python] == ["python", "pid", "t_ns", "program"]
-    assert begin == {
-        "event": "begin",
-        "op": begin["op"],
-        "name": "Work",
-        "call": "made.up.work",
-        "source": "auto",
-        "in": 0,
-        "t_ns": begin["t_ns"],
-        "pid": python["pid"],
-        "tid": python["pid"] if sys.platform == "linux" else begin["tid"],
-        **_own_memory(begin),
-    }
-    of_end = {"event": "end", "op": begin["op"], "t_ns": end["t_ns"], "pid": python["pid"], "tid": begin["tid"]}
-    assert end == of_end | _own_memory(end)
+    assert python["python"] == sys.version.split()[0]
+    assert begin == {**begin, **expected, "pid": python["pid"], "tid": python["pid"]}
+    assert end == {**end, "event": "end", "op": begin["op"], "pid": python["pid"], "tid": begin["tid"]}
+    assert (set(begin), set(end)) == (common | {*expected}, common)
     assert python["t_ns"] < begin["t_ns"] <= end["t_ns"]
-
-
-def _own_memory(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members for memory, of which there are all on Linux; the program has no children.
-
-    A busy machine interrupts a reading; then it says nothing of descendants.
-    """
-    if sys.platform != "linux":
-        return {}
-    own = {key: line[key] for key in ("rss", "high_water_mark")}
-    assert 1 << 20 < own["rss"] <= own["high_water_mark"]
-    assert line.get("descendants", []) == []
-    return own | {key: line[key] for key in ("descendants",) if key in line}
+    assert 1 << 20 < begin["rss"] <= begin["high_water_mark"]
 
 
 MARKED: dict[str, tuple[str, list[str]]] = {
@@ -603,31 +582,25 @@ def test_functions_of_the_script_itself(program: Program) -> None:
 
 @pytest.mark.process
 def test_calls_beyond_a_thousand_are_aggregated(program: Program) -> None:
-    """Of 1,500 calls inside one operation, 1,000 are logged; the others are one line before the operation's end."""
-    lines = program.marks("import made.up; made.up.outer(1500, made.up.work)")
-    aggregated = lines[-2]
-
-    assert begun(lines) == ["Outer", *["Work"] * 1000]
-    assert (aggregated["name"], aggregated["call"], aggregated["source"]) == ("Work", "made.up.work", "auto")
-    assert (aggregated["count"], aggregated["pid"], aggregated["tid"]) == (500, lines[1]["pid"], lines[1]["tid"])
-    assert aggregated["t_ns"] + aggregated["total_ns"] <= aggregated["end_ns"] <= lines[-1]["t_ns"]
-    assert 0 < aggregated["longest_ns"] < aggregated["total_ns"]
-
-
-@pytest.mark.process
-def test_aggregate_is_written_before_the_next_call(program: Program) -> None:
-    """Aggregated calls are flushed before the next logged call on their level, and at the end."""
+    """Of many calls in one operation, 1,000 are logged; the others are one line before the next call or the end."""
     lines = program.marks("""
         import made.up
-        for _ in range(1003):
-            made.up.work()
-        made.up.nap(0)
-        for _ in range(2):
-            made.up.work()
+        def calls():
+            for _ in range(1500):
+                made.up.work()
+            made.up.nap(0)
+            for _ in range(2):
+                made.up.work()
+        made.up.outer(1, calls)
     """)
-    after = [(line.get("event"), line.get("name"), line.get("count")) for line in lines[2001:]]
+    first, *others = lines[2002:]
 
-    assert after == [(None, "Work", 3), ("begin", "Nap", None), ("end", None, None), (None, "Work", 2)]
+    assert begun(lines) == ["Outer", *["Work"] * 1000, "Nap"]
+    assert (first["name"], first["call"], first["source"], first["count"]) == ("Work", "made.up.work", "auto", 500)
+    assert (first["pid"], first["tid"]) == (lines[1]["pid"], lines[1]["tid"])
+    assert first["t_ns"] + first["total_ns"] <= first["end_ns"] <= lines[-1]["t_ns"]
+    assert 0 < first["longest_ns"] < first["total_ns"]
+    assert [line.get("count") or line["event"] for line in others] == ["begin", "end", 2, "end"]
 
 
 @pytest.mark.process
