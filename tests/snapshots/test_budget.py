@@ -105,19 +105,6 @@ def test_below_the_maximum(clock: Clock) -> None:
     assert pace.step(301 * MIB, now_ns) < 16 * MIB
 
 
-def test_nothing_is_left(clock: Clock) -> None:
-    """Polls go on, at most half a second apart."""
-    clock.cpu_s = 0.5
-    pace, now_ns, rests = Pace(clock.budget()), time.monotonic_ns(), []
-    for number in range(50):
-        clock.cpu_s += 0.0001
-        rests.append(pace.rest_s(now_ns + number, now_ns, 0, 300 * MIB, 0))
-
-    assert statistics.mean(rests[20:]) < 0.5
-    assert pace.step(300 * MIB, now_ns) == math.inf
-    assert pace.step(301 * MIB, now_ns) == math.inf
-
-
 def test_distances_are_uneven(clock: Clock) -> None:
     """Polls at even distances could always meet the same function of a loop."""
     pace, now_ns = Pace(clock.budget()), time.monotonic_ns()

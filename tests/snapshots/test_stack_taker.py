@@ -156,8 +156,17 @@ def start() -> Iterator[Start]:
 
 @pytest.mark.process
 def test_timeline(tmp_path: pathlib.Path, start: Start) -> None:
-    """A line has the moments of all readings, and of each thread the stacks from when they were first seen."""
-    program = start()
+    """A line has the moments of all readings, and of each thread its stacks from when they were first seen."""
+    text = """import sys, threading, time
+thread = threading.Thread(target=sys.stdin.readline)
+def first():
+    (thread.start(), print('ready', flush=True), thread.join())
+def second():
+    (print('ready', flush=True), time.sleep(1000))
+first()
+second()
+"""
+    program = start(text)
     watch = Watch(tmp_path, program.pid)
     watch.read()
     watch.read()
@@ -165,48 +174,34 @@ def test_timeline(tmp_path: pathlib.Path, start: Start) -> None:
     watch.read()
     watch.stacks.close()
     (window,) = watch.lines("window")
-    changes = watch.changes(program.pid)
+    (ended,) = (changes for thread, changes in window["threads"].items() if thread != str(program.pid))
+    changes = [(t_ns, functions[:2]) for t_ns, functions in watch.changes(program.pid)]
 
     assert window["process"] == program.pid
     assert len(window["t_ns"]) == watch.stacks.taken == 3
     assert window["t_ns"] == sorted(window["t_ns"])
-    assert list(window["threads"]) == [str(program.pid)]
-    assert changes == [(window["t_ns"][0], ["<module>", "first"]), (window["t_ns"][2], ["<module>", "second"])]
-
-
-@pytest.mark.process
-def test_thread_that_ended(tmp_path: pathlib.Path, start: Start) -> None:
-    """When a thread has ended, it has no stack from the next reading on."""
-    text = (
-        "import sys, threading; thread = threading.Thread(target=sys.stdin.readline); thread.start()\n"
-        "print('ready', flush=True); thread.join(); print('ready', flush=True); sys.stdin.readline()"
-    )
-    program = start(text)
-    watch = Watch(tmp_path, program.pid)
-    watch.read()
-    program.go()
-    watch.read()
-    watch.stacks.close()
-    (window,) = watch.lines("window")
-    ended = [changes for thread, changes in window["threads"].items() if thread != str(program.pid)]
-
-    assert len(window["threads"]) == 2
-    assert [stack is None for _, stack, *_ in ended[0]] == [False, True]
+    assert changes[0] == (window["t_ns"][0], ["<module>", "first"])
+    assert changes[-1] == (window["t_ns"][2], ["<module>", "second"])
+    assert (ended[0][1] is None, ended[-1]) == (False, [window["t_ns"][2], None, 0, 0])
 
 
 @pytest.mark.process
 def test_rest(tmp_path: pathlib.Path, start: Start) -> None:
-    """Seconds after memory rose, reading stops and the line is written; when it rises again, the next one begins."""
-    watch = Watch(tmp_path, start().pid)
+    """The line is written seconds after memory rose, or a second after a reading; then the next one begins."""
+    program = start()
+    watch = Watch(tmp_path, program.pid)
     watch.read()
     watch.look(later_ns=40 * S)
     assert (watch.stacks.taken, len(watch.lines("window"))) == (1, 1)
 
     watch.grow(watch.watched, 1)
     watch.read()
+    watch.watched.growth.rose_ns += 3 * S
+    watch.look(later_ns=4 * S)
     watch.stacks.close()
 
-    assert [len(of["t_ns"]) for of in watch.lines("window")] == [1, 1]
+    assert [len(of["t_ns"]) for of in watch.lines("window")] == [1, 1, 1]
+    assert [functions for _, functions in watch.changes(program.pid)] == [["<module>", "first"]] * 3
 
 
 @pytest.mark.process
@@ -223,19 +218,6 @@ def test_long_growth(tmp_path: pathlib.Path, start: Start) -> None:
     assert second["t_ns"][0] == first["t_ns"][-1]
     assert len(first["t_ns"]) == 201
     assert second["threads"][str(program.pid)] == [[first["t_ns"][-1], first["threads"][str(program.pid)][-1][1], 0, 0]]
-
-
-@pytest.mark.process
-def test_gap(tmp_path: pathlib.Path, start: Start) -> None:
-    """After a second without a reading, a new line begins, which tells the stacks again."""
-    program = start()
-    watch = Watch(tmp_path, program.pid)
-    watch.read()
-    watch.watched.growth.rose_ns += 3 * S
-    watch.look(later_ns=4 * S)
-    watch.stacks.close()
-
-    assert [functions for _, functions in watch.changes(program.pid)] == [["<module>", "first"]] * 2
 
 
 @pytest.mark.process
@@ -362,21 +344,6 @@ def test_failure(
 
     assert fail.call_count == 1
     assert watch.lines("problem") == [{"process": os.getpid(), "text": text or str(error)}]
-
-
-@pytest.mark.process
-def test_process_that_ends_meanwhile(tmp_path: pathlib.Path, start: Start) -> None:
-    """If a process ends while it is read, what was read is written, and that is all."""
-    program = start()
-    watch = Watch(tmp_path, program.pid)
-    watch.read()
-    program.end()
-    watch.look()
-    watch.look()
-    watch.stacks.close()
-
-    assert watch.changes(program.pid)[0][1] == ["<module>", "first"]
-    assert watch.lines("problem") == []
 
 
 @pytest.mark.process
