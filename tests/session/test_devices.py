@@ -156,13 +156,6 @@ class TestAllocated:
         sampled = Figures(1, 9, Bracket(9, None, 0.5, 0.5))
         assert (with_allocated(sampled, of_allocator), with_allocated(sampled, None)) == (sampled, sampled)
 
-    def test_everyone(self) -> None:
-        """The same is true of what everyone holds; a sample that the end of an operation triggers is not part of it."""
-        used = {"rss": [1] * 4, USED: [3, 5, 9, 9], MEMORY: [1] * 4, "time_s": [0.0, 0.6, 1.1, 1.6]}
-        session = made_up.session(used, marks=[Mark(name="x", start_s=0.58, end_s=1.09, pid=100)])
-
-        assert session.operations[0].of(USED).peak_low == 5
-
     @pytest.mark.parametrize(
         ("times", "values", "span", "silent", "expected"),
         [
@@ -204,16 +197,12 @@ class TestAllocated:
         assert known(session.samples["device_allocated@nvidia0"]) == {1: 8, 2: 3}  # the first process ends at 1.0 s
         assert (peak.low, peak.low_from, peak.rose_to_s) == (20, "high_water_mark", 0.6)
 
-    @pytest.mark.parametrize("is_same_pid", [True, False])
-    def test_processes_that_ended(self, *, is_same_pid: bool) -> None:
+    @pytest.mark.parametrize("pids", [(7, 7, 7), (7, 8, 9)])
+    def test_processes_that_ended(self, pids: tuple[int, ...]) -> None:
         """What a process held that has ended is not in the sum any more, also where the next one has its PID."""
-        pids = [7, 7, 7] if is_same_pid else [7, 8, 9]
         of = [mark(own(None), own(10, 10), at, at + 0.05, pid) for pid, at in zip(pids, (0.1, 0.3, 0.5), strict=True)]
         session = made_up.session({"rss": [1] * 8, "time_s": [at / 10 for at in range(8)]}, marks=of)
-        session.processes = [
-            Process(id=number, pid=pid, end_s=at)
-            for number, (pid, at) in enumerate(zip(pids, (0.2, 0.4), strict=False))
-        ]
+        session.processes = [Process(id=0, pid=pids[0], end_s=0.2), Process(id=1, pid=pids[1], end_s=0.4)]
         take_allocated(session)
 
         assert session.peaks["device_allocated@nvidia0"].low == 10

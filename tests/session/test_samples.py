@@ -59,17 +59,6 @@ def test_metrics_come_in_the_order_of_their_declaration() -> None:
     assert samples([0], made_up=[1], system=[2], rss=[3]).metrics == ["rss", "system", "made_up"]
 
 
-def test_unknown_metric_may_be_negative() -> None:
-    """What a later version records is not judged by this one."""
-    assert list(loaded(made_up="[-1, 2]")["made_up"]) == [-1, 2]
-
-
-def test_missing_time() -> None:
-    """Without times there are no samples."""
-    with pytest.raises(SessionFileError, match=r"^session: at `\$\.samples`: the column 'time_s' is missing$"):
-        Samples({})
-
-
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [

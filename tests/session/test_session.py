@@ -67,12 +67,6 @@ class TestSave:
 
         assert gzip.decompress(of.save(tmp_path / "a.gz").read_bytes()) == of.save(tmp_path / "a.json").read_bytes()
 
-    def test_gzip_is_known_by_its_content(self, tmp_path: pathlib.Path) -> None:
-        """A gzipped session is opened whatever its name is."""
-        path = session().save(tmp_path / "run.gz").rename(tmp_path / "run.json")
-
-        assert Session.load(path).name == "run"
-
     def test_unknown_keys_are_kept(self, tmp_path: pathlib.Path, document: dict[str, Any]) -> None:
         """What a later version wrote survives being saved by this one, at every depth and in order."""
         document["later"] = {"a": [1, 2.5, None]}

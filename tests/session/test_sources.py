@@ -13,7 +13,6 @@ import pytest
 
 from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
-from nncftools.files import descriptors_in_use
 from nncftools.session.model import Snapshots
 from tests.made_up import process, session
 from tests.session.made_sources import CODE, linked, taken, written
@@ -85,13 +84,6 @@ class TestFile:
         for name in ("/tmp/ipykernel_1/2.py", "<string>", "/dev/zero", "/a\0b", ""):
             assert taken(name) == {}, name
 
-    def test_largest(self, tmp_path: pathlib.Path) -> None:
-        """A file of 8 MiB is read."""
-        path = written(tmp_path / "mod.py")
-        os.truncate(path, LARGEST)
-
-        assert taken(path)[2] == "second = make(2)"
-
     def test_links(self, tmp_path: pathlib.Path) -> None:
         """Our links are followed, relative ones too, and those of folders."""
         written(tmp_path / "code" / "mod.py")
@@ -99,14 +91,6 @@ class TestFile:
         link = linked(tmp_path / "link.py", tmp_path / "folder" / ".." / "code" / "mod.py")
 
         assert taken(link) == {2: "second = make(2)"}
-
-    def test_no_descriptor_stays_open(self, tmp_path: pathlib.Path) -> None:
-        """All descriptors are closed, whether the file is read or not."""
-        before = descriptors_in_use()
-        taken(written(tmp_path / "mod.py"))
-        taken(tmp_path)
-
-        assert descriptors_in_use() == before
 
 
 class TestChange:
