@@ -353,7 +353,7 @@ SAME = {
                 return False
             return True
         for function in own, dive, climb:
-            print(next(n for n in range(900, 1000) if not fits(function, n)), sys.getrecursionlimit())
+            print(next(n for n in range(970, 1000) if not fits(function, n)), sys.getrecursionlimit())
         """,
         "",
     ),
