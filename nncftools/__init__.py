@@ -3,12 +3,11 @@
 Public names are resolved on first use (PEP 562), so that importing the package costs nothing.
 """
 
-__version__ = "0.1.0"
-
 _NAMES_BY_MODULE = {
     "api.memory_monitor": ("MemoryMonitor", "MemoryType", "memory_monitor_context"),
     "api.qeff": ("MetricsCollector", "ProfileSample", "ProfilerConfig", "QEffMemoryProfiler", "QEffMemoryVisualizer"),
     "api.recorder": ("Profiler", "Session", "load_ipython_extension"),
+    "errors": ("__version__",),
     "marks.operations": ("mark_operation", "operation"),
     "units": ("MemoryUnit",),
 }
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
         QEffMemoryVisualizer,
     )
     from nncftools.api.recorder import Profiler, Session
+    from nncftools.errors import __version__ as __version__
     from nncftools.marks.operations import mark_operation, operation
     from nncftools.units import MemoryUnit
 

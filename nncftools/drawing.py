@@ -1,4 +1,4 @@
-"""What all pictures share: the palette, the figure, its time axis and legend, text that fits, the file."""
+"""Parts of all pictures: the palette, the figure, the time axis, the legend, text that fits, the file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from nncftools.files import ending_in, write_file
 from nncftools.units import printable, shortened, time_unit
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-"""Okabe and Ito, which colour-blind readers can distinguish. Without yellow: it is too light on white."""
+"""Okabe and Ito, which colour-blind readers can distinguish; without yellow, which is too light on white."""
 FAINT = "#5f6368"
 INK = "#202124"
 """For lines and text in pictures whose colours mark operations."""
@@ -77,43 +77,70 @@ def time_axis(axes: Axes, duration_s: float) -> None:
     end_s = max(duration_s, 1e-3)
     axes.set_xlabel(f"Time ({unit})")
     axes.set_xlim(0, end_s)
-    ticks = [tick * factor for tick in MaxNLocator(9, steps=[1, 2, 5, 10]).tick_values(0, end_s / factor)]
+    ticks = [
+        tick * factor
+        for tick in MaxNLocator(9, steps=[1, 2, 5, 10]).tick_values(
+            0,
+            end_s / factor,
+        )
+    ]
     axes.set_xticks([tick for tick in ticks if 0 <= tick <= duration_s * 1.0001])
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / factor:g}")
 
 
 def line_style(number: int) -> tuple[str, str]:
-    """Return the colour and the line style of line ``number``; 14 lines look different."""
+    """Return the colour and the style of line ``number``; 14 lines look different."""
     return PALETTE[number % len(PALETTE)], _LINES[number // len(PALETTE) % len(_LINES)]
 
 
 def marker_for(points: Sized) -> str:
-    """Return the marker of a line's points: a line of few points shows where they are."""
+    """Return the marker for the points of a line: a line of few points shows each point."""
     return "." if len(points) <= _FEW_POINTS else ""
 
 
 def draw_peak(axes: Axes, point: tuple[float, float], colour: str, mark: tuple[float, float] | None = None) -> None:
-    """Draw a dot at a peak; a high-water mark above the line has a bar over the time in which it was reached."""
+    """Draw a dot at a peak; a high-water mark above the line has a bar over the time of the rise."""
     if mark is None:
         axes.plot(*point, marker="o", color=colour, markersize=6, markeredgecolor="white")
         return
-    axes.vlines(point[0], 0, point[1], color=colour, linewidth=0.9, linestyle=":", zorder=2.5)
-    axes.plot(mark, (point[1], point[1]), color=colour, linewidth=1.6, solid_capstyle="butt")
+    axes.vlines(
+        point[0],
+        0,
+        point[1],
+        color=colour,
+        linewidth=0.9,
+        linestyle=":",
+        zorder=2.5,
+    )
+    axes.plot(
+        mark,
+        (point[1], point[1]),
+        color=colour,
+        linewidth=1.6,
+        solid_capstyle="butt",
+    )
     axes.plot(*point, marker="o", color="white", markersize=6, markeredgecolor=colour)
 
 
 def draw_limit(axes: Axes, size: float, label: str | None = None) -> None:
     """Draw a memory limit over the whole width; ``label`` is its text in a legend."""
-    axes.axhline(size, color=INK, linewidth=1, linestyle=(0, (5, 3)), zorder=1.8, label=label)
+    axes.axhline(
+        size,
+        color=INK,
+        linewidth=1,
+        linestyle=(0, (5, 3)),
+        zorder=1.8,
+        label=label,
+    )
 
 
 def annotate(axes: Axes, text: str, point: tuple[float, float], offset: tuple[float, float], **properties: Any) -> None:  # noqa: ANN401 — any property of a text
-    """Write a text that is ``offset``, in points, from a point; dollar signs in it are not mathematics."""
+    """Write a text at ``offset``, in points, from a point; dollar signs in the text are not mathematics."""
     axes.annotate(text, point, offset, textcoords="offset points", parse_math=False, **properties)
 
 
 def legend_below(drawing: Figure, columns: int) -> None:
-    """Write the legend below the panel, in fewer columns if it is too wide; dollar signs in it are not mathematics."""
+    """Write the legend below the panel, in fewer columns if there is no room; dollar signs are not mathematics."""
     legend = drawing.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     for text in legend.get_texts():
         text.set_parse_math(False)
@@ -134,19 +161,28 @@ class Ruler:
         return self._renderer.get_text_width_height_descent(text, font, ismath=False)[0] / DPI
 
     def fitted(self, text: str, room: float, size: float) -> str:
-        """Return one line that fits into ``room``, shortened in the middle if necessary; empty when no part fits."""
+        """Return a line that fits into ``room``, shortened in the middle if necessary; empty when no part fits."""
         if self.width(text, size) <= room:
             return text
-        fits = _largest(len(text), lambda length: self.width(shortened(text, length), size) <= room)
+        fits = _largest(
+            len(text),
+            lambda length: self.width(shortened(text, length), size) <= room,
+        )
         return shortened(text, fits) if fits > 1 else ""
 
     def lines(self, text: str, room: float, size: float, most: int) -> list[str]:
-        """Return ``text`` wrapped into at most ``most`` lines; the last one is shortened in the middle to fit."""
+        """Return ``text`` wrapped into at most ``most`` lines; the last line is shortened in the middle to fit."""
         if most == 1 or self.width(text, size) <= room:
             return [self.fitted(text, room, size)]
-        fits = _largest(len(text), lambda length: self.width(text[:length], size) <= room)
+        fits = _largest(
+            len(text),
+            lambda length: self.width(text[:length], size) <= room,
+        )
         line = text[:fits].rpartition(" ")[0] or text[:fits]
-        return [line, *self.lines(text[len(line) :].lstrip(), room, size, most - 1)]
+        return [
+            line,
+            *self.lines(text[len(line) :].lstrip(), room, size, most - 1),
+        ]
 
 
 def _largest(limit: int, fits: Callable[[int], bool]) -> int:

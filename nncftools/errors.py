@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+__version__ = "0.1.0"
+"""The version of the package, which `--version` prints and every recording names."""
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence

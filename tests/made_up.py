@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nncftools.analysis.operation import Bracket, Figures, Operation
-from nncftools.analysis.peaks import peaks
+from nncftools.analysis.operation import Operation
+from nncftools.analysis.peaks import Bracket, Figures, peaks
 from nncftools.analysis.session import Session
 from nncftools.session.model import Exit, Host, Process, SamplerFacts, Start
 from nncftools.session.nesting import parents

@@ -12,8 +12,8 @@ import msgspec
 from benchmarks import machine
 from benchmarks.limits import floors
 from benchmarks.limits.floors import BURNER, KINDS, MIB, ROOT
-from nncftools.cli.fit.runs import GIVE_UP
-from nncftools.cli.fit.search import Fit
+from nncftools.cli.fit_runs import GIVE_UP
+from nncftools.cli.fit_search import Fit
 from tests.memory_group import MemoryGroup
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from benchmarks.truth.rows import Row
     from benchmarks.truth.truth import Truth
     from nncftools import Session
-    from nncftools.analysis.operation import Operation
-    from nncftools.analysis.peaks import PeakPlace
+    from nncftools.analysis.operation import Operation, PeakPlace
     from nncftools.session.model import Peak
 
 _MIB = 2**20

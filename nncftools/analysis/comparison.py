@@ -1,6 +1,6 @@
-"""Two runs, or two groups of repeated runs, side by side: their figures, operations, and what they were asked to do.
+"""Two runs, or two groups of repeated runs, side by side: their figures, operations and settings.
 
-Operations of several runs are the same one by function and arguments, else by function, else by name. Settings are the
+Operations of several runs are matched by function and arguments, else by function, else by name. Settings are the
 command, arguments, machine, sampling, and the compression of saved models.
 """
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import lru_cache
 from itertools import count
+from operator import attrgetter
 from pathlib import PurePath
 
 from msgspec.structs import replace
@@ -29,184 +30,199 @@ from nncftools.analysis.figures import (
     Sizes,
     Value,
     Values,
-    grown,
+    find_differences,
+    find_grown,
+    known_figure,
+    list_recorded,
     places,
 )
-from nncftools.analysis.operation import Operation
+from nncftools.analysis.operation import Operation, combined
 from nncftools.analysis.session import Session
-from nncftools.analysis.summary import combined, cpu_s
+from nncftools.analysis.summary import cpu_s
 from nncftools.errors import NncfToolsError
-from nncftools.metrics import is_memory, memory_of
+from nncftools.metrics import memory_of
 from nncftools.session.nesting import kind_of
-
-Key = Callable[[Operation], Hashable]
 
 COMMAND = "command"
 _MOST_WORDS = 500
-_OF_NNCF = 3
+_NNCF_PARTS = 3
 """``nncf``, an algorithm, a setting."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting on both sides; of runs that differ, all values with ``or`` between them; empty for none."""
+    """A setting on both sides; if runs differ, all values with ``or`` between them; empty for none."""
 
     name: str
     base: str
     new: str
 
 
-def of_models(session: Session) -> dict[str, str]:
+def _model_settings(session: Session) -> dict[str, str]:
     """Return the compression settings of the saved models, by name: ``mode``, ``group_size``."""
-    values_of: dict[str, list[str]] = {}
-    for path, value in (fact for model in session.models for fact in model.facts.items()):
-        parts = path.split("/")
-        if parts[0] == "nncf" and len(parts) == _OF_NNCF:
-            values_of.setdefault(parts[-1], []).append(value)
-    return {name: _either(values) for name, values in values_of.items()}
+    by_name: dict[str, list[str]] = {}
+    for model in session.models:
+        for path, value in model.facts.items():
+            parts = path.split("/")
+            if parts[0] == "nncf" and len(parts) == _NNCF_PARTS:
+                by_name.setdefault(parts[-1], []).append(value)
+    return {name: _join(values) for name, values in by_name.items()}
 
 
-def differing(
-    base: Sequence[Run], new: Sequence[Run], calls: Iterable[tuple[str, Sequence[str], Sequence[str]]]
+def _find_settings(
+    base: Sequence[Run], new: Sequence[Run], operations: Iterable[ComparedOperation]
 ) -> Iterator[Setting]:
-    """Yield the settings that differ, those that the user chose first.
-
-    ``calls`` are the operations that both sides have: the name, and what it called on each side, with its arguments.
-    """
-    commands = [list(dict.fromkeys(run.command for run in runs)) for runs in (base, new)]
-    if commands[0] != commands[1]:
-        yield from _of_commands(*commands)
-    for name, of_base, of_new in calls:
-        yield from _if_different(name, of_base, of_new)
-    have_models = all(any(run.models for run in runs) for runs in (base, new))
-    for name in dict.fromkeys(name for run in (*base, *new) for name in run.models if have_models):
-        yield from _if_different(name, *([run.models.get(name, "") for run in runs] for runs in (base, new)))
+    """Yield the settings that differ, those that the user chose first."""
+    base_commands = list(dict.fromkeys(run.command for run in base))
+    new_commands = list(dict.fromkeys(run.command for run in new))
+    if base_commands != new_commands:
+        yield from _compare_commands(base_commands, new_commands)
+    for operation in operations:
+        is_in_both = operation.base_runs and operation.new_runs
+        if is_in_both and kind_of(operation.name) != _SAVING:
+            yield from _compare_texts(operation.title, operation.base_signatures, operation.new_signatures)
+    models = dict[str, str]()
+    if any(run.models for run in base) and any(run.models for run in new):
+        for run in (*base, *new):
+            models |= run.models
+    for name in models:
+        base_values = [run.models.get(name, "") for run in base]
+        yield from _compare_texts(name, base_values, [run.models.get(name, "") for run in new])
     for fact in base[0].facts:
-        yield from _if_different(fact, *([run.facts[fact] for run in runs] for runs in (base, new)))
+        base_values = [run.facts[fact] for run in base]
+        yield from _compare_texts(fact, base_values, [run.facts[fact] for run in new])
 
 
-def _if_different(name: str, base: Sequence[str], new: Sequence[str]) -> Iterator[Setting]:
-    sides = _either(base), _either(new)
-    if sides[0] != sides[1]:
-        yield Setting(name, *sides)
+def _compare_texts(name: str, base: Sequence[str], new: Sequence[str]) -> Iterator[Setting]:
+    setting = Setting(name, _join(base), _join(new))
+    if setting.base != setting.new:
+        yield setting
 
 
-def _of_commands(base: Sequence[str], new: Sequence[str]) -> Iterator[Setting]:
-    """Yield the words in which two commands differ, with the option before them; of several commands, all of them."""
+def _compare_commands(base: Sequence[str], new: Sequence[str]) -> Iterator[Setting]:
+    """Yield the words in which two commands differ, with the option before them; all words of several commands."""
     if len(base) > 1 or len(new) > 1:
-        yield Setting(COMMAND, _either(base), _either(new))
+        yield Setting(COMMAND, _join(base), _join(new))
         return
-    base_words, new_words = _words(base[0]), _words(new[0])
-    for kind, from_, to, new_from, new_to in SequenceMatcher(None, base_words, new_words, autojunk=False).get_opcodes():
+    base_words = _split_words(base[0])
+    new_words = _split_words(new[0])
+    matcher = SequenceMatcher(None, base_words, new_words, autojunk=False)
+    for kind, base_from, base_to, new_from, new_to in matcher.get_opcodes():
         if kind == "equal":
             continue
-        has_option = from_ > 0 and base_words[from_ - 1].startswith("-") and to > from_ and new_to > new_from
-        words = base_words[from_ - has_option : to], new_words[new_from - has_option : new_to]
-        yield Setting(COMMAND, *map(shlex.join, words))
+        has_option = new_to > new_from and base_to > base_from > 0 and base_words[base_from - 1].startswith("-")
+        base_part = shlex.join(base_words[base_from - has_option : base_to])
+        new_part = shlex.join(new_words[new_from - has_option : new_to])
+        yield Setting(COMMAND, base_part, new_part)
 
 
-def _words(command: str) -> list[str]:
+def _split_words(command: str) -> list[str]:
     try:
         words = shlex.split(command)
-    except ValueError:  # the name of a run is no command line
+    except ValueError:  # the name of a run is not a command line
         words = command.split()
     return words[:_MOST_WORDS]
 
 
-def _either(texts: Iterable[str]) -> str:
+def _join(texts: Iterable[str]) -> str:
     return " or ".join(dict.fromkeys(texts))
 
 
-_KEYS: tuple[Key, ...] = (
-    lambda of: (of.name, of.call, of.arguments),
-    lambda of: (of.name, of.call),
-    lambda of: of.name,
+_KEYS: tuple[Callable[[Operation], Hashable], ...] = (
+    attrgetter("name", "call", "arguments"),
+    attrgetter("name", "call"),
+    attrgetter("name"),
 )
-"""What must be equal, the strictest first."""
+"""The attributes that must be equal, the strictest first."""
+Match = dict[int, str]
+"""The names of an operation in the runs that have the operation, by the index of the run."""
 
 
-def matched(runs: Sequence[Mapping[str, Operation]]) -> list[dict[int, str]]:
-    """Return each operation as its name in the runs that have it, by the place of the run.
+def match_operations(runs: Sequence[Mapping[str, Operation]]) -> list[Match]:
+    """Return the operations of all runs, matched.
 
-    ``runs`` are the operations of each run by their names, in the order of their starts. Where several are alike, the
-    first is matched with the first. The result is in the order of the first run, then of what only later ones have.
+    ``runs`` has the operations of each run by their names, in the order of their starts. Operations that are alike are
+    matched in this order. The result has the order of the first run, then the operations that only later runs have.
     """
-    operations: list[dict[int, str]] = []
-    for run, functions in enumerate(runs):
-        waiting = list(functions)
-        free = list(operations)
+    matches: list[Match] = []
+    for run, operations in enumerate(runs):
+        waiting = list(operations)
+        free = matches
         for key in _KEYS:
-            waiting, free = _take(run, waiting, free, runs, key)
-        operations += ({run: name} for name in waiting)
-    return operations
+            alike = _index_matches(free, runs, key)
+            names = waiting
+            waiting = []
+            for name in names:
+                candidates = alike.get(key(operations[name]), deque())
+                while candidates and run in candidates[0]:
+                    candidates.popleft()
+                if candidates:
+                    candidates.popleft()[run] = name
+                else:
+                    waiting.append(name)
+            free = [match for match in free if run not in match]
+        matches += ({run: name} for name in waiting)
+    return matches
 
 
-def _take(
-    number: int, names: Sequence[str], free: Sequence[dict[int, str]], runs: Sequence[Mapping[str, Operation]], key: Key
-) -> tuple[list[str], list[dict[int, str]]]:
-    """Match operations of run ``number`` with those of earlier runs that have the same key; return what is left."""
-    by_key: dict[Hashable, deque[dict[int, str]]] = {}
-    for operation in free:
-        for like in dict.fromkeys(key(runs[run][name]) for run, name in operation.items()):
-            by_key.setdefault(like, deque()).append(operation)
-    left = []
-    for name in names:
-        alike = by_key.get(key(runs[number][name]), deque())
-        while alike and number in alike[0]:
-            alike.popleft()
-        if alike:
-            alike.popleft()[number] = name
-        else:
-            left.append(name)
-    return left, [operation for operation in free if number not in operation]
+def _index_matches(
+    matches: Iterable[Match], runs: Sequence[Mapping[str, Operation]], key: Callable[[Operation], Hashable]
+) -> dict[Hashable, deque[Match]]:
+    """Return matches by the keys of their operations."""
+    alike: dict[Hashable, deque[Match]] = {}
+    for match in matches:
+        keys = {key(runs[run][name]) for run, name in match.items()}
+        for value in keys:
+            alike.setdefault(value, deque()).append(match)
+    return alike
 
 
 _SAVING = "Saving"
-"""Its arguments are names of files, which differ without being a setting."""
+"""The arguments of this operation are names of files, not settings."""
 _MOST_STACKS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What a comparison needs from a session."""
+    """The facts and figures of a session that a comparison needs."""
 
     title: str
     command: str
     facts: Mapping[str, str]
-    """What must be equal for figures to be comparable, by its name: host, interval."""
+    """Facts that must be equal for figures to be comparable, by name: host, interval."""
     models: Mapping[str, str] = field(default_factory=dict)
-    """How the saved models were compressed, by the name of the setting."""
+    """The compression settings of the saved models, by name."""
     peak: str
-    """When RSS reached its peak, and in which operation; empty for unknown."""
+    """The moment of the RSS peak and the operation as a text; empty for unknown."""
     remarks: Sequence[str]
-    """What is wrong with this run."""
+    """Problems of this run."""
     figures: Values
     operations: Mapping[str, Values]
-    """By name, in the order of their starts; the second of one name is called ``NAME (2)``."""
+    """Operations by name, in the order of their starts; the second with a name is called ``NAME (2)``."""
     calls: Mapping[str, Operation] = field(default_factory=dict)
-    """The same operations without their figures."""
+    """These operations without their figures."""
     every: Mapping[str, Operation] = field(default_factory=dict)
-    """For gates: these operations and those inside them with their figures, in the order of their starts."""
+    """These operations and those inside them, for gates, with their figures, in the order of their starts."""
     stacks: Sizes | None = None
-    """The bytes that code held at the RSS peak; None when no stacks were taken."""
+    """The bytes that code held at the RSS peak; None if no stacks were taken."""
     why_no_stacks: str = ""
-    """What the helper said; empty for unknown, and if no stacks were asked for."""
+    """The helper's reason; empty for unknown, and if no stacks were asked for."""
 
     def together(self, calls: Sequence[Operation]) -> Values:
-        """Return the figures of operations as one: the highest peak, and the sums of durations and counters.
+        """Return the figures of operations combined: the highest peak, and the sums of durations and counters.
 
-        An operation inside another one of them does not count again.
+        An operation inside another of these operations does not count again.
         """
         every = set(calls)
         outer = [call for call in calls if every.isdisjoint(call.ancestors)]
-        return _of_operation(combined(outer)) if outer else {}
+        return _operation_values(combined(outer)) if outer else {}
 
 
 def measured(session: Session, title: str, depth: int = 1, *, peak: str = "", with_inner: bool = False) -> Run:
-    """Return the figures of a session, with the operations of its outer ``depth`` levels.
+    """Return the figures of a session, with the operations of the outer ``depth`` levels.
 
-    ``title`` names it in messages, ``peak`` says when and where its peak was. Gates on operations also need the figures
-    of those inside them (``with_inner``). Raises NncfToolsError for a session without samples.
+    ``title`` names the session in messages, ``peak`` describes the peak. Gates on operations also need the figures of
+    inner operations (``with_inner``). Raises NncfToolsError for a session without samples.
     """
     if not len(session.samples):
         raise NncfToolsError(f"{title}: holds no samples: there is nothing to compare")
@@ -214,63 +230,73 @@ def measured(session: Session, title: str, depth: int = 1, *, peak: str = "", wi
 
 
 def figures_of_run(session: Session, title: str, depth: int = 1, *, peak: str = "", with_inner: bool = False) -> Run:
-    """Return the same also of a session without samples, as far as its figures are known."""
-    shown = [of for of in session.operations if of.depth < depth]
+    """Return the known figures of a session as ``measured`` does, also without samples."""
+    shown = [operation for operation in session.operations if operation.depth < depth]
     names = unique_names(shown)
-    calls = {name: replace(of, parent=None, figures={}) for name, of in zip(names, shown, strict=True)}
-    every: dict[str, Operation] = {}
+    calls = {}
+    operations = {}
+    for name, operation in zip(names, shown, strict=True):
+        calls[name] = replace(operation, parent=None, figures={}, rates={})
+        operations[name] = _operation_values(operation)
+    every: list[tuple[str, Operation]] = []
     if with_inner:
-        outer_first = sorted(session.operations, key=lambda of: of.depth >= depth)
-        every = dict(zip(unique_names(outer_first), outer_first, strict=True))
-        for operation in every.values():
-            operation.figures = dict(operation.figures)  # to compute them later keeps the samples in memory
+        outer_first = sorted(session.operations, key=lambda operation: operation.depth >= depth)
+        every = list(zip(unique_names(outer_first), outer_first, strict=True))
+        every.sort(key=lambda item: item[1].start_s)
+        for _, operation in every:
+            operation.figures = dict(operation.figures)  # a later computation would keep the samples in memory
     stacks = build_up.of_peak(session)
     return Run(
         title=title,
         command=shlex.join(session.command) or session.name,
-        facts=_facts(session),
-        models=of_models(session),
+        facts=_list_facts(session),
+        models=_model_settings(session),
         peak=peak,
-        remarks=list(_remarks(session)),
-        figures=_figures(session),
-        operations=dict(zip(names, map(_of_operation, shown), strict=True)),
+        remarks=list(_list_remarks(session)),
+        figures=_run_values(session),
+        operations=operations,
         calls=calls,
-        every=dict(sorted(every.items(), key=lambda item: item[1].start_s)),
+        every=dict(every),
         stacks=None if stacks is None else places(stacks),
         why_no_stacks="" if session.snapshots is None else session.snapshots.missing or "",
     )
 
 
-def _figures(session: Session) -> Values:
-    known = {} if session.from_zero else session.peaks
-    peaks = {
-        PEAK + name: Value(peak.low, peak.high)
-        for name, peak in known.items()
-        if is_memory(name) and peak.low is not None
-    }
+def _run_values(session: Session) -> Values:
+    values: Values = {}
+    for name, peak in session.peaks.items():
+        if peak.low is not None and not session.from_zero:
+            values[PEAK + name] = Value(peak.low, peak.high)
     run = {DURATION: session.duration_s, CPU_TIME: cpu_s(session), MODEL_SIZE: _model_size(session)}
-    known_figures = {**peaks, **_known(session.totals | run)}
-    return {name: known_figures[name] for name in figures.in_order(known_figures) if figures.figure_of(name)}
+    _add_known(values, session.totals | run)
+    return {name: values[name] for name in figures.in_order(values) if figures.figure_of(name)}
 
 
 def _model_size(session: Session) -> float | None:
-    """Return the bytes of everything that was saved and was there at the end; a file in a saved folder counts once."""
-    sizes = {mark.saved: mark.saved_size for mark in session.marks if mark.saved and mark.saved_size is not None}
-    inside = {path for path in sizes if any(str(above) in sizes for above in PurePath(path).parents)}
-    known = [size for path, size in sizes.items() if path not in inside]
-    return sum(known) if known else None
+    """Return the bytes of all saved files that existed at the end; a file in a saved folder counts once."""
+    sizes = {}
+    for mark in session.marks:
+        if mark.saved and mark.saved_size is not None:
+            sizes[mark.saved] = mark.saved_size
+    outer = []
+    for path, size in sizes.items():
+        if sizes.keys().isdisjoint(map(str, PurePath(path).parents)):
+            outer.append(size)
+    return sum(outer) if outer else None
 
 
-def _of_operation(operation: Operation) -> Values:
-    gauges, counters = _compared_columns(tuple(operation.figures))
-    peaks = {
-        PEAK + column: Value(peak.low, peak.high)
-        for column in gauges
-        if (peak := operation.of(column).peak) is not None
-    }
-    spent = {column: operation.of(column).spent for column in counters}
-    duration_s = operation.known_duration_s and operation.in_calls_s
-    return {**peaks, **_known({DURATION: duration_s, CPU_TIME: operation.cpu_s, **spent})}
+def _operation_values(operation: Operation) -> Values:
+    columns = operation.figures
+    gauges, counters = _compared_columns(tuple(columns))
+    values: Values = {}
+    for name in gauges:
+        peak = columns[name].peak
+        if peak is not None:
+            values[PEAK + name] = Value(peak.low, peak.high)
+    duration_s = None if operation.known_duration_s is None else operation.in_calls_s
+    _add_known(values, {DURATION: duration_s, CPU_TIME: operation.cpu_s})
+    _add_known(values, {name: columns[name].spent for name in counters})
+    return values
 
 
 @lru_cache
@@ -280,8 +306,10 @@ def _compared_columns(columns: tuple[str, ...]) -> tuple[list[str], list[str]]:
     return memory_of(columns), counters
 
 
-def _known(figures: Mapping[str, float | None]) -> Values:
-    return {name: Value(value) for name, value in figures.items() if value is not None}
+def _add_known(values: Values, sizes: Mapping[str, float | None]) -> None:
+    for name, size in sizes.items():
+        if size is not None:
+            values[name] = Value(size)
 
 
 def unique_names(operations: Iterable[Operation]) -> list[str]:
@@ -296,21 +324,22 @@ def unique_names(operations: Iterable[Operation]) -> list[str]:
     return list(names)
 
 
-def _facts(session: Session) -> dict[str, str]:
-    host, facts = session.host, session.sampler
+def _list_facts(session: Session) -> dict[str, str]:
+    host = session.host
+    sampler = session.sampler
     cores = "" if host.cpus is None else f" ({host.cpus} cores)"
     return {
         "host": f"{host.name or 'unknown'}{cores}",
-        "interval": "unknown" if facts.interval_s is None else f"{facts.interval_s:g} s",
+        "interval": "unknown" if sampler.interval_s is None else f"{sampler.interval_s:g} s",
         "tool version": session.tool_version or "unknown",
-        "source of figures": facts.source or "unknown",
+        "source of figures": sampler.source or "unknown",
         "number of ranks": f"{len(session.ranks) or 1}",
     }
 
 
-def _remarks(session: Session) -> Iterator[str]:
+def _list_remarks(session: Session) -> Iterator[str]:
     if session.finished is False:
-        yield "is unfinished: its figures are those up to then"
+        yield "is unfinished: its figures end where the recording broke off"
     if session.exit is not None and session.exit.signal is not None:
         yield f"was killed by signal {session.exit.signal}"
     elif session.exit is not None and session.exit.code:
@@ -319,18 +348,18 @@ def _remarks(session: Session) -> Iterator[str]:
         yield "has one sample: its memory at other moments is unknown"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ComparedOperation:
-    """One operation in the runs that have it; no ``differences`` when one side has none."""
+    """An operation in the runs that have the operation; no ``differences`` if a side lacks the operation."""
 
     name: str
     title: str
-    """The name, with its number where a run has several: ``NAME (1)``, or ``NAME (1 → 2)`` for different numbers."""
+    """The name, with a number where a run has several: ``NAME (1)``, or ``NAME (1 → 2)`` for different numbers."""
     base_runs: int
     new_runs: int
     differences: Mapping[str, Difference]
     base_signatures: Sequence[str] = ()
-    """What the operation called in the runs of this side, with its arguments; each once."""
+    """The functions that the operation called in the runs of this side, with their arguments."""
     new_signatures: Sequence[str] = ()
 
 
@@ -341,28 +370,29 @@ class Comparison:
     base: Sequence[Run]
     new: Sequence[Run]
     figures: Mapping[str, Difference]
-    """Of the whole run, by name."""
+    """Figures of the whole run, by name."""
     operations: Sequence[ComparedOperation]
-    """In the order of ``base``, then those that only ``new`` has."""
+    """Operations in the order of ``base``, then the operations that only ``new`` has."""
     only_base: Sequence[Figure] = ()
     only_new: Sequence[Figure] = ()
     settings: Sequence[Setting] = ()
-    """What the runs were asked to do differently."""
+    """Settings of the runs that differ."""
     remarks: Sequence[str] = ()
-    """What is wrong with single runs."""
+    """Problems of single runs."""
     stacks: Sequence[GrownStack] | None = None
     """The code whose memory at the RSS peak changed most; None unless both sides have stacks."""
 
     @property
     def warnings(self) -> list[str]:
-        """What makes the figures hard to compare, as sentences."""
-        differing_facts = []
+        """The reasons why the figures are hard to compare, as sentences."""
+        warnings = []
         for setting in self.settings:
             if setting.name in self.base[0].facts:
-                noun, of, rest = setting.name.partition(" of ")  # "hosts", "numbers of ranks"
-                differing_facts.append(f"different {noun}s{of}{rest}: base {setting.base}; new {setting.new}")
-        commands = ["different commands"] if any(setting.name == COMMAND for setting in self.settings) else []
-        return [*differing_facts, *commands, *self.remarks]
+                noun, joint, rest = setting.name.partition(" of ")  # "hosts", "numbers of ranks"
+                warnings.append(f"different {noun}s{joint}{rest}: base {setting.base}; new {setting.new}")
+        if any(setting.name == COMMAND for setting in self.settings):
+            warnings.append("different commands")
+        return [*warnings, *self.remarks]
 
     @property
     def is_of_groups(self) -> bool:
@@ -373,49 +403,68 @@ class Comparison:
 def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
     """Return the comparison of two runs or groups.
 
-    Raises NncfToolsError when they have no memory metric in common, or if neither has any, no other figure.
+    Raises NncfToolsError if they have no memory metric in common, or if neither has any, no other figure.
     """
-    of_base, of_new = [run.figures for run in base], [run.figures for run in new]
-    here, there = figures.recorded(of_base), figures.recorded(of_new)
-    memory = {name for name in (*here, *there) if name.startswith(PEAK)}
-    common = set(here) & set(there)
+    base_values = [run.figures for run in base]
+    new_values = [run.figures for run in new]
+    base_names = list_recorded(base_values)
+    new_names = list_recorded(new_values)
+    memory = {name for name in (*base_names, *new_names) if name.startswith(PEAK)}
+    common = set(base_names) & set(new_names)
     if not (common & memory if memory else common - {DURATION}):
-        recorded = f"{base[0].title} has {', '.join(here)}, {new[0].title} has {', '.join(there)}"
+        recorded = f"{base[0].title} has {', '.join(base_names)}, {new[0].title} has {', '.join(new_names)}"
         raise NncfToolsError(f"no {'memory ' if memory else ''}metric in common, nothing to compare: {recorded}")
-    operations = list(_compared_operations(base, new))
-    both = [operation for operation in operations if operation.base_runs and operation.new_runs]
-    calls = [(of.title, of.base_signatures, of.new_signatures) for of in both if kind_of(of.name) != _SAVING]
-    stacks_of_base, stacks_of_new = ([run.stacks for run in runs if run.stacks is not None] for runs in (base, new))
-    has_stacks = stacks_of_base and stacks_of_new
+    operations = list(_compare_operations(base, new))
+    base_stacks = [run.stacks for run in base if run.stacks is not None]
+    new_stacks = [run.stacks for run in new if run.stacks is not None]
+    remarks = []
+    for run in (*base, *new):
+        remarks += [f"{run.title} {remark}" for remark in run.remarks]
     return Comparison(
         base=base,
         new=new,
-        figures=figures.differences(of_base, of_new),
+        figures=find_differences(base_values, new_values),
         operations=operations,
-        only_base=[figures.known_figure(name) for name in here if name not in there],
-        only_new=[figures.known_figure(name) for name in there if name not in here],
-        settings=list(differing(base, new, calls)),
-        remarks=[f"{run.title} {remark}" for run in (*base, *new) for remark in run.remarks],
-        stacks=grown(stacks_of_base, stacks_of_new, _MOST_STACKS) if has_stacks else None,
+        only_base=[known_figure(name) for name in base_names if name not in new_names],
+        only_new=[known_figure(name) for name in new_names if name not in base_names],
+        settings=list(_find_settings(base, new, operations)),
+        remarks=remarks,
+        stacks=find_grown(base_stacks, new_stacks, _MOST_STACKS) if base_stacks and new_stacks else None,
     )
 
 
-def _compared_operations(base: Sequence[Run], new: Sequence[Run]) -> Iterator[ComparedOperation]:
+def _compare_operations(base: Sequence[Run], new: Sequence[Run]) -> Iterator[ComparedOperation]:
     runs = [*base, *new]
-    operations = matched([run.calls for run in runs])
-    firsts = [next(runs[number].calls[name] for number, name in names.items()) for names in operations]
-    unique = dict.fromkeys(unique_names(firsts))
-    for unique_name, first, names in zip(unique, firsts, operations, strict=True):
-        numbers = dict.fromkeys(name.removeprefix(first.name).strip(" ()") or "1" for name in names.values())
-        is_one = f"{first.name} (2)" not in unique
-        title = unique_name if is_one else f"{first.name} ({' → '.join(numbers)})"
-        base_names = [item for item in names.items() if item[0] < len(base)]
-        sides = base_names, [item for item in names.items() if item[0] >= len(base)]
-        of_base, of_new = ([runs[number].operations[name] for number, name in side] for side in sides)
-        every = (dict.fromkeys(runs[number].calls[name].signature for number, name in side) for side in sides)
-        signatures = ([signature for signature in of_side if signature] for of_side in every)
-        counts = len(of_base), len(of_new)
-        yield ComparedOperation(unique_name, title, *counts, figures.differences(of_base, of_new), *signatures)
+    matches = match_operations([run.calls for run in runs])
+    firsts = []
+    for match in matches:
+        run, name = next(iter(match.items()))
+        firsts.append(runs[run].calls[name])
+    names = dict.fromkeys(unique_names(firsts))
+    for unique_name, first, match in zip(names, firsts, matches, strict=True):
+        title = unique_name
+        if f"{first.name} (2)" in names:
+            endings = [name.removeprefix(first.name) for name in match.values()]
+            numbers = [ending.strip(" ()") or "1" for ending in endings]
+            title = f"{first.name} ({' → '.join(dict.fromkeys(numbers))})"
+        base_runs = {run: name for run, name in match.items() if run < len(base)}
+        new_runs = {run: name for run, name in match.items() if run >= len(base)}
+        base_values = [runs[run].operations[name] for run, name in base_runs.items()]
+        new_values = [runs[run].operations[name] for run, name in new_runs.items()]
+        yield ComparedOperation(
+            name=unique_name,
+            title=title,
+            base_runs=len(base_runs),
+            new_runs=len(new_runs),
+            differences=find_differences(base_values, new_values),
+            base_signatures=_list_signatures(runs, base_runs),
+            new_signatures=_list_signatures(runs, new_runs),
+        )
+
+
+def _list_signatures(runs: Sequence[Run], match: Match) -> list[str]:
+    signatures = [runs[run].calls[name].signature for run, name in match.items()]
+    return list(dict.fromkeys(filter(None, signatures)))
 
 
 def longest_in_all(
@@ -423,15 +472,17 @@ def longest_in_all(
 ) -> list[tuple[str, list[Values]]]:
     """Return the operations that all runs have, with their figures in each; the ``most`` longest, in their order.
 
-    ``typical`` reduces the durations in all runs to one.
+    ``typical`` reduces the durations in all runs to a single duration.
     """
-    everywhere = [names for names in matched([run.calls for run in runs]) if len(names) == len(runs)]
-    titles = unique_names(runs[0].calls[names[0]] for names in everywhere)
-    values = [[runs[number].operations[name] for number, name in names.items()] for names in everywhere]
-    every = list(zip(titles, values, strict=True))
-
-    def duration_s(item: tuple[str, list[Values]]) -> float:
-        return typical([of[DURATION].low for of in item[1] if DURATION in of] or [0.0])
-
-    kept = {title for title, _ in sorted(every, key=duration_s, reverse=True)[:most]}
-    return [item for item in every if item[0] in kept]
+    matches = match_operations([run.calls for run in runs])
+    everywhere = [match for match in matches if len(match) == len(runs)]
+    titles = unique_names(runs[0].calls[match[0]] for match in everywhere)
+    values_of = {}
+    lengths_s = {}
+    for title, match in zip(titles, everywhere, strict=True):
+        values = [runs[run].operations[name] for run, name in match.items()]
+        values_of[title] = values
+        durations_s = [figures[DURATION].low for figures in values if DURATION in figures]
+        lengths_s[title] = typical(durations_s or [0.0])
+    longest = set(sorted(lengths_s, key=lambda title: -lengths_s[title])[:most])
+    return [(title, values) for title, values in values_of.items() if title in longest]

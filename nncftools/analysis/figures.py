@@ -1,16 +1,17 @@
-"""What runs are compared by: peaks, times, sizes and counters, by the names that gates use, and the code that grew.
+"""The figures that ``compare`` compares, by the names that gates use, and the code that grew.
 
-A difference says by how much a figure changed, and whether that is more than noise. Of code, it says which function
-held more, or less, at the peak of one run than at that of another.
+A ``Difference`` holds the change of a figure, and whether the change is more than noise. A ``GrownStack`` is a place in
+the code that held more, or less, memory at the peak of a run than at the peak of another run.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
+from operator import add
 from statistics import median
 from typing import NamedTuple
 
@@ -27,18 +28,19 @@ from nncftools.analysis.code_places import (
     short_file,
 )
 from nncftools.analysis.frames import IMPORTS, LABELS, SHARED_PAGES, WITHOUT_STACK, Node, tree_of
+from nncftools.analysis.operation import LazyMapping
 from nncftools.session.model import Frame
 
 DURATION = "duration"
 CPU_TIME = "cpu"
 MODEL_SIZE = "model_size"
 PEAK = "peak_"
-"""Before the name of a memory metric."""
+"""The prefix of a memory metric's name."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """What is compared: its name in a gate, its label, and its unit (``"B"``, ``"s"`` or ``""``)."""
+    """A figure that is compared: the name in a gate, the label, and the unit (``"B"``, ``"s"`` or ``""``)."""
 
     name: str
     label: str
@@ -46,7 +48,7 @@ class Figure:
 
     @property
     def is_peak(self) -> bool:
-        """Whether it is the peak of a memory metric."""
+        """Whether the figure is the peak of a memory metric."""
         return self.name.startswith(PEAK)
 
 
@@ -62,7 +64,8 @@ def figure_of(name: str) -> Figure | None:
     """Return the figure of this name; None for an unknown name."""
     if name in _OF_EVERY_RUN:
         return _OF_EVERY_RUN[name]
-    if (metric := metrics.of(name.removeprefix(PEAK))) is None:
+    metric = metrics.of(name.removeprefix(PEAK))
+    if metric is None:
         return None
     if name.startswith(PEAK):
         return Figure(name, f"Peak {metric.label}", metric.unit) if metric.is_memory else None
@@ -72,32 +75,38 @@ def figure_of(name: str) -> Figure | None:
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Return names of figures once each, in the order of display: peaks, duration, CPU time, counters."""
-    known = dict.fromkeys(names)
-    peaks = metrics.in_order(name.removeprefix(PEAK) for name in known if name.startswith(PEAK))
-    counters = metrics.in_order(name for name in known if not name.startswith(PEAK) and name not in _OF_EVERY_RUN)
-    return [*(PEAK + name for name in peaks), *(name for name in _OF_EVERY_RUN if name in known), *counters]
+    different = dict.fromkeys(names)
+    peaks = [name for name in different if name.startswith(PEAK)]
+    others = [name for name in different if name not in _OF_EVERY_RUN and not name.startswith(PEAK)]
+    ordered = [PEAK + name for name in metrics.in_order(name.removeprefix(PEAK) for name in peaks)]
+    ordered += [name for name in _OF_EVERY_RUN if name in different]
+    return ordered + metrics.in_order(others)
 
 
-_EVERY = in_order([*map(PEAK.__add__, metrics.MEMORY), *_OF_EVERY_RUN, *metrics.METRICS])
+_PEAKS = [PEAK + name for name in metrics.MEMORY]
+_EVERY = in_order([*_PEAKS, *_OF_EVERY_RUN, *metrics.METRICS])
 FIGURES = [name for name in _EVERY if figure_of(name)]
 """The names of all figures except those of single devices."""
 
 
 class Value(NamedTuple):
-    """One figure of one run, in bytes or seconds."""
+    """A figure of a run, in bytes or seconds."""
 
     low: float
-    """The figure; for a peak, the lower end of its bracket."""
+    """The figure, or the lower end of a peak's bracket."""
     high: float | None = None
-    """The upper end of the bracket; None without a bracket, and for an unknown one."""
+    """The upper end of the bracket; None without a bracket, and if unknown."""
 
 
 Values = dict[str, Value]
 
 
-def recorded(figures: Iterable[Values]) -> Sequence[str]:
-    """Return the names of figures that one of several runs has, in the order of display."""
-    return _cached_order(tuple(dict.fromkeys(name for of in figures for name in of)))
+def list_recorded(runs: Iterable[Values]) -> Sequence[str]:
+    """Return the names of the figures of several runs, in the order of display."""
+    names = dict[str, Value]()
+    for values in runs:
+        names |= values
+    return _cached_order(tuple(names))
 
 
 @lru_cache(maxsize=1024)
@@ -106,7 +115,7 @@ def _cached_order(names: tuple[str, ...]) -> Sequence[str]:
 
 
 def known_figure(name: str) -> Figure:
-    """Return the figure of a name that there is."""
+    """Return the figure of an existing name."""
     figure = figure_of(name)
     assert figure is not None
     return figure
@@ -114,132 +123,148 @@ def known_figure(name: str) -> Figure:
 
 SIGNIFICANT = 0.05
 """Up to this p, the difference exceeds the spread."""
-_LEAST = {"B": (0.01, 1 << 20), "s": (0.05, 0.1), "": (0.05, 1.0)}
-"""By unit: a change below this share of the figure, or below this amount, is noise, however often it was measured."""
+_LEAST = {
+    "B": (0.01, 1 << 20),
+    "s": (0.05, 0.1),
+    "": (0.05, 1.0),
+}
+"""Limits by unit: a change below this share of the figure, or below this amount, is noise, even if measured often."""
 
 
 class Side(NamedTuple):
-    """One figure of one run or group."""
+    """A figure of a run or group."""
 
     values: Sequence[float]
-    """One for each run in which the figure is known."""
+    """The values of the runs with a known figure."""
     high: float | None = None
-    """The median of the upper ends of the brackets; None when one is unknown."""
+    """The median of the upper ends of the brackets; None if an end is unknown."""
 
     @property
     def median(self) -> float:
-        """The median of the runs; of one run its value."""
+        """The median of the runs."""
         return median(self.values)
 
 
-@dataclass(frozen=True)
-class Difference:
-    """One figure on both sides."""
+class Difference(NamedTuple):
+    """A figure on both sides."""
 
     figure: Figure
     base: Side
     new: Side
     p: float | None = None
-    """The probability of ranks at least as uneven by chance (exact Mann-Whitney test); None for one run each."""
+    """The probability of ranks at least as uneven by chance (exact Mann-Whitney test); None for single runs."""
 
     @property
     def change(self) -> float:
-        """How much larger the figure of ``new`` is, by medians."""
+        """The growth from ``base`` to ``new``, by medians."""
         return self.new.median - self.base.median
 
     @property
     def percent(self) -> float | None:
-        """The change in per cent of ``base``; None when that is zero."""
+        """The change in per cent of ``base``; None if that is zero."""
         return self.change / self.base.median * 100 if self.base.median else None
 
     @property
     def is_within_brackets(self) -> bool:
         """Whether the brackets overlap, so that the real peaks may be equal."""
-        base, new = self.base, self.new
-        if base.high is None or new.high is None or not self.change:
+        if self.base.high is None or self.new.high is None or not self.change:
             return False
-        return max(base.median, new.median) <= min(base.high, new.high)
+        highest_low = max(self.base.median, self.new.median)
+        return highest_low <= min(self.base.high, self.new.high)
 
     @property
     def stands_out(self) -> bool:
         """Whether the change is more than noise.
 
-        It is large enough to matter, the brackets do not overlap, and between groups it is beyond the spread.
+        The change is large enough to matter, the brackets do not overlap, and between groups the change is beyond the
+        spread.
         """
         share, least = _LEAST[self.figure.unit]
-        if abs(self.change) < max(least, share * abs(self.base.median)) or self.is_within_brackets:
+        least = max(least, share * abs(self.base.median))
+        if abs(self.change) < least or self.is_within_brackets:
             return False
         return self.is_beyond_spread is not False
 
     @property
     def is_beyond_spread(self) -> bool | None:
-        """Whether the difference exceeds the spread; None for one run each.
+        """Whether the difference exceeds the spread; None for single runs.
 
-        Where the groups are too small to show that, no run of one side lies between those of the other.
+        In groups that are too small for the test, no run of a side may lie between the runs of the other side.
         """
-        if self.p is None or smallest_p(len(self.base.values), len(self.new.values)) <= SIGNIFICANT:
+        can_be_significant = smallest_p(len(self.base.values), len(self.new.values)) <= SIGNIFICANT
+        if self.p is None or can_be_significant:
             return self.exceeds_spread
-        return max(min(self.base.values), min(self.new.values)) > min(max(self.base.values), max(self.new.values))
+        highest_low = max(min(self.base.values), min(self.new.values))
+        return highest_low > min(max(self.base.values), max(self.new.values))
 
     @property
     def exceeds_spread(self) -> bool | None:
-        """Whether the difference is larger than the spread of the runs explains; None for one run each."""
+        """Whether the difference is larger than the spread of the runs explains; None for single runs."""
         return None if self.p is None else self.p <= SIGNIFICANT
 
 
-def differences(base: Sequence[Values], new: Sequence[Values]) -> dict[str, Difference]:
+def find_differences(base: Sequence[Values], new: Sequence[Values]) -> Mapping[str, Difference]:
     """Return the figures that both sides have, by name; a side is one run or several."""
-    known = {}
-    for name in recorded([*base, *new]):
-        sides = [[values[name] for values in group if name in values] for group in (base, new)]
-        if all(sides):
-            of_base, of_new = map(_side, sides)
-            is_of_runs = len(of_base.values) == len(of_new.values) == 1
-            p = None if is_of_runs else p_value(of_base.values, of_new.values)
-            known[name] = Difference(known_figure(name), of_base, of_new, p)
-    return known
+    new_names = list_recorded(new)
+    common = [name for name in list_recorded(base) if name in new_names]
+
+    def compute(name: str) -> Difference:
+        base_side = _make_side([values[name] for values in base if name in values])
+        new_side = _make_side([values[name] for values in new if name in values])
+        p = None
+        if len(base_side.values) > 1 or len(new_side.values) > 1:
+            p = p_value(base_side.values, new_side.values)
+        return Difference(known_figure(name), base_side, new_side, p)
+
+    return LazyMapping(common, compute)
 
 
-def _side(values: Sequence[Value]) -> Side:
-    lows, highs = zip(*values, strict=True)
-    return Side(lows, None if None in highs else median(highs))
+def _make_side(values: Sequence[Value]) -> Side:
+    if len(values) == 1:
+        return Side((values[0].low,), values[0].high)
+    highs = [value.high for value in values if value.high is not None]
+    high = median(highs) if len(highs) == len(values) else None
+    return Side([value.low for value in values], high)
 
 
 def p_value(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return how likely ranks at least as uneven as these are, if both groups come from one distribution.
+    """Return the probability of ranks at least as uneven as these, if both groups come from the same distribution.
 
-    This is the two-sided test of Mann and Whitney (Ann. Math. Statist. 18 (1947) 50-60), exact even with ties. It
+    This is the two-sided test of Mann and Whitney (Ann. Math. Statist. 18 (1947) 50-60), exact even with ties. The test
     counts all ways to deal the observed mid-ranks to groups of these sizes, by the shift algorithm of Streitberg and
     Röhmel (Statistical Software Newsletter 12 (1986) 10-17). Neither group may be empty.
     """
     import numpy as np  # 70 ms that a comparison of two runs can do without
 
-    _, places, counts = np.unique([*first, *second], return_inverse=True, return_counts=True)
+    values = [*first, *second]
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks = (2 * np.cumsum(counts) - counts + 1)[places].tolist()  # twice the mid-ranks: whole numbers
-    size, total = len(first), len(ranks)
+    size = len(first)
     ways = np.zeros((size + 1, sum(ranks) + 1))
     ways[0, 0] = 1
     for rank in ranks:
         ways[1:, rank:] += ways[:-1, :-rank]
-    expected = size * (total + 1)
-    uneven = abs(np.arange(ways.shape[1]) - expected) >= abs(sum(ranks[:size]) - expected)
-    return float(ways[size, uneven].sum() / comb(total, size))
+    expected = size * (len(ranks) + 1)
+    distances = abs(np.arange(ways.shape[1]) - expected)
+    is_uneven = distances >= abs(sum(ranks[:size]) - expected)
+    return float(ways[size, is_uneven].sum() / comb(len(ranks), size))
 
 
 def smallest_p(first: int, second: int) -> float:
-    """Return the smallest p that groups of these sizes can reach: when every value of one is above all of the other."""
+    """Return the smallest p that groups of these sizes can reach: all values of a group exceed the other group."""
     return min(1.0, 2 / comb(first + second, first))
 
 
 Code = tuple[str, str]
-"""A function and its file. The file is the same in another environment. A program without Python has its name and an
-empty text; so has memory without a stack."""
+"""A function and its file, named alike in every environment. Memory without a stack, or of a program without Python,
+has the name and an empty text."""
 CodePath = tuple[Code, ...]
-"""A function of the user's own code, and below it those of libraries; lines do not matter. Code that no own code called
-has all its callers."""
+"""A function of the user's own code, and functions of libraries that the function called; lines do not matter. Code
+that no own code called has all callers."""
 _EXPRESSION = ".<locals>.<"
-"""What follows is a lambda or a comprehension: it is part of the function around it."""
-_SITE, _STANDARD = "/site-packages/", "/lib/python3/"
+"""The text before the name of a lambda or a comprehension, which is part of the outer function."""
+_SITE = "/site-packages/"
+_STANDARD = "/lib/python3/"
 _PLAIN = {
     WITHOUT_STACK[NOT_SEEN]: "code that no stack shows",
     WITHOUT_STACK[SHARED]: LABELS[SHARED_PAGES],
@@ -247,170 +272,219 @@ _PLAIN = {
 _SMALLEST = 0.005
 """A place that holds less, as a share of the peak, is not compared."""
 _LEAST_CHANGE = 0.01
-"""A smaller change, as a share of the larger peak, is none."""
+"""A smaller change, as a share of the larger peak, is ignored."""
 _EXPLAINED = 0.7
-"""A place is divided if its parts explain this much of its change."""
+"""A place is divided if the parts explain this much of the change."""
 
 
 class HeldSize(NamedTuple):
-    """What a place held, in bytes: the likely size, and its bounds."""
+    """The bytes that a place held: the likely size, and the bounds."""
 
     size: float = 0.0
     low: float = 0.0
-    """What certainly belongs there."""
+    """The bytes that certainly belong to the place."""
     high: float = 0.0
-    """What may belong there: also what belongs to callers with certainty and to no function in them, and the unseen."""
+    """The bytes that may belong to the place, also those that a caller or unseen code may hold instead."""
     below: float = 0.0
-    """What may belong to a place in it that was not seen."""
+    """The bytes that may belong to an unseen function that the place called."""
 
 
 Sizes = Mapping[CodePath, HeldSize]
 
 
 class GrownStack(NamedTuple):
-    """A place in the code and the bytes that it held at both peaks; of groups, the medians."""
+    """A place in the code and the bytes that the place held at both peaks; for groups, the medians."""
 
     label: str
     owner: str
-    """The function of the user's own code; where there is none, the same as ``label``."""
+    """The function of the user's own code; without such a function, equal to ``label``."""
     function: str
     file: str
-    """From the package on; empty for what has no stack."""
+    """The path from the package on; empty for memory without a stack."""
     base: float
     new: float
     is_within_bounds: bool
-    """Whether both may have held the same: not all of it is certain."""
+    """Whether both may have held the same: not all of the memory is certain."""
 
     @property
     def change(self) -> float:
-        """How much more it held in ``new``."""
+        """The growth from ``base`` to ``new``."""
         return self.new - self.base
 
 
 def places(build_up: BuildUp) -> dict[CodePath, HeldSize]:
-    """Return what each function held at its place in the stacks, without those that held less than 0.5 %."""
-    build_up = build_up._replace(parts=[_from_own_code(part) for part in build_up.parts])
-    root = tree_of(build_up, by_line=False)
+    """Return the memory of each function at its place in the stacks, without places that held less than 0.5 %."""
+    parts = [_start_at_own(part) for part in build_up.parts]
+    root = tree_of(build_up._replace(parts=parts), by_line=False)
     root.certain = build_up.sum_of(SEEN)
-    unseen = build_up.sum_of(NOT_SEEN)
-    sizes: dict[CodePath, HeldSize] = {(): HeldSize(below=unseen + _anywhere_in(root))}
+    unseen = build_up.sum_of(NOT_SEEN) + _unplaced_in(root)
+    sizes: dict[CodePath, HeldSize] = {(): HeldSize(below=unseen)}
     waiting: list[tuple[CodePath, Node]] = [((), root)]
     while waiting:
-        above, node = waiting.pop()
+        path, node = waiting.pop()
         for child in node.children.values():
             if child.size < root.size * _SMALLEST:
                 continue
-            name, below = child.program or child.text, sizes[above].below
-            code = _PLAIN.get(name, name), ""
-            held = HeldSize(child.size, child.size, child.size)
-            if child.frame is not None:
-                code = child.frame.function.partition(_EXPRESSION)[0], _file(child.frame.file)
-                held = HeldSize(child.size, child.certain, child.certain + below, below + _anywhere_in(child))
-            here = (*above, code)
-            before = sizes.get(here, HeldSize())  # a comprehension, or a file of the same name in another folder
-            sizes[here] = HeldSize(*map(sum, zip(before, held, strict=True)))
-            waiting.append((here, child))
+            if child.frame is None:
+                name = child.program or child.text
+                code = (_PLAIN.get(name, name), "")
+                size = HeldSize(child.size, child.size, child.size)
+            else:
+                function = child.frame.function.partition(_EXPRESSION)[0]
+                code = (function, _stable_file(child.frame.file))
+                below = sizes[path].below
+                size = HeldSize(child.size, child.certain, child.certain + below, below + _unplaced_in(child))
+            child_path = (*path, code)
+            # A comprehension, or a file of the same name in another folder, may have this path, too.
+            earlier = sizes.get(child_path, HeldSize())
+            sizes[child_path] = HeldSize(*map(add, earlier, size))
+            waiting.append((child_path, child))
     return sizes
 
 
-def _from_own_code(part: Part) -> Part:
-    """Return a part whose stack begins at its deepest frame of own code; imports are like a program."""
+def _start_at_own(part: Part) -> Part:
+    """Return a part whose stack begins at the deepest frame of own code; imports are like a program."""
     if part.is_start or (part.kind == SEEN and imported_package(part.stack)):
         return Part(part.size, PROGRAM, part.process, program=LABELS[IMPORTS])
-    own = next((place for place in range(len(part.stack) - 1, -1, -1) if is_own(part.stack[place].file)), 0)
-    return part._replace(stack=part.stack[own:], certain=max(0, part.certain - own))
+    depth = 0
+    for index, frame in enumerate(part.stack):
+        if is_own(frame.file):
+            depth = index
+    certain = max(0, part.certain - depth)
+    return part._replace(stack=part.stack[depth:], certain=certain)
 
 
-def _anywhere_in(node: Node) -> int:
-    """Return the bytes that certainly belong to a place, and to no function that it called with certainty."""
-    of_children = sum(child.certain for child in node.children.values() if child.kind == SEEN)
-    return node.certain - node.own_certain - of_children
+def _unplaced_in(node: Node) -> int:
+    """Return the bytes that certainly belong to a place, and to no function that the place certainly called."""
+    in_children = sum(child.certain for child in node.children.values() if child.kind == SEEN)
+    return node.certain - node.own_certain - in_children
 
 
-def _file(file: str) -> str:
-    """Return a file by a name that is the same in any environment: of own code its own, else from the package on."""
+def _stable_file(file: str) -> str:
+    """Return a file by a name that is the same in any environment: own code by name, other code by package."""
+    if is_own(file):
+        return file.rpartition("/")[2]
     folder = {OWN: "/", PYTHON: _STANDARD}.get(package_of(file), _SITE)
-    return file.rpartition("/")[2] if is_own(file) else f"{folder}{short_file(file)}"
+    return f"{folder}{short_file(file)}"
 
 
-def grown(base: Sequence[Sizes], new: Sequence[Sizes], most: int) -> list[GrownStack]:
+def find_grown(base: Sequence[Sizes], new: Sequence[Sizes], most: int) -> list[GrownStack]:
     """Return the ``most`` places that changed most, the largest change first; they do not overlap.
 
-    A place is divided into its parts as long as a few of these explain most of its change.
+    A place is divided as long as a few parts explain most of the change.
     """
-    base, new = ([_renamed(run, new[0]) for run in runs] for runs in (base, new))
-    paths = list(dict.fromkeys(path for run in (*base, *new) for path in run))
-    sides = zip(paths, _medians(base, paths), _medians(new, paths), strict=True)
-    divided = _divided({path: _change(path, *sizes) for path, *sizes in sides})
-    places = sorted(divided, key=lambda place: -abs(place[1].change))[:most]
-    owners = [path[:1] if is_own(path[0][1]) else path for path, _ in places]
+    reference = new[0]
+    base = [_rename_scripts(run, reference) for run in base]
+    new = [_rename_scripts(run, reference) for run in new]
+    paths = dict[CodePath, HeldSize]()
+    for run in (*base, *new):
+        paths |= run
+    base_sizes = _medians(base, paths)
+    new_sizes = _medians(new, paths)
+    changes = {path: _make_change(path, base_sizes[path], new_sizes[path]) for path in paths}
+
+    def size_of(path: CodePath) -> float:
+        return abs(changes[path].change)
+
+    grown = sorted(_divide(changes), key=size_of, reverse=True)[:most]
+    owners = [_owner_of(path) for path in grown]
     stacks = list(dict.fromkeys(owners))
     frames = [[Frame(*code, 0) for code in stack] for stack in stacks]
     labels = dict(zip(stacks, place_labels(frames, is_short=True), strict=True))
     labelled = []
-    for owner, (path, of) in zip(owners, places, strict=True):
+    for owner, path in zip(owners, grown, strict=True):
         called = "" if path == owner else f" ({library_text(*path[-1])})"
-        labelled.append(of._replace(label=f"{labels[owner]}{called}", owner=labels[owner]))
+        labelled.append(changes[path]._replace(label=f"{labels[owner]}{called}", owner=labels[owner]))
     return labelled
 
 
-def _medians(runs: Sequence[Sizes], paths: Sequence[CodePath]) -> list[HeldSize]:
-    """Return what each place held; a run without a place may have held there what was not seen in its caller."""
-    every = [dict(run) for run in runs]
-    for run in every:
+def _owner_of(path: CodePath) -> CodePath:
+    """Return the function of the user's own code, or the whole path if there is none."""
+    return path[:1] if is_own(path[0][1]) else path
+
+
+def _medians(runs: Sequence[Sizes], paths: Iterable[CodePath]) -> dict[CodePath, HeldSize]:
+    """Return the memory of each place; a run without the place may hold unseen memory of the caller there."""
+    completed = [dict(run) for run in runs]
+    for run in completed:
         for path in paths:
             below = run[path[:-1]].below
             run.setdefault(path, HeldSize(high=below, below=below))
-    return [HeldSize(*map(median, zip(*(run[path] for run in every), strict=True))) for path in paths]
+    medians = {}
+    for path in paths:
+        sizes = zip(*(run[path] for run in completed), strict=True)
+        medians[path] = HeldSize(*map(median, sizes))
+    return medians
 
 
-def _change(path: CodePath, base: HeldSize, new: HeldSize) -> GrownStack:
+def _make_change(path: CodePath, base: HeldSize, new: HeldSize) -> GrownStack:
     function, file = path[-1] if path else ("", "")
-    is_within_bounds = max(base.low, new.low) <= min(base.high, new.high)
-    return GrownStack("", "", function, short_file(file), base.size, new.size, is_within_bounds)
+    return GrownStack(
+        label="",
+        owner="",
+        function=function,
+        file=short_file(file),
+        base=base.size,
+        new=new.size,
+        is_within_bounds=max(base.low, new.low) <= min(base.high, new.high),
+    )
 
 
-def _renamed(run: Sizes, reference: Sizes) -> Sizes:
+def _rename_scripts(run: Sizes, reference: Sizes) -> Sizes:
     """Return a run whose own functions have the files of the reference: a script may have another name.
 
-    A function that only one of them has is the one of the same name that only the other has; of several, the largest is
-    the largest.
+    A function that only this run has is the function with the same name that only the reference has. Of several such
+    functions, the largest ones are the same.
     """
-    theirs = _only_in(reference, run)
-    names = {path: theirs[key] for key, path in _only_in(run, reference).items() if key in theirs}
-    return {(*names.get(path[:1], path[:1]), *path[1:]): held for path, held in run.items()}
+    theirs = _own_by_name(reference, run)
+    names = dict[CodePath, CodePath]()
+    for name, functions in _own_by_name(run, reference).items():
+        names.update(zip(functions, theirs[name], strict=False))
+    renamed = {}
+    for path, size in run.items():
+        function = path[:1]
+        renamed[names.get(function, function) + path[1:]] = size
+    return renamed
 
 
-def _only_in(run: Sizes, other: Sizes) -> dict[tuple[str, int], CodePath]:
-    """Return the functions of scripts and of other own code that the other run lacks, by name and rank in size."""
-    own = [path for path in run if len(path) == 1 and package_of(path[0][1]) == OWN and path not in other]
-    ranks = Counter[str]()
-    found: dict[tuple[str, int], CodePath] = {}
-    for path in sorted(own, key=lambda path: -run[path].size):
-        function = path[0][0]
-        ranks[function] += 1
-        found[function, ranks[function]] = path
-    return found
+def _own_by_name(run: Sizes, other: Sizes) -> defaultdict[str, list[CodePath]]:
+    """Return the functions of scripts and other own code that the other run lacks, by name, the largest first."""
+    by_name = defaultdict[str, list[CodePath]](list)
+    for path in sorted(run, key=lambda path: -run[path].size):
+        function, file = path[-1] if path else ("", "")
+        if len(path) == 1 and path not in other and package_of(file) == OWN:
+            by_name[function].append(path)
+    return by_name
 
 
-def _divided(changes: Mapping[CodePath, GrownStack]) -> Iterator[tuple[CodePath, GrownStack]]:
-    """Yield the places to name; callers come before what they call."""
+def _divide(changes: Mapping[CodePath, GrownStack]) -> Iterator[CodePath]:
+    """Yield the places to name; callers come before the functions that they call."""
     children = {path: list[CodePath]() for path in changes}
-    largest = {path: abs(of.change) for path, of in changes.items()}  # what grew here may have shrunk below
+    largest = {path: abs(change.change) for path, change in changes.items()}
     for path in reversed([path for path in changes if path]):
-        children[path[:-1]].append(path)
-        largest[path[:-1]] = max(largest[path[:-1]], largest[path])
+        parent = path[:-1]
+        children[parent].append(path)
+        largest[parent] = max(largest[parent], largest[path])  # a place that grew may have shrunk below
     outermost = [changes[path] for path in children[()]]
-    least = max(sum(of.base for of in outermost), sum(of.new for of in outermost)) * _LEAST_CHANGE
+    base_size = sum(change.base for change in outermost)
+    threshold = _LEAST_CHANGE * max(base_size, sum(change.new for change in outermost))
     waiting: list[CodePath] = [()]
     while waiting:
         path = waiting.pop()
-        of, large = changes[path], [child for child in children[path] if largest[child] >= least]
-        explained = sum(changes[child].change for child in large)
-        changed = sum(abs(changes[child].change) for child in large)
-        unsure = sum(abs(changes[child].change) for child in large if changes[child].is_within_bounds)
-        is_explained = large and abs(of.change - explained) <= max(abs(of.change), changed) * (1 - _EXPLAINED)
-        if not path or (is_explained and (of.is_within_bounds or unsure * 2 <= changed)):
+        large = [child for child in children[path] if largest[child] >= threshold]
+        parts = [changes[child] for child in large]
+        if not path or (parts and _is_explained(changes[path], parts)):
             waiting += reversed(large)
-        elif abs(of.change) >= least:
-            yield path, of
+        elif abs(changes[path].change) >= threshold:
+            yield path
+
+
+def _is_explained(place: GrownStack, parts: Sequence[GrownStack]) -> bool:
+    """Return whether the changes of the parts explain the change of the whole, with no less certainty."""
+    explained = sum(part.change for part in parts)
+    changed = sum(abs(part.change) for part in parts)
+    unsure = sum(abs(part.change) for part in parts if part.is_within_bounds)
+    largest = max(abs(place.change), changed)
+    if abs(place.change - explained) > largest * (1 - _EXPLAINED):
+        return False
+    return place.is_within_bounds or unsure * 2 <= changed

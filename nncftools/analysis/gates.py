@@ -1,17 +1,18 @@
-"""Limits that a run must keep, written as text: ``peak_rss>+5%`` fails when the peak rose by more than 5 %.
+"""Limits that a run must keep, written as text: ``peak_rss>+5%`` fails if the peak rose by more than 5 %.
 
-The form is METRIC[@OPERATION], or METRIC@DEVICE[@OPERATION] for a figure of one device, where OPERATION is the name of
-an operation or a function that it called, also with arguments: ``compress_weights(INT4_SYM)``. Then ``>`` or ``<``, an
-optional sign, a number and an optional unit. With a sign, the limit applies to the change against BASE, in per cent or
-in the metric's unit; without, to the figure of NEW itself.
+The form is METRIC[@OPERATION], or METRIC@DEVICE[@OPERATION] for a figure of a device, where OPERATION is the name of
+an operation or a function that the operation called, also with arguments: ``compress_weights(INT4_SYM)``. Then ``>`` or
+``<``, an optional sign, a number and an optional unit. With a sign, the limit applies to the change against BASE, in
+per cent or in the metric's unit; without a sign, to the figure of NEW itself.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 
 from nncftools import metrics
 from nncftools.analysis.comparison import Comparison, Run
@@ -34,7 +35,7 @@ _UNITS = {
     "": {},
 }
 _FUNCTION = re.compile(r"(?P<function>[\w.]+)(?:\((?P<arguments>.*?)\))?(?: \((?P<number>[0-9]{1,9})\))?", re.DOTALL)
-"""A function, its arguments, and a number before which there is a space."""
+"""A function, arguments, and a number after a space."""
 _LISTED = 20
 _ALIKE = 0.8
 """All peaks begin alike: `peak_gpu` is not meant to be `peak_uss`."""
@@ -43,19 +44,19 @@ _LONGEST = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """A limit; it fails when the figure is above it, or below when not ``above``."""
+    """A limit. The gate fails if the figure is above the limit, or below the limit if not ``above``."""
 
     text: str
     figure: Figure
     operation: str | None
     above: bool
     limit: Fraction
-    """In bytes, seconds or per cent; with its sign."""
+    """The limit in bytes, seconds or per cent, with the sign."""
     relative: bool
     """Whether the limit applies to the change against BASE."""
     percent: bool
     unit: MemoryUnit | None = None
-    """The unit of a limit in memory; figures are shown in it, too."""
+    """The unit of a limit in memory, also for the figures in texts."""
 
     def fails(self, base: float, new: float) -> bool:
         """Return whether the figure ``new`` is beyond the limit; exact even at the limit itself."""
@@ -74,7 +75,7 @@ class Verdict:
     gate: Gate
     passed: bool
     measured: str
-    """What was measured, for a reader."""
+    """The measured figures as a text."""
 
 
 def parsed(text: str) -> Gate:
@@ -84,8 +85,9 @@ def parsed(text: str) -> Gate:
         expected = "METRIC or METRIC@OPERATION, > or <, a number and its unit expected"
         examples = "'peak_rss>+5%', 'peak_rss@Export>8GiB' or 'duration>+10s'"
         raise UsageError(f"{text[:_LONGEST]!r} cannot be read: {expected}, as in {examples}")
-    name, operation = _name_and_operation(parts["metric"], parts["operation"])
-    if (figure := figure_of(name)) is None:
+    name, operation = _split_device(parts["metric"], parts["operation"])
+    figure = figure_of(name)
+    if figure is None:
         raise UsageError(f"{text!r}: {not_one_of(name, FIGURES, _ALIKE)}")
     unit = parts["unit"]
     percent = unit == _PERCENT
@@ -99,20 +101,21 @@ def parsed(text: str) -> Gate:
     if figure.unit == "B" and not unit and float(parts["number"]):
         raise UsageError(f"{text!r}: a size needs its unit ({', '.join(MemoryUnit)}), as in {text.strip()}MiB")
     factor = Fraction(1) if percent or not unit else factors[unit.casefold()]
+    sign = -1 if parts["sign"] == "-" else 1
     return Gate(
         text=text.strip(),
         figure=figure,
         operation=operation.strip() if operation is not None else None,
         above=parts["relation"] == ">",
-        limit=Fraction(parts["number"]) * factor * (-1 if parts["sign"] == "-" else 1),
+        limit=Fraction(parts["number"]) * factor * sign,
         relative=bool(parts["sign"]),
         percent=percent,
-        unit=None if percent or figure.unit != "B" else _MEMORY_UNITS.get(unit.casefold()),
+        unit=_MEMORY_UNITS.get(unit.casefold()) if figure.unit == "B" else None,
     )
 
 
-def _name_and_operation(metric: str, rest: str | None) -> tuple[str, str | None]:
-    """Return the name of a figure, which contains the device of a device's metric, and the operation."""
+def _split_device(metric: str, rest: str | None) -> tuple[str, str | None]:
+    """Return the name of a figure, with the device of a metric per device, and the operation."""
     declared = metrics.of(metric.removeprefix("peak_"))
     if rest is None or declared is None or declared.scope != metrics.DEVICE:
         return metric, rest
@@ -123,105 +126,112 @@ def _name_and_operation(metric: str, rest: str | None) -> tuple[str, str | None]
 def judged(gate: Gate, comparison: Comparison) -> Verdict:
     """Return whether NEW keeps the limit.
 
-    In groups a change is that of the medians, and every run must keep an absolute limit. Raises UsageError when the
-    figure is not known where it is needed.
+    Between groups the change of the medians counts, and every run must keep an absolute limit. Raises UsageError if a
+    needed figure is not known.
     """
     groups = [comparison.base, comparison.new] if gate.relative else [comparison.new]
-    calls = [_calls(gate.operation, runs) for runs in groups]
+    calls = [_find_calls(gate.operation, runs) for runs in groups]
     where = "in both BASE and NEW" if gate.relative else "in NEW"
     if gate.operation is not None and not all(calls):
         raise _no_operation(gate, groups, where)
-    figures = [_figures(gate.operation, runs) for runs in groups]
-    known = [name for name in figures[-1] if name in figures[0]]
-    if gate.figure.name not in known:
-        every = [call for of_side in calls for call in of_side]
-        if every and all(call.of(gate.figure.name).spent is not None for call in every):
+    figures = [_read_figures(gate.operation, runs) for runs in groups]
+    names = [name for name in figures[-1] if name in figures[0]]
+    if gate.figure.name not in names:
+        spent = [call.of(gate.figure.name).spent for call in chain.from_iterable(calls)]
+        if spent and None not in spent:
             where += ", as some calls ran at the same time"
-        there = ", ".join(known) or "none"
-        raise UsageError(f"{gate.text!r}: {gate.figure.name!r} is not known {where}; known there: {there}")
-    values = [of[gate.figure.name] for of in figures]
-    numbers = [sum(call.count for call in of_side) for of_side in reversed(calls)]
-    are_several = sum(numbers) > sum(map(len, groups))
-    in_calls = f" in {' and '.join(map('{:,}'.format, numbers))} calls" if are_several else ""
+        listed = ", ".join(names) or "none"
+        raise UsageError(f"{gate.text!r}: {gate.figure.name!r} is not known {where}; known there: {listed}")
+    values = [group[gate.figure.name] for group in figures]
+    counts = [sum(call.count for call in group) for group in reversed(calls)]
+    in_calls = ""
+    if sum(counts) > sum(map(len, groups)):
+        in_calls = f" in {' and '.join(f'{count:,}' for count in counts)} calls"
     if gate.relative:
-        return _relative(gate, comparison, values[0], values[1], in_calls)
-    (of_new,) = values
-    worst = max(of_new) if gate.above else min(of_new)
-    measured = _writer(gate, worst)(worst) + in_calls
+        return _judge_change(gate, comparison, values, in_calls)
+    new_values = values[0]
+    worst = max(new_values) if gate.above else min(new_values)
+    text = _writer_for(gate, worst)(worst) + in_calls
     if len(comparison.new) > 1:
-        measured += f", the {'largest' if gate.above else 'smallest'} of {len(of_new)} runs"
-    return Verdict(gate, not gate.fails(0.0, worst), measured)
+        text += f", the {'largest' if gate.above else 'smallest'} of {len(new_values)} runs"
+    return Verdict(gate, not gate.fails(0.0, worst), text)
 
 
-def _calls(operation: str | None, runs: Sequence[Run]) -> list[Operation]:
-    if operation is None:
-        return []
-    return [call for run in runs for call in selected(operation, run.every)]
+def _find_calls(operation: str | None, runs: Iterable[Run]) -> list[Operation]:
+    calls: list[Operation] = []
+    if operation is not None:
+        for run in runs:
+            calls += selected(operation, run.every)
+    return calls
 
 
-def _figures(operation: str | None, runs: Sequence[Run]) -> dict[str, list[float]]:
-    """Return by figure its values in the runs, or in the operations of them that are meant, where it is known."""
-    values: dict[str, list[float]] = {}
+def _read_figures(operation: str | None, runs: Iterable[Run]) -> dict[str, list[float]]:
+    """Return the values of each figure in the runs, or in their operations that ``operation`` means."""
+    by_name: dict[str, list[float]] = {}
     for run in runs:
-        of = run.figures if operation is None else run.together(selected(operation, run.every))
-        for figure, value in of.items():
-            values.setdefault(figure, []).append(value.low)
-    return values
+        values = run.figures if operation is None else run.together(selected(operation, run.every))
+        for name, value in values.items():
+            by_name.setdefault(name, []).append(value.low)
+    return by_name
 
 
 def selected(operation: str, calls: Mapping[str, Operation]) -> list[Operation]:
-    """Return the operations that a text means: all that have this name, or all that called this function.
+    """Return the operations that a text means: all with this name, or all that called this function.
 
-    ``Export (2)`` is the second one of this name, ``compress_weights (2)`` the second call of this function, and
-    ``compress_weights(INT4_SYM, awq)`` are the calls with these arguments, among others.
+    ``Export (2)`` is the second operation with this name, ``compress_weights (2)`` the second call of this function,
+    and ``compress_weights(INT4_SYM, awq)`` are the calls with these arguments, among others.
     """
-    if of_name := [of for of in calls.values() if of.name == operation]:
-        return of_name
-    if (numbered := operation.removesuffix(" (1)")) in calls:  # the first one has the name alone
-        return [calls[numbered]]
-    if (parts := _FUNCTION.fullmatch(operation)) is None:
+    named = [call for call in calls.values() if call.name == operation]
+    if named:
+        return named
+    first = operation.removesuffix(" (1)")  # the first operation has the name alone
+    if first in calls:
+        return [calls[first]]
+    parts = _FUNCTION.fullmatch(operation)
+    if parts is None:
         return []
-    wanted = {_plain(word) for word in (parts["arguments"] or "").split(",") if word.strip()}
+    wanted = _split_arguments(parts["arguments"]) - {""}
     matching = []
-    for of in calls.values():
-        given = {_plain(argument) for argument in (of.arguments or "").split(",")}
-        functions = (of.call or "").split(", ")
-        if any(f".{function}".endswith(f".{parts['function']}") for function in functions) and given >= wanted:
-            matching.append(of)
+    for call in calls.values():
+        functions = [f".{function}" for function in (call.call or "").split(", ")]
+        is_called = any(function.endswith(f".{parts['function']}") for function in functions)
+        if is_called and wanted <= _split_arguments(call.arguments):
+            matching.append(call)
     if parts["number"] is None:
         return matching
     number = int(parts["number"])
     return matching[number - 1 : number] if number else []
 
 
-def _plain(text: str) -> str:
-    return " ".join(text.split()).casefold()
+def _split_arguments(text: str | None) -> set[str]:
+    arguments = (text or "").casefold().split(",")
+    return {" ".join(argument.split()) for argument in arguments}
 
 
-def _relative(
-    gate: Gate, comparison: Comparison, of_base: Sequence[float], of_new: Sequence[float], in_calls: str
-) -> Verdict:
-    difference = Difference(gate.figure, Side(of_base), Side(of_new))
-    base, new = difference.base.median, difference.new.median
+def _judge_change(gate: Gate, comparison: Comparison, values: Sequence[Sequence[float]], in_calls: str) -> Verdict:
+    base_values, new_values = values
+    difference = Difference(gate.figure, Side(base_values), Side(new_values))
+    base = difference.base.median
+    new = difference.new.median
+    write = _writer_for(gate, min(filter(None, (base, new)), default=0.0))
     percent = "" if difference.percent is None else f", {difference.percent:+,.2f}%"
-    text = _writer(gate, min(filter(None, (base, new)), default=0.0))
-    change = ("-" if difference.change < 0 else "+") + text(abs(difference.change))
-    measured = f"{text(new)} against {text(base)} ({change}{percent}){in_calls}"
+    sign = "-" if difference.change < 0 else "+"
+    text = f"{write(new)} against {write(base)} ({sign}{write(abs(difference.change))}{percent}){in_calls}"
     if comparison.is_of_groups:
-        measured += f", medians of {len(of_new)} and {len(of_base)} runs"
-    return Verdict(gate, not gate.fails(base, new), measured)
+        text += f", medians of {len(new_values)} and {len(base_values)} runs"
+    return Verdict(gate, not gate.fails(base, new), text)
 
 
 def _no_operation(gate: Gate, groups: Sequence[Sequence[Run]], where: str) -> UsageError:
-    names = [dict.fromkeys(name for run in runs for name in run.operations) for runs in groups]
-    there = [repr(name) for name in names[0] if name in names[-1]]
-    more = f" and {len(there) - _LISTED} more" if len(there) > _LISTED else ""
-    known = f"{', '.join(there[:_LISTED]) or 'none'}{more}"
-    return UsageError(f"{gate.text!r}: no operation {gate.operation!r} {where}; known there: {known}")
+    names = [dict.fromkeys(chain.from_iterable(run.operations for run in runs)) for runs in groups]
+    common = [repr(name) for name in names[0] if name in names[-1]]
+    more = f" and {len(common) - _LISTED} more" if len(common) > _LISTED else ""
+    listed = f"{', '.join(common[:_LISTED]) or 'none'}{more}"
+    return UsageError(f"{gate.text!r}: no operation {gate.operation!r} {where}; known there: {listed}")
 
 
-def _writer(gate: Gate, smallest: float) -> Callable[[float], str]:
-    """Return the function that writes all figures of a gate in one unit: that of its limit, or one that fits."""
+def _writer_for(gate: Gate, smallest: float) -> Callable[[float], str]:
+    """Return the function that writes all figures of a gate in the unit of the limit, or else in a fitting unit."""
     if gate.figure.unit != "B":
         return lambda value: text_of(value, gate.figure.unit)
     return (gate.unit or unit_for(smallest)).label

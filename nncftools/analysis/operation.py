@@ -1,116 +1,60 @@
-"""An operation of a run: its kind, which gives it name and colour, its function as people read it, and its figures.
+"""An operation of a run: the kind, which gives name and colour, the function as people read it, and the figures.
 
-``Column`` computes the figures of one metric between two moments.
+``combined`` joins several calls, and ``place_of`` finds the operation that holds the peak of the run.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
-from math import inf, isnan, nextafter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-from nncftools.metrics import DEVICE_ALLOCATED, DEVICE_MEMORY
-from nncftools.session.model import END_UNKNOWN, LateReadings, Mark
-from nncftools.session.samples import first_at_least, noise
+from nncftools.analysis.peaks import CPU, RATE_WINDOW_S, RSS, UNKNOWN, Bracket, Figures
+from nncftools.session.model import END_UNKNOWN, Mark, Peak, Process, ProcessTable
+from nncftools.session.samples import noise
 
 
 def short_name(call: str) -> str:
-    """Return the part of a function's name that says what it does.
+    """Return the part of a function's name that tells the function's purpose.
 
-    That is its last part if it has several words (``compress_weights``) or is NNCF's (``quantize``). A method of one
-    word needs its class (``AWQ.apply``), any other function its whole name (``torch.onnx.export``).
+    That is the last part if this has several words (``compress_weights``) or is NNCF's (``quantize``). A method of a
+    single word needs the class (``AWQ.apply``), any other function the whole name (``torch.onnx.export``).
     """
-    *before, last = call.split(".")
-    is_method = bool(before) and before[-1][:1].isupper()
+    *outer, last = call.split(".")
+    is_method = bool(outer) and outer[-1][:1].isupper()
     if is_method and last in {"from_pretrained", "save_pretrained"}:  # many classes have them
-        return f"{before[-1]}.{last}"
-    if "_" in last.strip("_") or before == ["nncf"]:
+        return f"{outer[-1]}.{last}"
+    if "_" in last.strip("_") or outer == ["nncf"]:
         return last
-    return f"{before[-1]}.{last}" if is_method else call
+    return f"{outer[-1]}.{last}" if is_method else call
 
 
 def signature(name: str, call: str | None, arguments: str | None) -> str:
-    """Return the function of an operation with its arguments; empty when it says no more than the operation's name.
+    """Return the function of an operation with the arguments; empty if they say no more than the operation's name.
 
-    Several functions of one operation are all named.
+    If an operation has several functions, all are named.
     """
     if call is None:
         return ""
-    calls = call.split(", ")
     if arguments is not None:
         return f"{short_name(call)}({arguments})"
-    owner = call.rpartition(".")[0].rpartition(".")[2]
-    if len(calls) == 1 and owner[:1].isupper() and _plain(name) in _plain(owner):
-        return ""
-    return ", ".join(map(short_name, calls))
+    if ", " not in call:
+        owner = call.rpartition(".")[0].rpartition(".")[2]
+        if owner[:1].isupper() and _fold(name) in _fold(owner):
+            return ""
+    return ", ".join(map(short_name, call.split(", ")))
 
 
-def _plain(text: str) -> str:
+def _fold(text: str) -> str:
     return "".join(filter(str.isalnum, text)).casefold()
 
 
-_Value = TypeVar("_Value")
-
-RATE_WINDOW_S = 0.2
-"""CPU time is counted in ticks of 10 ms: over a shorter time, a rate measures the tick more than the program."""
-CPU = "cpu"
-"""The column of CPU time: recorded as such, or the sum of the counters that are CPU time."""
-RSS = "rss"
-
-
-class Bracket(NamedTuple):
-    """The bounds of a peak, and of the moment at which it was reached, in seconds since the start."""
-
-    low: float
-    high: float | None
-    """None for unknown."""
-    from_s: float
-    to_s: float
-    likely: float | None = None
-    """The best estimate of the peak, at least ``low``; None when it is ``low``."""
-
-
-class Figures(NamedTuple):
-    """The figures of one column for one operation, in the column's unit; None for unknown."""
-
-    start: float | None = None
-    """Of a gauge: its value in the last sample up to the start, or in the sample that the mark triggered. Of RSS: what
-    was read at the mark, if it was."""
-    end: float | None = None
-    """The same at the end."""
-    peak: Bracket | None = None
-    """Of a gauge: the largest sample of the operation; of RSS also what high-water marks that rose during it prove."""
-    spent: float | None = None
-    """Of a counter: by how much it rose."""
-    start_is_estimate: bool = False
-    """Whether memory changed around the start and ``start`` was not read at the mark."""
-    end_is_estimate: bool = False
-
-    @property
-    def peak_low(self) -> float | None:
-        """The lower bound of the peak."""
-        return None if self.peak is None else self.peak.low
-
-    @property
-    def delta(self) -> float | None:
-        """By how much a gauge grew."""
-        return None if self.start is None or self.end is None else self.end - self.start
-
-    @property
-    def delta_is_estimate(self) -> bool:
-        """Whether ``start`` or ``end`` is an estimate."""
-        return self.start_is_estimate or self.end_is_estimate
-
-
-UNKNOWN = Figures()
-
-
 class _FigureOf:
-    """An attribute of an operation that is one figure of one column."""
+    """An attribute of an operation that is a figure of a column."""
 
     def __init__(self, column: str, figure: str) -> None:
         self._column = column
@@ -122,56 +66,56 @@ class _FigureOf:
 
 
 class Operation(Mark, eq=False, kw_only=True):
-    """One operation with its end and its figures; bytes and seconds, None for unknown.
+    """An operation with end and figures; bytes and seconds, None for unknown.
 
-    Two operations with one name are two. An operation inside another one has a greater depth.
+    Two operations with the same name are two. An operation inside another operation has a greater depth.
     """
 
     end_s: float
     parent: Operation | None = None
-    """The operation that encloses it; None for an outermost one."""
+    """The operation that encloses this operation; None for an outermost operation."""
     calls: Sequence[Operation] = ()
-    """The calls of which it is the sum, if it stands for several."""
+    """The calls that this operation sums."""
     has_peak: bool | None = False
-    """Whether RSS reached the peak of the whole run during the operation; None when it may have."""
+    """Whether RSS reached the peak of the whole run during the operation; None if perhaps."""
     is_parallel: bool = False
-    """Whether others of its process, neither inside of it nor around it, ran at the same time.
+    """Whether other operations of the process, neither inside nor around, ran at the same time.
 
-    Its figures are those of all of them together.
+    The figures then count all parallel operations together.
     """
     process: int | None = None
-    """The ``id`` of the process that performed it; None for unknown."""
+    """The ``id`` of the process that performed the operation."""
     cores_s: float | None = None
     """The seconds in which ``cpu_s`` was spent; None for the whole duration."""
     figures: Mapping[str, Figures] = msgspec.field(default_factory=dict)
-    """By column; ``cpu`` is the sum of user and system time."""
+    """Figures by column; ``cpu`` is the sum of user and system time."""
     rates: Mapping[str, float | None] = msgspec.field(default_factory=dict)
-    """By column of a counter: its highest rate per second over 0.2 s; None for a shorter operation."""
+    """The highest rate per second over 0.2 s, by column of a counter; None for a shorter operation."""
 
     @property
     def ancestors(self) -> Iterator[Operation]:
-        """The operations around it, the innermost first."""
+        """The operations around this operation, the innermost first."""
         outer = self.parent
         while outer is not None:
             yield outer
             outer = outer.parent
 
     def overlaps(self, start_s: float, end_s: float) -> bool:
-        """Return whether it shares some time with what ran between two moments."""
+        """Return whether the operation shares some time with a span."""
         return self.start_s < end_s and self.end_s > start_s
 
     def of(self, column: str) -> Figures:
-        """Return the figures of a column; all are unknown if it was not recorded."""
+        """Return the figures of a column; all are unknown if the column was not recorded."""
         return self.figures.get(column, UNKNOWN)
 
     rss_start = _FigureOf(RSS, "start")
-    """RSS as it was read at the mark of the start, or else in the last sample up to it."""
+    """RSS as read at the mark of the start, or else in the last sample up to the start."""
     rss_end = _FigureOf(RSS, "end")
-    """The same at the end."""
+    """RSS as read at the mark of the end, or else in the last sample up to the end."""
     rss_peak = _FigureOf(RSS, "peak_low")
-    """RSS reached at least this during the operation; None when there was no sample."""
+    """RSS reached at least this during the operation; None if there was no sample."""
     delta = _FigureOf(RSS, "delta")
-    """By how much RSS grew, in bytes."""
+    """The growth of RSS in bytes."""
     cpu_s = _FigureOf(CPU, "spent")
     """CPU seconds of all processes during the operation."""
     read_bytes = _FigureOf("read_bytes", "spent")
@@ -185,15 +129,15 @@ class Operation(Mark, eq=False, kw_only=True):
 
     @property
     def signature(self) -> str:
-        """Its function and what it was called with: ``compress_weights(INT4_SYM, g64)``.
+        """The function with arguments, ``compress_weights(INT4_SYM, g64)``.
 
-        Empty when it says no more than the name.
+        Empty if they say no more than the name.
         """
         return signature(self.name, self.call, self.arguments)
 
     @property
     def duration_s(self) -> float:
-        """Seconds from start to end; if the end is unknown, it took at least this."""
+        """Seconds from start to end; if the end is unknown, the operation took at least this."""
         return self.end_s - self.start_s
 
     @property
@@ -203,8 +147,18 @@ class Operation(Mark, eq=False, kw_only=True):
 
     @property
     def in_calls_s(self) -> float:
-        """Seconds from start to end; of calls that are counted together, without the time between them."""
+        """Seconds from start to end; for calls that are counted together, without the time between them."""
         return self.duration_s if self.total_s is None else self.total_s
+
+    @property
+    def longest_call_s(self) -> float:
+        """Seconds of the longest call."""
+        return self.duration_s if self.longest_s is None else self.longest_s
+
+    @property
+    def busy_s(self) -> float:
+        """The seconds in which ``cpu_s`` was spent."""
+        return self.duration_s if self.cores_s is None else self.cores_s
 
     @property
     def cpu_peak(self) -> float | None:
@@ -213,183 +167,345 @@ class Operation(Mark, eq=False, kw_only=True):
 
     @property
     def cpu_average(self) -> float | None:
-        """How many cores were busy on average, in calls that are counted together: inside of them.
+        """The average number of busy cores, for calls that are counted together only during the calls.
 
         None for less than 0.2 s.
         """
-        over_s = self.duration_s if self.cores_s is None else self.cores_s
+        over_s = self.busy_s
         if self.cores_s is None and self.total_s is not None and self.total_s < over_s * 0.9:
-            return None  # CPU time was counted between the calls, too
+            return None  # CPU time was also counted between the calls
         return None if self.cpu_s is None or over_s < RATE_WINDOW_S else self.cpu_s / over_s
 
 
+_Value = TypeVar("_Value")
+
+
 class LazyMapping(Mapping[str, _Value]):
-    """Values by name, each computed when it is first asked for: a report needs few of the columns."""
+    """Values by name, each computed on the first request: a report needs few of the columns."""
 
     def __init__(self, names: Iterable[str], compute: Callable[[str], _Value]) -> None:
         """Use ``compute`` for the value of a name."""
-        self._known: dict[str, _Value | None] = dict.fromkeys(names)
+        self._values: dict[str, _Value | None] = dict.fromkeys(names)
         self._compute = compute
 
     def __getitem__(self, name: str) -> _Value:
-        value = self._known[name]
+        value = self._values[name]
         if value is None:
-            value = self._known[name] = self._compute(name)
+            value = self._values[name] = self._compute(name)
         return value
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._known)
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._values)
 
 
-_TRIGGERED = 0.2
-"""A sample was triggered by a mark if it follows the mark within this part of the distance to the sample before."""
+def combined(group: Sequence[Operation]) -> Operation:
+    """Return several calls as a single operation: from the first start to the last end, with the sum of their figures.
 
-
-class Column:
-    """The samples in which a metric is known."""
-
-    def __init__(self, times: Sequence[float], values: Sequence[float], late: LateReadings | None = None) -> None:
-        """``late``: which samples were read after their times."""
-        self._read_s = {} if late is None else late.by_time()
-        if isnan(sum(values)):
-            known = [(time, value) for time, value in zip(times, values, strict=True) if not isnan(value)]
-            times, values = [time for time, _ in known], [value for _, value in known]
-        self.times = times
-        """In seconds since the start."""
-        self.readings = values
-
-    def held(self, start_s: float, end_s: float, *, until_triggered: bool = True) -> Figures:
-        """Return the figures of a gauge between two moments; by default a sample triggered by the end counts."""
-        if not self.times:
-            return UNKNOWN
-        first = bisect_left(self.times, start_s)
-        after = self._after(end_s) if until_triggered else bisect_right(self.times, end_s)
-        is_late = after > first and self._read_s.get(self.times[after - 1], end_s) > end_s  # it shows what came after
-        values = self.readings[first : after - is_late]
-        start, end = self.readings[max(0, self._after(start_s) - 1)], self.readings[max(0, after - 1)]
-        if not values:
-            return Figures(start, end)
-        highest = max(values)
-        at_s = self.times[first + first_at_least(values, highest - noise(highest))]
-        return Figures(start, end, Bracket(highest, None, at_s, at_s))
-
-    def around(self, at_s: float) -> tuple[float | None, bool]:
-        """Return a gauge at a moment, and whether the samples around it differ.
-
-        The value is the last sample up to then, or the sample that was triggered then.
-        """
-        if not self.times:
-            return None, False
-        after = bisect_right(self.times, at_s)
-        values = self.readings[max(0, after - 1) : after + 1]
-        value = self.readings[max(0, self._after(at_s) - 1)]
-        return value, max(values) - min(values) > noise(value)
-
-    def counted(self, start_s: float, end_s: float) -> Figures:
-        """Return the figures of a counter between two moments."""
-        return Figures(spent=self._at(end_s) - self._at(start_s)) if self.times else UNKNOWN
-
-    def highest_rate(self, start_s: float, end_s: float) -> float | None:
-        """Return the highest rate per second of a counter between two moments, over 0.2 s."""
-        rates = [
-            (self.readings[after] - self.readings[before]) / (self.times[after] - self.times[before])
-            for before, after in pairwise(spaced(self.times, RATE_WINDOW_S, start_s, end_s))
-        ]
-        return max([*rates, (self._at(end_s) - self._at(start_s)) / (end_s - start_s)]) if rates else None
-
-    def _after(self, at_s: float) -> int:
-        """Return the place after the last sample up to a moment, including a sample triggered by it."""
-        after = bisect_right(self.times, at_s)
-        return after + self._is_triggered(at_s, after)
-
-    def read_until(self, at_s: float) -> float:
-        """Return until when the sample that a mark at ``at_s`` triggered was read; ``at_s`` if it triggered none."""
-        after = bisect_right(self.times, at_s)
-        if not self._is_triggered(at_s, after):
-            return at_s
-        return self.times[after] + _TRIGGERED * (self.times[after] - self.times[after - 1])
-
-    def _is_triggered(self, at_s: float, after: int) -> bool:
-        """Return whether a mark at ``at_s`` triggered the sample at place ``after``, the first one that follows."""
-        if not 0 < after < len(self.times):
-            return False
-        return self.times[after] - at_s <= _TRIGGERED * (self.times[after] - self.times[after - 1])
-
-    def _at(self, at_s: float) -> float:
-        """Return a counter's value: that of a sample triggered by this moment, else interpolated between two."""
-        times, values = self.times, self.readings
-        after = bisect_left(times, at_s)
-        if after in {0, len(times)}:
-            return values[min(after, len(times) - 1)]
-        if self._is_triggered(at_s, after):
-            return values[after]
-        share = (at_s - times[after - 1]) / (times[after] - times[after - 1])
-        return values[after - 1] + share * (values[after] - values[after - 1])
-
-
-def spaced(times: Sequence[float], distance_s: float, start_s: float = -inf, end_s: float = inf) -> Iterator[int]:
-    """Yield the places of samples between two moments, each at least ``distance_s`` after the one before."""
-    row, stop = bisect_left(times, start_s), bisect_right(times, end_s)
-    while row < stop:
-        yield row
-        next_s = max(times[row] + distance_s, nextafter(times[row], inf))
-        row += 1
-        if row < stop and times[row] < next_s:  # most samples are further apart: no search for the next one
-            row = bisect_left(times, next_s, row)
-
-
-_USUAL_S, _LATE = 0.5, 2
-"""The distance of two readings of a device is at least this, and seldom more than the one before so many times."""
-
-
-def allocated(mark: Mark, end_s: float, device: str) -> Figures | None:
-    """Return what torch's allocator had given out during an operation of its process; None where it was not read.
-
-    The allocator keeps its own high-water mark: where that rose, the peak is exact. Where it fell, the program has
-    reset it, and it says what was reached since.
+    The sum is unknown if some ran at the same time: the figures of each call then count all of them.
     """
-    if mark.own_start is None or mark.own_end is None or mark.own_end.rss is None:
+    if len(group) == 1:
+        return group[0]
+    first = group[0]
+    last = max(group, key=lambda operation: operation.end_s)
+    latest_s = accumulate((operation.end_s for operation in group), max)
+    pairs = zip(group[1:], latest_s, strict=False)
+    is_sum = all(call.start_s >= end_s for call, end_s in pairs)
+    has_peak = {operation.has_peak for operation in group}
+    errors = [operation.error for operation in reversed(group) if operation.error]
+
+    def combine_figures(column: str) -> Figures:
+        figures = [call.of(column) for call in group]
+        brackets = [each.peak for each in figures if each.peak is not None]
+        return Figures(
+            start=figures[0].start,
+            end=last.of(column).end,
+            peak=max(brackets, key=attrgetter("low"), default=None),
+            spent=sum_all([each.spent for each in figures]) if is_sum else None,
+        )
+
+    def combine_rates(column: str) -> float | None:
+        rates = [call.rates[column] for call in group]
+        return max((rate for rate in rates if rate is not None), default=None)
+
+    return replace(
+        first,
+        calls=group,
+        end_s=last.end_s,
+        error=END_UNKNOWN if END_UNKNOWN in errors else next(iter(errors), None),
+        count=sum(operation.count for operation in group),
+        total_s=sum(call.in_calls_s for call in group),
+        cores_s=sum(call.busy_s for call in group),
+        longest_s=max(call.longest_call_s for call in group),
+        arguments=_find_common(call.arguments for call in group),
+        saved=_find_common(call.saved for call in group),
+        has_peak=next(value for value in (True, None, False) if value in has_peak),
+        is_parallel=any(call.is_parallel for call in group),
+        figures=LazyMapping(first.figures, combine_figures),
+        rates=LazyMapping(first.rates, combine_rates),
+    )
+
+
+def sum_all(values: Sequence[float | None]) -> float | None:
+    """Return the sum of values; None if a value is unknown."""
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if len(numbers) == len(values) else None
+
+
+def _find_common(texts: Iterable[str | None]) -> str | None:
+    different = set(texts)
+    return different.pop() if len(different) == 1 else None
+
+
+Path = Sequence[Operation]
+"""Operations from the outermost to the innermost; each encloses the next."""
+Children = dict[Operation | None, list[Operation]]
+"""The operations directly inside each operation; those inside no other operation are at None."""
+
+_TRIGGERED_S = 0.005
+"""A sample that a mark triggers follows the mark within this time."""
+
+
+class PeakPlace(NamedTuple):
+    """The moment of the RSS peak, and the operations around it."""
+
+    from_s: float
+    """The peak was reached between this moment and ``to_s``, in seconds since the start."""
+    to_s: float
+    path: Path = ()
+    """The operations that certainly hold the peak, the outermost first."""
+    either: Sequence[Operation] = ()
+    """The possible operations if the holder is unknown; all are inside the last operation of ``path``."""
+    nearest: Operation | None = None
+    """The nearest operation if the peak was just outside all operations."""
+    rivals: Sequence[Operation] = ()
+    """Operations that may hold the peak, too.
+
+    Most ran at other times: by their brackets, memory may have been higher then, or as high before. An operation of
+    ``path`` stands for the time outside the inner operations. Others ran in other processes at this time, and nothing
+    says whose memory grew.
+    """
+    may_be_outside: bool = False
+    """Whether memory outside all operations may have been higher than the proven level in ``path``."""
+
+
+def place_of(
+    peak: Peak,
+    operations: Sequence[Operation],
+    processes: Sequence[Process],
+    duration_s: float,
+    gaps: Iterable[Operation] | None = None,
+) -> PeakPlace | None:
+    """Return where the RSS peak belongs; None if the moment is unknown.
+
+    The peak belongs to the operation in which memory first came within noise of the peak. If operations of several
+    processes ran then, the peak belongs to the process that, with all descendants, held most at the process's own peak.
+    ``gaps`` are the times outside all operations; with None, the brackets are too wide to say where else the peak may
+    have been.
+    """
+    if peak.span_s is None:
         return None
-    # Where other values were read and these were not, torch had not begun to use the device.
-    held, most = (mark.own_end.devices or {}).get(device, (0, 0))
-    held_before, most_before = (mark.own_start.devices or {}).get(device, (0, 0))
-    low = max(held if most == most_before else most, held_before)
-    high = None if most < most_before else most
-    return Figures(held_before, held, Bracket(low, high, mark.start_s, end_s))
+    place = PeakPlace(*peak.span_s)
+    children = _find_children(operations, processes, place)
+    sizes = _sizes_at_peak(processes, peak, place)
+    path: list[Operation] = []
+    while True:
+        candidates = children.get(path[-1] if path else None, [])
+        holders = [operation for operation in candidates if _holds(operation, peak, place)]
+        if path:
+            holders = _keep_large(holders, path[-1], sizes)
+        if not holders:
+            break
+        path.append(min(holders, key=lambda operation: _rank_holder(operation, peak, sizes)))
+    if gaps is not None:
+        bracket = _bracket(path[-1]) if path else None
+        proven = peak.low or 0 if bracket is None else raise_bracket(bracket, peak.low or 0).low
+        place = place._replace(
+            rivals=list(_find_rivals(operations, path, children, place, level=proven)),
+            may_be_outside=bool(path) and any(_may_exceed(gap, proven) for gap in gaps),
+        )
+    shared = _find_shared(path, children, place)
+    if shared is not None:
+        return shared
+    possible = [operation for operation in candidates if _is_at(operation, place)]
+    if path and (len(possible) == 1 or not _cover(possible, place)):
+        possible = []
+    nearest = None if path or possible else _find_nearest(place, candidates, duration_s)
+    either = []
+    for operation in possible:
+        either += _find_innermost(operation, children, place) if operation.is_parallel else [operation]
+    return place._replace(path=path, either=either, nearest=nearest)
 
 
-def with_allocated(figures: Figures, of_allocator: Figures | None) -> Figures:
-    """Return figures of a device's memory with what its allocator proves: the process held at least this."""
-    if of_allocator is None or of_allocator.peak is None or not of_allocator.peak.low:
-        return figures
-    least = of_allocator.peak
-    if figures.peak is None or figures.peak.low < least.low:
-        figures = figures._replace(peak=least._replace(high=None))
-    if (of_allocator.start or 0) > (figures.start or 0):
-        figures = figures._replace(start=of_allocator.start, start_is_estimate=True)
-    if (of_allocator.end or 0) > (figures.end or 0):
-        figures = figures._replace(end=of_allocator.end, end_is_estimate=True)
-    return figures
+def _keep_large(holders: Iterable[Operation], outer: Operation, sizes: Mapping[int | None, int]) -> list[Operation]:
+    """Return the holders in the process of ``outer``, and those whose process held at least half as much."""
+    large = []
+    for operation in holders:
+        is_large = sizes.get(operation.process, 0) * 2 >= sizes.get(outer.process, 0)
+        if operation.process == outer.process or is_large:
+            large.append(operation)
+    return large
 
 
-def figures_of(name: str, mark: Mark, end_s: float, column: Column, unknown: Collection[str]) -> Figures:
-    """Return the figures of a column of a device for an operation.
+def raise_bracket(bracket: Bracket, low: int) -> Bracket:
+    """Return the peak of the operation that holds the peak of the run, raised to the peak of the run.
 
-    Of the devices ``unknown`` something is unknown: what was read before the operation says nothing. The same is true
-    where the reading before is old: the driver, or what reads it, has stopped.
+    A bracket that is lower by more than noise stays: then only an estimate says that the peak was in the operation.
     """
-    metric, _, device = name.partition("@")
-    of_allocator = allocated(mark, end_s, device)
-    if metric == DEVICE_ALLOCATED:
-        return of_allocator or UNKNOWN
-    held = column.held(mark.start_s, end_s, until_triggered=False)
-    starts = bisect_right(column.times, mark.start_s)
-    held = held._replace(start=column.readings[starts - 1] if starts else None)
-    if held.peak is None and starts:
-        before_s, last_s = column.times[max(0, starts - 2)], column.times[starts - 1]
-        if device in unknown or end_s - last_s > _LATE * max(_USUAL_S, last_s - before_s):
-            held = UNKNOWN
-    return with_allocated(held, of_allocator if metric == DEVICE_MEMORY else None)
+    if bracket.low < low - noise(low):
+        return bracket
+    least = max(low, bracket.low)
+    high = None if bracket.high is None else max(bracket.high, least)
+    return bracket._replace(low=least, high=high)
+
+
+def _find_children(operations: Sequence[Operation], processes: Sequence[Process], place: PeakPlace) -> Children:
+    """Return the children of each operation; a child that outlives the parent is a child of the grandparent."""
+    pids = {process.pid for process in processes}
+    children: Children = {}
+    for operation in operations:
+        # The sample that the last mark of a run triggers shows memory before the mark.
+        is_last = operation.end_s <= operation.start_s
+        if is_last or operation.error == END_UNKNOWN:
+            continue
+        if pids and operation.pid is not None and operation.pid not in pids:  # the process was not recorded
+            continue
+        parent = None
+        for outer in operation.ancestors:
+            if outer.end_s >= place.from_s and outer.error != END_UNKNOWN:
+                parent = outer
+                break
+        children.setdefault(parent, []).append(operation)
+    return children
+
+
+def _find_rivals(
+    operations: Sequence[Operation], path: Path, children: Children, place: PeakPlace, *, level: float
+) -> Iterator[Operation]:
+    """Yield operations whose brackets allow that the peak was at another time, the inner ones of nested operations.
+
+    ``level`` was certainly reached at the moment of the peak. An outer operation is a rival if the inner operations
+    leave some time free.
+    """
+    for operation in operations:
+        bracket = _bracket(operation)
+        if bracket is None or bracket.high is None or operation in path[-1:]:
+            continue
+        is_before = operation.end_s <= place.from_s and bracket.high >= level - noise(level)
+        if is_before or _may_exceed(operation, level):
+            inner = children.get(operation, [])
+            if not _cover(inner, place._replace(from_s=operation.start_s, to_s=operation.end_s)):
+                yield operation
+
+
+def _may_exceed(operation: Operation, level: float) -> bool:
+    bracket = _bracket(operation)
+    return bracket is not None and bracket.high is not None and bracket.high > level + noise(level)
+
+
+def _holds(operation: Operation, peak: Peak, place: PeakPlace) -> bool:
+    """Return whether memory reached the peak in the operation at this moment, as the operation's bracket proves."""
+    bracket = _bracket(operation)
+    level = peak.likely or peak.low
+    if bracket is None or level is None or operation.start_s > place.to_s:
+        return False
+    is_read = operation.own_start is not None and operation.own_start.tree is not None
+    if is_read and bracket.to_s <= operation.start_s:
+        return False  # memory was as high when the operation began
+    until_s = max(operation.end_s + _TRIGGERED_S, bracket.to_s)
+    return until_s >= place.from_s and (bracket.likely or bracket.low) >= level - noise(level)
+
+
+def _find_shared(path: Path, children: Children, place: PeakPlace) -> PeakPlace | None:
+    """Return the place of a peak that parallel operations of a process share, the innermost operations; else None."""
+    for level, holder in enumerate(path):
+        siblings = children[path[level - 1] if level else None]
+        parallel = [
+            operation for operation in siblings if operation is holder or _runs_beside(operation, holder, place)
+        ]
+        if len(parallel) > 1:
+            either = []
+            for operation in parallel:
+                either += _find_innermost(operation, children, place)
+            return place._replace(path=path[:level], either=either)
+    return None
+
+
+def _find_innermost(operation: Operation, children: Children, place: PeakPlace) -> list[Operation]:
+    """Return the innermost operations at the peak, and outer operations that the inner ones do not fill."""
+    inner = [child for child in children.get(operation, ()) if _is_at(child, place)]
+    innermost = [] if inner and _cover(inner, place) else [operation]
+    for child in inner:
+        innermost += _find_innermost(child, children, place)
+    return innermost
+
+
+def _runs_beside(operation: Operation, holder: Operation, place: PeakPlace) -> bool:
+    if not (operation.is_parallel and holder.is_parallel and operation.pid == holder.pid):
+        return False
+    return operation.overlaps(holder.start_s, holder.end_s) and _is_at(operation, place)
+
+
+def _is_at(operation: Operation, place: PeakPlace) -> bool:
+    return operation.overlaps(place.from_s, place.to_s)
+
+
+def _bracket(operation: Operation) -> Bracket | None:
+    return operation.of(RSS).peak
+
+
+def _sizes_at_peak(processes: Sequence[Process], peak: Peak, place: PeakPlace) -> Mapping[int | None, int]:
+    """Return the memory of each process with all descendants, counting only those that peaked at the run's peak."""
+    table = ProcessTable(processes)
+    sizes: dict[int | None, int] = {}
+    for process in processes:
+        spans = [(rise.from_s, rise.to_s) for rise in process.rises]
+        if process.peak_s is not None:
+            spans.append((process.peak_s, process.peak_s))
+        is_there = any(from_s <= place.to_s and to_s >= place.from_s for from_s, to_s in spans)
+        if is_there or process.id == peak.process:
+            for above in table.upwards(process):
+                sizes[above.id] = sizes.get(above.id, 0) + process.most_memory
+    return sizes
+
+
+def _rank_holder(
+    operation: Operation, peak: Peak, sizes: Mapping[int | None, int]
+) -> tuple[bool, float, bool, bool, int, float]:
+    """Return a sort key for operations that may hold the peak; the smallest key is the most probable operation.
+
+    A proven peak comes first, then the earliest; then operations that were still running, whose process has the mark
+    that proves the peak, and whose process held more. A sample that the end of an operation triggered counts as the
+    operation's.
+    """
+    bracket = _bracket(operation)
+    assert bracket is not None
+    low = peak.low or 0
+    is_estimate = bracket.low < low - noise(low)
+    has_ended = operation.end_s + _TRIGGERED_S < bracket.to_s
+    is_other = peak.process is not None and operation.process != peak.process
+    size = sizes.get(operation.process, 0)
+    return is_estimate, bracket.to_s, has_ended, is_other, -size, operation.start_s
+
+
+def _cover(operations: Sequence[Operation], place: PeakPlace) -> bool:
+    """Return whether operations leave no time between the two moments of the peak."""
+    until_s = place.from_s
+    for operation in operations:
+        if operation.start_s > until_s:
+            return False
+        until_s = max(until_s, operation.end_s)
+    return until_s >= place.to_s
+
+
+def _find_nearest(place: PeakPlace, operations: Sequence[Operation], duration_s: float) -> Operation | None:
+    """Return the nearest operation that is no further away than 1 % of the run, or 0.1 s."""
+    near_s = max(0.1, duration_s * 0.01)
+
+    def distance_s(operation: Operation) -> float:
+        return max(place.from_s - operation.end_s, operation.start_s - place.to_s)
+
+    nearest = min(operations, key=distance_s, default=None)
+    return None if nearest is None or distance_s(nearest) > near_s else nearest

@@ -1,96 +1,169 @@
-"""Peaks as brackets, in bytes and in time, from samples and the kernel's high-water marks.
+"""Peaks, and the figures of a metric between two moments, from samples and the kernel's high-water marks.
 
-Also the place of the RSS peak: its moment and its operation. Every output takes both from here.
+``peaks`` computes the peaks of a session: reports, gates and merged ranks take them from there. A view that follows a
+recording asks ``raise_peak`` at each new level. Times are seconds since the start, sizes are bytes, None is unknown.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
-from math import inf, isnan
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from math import inf, isnan, nextafter
 from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nncftools.analysis.operation import RSS, Bracket, Operation
-from nncftools.metrics import is_memory
-from nncftools.session.model import END_UNKNOWN, Mark, Peak, Process, ProcessTable, Rise, SessionData
+from nncftools.metrics import ONCE_PER_MACHINE, is_memory
+from nncftools.metrics import of as metric_of
+from nncftools.session.model import (
+    LateReadings,
+    Mark,
+    OwnMemory,
+    Peak,
+    Process,
+    ProcessTable,
+    RankRun,
+    Rise,
+    SessionData,
+)
 from nncftools.session.samples import Samples, drift, first_at_least, noise
 
 _Struct = TypeVar("_Struct", bound=Struct)
-_MOMENTS = "at_s", "rose_from_s", "rose_to_s"
+_MOMENTS = ("at_s", "rose_from_s", "rose_to_s")
 """The moments of a peak."""
 SAMPLED = "sampled"
 HIGH_WATER_MARK = "high_water_mark"
-ReadUntil = Mapping[float, float]
-"""When samples were read that took long, by their times."""
+CPU = "cpu"
+"""The column of CPU time: recorded as such, or the sum of the counters that are CPU time."""
+RSS = "rss"
+RATE_WINDOW_S = 0.2
+"""CPU time is counted in ticks of 10 ms: over a shorter time, a rate measures the tick more than the program."""
 
 
 class PeakCandidate(NamedTuple):
-    """A level of memory in bytes that was reached between two moments."""
+    """A level of memory that was reached between two moments."""
 
     level: int
-    """This is certain."""
+    """The certain size."""
     likely: int
-    """This is probable."""
+    """The probable size, at least ``level``."""
     from_s: float | None
-    """None for unknown."""
     to_s: float | None
     process: int | None = None
-    """The process whose mark proves it; None for a sample of the whole tree."""
+    """The process whose mark proves the level; None for a sample of the whole tree."""
+
+
+class PeakSoFar(NamedTuple):
+    """The highest level of a metric in a recording that goes on."""
+
+    value: int
+    first: PeakCandidate
+    """The first level that came near ``value``."""
+    operation: str | None = None
+    """The outermost operation that holds the peak, empty for none; None if only the moment tells the operation."""
+
+    @property
+    def at_s(self) -> float:
+        """The middle of the time in which memory first came near the peak."""
+        return ((self.first.from_s or 0.0) + (self.first.to_s or 0.0)) / 2
+
+
+def raise_peak(peak: PeakSoFar | None, candidate: PeakCandidate) -> PeakSoFar:
+    """Return the peak so far after another level was reached."""
+    if peak is None:
+        return PeakSoFar(candidate.level, candidate)
+    top = PeakCandidate(peak.value, peak.value, None, None)
+    value, _, first = find_highest([peak.first, candidate, top])
+    return PeakSoFar(value, first)
 
 
 def peaks(session: SessionData) -> dict[str, Peak]:
     """Return the peak of every memory metric that was recorded.
 
-    PSS and USS are never above RSS, and so never above the upper bound of its peak.
+    PSS and USS are never above RSS, and so never above the upper bound of the RSS peak.
     """
+    names = [name for name in session.samples.metrics if is_memory(name)]
+    if session.ranks:
+        return {name: _merge_peaks(name, session.samples, session.ranks) for name in names}
     late = session.late.by_time()
-    by_name = {name: sampled_peak(name, session.samples, late) for name in session.samples.metrics if is_memory(name)}
+    by_name = {name: sampled_peak(name, session.samples, late) for name in names}
     if RSS in by_name:
         by_name[RSS] = rss_peak(session)
         for name in ("pss", "uss"):
-            if name in by_name and by_name[name].low is not None:  # counted in some samples only
-                by_name[name] = replace(_when_counted(by_name[name], session.samples), high=by_name[RSS].high)
+            if name in by_name and by_name[name].low is not None:
+                peak = _shift_to_count(by_name[name], session.samples)
+                by_name[name] = replace(peak, high=by_name[RSS].high)
     return by_name
 
 
 def rss_peak(session: SessionData) -> Peak:
-    """Return the peak of RSS by all that a session knows: samples, high-water marks, and what was read at marks.
+    """Return the peak of RSS by samples, high-water marks, and readings at operation marks.
 
-    It was at least the high-water mark of any one process: a mark also covers what came and went between two samples.
-    It was at most the sum of the marks of processes that lived at the same time. The command inherits what the sampler
-    itself held in its ``ru_maxrss`` over fork and exec (getrusage(2)). A late sample shows what rose until it was read.
+    The peak was at least the high-water mark of any process: a mark also covers memory between two samples. The peak
+    was at most the sum of the marks of processes that lived at the same time. The command inherits the sampler's own
+    ``ru_maxrss`` over fork and exec (getrusage(2)). A late sample shows rises until the sample was read.
     """
-    processes, floor = session.processes, session.sampler.peak_rss or 0
-    high = MostHeld(held_at_most(processes)).most()
-    if high is not None and unseen_mark(processes, floor):  # it is part of the sum, instead of the command's own
+    processes = session.processes
+    floor = session.sampler.peak_rss or 0
+    high = MostHeld(bound_processes(processes)).find_most()
+    if high is not None and find_unseen_mark(processes, floor):
+        # The sum contains the mark of an unseen process in place of the command's own mark.
         high += _largest_mark(processes)
     sampled = sampled_peak(RSS, session.samples, session.late.by_time())
-    return bracketed(sampled, [*reached_by_marks(processes, floor), *read_at_marks(session.marks)], high or None)
+    candidates = [*_prove_by_marks(processes, floor), *read_tree(session.marks)]
+    return _bracket_peak(sampled, candidates, high or None)
 
 
-def sampled_peak(name: str, samples: Samples, late: ReadUntil | None = None) -> Peak:
-    """Return the peak of a metric as far as samples show it."""
+def _merge_peaks(name: str, samples: Samples, ranks: Sequence[RankRun]) -> Peak:
+    """Return the peak of the sum of all ranks: at least the peak of each rank, at most the sum of their bounds."""
+    peak = sampled_peak(name, samples)
+    if peak.sampled is None or is_once_per_machine(name):
+        return peak
+    candidates = []
+    spans: list[HeldSpan] = []
+    for rank in ranks:
+        high = None
+        if name in rank.peaks:
+            rank_peak = rank.peaks[name]
+            low = rank_peak.low or 0
+            candidates.append(PeakCandidate(low, low, rank_peak.rose_from_s, rank_peak.rose_to_s))
+            high = None if rank.finished is False else rank_peak.high
+        spans.append((rank.start_s, rank.start_s + rank.duration_s, high))
+    return _bracket_peak(peak, candidates, MostHeld(spans).find_most())
+
+
+def is_once_per_machine(name: str) -> bool:
+    """Return whether a metric is a figure of the machine, equal for all ranks of the machine."""
+    metric = metric_of(name)
+    return metric is not None and metric.merging == ONCE_PER_MACHINE
+
+
+def sampled_peak(name: str, samples: Samples, late: Mapping[float, float] | None = None) -> Peak:
+    """Return the peak of a metric as far as samples show it; ``late`` has the end of each late reading by the begin."""
     figures = samples.figures(name)
     if not figures.known:
         return Peak(sampled=None, at_s=None, low=None)
-    values, highest = samples[name], figures.highest
-    reached_s = samples.time_s[first_at_least(values, highest - noise(highest))]
+    reached_s = samples.time_s[find_near_peak(samples[name], figures.highest)]
     return Peak(
-        sampled=int(highest),
+        sampled=int(figures.highest),
         at_s=reached_s,
-        low=int(highest),
+        low=int(figures.highest),
         low_from=SAMPLED,
         rose_from_s=reached_s,
         rose_to_s=(late or {}).get(reached_s, reached_s),
     )
 
 
-def _when_counted(peak: Peak, samples: Samples) -> Peak:
-    """Return a peak with the moment at which it was counted: a sample may show that later."""
+def find_near_peak(values: Sequence[float], highest: float) -> int:
+    """Return the index of the first value that came within ``noise`` of the highest value."""
+    return first_at_least(values, highest - noise(highest))
+
+
+def _shift_to_count(peak: Peak, samples: Samples) -> Peak:
+    """Move a peak of PSS or USS to the moment of the count, which a sample may show later."""
     if "pss_age" not in samples or peak.at_s is None:
         return peak
     age_s = samples["pss_age"][bisect_left(samples.time_s, peak.at_s)]
@@ -98,17 +171,19 @@ def _when_counted(peak: Peak, samples: Samples) -> Peak:
 
 
 def moved(record: _Struct, by_s: float, names: Sequence[str] = _MOMENTS) -> _Struct:
-    """Return a peak, or another record with other ``names``, with its moments ``by_s`` seconds later."""
-    moments = {name: getattr(record, name) for name in names}
-    return replace(record, **{name: None if at_s is None else at_s + by_s for name, at_s in moments.items()})
+    """Return a record whose moments ``names`` are ``by_s`` seconds later; by default the moments of a peak."""
+    moments = {}
+    for name in names:
+        at_s = getattr(record, name)
+        moments[name] = None if at_s is None else at_s + by_s
+    return replace(record, **moments)
 
 
-def bracketed(peak: Peak, reached: Iterable[PeakCandidate], high: int | None) -> Peak:
-    """Return a sampled peak that was also at least what was ``reached``, and at most ``high``, None for unknown."""
-    by_marks = list(reached)
-    if by_marks:
+def _bracket_peak(peak: Peak, candidates: Sequence[PeakCandidate], high: int | None) -> Peak:
+    """Return a sampled peak that was also at least each candidate, and at most ``high``."""
+    if candidates:
         sampled = PeakCandidate(peak.low or 0, peak.low or 0, peak.rose_from_s, peak.rose_to_s)
-        low, likely, first = highest([sampled, *by_marks])
+        low, likely, first = find_highest([sampled, *candidates])
         if low > sampled.level:
             peak = replace(peak, low=low, low_from=HIGH_WATER_MARK)
         peak = replace(
@@ -121,33 +196,33 @@ def bracketed(peak: Peak, reached: Iterable[PeakCandidate], high: int | None) ->
     return replace(peak, high=None if high is None else max(high, peak.low or 0))
 
 
-def highest(reached: Sequence[PeakCandidate]) -> tuple[int, int, PeakCandidate]:
-    """Return the highest level that is certain, the highest that is likely, and what probably came near that first.
+def find_highest(candidates: Sequence[PeakCandidate]) -> tuple[int, int, PeakCandidate]:
+    """Return the highest certain level, the highest likely level, and the first candidate that came near the latter.
 
-    Near is within ``noise``. What has a known moment comes first.
+    Near is within ``noise``. Candidates with a known moment come first.
     """
-    low = max(candidate.level for candidate in reached)
-    likely = max(candidate.likely for candidate in reached)
+    low = max(candidate.level for candidate in candidates)
+    likely = max(candidate.likely for candidate in candidates)
     enough = likely - noise(likely)
-    first = min(
-        (candidate for candidate in reached if candidate.likely >= enough),
-        key=lambda candidate: (candidate.to_s is None, candidate.to_s, -(candidate.from_s or 0.0)),
-    )
+
+    def order(candidate: PeakCandidate) -> tuple[bool, float, float]:
+        return candidate.to_s is None, candidate.to_s or 0.0, -(candidate.from_s or 0.0)
+
+    first = min((candidate for candidate in candidates if candidate.likely >= enough), key=order)
     return low, likely, first
 
 
 def rise_candidate(rise: Rise, process: int) -> PeakCandidate:
-    """Return what the rise of a process's mark says about the whole tree."""
+    """Return the level of the whole tree that the rise of a process's mark proves."""
     certain = rise.high_water_mark + rise.others
-    return PeakCandidate(
-        certain, max(certain, rise.high_water_mark + rise.others_around), rise.from_s, rise.to_s, process
-    )
+    likely = max(certain, rise.high_water_mark + rise.others_around)
+    return PeakCandidate(certain, likely, rise.from_s, rise.to_s, process=process)
 
 
-def reached_by_marks(processes: Iterable[Process], floor: int) -> Iterator[PeakCandidate]:
-    """Yield what the processes' marks prove, each with the time between whose ends the mark rose.
+def _prove_by_marks(processes: Iterable[Process], floor: int) -> Iterator[PeakCandidate]:
+    """Yield the levels that the processes' high-water marks prove.
 
-    A mark that no rise explains is close to a sample of its process, or rose at an unknown moment of its life.
+    A mark that no rise explains is close to a sample of the process, or rose at an unknown moment.
     """
     for process in processes:
         for rise in process.rises:
@@ -155,13 +230,14 @@ def reached_by_marks(processes: Iterable[Process], floor: int) -> Iterator[PeakC
         mark = process.high_water_mark or 0
         if mark > max((rise.high_water_mark for rise in process.rises), default=0):
             life = (None, None) if is_mark_explained(process) else (process.start_s, process.end_s)
-            yield PeakCandidate(mark, mark, *life, process.id)
-        if limit := mark_of_tree(process, floor):
+            yield PeakCandidate(mark, mark, *life, process=process.id)
+        limit = mark_of_tree(process, floor)
+        if limit:
             yield PeakCandidate(limit, limit, process.start_s, process.end_s)
 
 
-def unseen_mark(processes: Sequence[Process], floor: int) -> int:
-    """Return the mark of a process that no sample shows, if the command's ``ru_maxrss`` proves that; otherwise 0."""
+def find_unseen_mark(processes: Sequence[Process], floor: int) -> int:
+    """Return the mark of a process that no sample shows, if the command's ``ru_maxrss`` proves it; otherwise 0."""
     limit = max((mark_of_tree(process, floor) for process in processes), default=0)
     largest = _largest_mark(processes)
     return limit if limit > largest + drift(largest) else 0
@@ -172,25 +248,35 @@ def _largest_mark(processes: Iterable[Process]) -> int:
 
 
 def is_mark_explained(process: Process) -> bool:
-    """Return whether a rise or a sample shows when a process reached its high-water mark."""
+    """Return whether a rise or a sample shows when a process reached the high-water mark."""
     mark = process.high_water_mark or 0
     return 0 < mark - drift(mark) <= process.most_shown
 
 
-def read_at_marks(marks: Iterable[Mark]) -> Iterator[PeakCandidate]:
-    """Yield what the whole tree held when operations were marked."""
+def read_tree(marks: Iterable[Mark]) -> Iterator[PeakCandidate]:
+    """Yield the readings of the memory of the whole tree at the start or the end of an operation."""
     for mark in marks:
-        for at_s, own in ((mark.start_s, mark.own_start), (mark.end_s, mark.own_end)):
-            if own is None or own.tree is None or at_s is None or own.is_estimate:
+        for at_s, reading in _readings_of(mark):
+            if reading.tree is None or reading.is_estimate:
                 continue
-            yield PeakCandidate(own.tree if own.tree_low is None else own.tree_low, own.tree, at_s, at_s)
+            yield PeakCandidate(
+                reading.tree if reading.tree_low is None else reading.tree_low, reading.tree, at_s, at_s
+            )
+
+
+def _readings_of(mark: Mark) -> Iterator[tuple[float, OwnMemory]]:
+    """Yield the times and readings of memory at the start and the end of an operation."""
+    if mark.own_start is not None:
+        yield mark.start_s, mark.own_start
+    if mark.own_end is not None and mark.end_s is not None:
+        yield mark.end_s, mark.own_end
 
 
 def mark_of_tree(process: Process, floor: int) -> int:
-    """Return the largest mark of the command and all descendants that were waited for; 0 if it is unknown.
+    """Return the largest mark of the command and all descendants that were waited for; 0 if unknown.
 
-    This is the ``ru_maxrss`` of the process that the recording started, unless it is what the sampler itself held. It
-    is 0 for any other process.
+    This is the ``ru_maxrss`` of the process that the recording started, unless the sampler itself held as much
+    (``floor``). The figure is 0 for any other process.
     """
     limit = process.high_water_limit or 0
     started_by_us = process.id == 0 and process.start_s is not None and process.start_s >= 0
@@ -198,29 +284,30 @@ def mark_of_tree(process: Process, floor: int) -> int:
 
 
 HeldSpan = tuple[float | None, float | None, int | None]
-"""When a size began and ended to be held, and the size in bytes; None for unknown, and for an end that never came."""
+"""The begin and end of a time, and the size held during this time. An end of None never came."""
 
 
 class MostHeld:
     """The largest sum of sizes that were held at the same time.
 
-    What ends at the moment at which another begins overlaps with it. An end of None is never. Every sum is None if a
-    begin or a size is.
+    A size that ends at the moment at which another begins overlaps with the other. Every sum is None if a begin or a
+    size is.
     """
 
-    def __init__(self, sizes: Iterable[HeldSpan]) -> None:
+    def __init__(self, spans: Iterable[HeldSpan]) -> None:
         changes: list[tuple[float, int]] = []
         self._is_known = True
-        for begin, end, size in sizes:
+        for begin, end, size in spans:
             if begin is None or size is None:
                 self._is_known = False
                 return
-            changes += [(begin, -size), (inf if end is None else end, size)]
+            changes.append((begin, -size))
+            changes.append((inf if end is None else end, size))
         changes.sort()
         self._times = [time for time, _ in changes]
         self._sums = list(accumulate((-size for _, size in changes), initial=0))
 
-    def most(self, start_s: float = -inf, end_s: float = inf) -> int | None:
+    def find_most(self, start_s: float = -inf, end_s: float = inf) -> int | None:
         """Return the largest sum between two moments, which may be given in either order."""
         if not self._is_known:
             return None
@@ -229,19 +316,19 @@ class MostHeld:
         return max(self._sums[first : last + 1])
 
 
-def held_at_most(processes: Sequence[Process]) -> Iterator[HeldSpan]:
-    """Yield begin and end of each process, and the most that it can have held."""
+def bound_processes(processes: Sequence[Process]) -> Iterator[HeldSpan]:
+    """Yield begin and end of each process, and the most memory that the process can have held."""
     table = ProcessTable(processes)
     for process in processes:
-        yield process.start_s, process.end_s, most_held_by(process, table)
+        yield process.start_s, process.end_s, _bound_memory(process, table)
 
 
-def most_held_by(process: Process, table: ProcessTable) -> int | None:
-    """Return the most that a process can have held in bytes; None for unknown.
+def _bound_memory(process: Process, table: ProcessTable) -> int | None:
+    """Return the most memory that a process can have held.
 
-    This is its mark, if the process was still running at the end of the recording. Otherwise it is the ``ru_maxrss`` of
-    the process or of the nearest ancestor that has one, since that is the largest of all descendants that were waited
-    for.
+    This is the process's mark, if the process was still running at the end of the recording. Otherwise the
+    ``ru_maxrss`` of the process counts, or of the nearest ancestor that has a figure: ``ru_maxrss`` is the largest of
+    all descendants that were waited for.
     """
     if process.end_s is None and process.high_water_mark is not None:
         return process.high_water_mark
@@ -250,7 +337,7 @@ def most_held_by(process: Process, table: ProcessTable) -> int | None:
 
 
 Readings = Sequence[tuple[float, int]]
-"""Seconds since the start and bytes, in order."""
+"""Times and high-water marks, in order."""
 
 
 def narrow(session: SessionData) -> None:
@@ -259,259 +346,214 @@ def narrow(session: SessionData) -> None:
         return
     by_pid: dict[int | None, list[tuple[float, int]]] = {}
     for mark in session.marks:
-        for at_s, memory in ((mark.start_s, mark.own_start), (mark.end_s, mark.own_end)):
-            if at_s is not None and memory is not None and memory.high_water_mark is not None:
-                by_pid.setdefault(mark.pid, []).append((at_s, memory.high_water_mark))
+        for at_s, reading in _readings_of(mark):
+            if reading.high_water_mark is not None:
+                by_pid.setdefault(mark.pid, []).append((at_s, reading.high_water_mark))
     for process in session.processes:
-        readings = sorted(by_pid.get(process.pid, ()))
         until_s = session.duration_s if process.end_s is None else min(process.end_s, session.duration_s)
-        own = [reading for reading in readings if (process.start_s or 0.0) <= reading[0] <= until_s]  # PIDs are reused
-        if own:
-            process.rises = [*(_narrowed(rise, own) for rise in process.rises), *_unrecorded(process, own)]
+        readings = []
+        for at_s, size in sorted(by_pid.get(process.pid, ())):
+            if (process.start_s or 0.0) <= at_s <= until_s:  # the kernel uses PIDs again
+                readings.append((at_s, size))
+        if readings:
+            process.rises = [_narrow_rise(rise, readings) for rise in process.rises]
+            process.rises += _find_unrecorded(process, readings)
     session.peaks[RSS] = rss_peak(session)
 
 
-def _unrecorded(process: Process, readings: Readings) -> Iterator[Rise]:
-    """Yield the rise to the highest mark that the process read of itself, if neither sample nor rise shows it."""
+def _find_unrecorded(process: Process, readings: Readings) -> Iterator[Rise]:
+    """Yield the rise to the highest mark that the process read of itself, if neither sample nor rise shows the mark."""
     highest = max(mark for _, mark in readings)
     risen = highest - drift(highest)
     if process.most_shown < risen:
         to_s = min(at_s for at_s, mark in readings if mark >= risen)
-        from_s = max((at_s for at_s, mark in readings if at_s < to_s and mark < risen), default=None)
+        lower_s = [at_s for at_s, mark in readings if mark < risen]
+        from_s = max((at_s for at_s in lower_s if at_s < to_s), default=None)
         if from_s is not None:
             yield Rise(from_s=from_s, to_s=to_s, high_water_mark=highest)
 
 
-def _narrowed(rise: Rise, readings: Readings) -> Rise:
+def _narrow_rise(rise: Rise, readings: Readings) -> Rise:
     risen = rise.high_water_mark - drift(rise.high_water_mark)
-    most = rise.high_water_mark + drift(rise.high_water_mark)  # a higher one is that of a program before exec
-    inside = [(at_s, mark) for at_s, mark in readings if rise.from_s <= at_s <= rise.to_s and mark <= most]
-    from_s = max((at_s for at_s, mark in inside if mark < risen), default=rise.from_s)
-    to_s = min((at_s for at_s, mark in inside if mark >= risen), default=rise.to_s)
+    limit = rise.high_water_mark + drift(rise.high_water_mark)  # a program before exec may have had a higher mark
+    from_s = rise.from_s
+    to_s = rise.to_s
+    for at_s, mark in reversed(readings):
+        if rise.from_s <= at_s <= rise.to_s and risen <= mark <= limit:
+            to_s = at_s
+    for at_s, mark in readings:
+        if rise.from_s <= at_s <= rise.to_s and mark < risen:
+            from_s = at_s
     return replace(rise, from_s=from_s, to_s=to_s) if from_s <= to_s else rise
 
 
-Path = Sequence[Operation]
-"""Operations from the outermost to the innermost one; each encloses the next."""
-Inside = dict[Operation | None, list[Operation]]
-"""By operation: those directly inside of it; by None, those inside of none."""
+class Bracket(NamedTuple):
+    """The bounds of a peak, and of the moment at which it was reached."""
 
-_TRIGGERED_S = 0.005
-"""A sample that a mark triggers follows it within this time."""
-
-
-class PeakPlace(NamedTuple):
-    """The moment of the RSS peak, and the operations around it."""
-
+    low: float
+    high: float | None
     from_s: float
-    """The peak was reached between this moment and ``to_s``, in seconds since the start."""
     to_s: float
-    path: Path = ()
-    """The operations that certainly hold the peak, the outermost first."""
-    either: Sequence[Operation] = ()
-    """If it is not known which one holds it: the operations in question, all inside the last one of ``path``."""
-    nearest: Operation | None = None
-    """If the peak was just outside of all operations: the nearest one."""
-    rivals: Sequence[Operation] = ()
-    """Operations that may hold the peak, too. Most ran at other times: by their brackets, memory may have been higher
-    then, or as high before. One of ``path`` stands for its time outside of the operations inside of it. Others ran in
-    other processes at this time, and nothing says whose memory grew."""
-    may_be_outside: bool = False
-    """Whether memory outside of all operations may have been higher than what is proven in ``path``."""
+    likely: float | None = None
+    """The best estimate of the peak, at least ``low``; None if equal to ``low``."""
 
 
-def place_of(
-    peak: Peak,
-    operations: Sequence[Operation],
-    processes: Sequence[Process],
-    duration_s: float,
-    gaps: Iterable[Operation] | None = None,
-) -> PeakPlace | None:
-    """Return where the RSS peak belongs; None when its moment is unknown.
+class Figures(NamedTuple):
+    """The figures of a metric for an operation, in the metric's unit."""
 
-    It belongs to the operation in which memory first came within noise of it. If operations of several processes ran
-    then, that process has it which, with its descendants, held most at its own peak at this moment. ``gaps`` are the
-    times outside of all operations; with None, the brackets are too wide to say where else the peak may have been.
-    """
-    if (span_s := peak.span_s) is None:
-        return None
-    peak_place = PeakPlace(*span_s)
-    inside = _inside(operations, processes, peak_place)
-    share = _at_their_peak(processes, peak, peak_place)
-    path: list[Operation] = []
-    while True:
-        candidates = inside.get(path[-1] if path else None, [])
-        holders = [operation for operation in candidates if _holds(operation, peak, peak_place)]
-        if path:  # of an inner operation of another process, that process held most
-            outer, least = path[-1].process, share.get(path[-1].process, 0)
-            holders = [
-                operation
-                for operation in holders
-                if operation.process == outer or share.get(operation.process, 0) * 2 >= least
-            ]
-        if not holders:
-            break
-        path.append(min(holders, key=lambda operation: _order(operation, peak, share)))
-    if gaps is not None:
-        bracket = _bracket(path[-1]) if path else None
-        proven = peak.low or 0 if bracket is None else raised_to(bracket, peak.low or 0).low
-        peak_place = peak_place._replace(
-            rivals=list(_rivals(operations, path, inside, peak_place, proven)),
-            may_be_outside=bool(path) and any(_may_exceed(gap, proven) for gap in gaps),
-        )
-    if (shared := _shared(path, inside, peak_place)) is not None:
-        return shared
-    either = [operation for operation in candidates if operation.overlaps(peak_place.from_s, peak_place.to_s)]
-    if path and (len(either) == 1 or not _cover(either, peak_place)):
-        either = []
-    nearest = None if path or either else _nearest(peak_place, candidates, duration_s)
-    either = [
-        inner
-        for operation in either
-        for inner in (_innermost(operation, inside, peak_place) if operation.is_parallel else [operation])
-    ]
-    return peak_place._replace(path=path, either=either, nearest=nearest)
+    start: float | None = None
+    """The level in the last sample up to the start, or in the sample that the mark triggered. RSS that was read at the
+    mark comes first."""
+    end: float | None = None
+    """The level at the end, found like ``start``."""
+    peak: Bracket | None = None
+    """The largest sample of the operation; for RSS also the level that high-water marks prove."""
+    spent: float | None = None
+    """The growth of a counter."""
+    start_is_estimate: bool = False
+    """Whether memory changed around the start and ``start`` was not read at the mark."""
+    end_is_estimate: bool = False
+
+    @property
+    def peak_low(self) -> float | None:
+        """The lower bound of the peak."""
+        return None if self.peak is None else self.peak.low
+
+    @property
+    def delta(self) -> float | None:
+        """The growth from start to end."""
+        return None if self.start is None or self.end is None else self.end - self.start
+
+    @property
+    def delta_is_estimate(self) -> bool:
+        """Whether ``start`` or ``end`` is an estimate."""
+        return self.start_is_estimate or self.end_is_estimate
 
 
-def raised_to(bracket: Bracket, low: int) -> Bracket:
-    """Return the peak of the operation that holds the peak of the run: without the drift between both.
-
-    It is unchanged if it is lower by more than noise: then only an estimate says that the peak was there.
-    """
-    if bracket.low < low - noise(low):
-        return bracket
-    least = max(low, bracket.low)
-    return bracket._replace(low=least, high=None if bracket.high is None else max(bracket.high, least))
+UNKNOWN = Figures()
+_TRIGGERED = 0.2
+"""A mark triggered a sample that follows within this part of the distance to the sample before."""
+_KEPT = 4
+"""So many moments are asked for again: start and end of an operation, and of the parent."""
 
 
-def _inside(operations: Sequence[Operation], processes: Sequence[Process], moment: PeakPlace) -> Inside:
-    """Return the operations directly inside of each; a child that outlives its parent is inside of the grandparent."""
-    pids = {process.pid for process in processes}
-    inside: Inside = {}
-    for operation in operations:
-        if operation.end_s <= operation.start_s:  # the last mark of a run: what it triggers shows what came before
-            continue
-        if operation.error == END_UNKNOWN:
-            continue
-        if pids and operation.pid is not None and operation.pid not in pids:  # its process was not recorded
-            continue
-        going_on = (of for of in operation.ancestors if of.end_s >= moment.from_s and of.error != END_UNKNOWN)
-        inside.setdefault(next(going_on, None), []).append(operation)
-    return inside
+class Timeline:
+    """The times of samples. The last answers are kept, as the columns ask for the same moments in turn."""
 
+    def __init__(self, times: Sequence[float]) -> None:
+        self.times = times
+        self.find_after = lru_cache(_KEPT)(self._find_after)
+        self.locate = lru_cache(_KEPT)(self._locate)
 
-def _rivals(
-    operations: Sequence[Operation], path: Path, inside: Inside, moment: PeakPlace, level: float
-) -> Iterator[Operation]:
-    """Yield operations whose brackets allow that the peak was at another time; of nested ones, the inner ones.
+    def _find_after(self, at_s: float) -> int:
+        """Return the index after the last sample up to a moment; a sample triggered by the moment counts."""
+        after = bisect_right(self.times, at_s)
+        return after + self.is_triggered(at_s, after)
 
-    ``level`` is what was certainly reached at the moment of the peak. An operation around others is a rival if these
-    leave some of its time free.
-    """
-    for operation in operations:
-        bracket = _bracket(operation)
-        if bracket is None or bracket.high is None or operation in path[-1:]:
-            continue
-        is_before = operation.end_s <= moment.from_s and bracket.high >= level - noise(level)
-        if is_before or _may_exceed(operation, level):
-            inner = inside.get(operation, [])
-            if not _cover(inner, moment._replace(from_s=operation.start_s, to_s=operation.end_s)):
-                yield operation
+    def _locate(self, at_s: float) -> tuple[int, int, float]:
+        """Return the indexes of two samples around a moment, and the moment's share of the time between them.
 
+        A sample triggered by the moment stands for both.
+        """
+        after = bisect_left(self.times, at_s)
+        if after in {0, len(self.times)}:
+            edge = min(after, len(self.times) - 1)
+            return edge, edge, 0.0
+        if self.is_triggered(at_s, after):
+            return after, after, 0.0
+        passed_s = at_s - self.times[after - 1]
+        return after - 1, after, passed_s / self._distance_to(after)
 
-def _may_exceed(operation: Operation, level: float) -> bool:
-    bracket = _bracket(operation)
-    return bracket is not None and bracket.high is not None and bracket.high > level + noise(level)
-
-
-def _holds(operation: Operation, peak: Peak, moment: PeakPlace) -> bool:
-    """Return whether memory reached the peak in the operation at this moment, as its own bracket proves."""
-    of, level = _bracket(operation), peak.likely or peak.low
-    if of is None or level is None or operation.start_s > moment.to_s:
-        return False
-    until_s = max(operation.end_s + _TRIGGERED_S, of.to_s)
-    read = operation.own_start is not None and operation.own_start.tree is not None
-    was_there_before = read and of.to_s <= operation.start_s
-    return until_s >= moment.from_s and (of.likely or of.low) >= level - noise(level) and not was_there_before
-
-
-def _shared(path: Path, inside: Inside, moment: PeakPlace) -> PeakPlace | None:
-    """Return the place of a peak in whose process several operations ran at the same time; None if only one did.
-
-    The innermost ones are named.
-    """
-    for level, holder in enumerate(path):
-        siblings = inside[path[level - 1] if level else None]
-        beside = [operation for operation in siblings if operation is holder or _is_beside(operation, holder, moment)]
-        if len(beside) > 1:
-            either = [inner for operation in beside for inner in _innermost(operation, inside, moment)]
-            return moment._replace(path=path[:level], either=either)
-    return None
-
-
-def _innermost(operation: Operation, inside: Inside, moment: PeakPlace) -> list[Operation]:
-    """Return the innermost operations at the moment of the peak; an outer one, too, if they do not fill the moment."""
-    inner = [inner for inner in inside.get(operation, ()) if inner.overlaps(moment.from_s, moment.to_s)]
-    innermost = [] if inner and _cover(inner, moment) else [operation]
-    return innermost + [deeper for operation in inner for deeper in _innermost(operation, inside, moment)]
-
-
-def _is_beside(operation: Operation, holder: Operation, moment: PeakPlace) -> bool:
-    both = operation.is_parallel and holder.is_parallel and operation.pid == holder.pid
-    return both and operation.overlaps(holder.start_s, holder.end_s) and operation.overlaps(moment.from_s, moment.to_s)
-
-
-def _bracket(operation: Operation) -> Bracket | None:
-    return operation.of(RSS).peak
-
-
-def _at_their_peak(processes: Sequence[Process], peak: Peak, moment: PeakPlace) -> Mapping[int | None, int]:
-    """Return what each process and its descendants held, of those whose own peak was at the run's peak."""
-    table = ProcessTable(processes)
-    sizes: dict[int | None, int] = {}
-    for process in processes:
-        rises = [(rise.from_s, rise.to_s) for rise in process.rises]
-        if process.peak_s is not None:
-            rises.append((process.peak_s, process.peak_s))
-        is_there = any(from_s <= moment.to_s and to_s >= moment.from_s for from_s, to_s in rises)
-        if is_there or process.id == peak.process:
-            for above in table.upwards(process):
-                sizes[above.id] = sizes.get(above.id, 0) + process.most_memory
-    return sizes
-
-
-def _order(
-    operation: Operation, peak: Peak, share: Mapping[int | None, int]
-) -> tuple[bool, float, bool, bool, int, float]:
-    """Return what orders the operations that may hold the peak; the smallest is the most probable.
-
-    First come those with a proven peak, then those that reached it earlier, that were still running, whose process has
-    the mark that proves it, and whose process held more. The sample that the end of an operation triggered counts as
-    one of the operation.
-    """
-    of = _bracket(operation)
-    assert of is not None
-    ended = operation.end_s + _TRIGGERED_S < of.to_s
-    is_other = peak.process is not None and operation.process != peak.process
-    is_estimate = of.low < (peak.low or 0) - noise(peak.low or 0)
-    return is_estimate, of.to_s, ended, is_other, -share.get(operation.process, 0), operation.start_s
-
-
-def _cover(operations: Sequence[Operation], moment: PeakPlace) -> bool:
-    """Return whether operations leave no time between the two moments of the peak."""
-    until_s = moment.from_s
-    for operation in operations:
-        if operation.start_s > until_s:
+    def is_triggered(self, at_s: float, after: int) -> bool:
+        """Return whether a mark at ``at_s`` triggered the sample with the index ``after``, the next sample."""
+        if not 0 < after < len(self.times):
             return False
-        until_s = max(until_s, operation.end_s)
-    return until_s >= moment.to_s
+        return self.times[after] - at_s <= _TRIGGERED * self._distance_to(after)
+
+    def read_until(self, at_s: float) -> float:
+        """Return until when the sample that a mark at ``at_s`` triggered was read; ``at_s`` without such a sample."""
+        after = bisect_right(self.times, at_s)
+        if not self.is_triggered(at_s, after):
+            return at_s
+        return self.times[after] + _TRIGGERED * self._distance_to(after)
+
+    def _distance_to(self, index: int) -> float:
+        return self.times[index] - self.times[index - 1]
 
 
-def _nearest(moment: PeakPlace, operations: Sequence[Operation], duration_s: float) -> Operation | None:
-    """Return the nearest operation that is no further away than 1 % of the run, or 0.1 s."""
-    near_s = max(0.1, duration_s * 0.01)
+class Column:
+    """The samples in which a metric is known."""
 
-    def distance_s(operation: Operation) -> float:
-        return max(moment.from_s - operation.end_s, operation.start_s - moment.to_s)
+    def __init__(self, timeline: Timeline, values: Sequence[float], late: LateReadings | None = None) -> None:
+        """Take a column of samples; ``late`` lists the samples that were read after their times."""
+        self._read_s = {} if late is None else late.by_time()
+        if isnan(sum(values)):
+            known = [index for index, value in enumerate(values) if not isnan(value)]
+            timeline = Timeline([timeline.times[index] for index in known])
+            values = [values[index] for index in known]
+        self.timeline = timeline
+        self.times = timeline.times
+        self.readings = values
 
-    return min((operation for operation in operations if distance_s(operation) <= near_s), key=distance_s, default=None)
+    def measure_level(self, start_s: float, end_s: float, *, until_triggered: bool = True) -> Figures:
+        """Return the figures of a gauge between two moments; by default a sample triggered by the end counts."""
+        if not self.times:
+            return UNKNOWN
+        timeline = self.timeline
+        first = bisect_left(self.times, start_s)
+        after = timeline.find_after(end_s) if until_triggered else bisect_right(self.times, end_s)
+        start = self.readings[max(0, timeline.find_after(start_s) - 1)]
+        end = self.readings[max(0, after - 1)]
+        if self._read_s and after > first:
+            read_s = self._read_s.get(self.times[after - 1], end_s)
+            after -= read_s > end_s  # a late sample shows memory after the end
+        values = self.readings[first:after]
+        if not values:
+            return Figures(start, end)
+        highest = max(values)
+        at_s = self.times[first + find_near_peak(values, highest)]
+        return Figures(start, end, Bracket(highest, None, at_s, at_s))
+
+    def level_at(self, at_s: float) -> tuple[float | None, bool]:
+        """Return a gauge at a moment, and whether the samples around the moment differ.
+
+        The value is the last sample up to then, or the sample that was triggered then.
+        """
+        if not self.times:
+            return None, False
+        after = bisect_right(self.times, at_s)
+        values = self.readings[max(0, after - 1) : after + 1]
+        value = self.readings[max(0, self.timeline.find_after(at_s) - 1)]
+        return value, max(values) - min(values) > noise(value)
+
+    def measure_growth(self, start_s: float, end_s: float) -> Figures:
+        """Return the figures of a counter between two moments."""
+        return Figures(spent=self._interpolate(end_s) - self._interpolate(start_s)) if self.times else UNKNOWN
+
+    def highest_rate(self, start_s: float, end_s: float) -> float | None:
+        """Return the highest rate per second of a counter between two moments, over 0.2 s."""
+        rates = []
+        for begin, end in pairwise(pick_spaced(self.times, RATE_WINDOW_S, start_s, end_s)):
+            rise = self.readings[end] - self.readings[begin]
+            rates.append(rise / (self.times[end] - self.times[begin]))
+        if not rates:
+            return None
+        average = (self._interpolate(end_s) - self._interpolate(start_s)) / (end_s - start_s)
+        return max([*rates, average])
+
+    def _interpolate(self, at_s: float) -> float:
+        first, second, share = self.timeline.locate(at_s)
+        value = self.readings[first]
+        return value + share * (self.readings[second] - value)
+
+
+def pick_spaced(times: Sequence[float], distance_s: float, start_s: float = -inf, end_s: float = inf) -> Iterator[int]:
+    """Yield the indexes of samples between two moments, each at least ``distance_s`` after the index before."""
+    row = bisect_left(times, start_s)
+    stop = bisect_right(times, end_s)
+    while row < stop:
+        yield row
+        next_s = max(times[row] + distance_s, nextafter(times[row], inf))
+        row += 1
+        if row < stop and times[row] < next_s:  # most samples are further apart, and need no search
+            row = bisect_left(times, next_s, row)

@@ -1,7 +1,7 @@
 """The frames that made the memory of a process rise at a moment, by the timeline of its stacks.
 
-While memory rises, RSS and stacks are read together. What rose between two readings belongs to the calls that went on
-from one to the other: they are certain. Below them stands the likeliest stack.
+While memory rises, RSS and stacks are read together. Memory that rose between two readings belongs to the calls that
+went on from one reading to the other: they are certain. Below them stands the likeliest stack.
 """
 
 from __future__ import annotations
@@ -18,36 +18,39 @@ from nncftools.session.model import MOST_FRAMES, Frame, Snapshots, StackWindow, 
 from nncftools.snapshot_rules import is_waiting
 
 _NEAR_S = 1.0
-"""A stack that was seen earlier before a rise, or later after it, does not explain the rise."""
+"""A stack that was seen earlier before a rise, or later after the rise, does not explain the rise."""
 _ROUNDED_S = 2e-6
-_SPEED_S, _SHORTEST_S = 0.5, 0.001
-"""The speed of a rise is measured over at most, and at least, this time."""
+_SPEED_S = 0.5
+"""The speed of a rise is measured over at most this time."""
+_SHORTEST_S = 0.001
+"""The speed of a rise is measured over at least this time."""
 _LONG_S = 0.05
 """Between stacks that are farther apart, many calls may have come and gone."""
 _MOMENT_S = 0.005
-"""A line that takes memory goes on taking it for longer."""
+"""A line that takes memory goes on taking memory for longer."""
 _STANDING = 4e6
 """Bytes a second: memory that rises more slowly stands."""
 _MOST_IMPORTED = 16 << 20
 """Between two readings in different stacks, an import takes no more."""
-_PAGE, _HUGE_PAGE = 4096, 2 << 20
+_PAGE = 4096
+_HUGE_PAGE = 2 << 20
 _HALF = 0.5
 _SMALL = 0.05
 """A thread took nothing if all its page faults together touched a smaller part of a rise."""
 _ONE_STEP = 1.01
-"""What rose between two readings of RSS stays whole; times are rounded."""
+"""A rise between two readings of RSS stays whole; times are rounded."""
 _STARTING = ("/subprocess.py", "/os.py", "/popen_spawn_posix.py")
-"""Files of the standard library that start another program, or wait for it."""
+"""Files of the standard library that start another program, or wait for a program."""
 
 
 class Reading(NamedTuple):
-    """A stack of a thread at a reading, and what of it had not changed since the reading before."""
+    """A stack of a thread at a reading, and its frames that had not changed since the reading before."""
 
     stack: int | None = None
     same: int = 0
-    """How many outer frames were in the same call."""
+    """The number of outer frames in the same call."""
     still: int = 0
-    """How many outer frames stood at the same instruction with the same variables."""
+    """The number of outer frames at the same instruction with the same variables."""
 
 
 class Share(NamedTuple):
@@ -56,11 +59,10 @@ class Share(NamedTuple):
     stack: Stack
     """The likeliest stack; empty for not seen."""
     certain: int
-    """How many outer frames certainly took the memory, themselves or in what they called."""
+    """The number of outer frames that certainly took the memory, themselves or in a call."""
     still: int
-    """How many of these stood still, so that their lines are certain, too."""
+    """The number of these frames that stood still, so that their lines are certain, too."""
     size: float
-    """In bytes."""
 
 
 class RiseOwners:
@@ -70,106 +72,117 @@ class RiseOwners:
         self._watched = watched
         self._snapshots = snapshots
         self._loops = set(snapshots.loops)
-        self._times = sorted({time_s for window in watched.windows for time_s in window.time_s})
+        times = set[float]()
+        self._has_still = False
+        for window in watched.windows:
+            times.update(window.time_s)
+            self._has_still = self._has_still or any(thread.still for thread in window.threads)
+        self._times = sorted(times)
         self._fault_times = [reading.time_s for reading in watched.faults]
         self._cuts = sorted({*self._times, *self._fault_times})
         self._depths: dict[int | None, int] = {None: 0}
-        self._has_still = any(thread.still for window in watched.windows for thread in window.threads)
         self._threads: dict[int, list[Reading]] = {}
-        before_s = -inf
+        last_s = -inf
         for window in watched.windows:
-            self._take_window(window, before_s)
-            before_s = window.to_s
+            self._take_window(window, last_s)
+            last_s = window.to_s
 
-    def _take_window(self, window: StackWindow, before_s: float) -> None:
-        times = self._times
-        first, last = bisect_right(times, before_s), bisect_right(times, window.to_s)
+    def _take_window(self, window: StackWindow, last_s: float) -> None:
+        """Fill the readings of all threads from the end of the window before, ``last_s``, to the end of this window."""
+        first = bisect_right(self._times, last_s)
+        last = bisect_right(self._times, window.to_s)
         for thread in window.threads:
-            readings = self._threads.setdefault(thread.thread, [Reading()] * len(times))
-            nothing = [0] * len(thread.stacks)
-            calls, still = thread.same or nothing, thread.still or nothing  # earlier recordings have none
+            readings = self._threads.setdefault(thread.thread, [Reading()] * len(self._times))
+            unknown = [0] * len(thread.stacks)  # earlier recordings do not have these
+            same = thread.same or unknown
+            still = thread.still or unknown
             unchanged = Reading(None, MOST_FRAMES if thread.same else 0, MOST_FRAMES if thread.still else 0)
-            begins = [bisect_left(times, time_s, first, last) for time_s in thread.time_s]
+            begins = [bisect_left(self._times, time_s, first, last) for time_s in thread.time_s]
             for number, (begin, end) in enumerate(pairwise([*begins, last])):
                 stack = thread.stacks[number]
                 readings[begin:end] = [unchanged._replace(stack=stack)] * (end - begin)
-                if begin < end and thread.time_s[number] > before_s:  # the first may be the last of the window before
-                    readings[begin] = Reading(stack, calls[number], still[number])
+                if begin < end and thread.time_s[number] > last_s:  # the first may be the last of the window before
+                    readings[begin] = Reading(stack, same[number], still[number])
 
     def shares(self, rise: Rise) -> Iterator[Share]:
-        """Yield who took the bytes of a rise.
-
-        A moment of it is known to ``apart_s``: RSS was read so often.
-        """
-        from_s, to_s, apart_s = rise.from_s, rise.to_s, rise.apart_s
-        if to_s - from_s <= apart_s * _ONE_STEP:
-            unknown_s = max(0.0, apart_s - (to_s - from_s))
-            yield from self._owners(from_s - unknown_s, to_s + unknown_s, rise.size)
+        """Yield the parts of a rise. The times of a rise are exact to ``apart_s``, the time between two readings."""
+        length_s = rise.to_s - rise.from_s
+        if length_s <= rise.apart_s * _ONE_STEP:
+            unknown_s = max(0.0, rise.apart_s - length_s)
+            yield from self._share_out(rise.from_s - unknown_s, rise.to_s + unknown_s, rise.size)
             return
-        cuts = self._cuts[bisect_right(self._cuts, from_s) : bisect_left(self._cuts, to_s)]
-        for begin_s, end_s in pairwise([from_s, *cuts, to_s]):
-            part = rise.size * (end_s - begin_s) / (to_s - from_s)
-            yield from self._owners(begin_s, end_s, part)
+        first = bisect_right(self._cuts, rise.from_s)
+        cuts = self._cuts[first : bisect_left(self._cuts, rise.to_s)]
+        for begin_s, end_s in pairwise([rise.from_s, *cuts, rise.to_s]):
+            yield from self._share_out(begin_s, end_s, rise.size * (end_s - begin_s) / length_s)
 
-    def _owners(self, from_s: float, to_s: float, size: float) -> Iterator[Share]:
+    def _share_out(self, from_s: float, to_s: float, size: float) -> Iterator[Share]:
         times = self._times
         first = max(0, bisect_right(times, from_s) - 1)
-        last = min(max(first, bisect_left(times, to_s - _ROUNDED_S)), len(times) - 1)
-        near = range(bisect_left(times, from_s - _NEAR_S, 0, last + 1), bisect_right(times, to_s + _NEAR_S, first))
+        last = max(first, bisect_left(times, to_s - _ROUNDED_S))
+        last = min(last, len(times) - 1)
+        near_first = bisect_left(times, from_s - _NEAR_S, 0, last + 1)
+        near = range(near_first, bisect_right(times, to_s + _NEAR_S, first))
         readings = range(max(first, near.start), min(last + 1, near.stop))
-        weights = self._weights(readings, near, to_s)
-        whole = sum(weights.values())
+        weights = self._weigh_threads(readings, near, to_s)
+        total = sum(weights.values())
         for (thread, is_sure), weight in weights.items():
-            part = size * weight / whole
-            seen = [] if thread is None else self._seen(thread, readings) or self._seen(thread, near)
-            if thread is None or not seen:
-                yield Share((), 0, 0, part)
-            else:
-                certain, still = self._certain(thread, readings)
-                share = Share((), certain if is_sure else 0, still if is_sure else 0, part)
-                yield from self._divided(thread, readings, (seen[0], seen[-1]), share, still)
+            part = size * weight / total
+            share = Share((), 0, 0, part)
+            if thread is None:
+                yield share
+                continue
+            stacks = self._stacks_of(thread, readings) or self._stacks_of(thread, near)
+            certain, still = self._find_certain(thread, readings)
+            if is_sure:
+                share = share._replace(certain=certain, still=still)
+            ends = (stacks[0], stacks[-1])
+            yield from self._divide(thread, readings, ends, share=share, still=still)
 
-    def _divided(
-        self, thread: int, readings: range, seen: tuple[int, int], share: Share, still: int
+    def _divide(
+        self, thread: int, readings: range, stacks: tuple[int, int], *, share: Share, still: int
     ) -> Iterator[Share]:
-        """Divide a rise between the stack before and the one after by the speed at which memory rose in each.
+        """Divide a rise between the stack before and the stack after by the speed at which memory rose in each.
 
-        A stack that stood for a while without growth took nothing. If both stood, a line took it that nobody saw, in
-        the function that was entered in between, or else in the frames that both have in common. ``still`` is how many
-        outer frames of one stack stood still.
+        A stack that stood for a while without growth took nothing. If both stood, an unseen line took the memory, in
+        the function that was entered in between, or else in the frames that both have in common. ``still`` is the
+        number of outer frames that stood still.
         """
-        before, after = map(self._frames, seen)
-        is_loop = seen[0] == seen[1] and still < len(before) and self._has_still
-        if before == after and not is_loop:  # it stood still, or went on in the same line
-            yield share._replace(stack=before)
+        earlier = self._frames(stacks[0])
+        later = self._frames(stacks[1])
+        is_loop = stacks[0] == stacks[1] and still < len(earlier) and self._has_still
+        if earlier == later and not is_loop:  # the stack stood still, or went on in the same line
+            yield share._replace(stack=earlier)
             return
-        speed_before = self._speed(thread, readings.start, -1)
-        speed_after = self._speed(thread, readings.stop - 1, 1)
-        depth = still if before == after else shared_depth(before, after)
+        speed_before = self._measure_speed(thread, readings.start, -1)
+        speed_after = self._measure_speed(thread, readings.stop - 1, 1)
+        depth = still if earlier == later else shared_depth(earlier, later)
         is_large = share.size > _MOST_IMPORTED
-        stood_before = _stood(speed_before, before[depth:], is_large=is_large)
-        stood_after = _stood(speed_after, after[depth:], is_large=is_large)
-        part_before = _HALF
+        stood_before = _has_stood(speed_before, earlier[depth:], is_large=is_large)
+        stood_after = _has_stood(speed_after, later[depth:], is_large=is_large)
         if stood_before and stood_after:
             is_long = self._times[readings.stop - 1] - self._times[readings.start] > _LONG_S
-            stack = _common(before, after, depth) if is_long else _between(before, after, depth)
-            yield Share(stack, min(share.certain, len(stack)), min(share.still, len(stack) - 1), share.size)
+            stack = _join_common(earlier, later, depth) if is_long else _join_between(earlier, later, depth)
+            certain = min(share.certain, len(stack))
+            yield Share(stack, certain, min(share.still, len(stack) - 1), share.size)
             return
+        part_before = _HALF
         if stood_before != stood_after:
             part_before = 0.0 if stood_before else 1.0
         elif speed_before and speed_after:
             part_before = speed_before / (speed_before + speed_after)
         if part_before > 0:
-            yield share._replace(stack=before, size=share.size * part_before)
+            yield share._replace(stack=earlier, size=share.size * part_before)
         if part_before < 1:
-            yield share._replace(stack=after, size=share.size * (1 - part_before))
+            yield share._replace(stack=later, size=share.size * (1 - part_before))
 
-    def _speed(self, thread: int, number: int, step: int) -> float | None:
+    def _measure_speed(self, thread: int, number: int, step: int) -> float | None:
         """Return the bytes a second by which memory rose beside a reading, while the stack stood still.
 
-        ``step`` is -1 for the time before it, 1 for the time after it. None if that time is too short to tell.
+        ``step`` is -1 for the time before the reading, 1 for the time after. None if that time is too short to tell.
         """
-        readings, times = self._threads[thread], self._times
+        readings = self._threads[thread]
+        times = self._times
         stack = readings[number].stack
         end = number
         while 0 <= end + step < len(times) and readings[end + step].stack == stack:
@@ -184,139 +197,157 @@ class RiseOwners:
         first_s, last_s = sorted((times[number], times[number] + step * _MOMENT_S))
         is_known = self._watched.time_s[0] <= first_s and last_s <= self._watched.time_s[-1]
         has_stood = is_known and self._risen(first_s, last_s) < _STANDING * _MOMENT_S
-        return 0.0 if has_stood else None  # what rose may be of another stack
+        return 0.0 if has_stood else None  # a rise may belong to another stack
 
     def _risen(self, from_s: float, to_s: float) -> float:
         return max(0.0, rss_at(self._watched, to_s) - rss_at(self._watched, from_s))
 
-    def _seen(self, thread: int, readings: range) -> list[int]:
-        every = self._threads[thread][readings.start : readings.stop]
-        return [reading.stack for reading in every if reading.stack is not None]
+    def _stacks_of(self, thread: int, indexes: range) -> list[int]:
+        readings = self._threads[thread][indexes.start : indexes.stop]
+        return [reading.stack for reading in readings if reading.stack is not None]
 
-    def _weights(self, readings: range, near: range, to_s: float) -> Mapping[tuple[int | None, bool], float]:
-        """Return the shares of the threads, and whether each is sure; None for an unknown one.
+    def _weigh_threads(self, readings: range, near: range, to_s: float) -> Mapping[tuple[int | None, bool], float]:
+        """Return the weights of the threads, by the thread and whether it is sure; None for an unknown thread.
 
-        A thread that waits took nothing. If one thread works, it took all, also what native threads touched for it. The
-        kernel counts page faults per thread: a thread that had too few took nothing. Where huge pages came, several
+        A waiting thread took nothing. A single working thread took all, also memory that native threads touched for it.
+        The kernel counts page faults per thread: a thread with too few took nothing. Where huge pages came, several
         threads cannot be told apart: each is taken to have the same share.
         """
-        python = self._python(readings) or self._python(near)
+        python = self._python_threads(readings) or self._python_threads(near)
         working = [thread for thread in python if not self._waits_through(thread, readings)]
         if not working:
             return {(python[0] if len(python) == 1 else None, False): 1}
         counts: Mapping[int, int] = dict.fromkeys(working, 1)
         number = bisect_left(self._fault_times, to_s)
         if len(working) > 1 and number < len(self._fault_times):
-            counts = self._faults(number, working)
+            counts = self._weigh_by_faults(number, working)
         if not counts:
             return {(None, False): 1}
         return {(thread, len(counts) == 1): count for thread, count in counts.items()}
 
-    def _faults(self, number: int, working: Sequence[int]) -> Mapping[int, int]:
-        """Return the shares of working threads by their page faults at a reading of faults; empty if they had none.
+    def _weigh_by_faults(self, number: int, working: Sequence[int]) -> Mapping[int, int]:
+        """Return the weights of working threads by their page faults at a reading of faults; empty without faults.
 
-        The faults of threads that ended are shared by the threads that ended since.
+        Threads that ended since the reading before share the faults of ended threads.
         """
-        every = self._watched.faults
-        reading = every[number]
+        reading = self._watched.faults[number]
         counts = {thread: count for thread, count in reading.threads if thread in working}
-        at = min(bisect_left(self._times, reading.time_s), len(self._times) - 1)
-        ended = [thread for thread in working if self._threads[thread][at].stack is None]
-        for thread in ended if reading.lost else ():
-            counts[thread] = counts.get(thread, 0) + max(1, reading.lost // len(ended))
-        since_s = every[number - 1].time_s if number else 0.0
+        if reading.lost:
+            index = min(bisect_left(self._times, reading.time_s), len(self._times) - 1)
+            ended = [thread for thread in working if self._threads[thread][index].stack is None]
+            for thread in ended:
+                share = max(1, reading.lost // len(ended))
+                counts[thread] = counts.get(thread, 0) + share
+        since_s = self._fault_times[number - 1] if number else 0.0
         rise = rss_at(self._watched, reading.time_s) - rss_at(self._watched, since_s)
         if sum(counts.values()) * _PAGE >= rise * _HALF:
             return {thread: count for thread, count in counts.items() if count}
         return {thread: 1 for thread, count in counts.items() if count * _HUGE_PAGE >= rise * _SMALL}
 
-    def _python(self, readings: range) -> list[int]:
-        return [thread for thread in self._threads if self._seen(thread, readings)]
+    def _python_threads(self, readings: range) -> list[int]:
+        return [thread for thread in self._threads if self._stacks_of(thread, readings)]
 
-    def _waits_through(self, thread: int, readings: range) -> bool:
+    def _waits_through(self, thread: int, indexes: range) -> bool:
         """Return whether a thread stood in a call that waits, at all readings."""
-        every = self._threads[thread][readings.start : readings.stop]
-        return all(reading.stack is not None and self._waits(reading.stack) for reading in every)
+        readings = self._threads[thread][indexes.start : indexes.stop]
+        return all(reading.stack is not None and self._waits(reading.stack) for reading in readings)
 
-    def _certain(self, thread: int, readings: range) -> tuple[int, int]:
-        """Return how many frames took what came between readings, and how many of these stood still all the time."""
-        every = self._threads[thread][readings.start : readings.stop]
-        later = every[1:]
+    def _find_certain(self, thread: int, indexes: range) -> tuple[int, int]:
+        """Return how many frames took the memory between readings, and how many of these stood still all the time."""
+        readings = self._threads[thread][indexes.start : indexes.stop]
+        later = readings[1:]
         if not later:
             return 0, 0
-        depths = [self._single(reading.stack) for reading in every]
+        depths = [self._count_single(reading.stack) for reading in readings]
         certain = min(*depths, *(reading.same for reading in later))
         return certain, min(certain, *(reading.still for reading in later))
 
-    def _single(self, stack: int | None) -> int:
-        """Return how many outer frames are in a call that can be told from the next one, and do not wait."""
+    def _count_single(self, stack: int | None) -> int:
+        """Return how many outer frames do not wait, and are in a call that differs visibly from the next call."""
         if stack is not None and stack not in self._depths:
-            numbers, files = self._snapshots.stacks[stack], [frame.file for frame in self._frames(stack)]
-            depth = next((depth for depth, frame in enumerate(numbers, 1) if frame in self._loops), len(numbers))
+            numbers = self._snapshots.stacks[stack]
+            depth = 0
+            for number in numbers:
+                depth += 1
+                if number in self._loops:
+                    break
+            files = [frame.file for frame in self._frames(stack)]
             while self._waits(stack) and depth and files[depth - 1] == files[-1]:
                 depth -= 1  # a function that waits takes no memory
             self._depths[stack] = depth
         return self._depths[stack]
 
     def _waits(self, stack: int) -> bool:
-        innermost = "".join(self._snapshots.frames[number].file for number in self._snapshots.stacks[stack][-1:])
-        return is_waiting(innermost)
+        numbers = self._snapshots.stacks[stack]
+        return bool(numbers) and is_waiting(self._snapshots.frames[numbers[-1]].file)
 
     def going_on(self, stack: Stack, from_s: float, to_s: float) -> tuple[int, int]:
         """Return how many outer functions of a stack went on between two moments, and how many of these stood still.
 
         0 if that is unknown, or if several threads ran Python.
         """
-        readings = range(max(0, bisect_right(self._times, from_s) - 1), bisect_left(self._times, to_s) + 1)
-        python = self._python(readings)
-        if len(python) != 1 or self._times[readings.start] < from_s - _NEAR_S:
+        first = max(0, bisect_right(self._times, from_s) - 1)
+        readings = range(first, bisect_left(self._times, to_s) + 1)
+        python = self._python_threads(readings)
+        if len(python) != 1 or self._times[first] < from_s - _NEAR_S:
             return 0, 0
-        certain, still = self._certain(python[0], readings)
-        last = self._seen(python[0], readings)[-1]
-        then = self._frames(last)
-        functions = shared_depth([frame.code for frame in stack], [frame.code for frame in then])
-        return min(certain, functions), min(still, shared_depth(stack, then))
+        certain, still = self._find_certain(python[0], readings)
+        last = self._frames(self._stacks_of(python[0], readings)[-1])
+        functions = shared_depth([frame.code for frame in stack], [frame.code for frame in last])
+        return min(certain, functions), min(still, shared_depth(stack, last))
 
     def waits_at(self, from_s: float, to_s: float) -> Stack:
-        """Return the stack that was there most often of the threads that ran another program, or of the first one."""
-        around = range(max(0, bisect_right(self._times, from_s) - 1), bisect_right(self._times, to_s) + 1)
-        seen = [self._frames(stack) for thread in sorted(self._threads) for stack in self._seen(thread, around)]
-        running = [stack for stack in seen if any(frame.file.endswith(_STARTING) for frame in stack)]
-        return max(running or seen, key=(running or seen).count, default=())
+        """Return the most frequent stack of the threads that ran another program, or else of all threads."""
+        first = max(0, bisect_right(self._times, from_s) - 1)
+        readings = range(first, bisect_right(self._times, to_s) + 1)
+        stacks: list[Stack] = []
+        for thread in sorted(self._threads):
+            stacks += map(self._frames, self._stacks_of(thread, readings))
+        running = [stack for stack in stacks if any(frame.file.endswith(_STARTING) for frame in stack)]
+        stacks = running or stacks
+        return max(stacks, key=stacks.count, default=())
 
     def _frames(self, stack: int) -> Stack:
         return tuple(self._snapshots.frames[number] for number in self._snapshots.stacks[stack])
 
 
-def _stood(speed: float | None, stack: Stack, *, is_large: bool) -> bool:
-    """Return whether a stack took nothing of a rise: memory stood in it, or it imports and the rise ``is_large``."""
+def _has_stood(speed: float | None, stack: Stack, *, is_large: bool) -> bool:
+    """Return whether a stack took nothing of a rise: memory stood, or the stack imports and the rise ``is_large``."""
     if is_large and any(map(is_importing, stack)):
         return True
     return speed is not None and speed < _STANDING
 
 
-def _between(before: Stack, after: Stack, depth: int) -> Stack:
+def _join_between(earlier: Stack, later: Stack, depth: int) -> Stack:
     """Return the stack that took memory between two stacks whose first ``depth`` frames are the same.
 
-    If the later stack has calls that the earlier one has not, the innermost of these took it, at an unknown line.
+    If the later stack has calls that the earlier stack lacks, the innermost of these took the memory, at an unknown
+    line.
     """
-    moved = before[depth : depth + 1]
-    if len(after) > depth + 1 or (len(after) > depth and (not moved or moved[0].code != after[depth].code)):
-        return *after[:-1], Frame(*after[-1].code, 0)
-    return _common(before, after, depth)
+    entered = later[depth:]
+    codes = [frame.code for frame in earlier[depth : depth + 1]]
+    has_moved = [frame.code for frame in entered] == codes  # to another line of the same function
+    if entered and not has_moved:
+        return *later[:-1], Frame(*later[-1].code, 0)
+    return _join_common(earlier, later, depth)
 
 
-def _common(before: Stack, after: Stack, depth: int) -> Stack:
-    """Return the first ``depth`` frames of two stacks, and the function that moved from a line to another one.
+def _join_common(earlier: Stack, later: Stack, depth: int) -> Stack:
+    """Return the first ``depth`` frames of two stacks, and the function that moved from a line to another line.
 
-    That has the range of the lines in between, as far as these are known; of one line, that line.
+    The function has the range of the lines in between, as far as these are known.
     """
-    common = before[:depth]
-    if depth >= min(len(before), len(after)) or before[depth].code != after[depth].code:
+    common = earlier[:depth]
+    if depth >= min(len(earlier), len(later)):
         return common
-    code, first, last = before[depth].code, before[depth].line, after[depth].line
+    if earlier[depth].code != later[depth].code:
+        return common
+    code = earlier[depth].code
+    first = earlier[depth].line
+    last = later[depth].line
     if last - first > 1:
-        first, last = first + 1, last - 1
+        first += 1
+        last -= 1
     elif first == last:
         return *common, Frame(*code, 0)
     first, last = sorted((first, last))

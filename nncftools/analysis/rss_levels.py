@@ -1,6 +1,6 @@
-"""The memory at a moment: what is left of the rises of each process, and the kinds of memory that were mapped.
+"""The memory of processes at a moment: the remaining part of each rise, and the kinds of mapped memory.
 
-A fall of RSS ends earlier rises. A large block of memory has addresses of its own: the addresses that went tell which
+A fall of RSS ends earlier rises. A large block of memory has its own addresses: the addresses that went tell which
 rises ended. Pages of files rise and fall apart from all other memory. Where nothing tells, the rises that came last are
 taken to be gone. Then all rises of such memory before the fall are in doubt.
 """
@@ -8,10 +8,11 @@ taken to be gone. Then all rises of such memory before the fall are in doubt.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from math import inf
+from operator import add, attrgetter
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -29,16 +30,20 @@ from nncftools.units import printable, shortened
 
 _PAGE = 4096
 _LEAST_FALL = 4 << 20
-"""A fall that nothing explains puts earlier rises in doubt from so many bytes on."""
+"""An unexplained fall puts earlier rises in doubt from so many bytes on."""
 _LEAST_ROOM = 8 << 20
-"""A block that has so much room may be filled now."""
-FILE, HEAP, BLOCK = "file", "heap", "block"
-"""Kinds of memory: pages of files and shared memory, blocks with addresses of their own, and all else."""
+"""A block with so many unfilled bytes may be filled now."""
+FILE = "file"
+"""Pages of files, and shared memory."""
+HEAP = "heap"
+"""All other memory."""
+BLOCK = "block"
+"""Blocks with addresses of their own."""
 
 
 @dataclass(eq=False)
 class Rise:
-    """Bytes by which the memory of a process rose evenly between two moments, as far as it still holds them."""
+    """Bytes by which the memory of a process rose evenly between two moments, as far as the process still has them."""
 
     size: float
     from_s: float
@@ -48,11 +53,11 @@ class Rise:
     memory: str = HEAP
     """The kind of memory."""
     epoch: int = 0
-    """How many falls of this kind of memory came before: all later ones put the rise in doubt."""
+    """The number of earlier falls of this kind of memory: all later falls put the rise in doubt."""
     is_replaced: bool = False
-    """Whether other memory may have taken its place."""
+    """Whether other memory may have replaced a part."""
     moved: tuple[tuple[float, float], ...] = ()
-    """Times, from second to second, in which it went to other addresses, or other memory took its place."""
+    """Times, from second to second, in which the memory went to other addresses, or other memory replaced a part."""
 
     def cut_last(self, size: float) -> Rise:
         """Remove the bytes that came last, and return them."""
@@ -72,31 +77,30 @@ class Rise:
 
 
 class Fall(NamedTuple):
-    """Memory that was given back, and nobody can say which."""
+    """Memory that was given back from an unknown place."""
 
     size: float
-    """In bytes."""
     removed: Sequence[Rise]
-    """The rises that came last: they are taken to be gone."""
+    """The rises that came last, taken to be gone."""
 
 
 class Levels(NamedTuple):
-    """What a process held at a moment."""
+    """The memory of a process at a moment."""
 
     rises: list[Rise]
-    """The earliest first."""
+    """Rises, the earliest first."""
     falls: Mapping[str, Sequence[Fall]]
-    """By kind of memory."""
+    """Falls by kind of memory."""
 
 
 @dataclass(eq=False)
 class _Block:
-    """Addresses that came at one reading, and the rises that filled them."""
+    """Addresses that came at a reading, and the rises that filled them."""
 
     spans: list[Range]
     rises: list[Rise] = field(default_factory=list)
     rivals: list[_Block] = field(default_factory=list)
-    """Blocks that were filled at the same time: nobody can say which rise filled which of these."""
+    """Blocks that were filled at the same time: any of the rises may have filled any of them."""
 
     @property
     def pages(self) -> int:
@@ -105,48 +109,54 @@ class _Block:
     @property
     def room(self) -> float:
         """The bytes that no rise has filled yet."""
-        return max(0.0, self.pages * _PAGE - sum(rise.size for rise in self.rises))
+        return max(0.0, self.pages * _PAGE - _sum_sizes(self.rises))
 
     def add_rivals(self, blocks: Sequence[_Block]) -> None:
-        """Take note of other blocks that may have been filled at the same time."""
         for block in blocks:
             if block is not self and block not in self.rivals:
                 self.rivals.append(block)
                 block.rivals.append(self)
 
     def remove(self, went: Sequence[Range]) -> list[Rise]:
-        """Remove addresses; return the part of the rises that they had."""
-        before = self.pages
+        """Remove addresses; return the lost part of the rises."""
+        pages = self.pages
         self.spans = subtract_ranges(self.spans, went)
-        if self.pages == before:
+        if self.pages == pages:
             return []
-        share = 1 - self.pages / before
+        share = 1 - self.pages / pages
         lost = [rise.cut_share(share) for rise in self.rises]
-        for rise in chain.from_iterable(block.rises for block in (self, *self.rivals)):
-            rise.is_replaced = True  # nobody knows which part of it went
+        for block in (self, *self.rivals):
+            for rise in block.rises:
+                rise.is_replaced = True  # nobody knows the part that went
         return lost
 
 
+def _sum_sizes(rises: Iterable[Rise]) -> float:
+    return sum(rise.size for rise in rises)
+
+
 class _Process:
-    """Follows the rises and falls of one process."""
+    """Follows the rises and falls of a process."""
 
     def __init__(self, watched: WatchedProcess) -> None:
+        threads = chain.from_iterable(window.threads for window in watched.windows)
         self._has_ranges = bool(watched.ranges)
-        self._has_threads = len({thread.thread for window in watched.windows for thread in window.threads}) > 1
-        self._rises: dict[str, list[Rise]] = {FILE: [], HEAP: [], BLOCK: []}
-        self._falls: dict[str, list[Fall]] = {FILE: [], HEAP: [], BLOCK: []}
+        self._has_threads = len({thread.thread for thread in threads}) > 1
+        kinds = (FILE, HEAP, BLOCK)
+        self._rises = {kind: list[Rise]() for kind in kinds}
+        self._falls = {kind: list[Fall]() for kind in kinds}
         self._blocks: list[_Block] = []
         self._read_s = 0.0
-        """When the addresses were read last."""
+        """The time of the last reading of addresses."""
         self._heap = 0
         """The size of malloc's heap at the last reading of addresses."""
         self._waiting: list[Rise] = []
-        """Rises since then; those of less than 0 bytes are falls."""
+        """Rises since that reading; rises of less than 0 bytes are falls."""
         self._going: list[Rise] = []
-        """What went at that reading, and RSS had not fallen yet: the kernel frees the pages after the addresses."""
+        """Memory that went at that reading before RSS fell: the kernel frees the pages after the addresses."""
 
     def change(self, rise: Rise) -> None:
-        """Take a rise; one of less than 0 bytes is a fall."""
+        """Take a rise; a rise of less than 0 bytes is a fall."""
         if rise.memory != FILE:
             self._waiting.append(rise)
         elif rise.size > 0:
@@ -160,38 +170,42 @@ class _Process:
         rise.epoch = len(self._falls[memory])
         self._rises[memory].append(rise)
 
+    def _count_pages(self) -> int:
+        return sum(block.pages for block in self._blocks)
+
     def read(self, change: RangeChange) -> None:
-        """Take a reading of addresses: it explains the falls since the reading before."""
-        went = _spans(change.went)
-        pages = sum(block.pages for block in self._blocks)
-        lost = [part for block in self._blocks for part in block.remove(went)]
-        pages -= sum(block.pages for block in self._blocks)
-        fallen = -sum(rise.size for rise in self._waiting if rise.size < 0)
-        size = sum(part.size for part in lost)
-        rises = self._settle(min(fallen, size), of_blocks=pages * _PAGE - size)
+        """Take a reading of addresses, which explains the falls since the reading before."""
+        went = _to_ranges(change.went)
+        pages = self._count_pages()
+        lost: list[Rise] = []
+        for block in self._blocks:
+            lost += block.remove(went)
+        unfilled = (pages - self._count_pages()) * _PAGE - _sum_sizes(lost)
+        fallen = -_sum_sizes(rise for rise in self._waiting if rise.size < 0)
+        size = _sum_sizes(lost)
+        rises = self._settle(min(fallen, size), in_blocks=unfilled)
         self._going = []
-        if size > fallen:  # something took the place of what went, or RSS falls later
+        if size > fallen:  # other memory replaced the lost memory, or RSS falls later
             self._going = [part.cut_share(1 - fallen / size) for part in lost]
             for part in self._going:
                 part.moved = (*part.moved, (self._read_s, change.time_s))
                 self._keep(part, HEAP)
             rises = [*self._going, *rises]
         self._read_s = change.time_s
-        self._place(rises, _Block(_spans(change.came)), change.heap)
+        self._place(rises, _Block(_to_ranges(change.came)), change.heap)
 
     def _place(self, rises: Sequence[Rise], came: _Block, heap: int) -> None:
-        """Find the blocks of rises: the one that came, or earlier ones with room. What may be on the heap is on it."""
-        grown = max(0, heap - self._heap)
+        """Put rises into blocks, the new block or earlier blocks with room, except as many bytes as the heap grew."""
+        remaining = _sum_sizes(rises) - max(0, heap - self._heap)
         self._heap = heap
-        left = sum(rise.size for rise in rises) - grown
         self._blocks.append(came)
         unfilled = [block for block in self._blocks if block.room >= _LEAST_ROOM]
         for block in reversed(self._blocks):
-            part = min(left, block.room)
-            left -= part
+            part = min(remaining, block.room)
+            remaining -= part
             if part > 0 and self._has_threads:
                 block.add_rivals(unfilled)
-            for rise in reversed(rises):  # the reading followed the largest rise, which was the last one
+            for rise in reversed(rises):  # the reading followed the largest rise, the last rise
                 if part > 0 and rise.size > 0:
                     piece = rise.cut_last(part)
                     part -= piece.size
@@ -199,10 +213,11 @@ class _Process:
                     self._keep(piece, BLOCK)
         self._blocks = [block for block in self._blocks if block.spans]
 
-    def _settle(self, explained: float, of_blocks: float) -> list[Rise]:
-        """Take the waiting rises and falls, of which so many bytes are explained; return what is left of these rises.
+    def _settle(self, explained: float, in_blocks: float) -> list[Rise]:
+        """Take the waiting rises and falls, and return the rest of these rises.
 
-        Other falls may have taken as many bytes ``of_blocks``: infinite if the addresses were not read after them.
+        So many bytes of the falls are ``explained``. Other falls may have taken as many bytes ``in_blocks``: infinite
+        if the addresses were not read after them.
         """
         waiting = self._waiting
         self._waiting = []
@@ -217,21 +232,26 @@ class _Process:
             size = -rise.size
             for part in self._going:
                 size -= part.cut_last(size).size
-            known = min(size, explained)
-            explained -= known
-            unexplained += size - known
-            for part in self._take_last((HEAP, BLOCK), size - known, is_ordered=of_blocks < inf):
+            explained_part = min(size, explained)
+            explained -= explained_part
+            unexplained += size - explained_part
+            for part in self._take_last((HEAP, BLOCK), size - explained_part, is_ordered=in_blocks < inf):
                 removed[part.memory].append(part)
         self._doubt(HEAP, unexplained, removed[HEAP])
-        of_blocks = max(of_blocks, sum(part.size for part in removed[BLOCK]))
-        self._doubt(BLOCK, min(unexplained, of_blocks), removed[BLOCK])
+        in_blocks = max(in_blocks, _sum_sizes(removed[BLOCK]))
+        self._doubt(BLOCK, min(unexplained, in_blocks), removed[BLOCK])
         return [rise for rise in rises if rise.size > 0]
 
     def _take_last(self, kinds: Sequence[str], size: float, *, is_ordered: bool) -> list[Rise]:
-        """Remove the bytes that came last, and return them: of the first kind of memory first, if it ``is_ordered``."""
+        """Remove the bytes that came last, and return them; if ``is_ordered``, empty the first kind of memory first."""
         removed: list[Rise] = []
-        while size > 0 and (left := [self._rises[kind] for kind in kinds if self._rises[kind]]):
-            rises = left[0] if is_ordered else max(left, key=lambda rises: rises[-1].to_s)
+        while size > 0:
+            stacks = [self._rises[kind] for kind in kinds if self._rises[kind]]
+            if not stacks:
+                break
+            rises = stacks[0]
+            if not is_ordered:
+                rises = max(stacks, key=lambda stack: stack[-1].to_s)
             part = rises[-1].cut_last(size)
             size -= part.size
             removed.append(part)
@@ -244,77 +264,85 @@ class _Process:
             self._falls[memory].append(Fall(size, removed))
 
     def levels(self) -> Levels:
-        """Return what is left."""
-        self._settle(0.0, of_blocks=inf)
-        rises = [rise for of_memory in self._rises.values() for rise in of_memory if rise.size > 0]
-        return Levels(sorted(rises, key=lambda rise: (rise.from_s, rise.to_s)), self._falls)
+        """Return the rest of all rises, and the falls."""
+        self._settle(0.0, in_blocks=inf)
+        every = chain.from_iterable(self._rises.values())
+        rises = [rise for rise in every if rise.size > 0]
+        rises.sort(key=attrgetter("from_s", "to_s"))
+        return Levels(rises, self._falls)
 
 
 def levels_at(watched: WatchedProcess, at_s: float) -> Levels:
-    """Return what is left at a moment of the rises of a process."""
+    """Return the rest of the rises of a process at a moment."""
     process = _Process(watched)
     readings = iter(watched.ranges)
     reading = next(readings, None)
-    before_s = watched.time_s[0] if watched.time_s else 0.0
-    before = file_before = 0.0
+    begin_s = watched.time_s[0] if watched.time_s else 0.0
+    level = 0.0
+    file_level = 0.0
     times = watched.time_s[: bisect_right(watched.time_s, at_s) + 1]
-    points = zip(times, watched.rss, watched.shared or repeat(0), watched.apart_s, strict=False)
+    shared_sizes = watched.shared or repeat(0)
+    points = zip(times, watched.rss, shared_sizes, watched.apart_s, strict=False)
     for time_s, rss, shared, apart_s in points:
         file_size = min(rss, shared)
-        if at_s < time_s == before_s:
+        if at_s < time_s == begin_s:
             break
-        is_there = False
-        while not is_there:  # memory changed evenly: it is divided at each reading of addresses
-            now_s = min(time_s, at_s)
-            is_there = reading is None or reading.time_s >= now_s
-            if reading is not None and not is_there:
-                now_s = max(before_s, reading.time_s)
-            fraction = 1.0 if now_s >= time_s else (now_s - before_s) / (time_s - before_s)
-            change = (rss - before) * fraction
-            file_change = (file_size - file_before) * fraction
-            process.change(Rise(file_change, before_s, now_s, apart_s, FILE))
-            process.change(Rise(change - file_change, before_s, now_s, apart_s, HEAP))
-            file_before += file_change
-            before += change
-            before_s = now_s
-            if reading is not None and not is_there:
+        is_last = False
+        while not is_last:  # memory changed evenly: the change is divided at each reading of addresses
+            end_s = min(time_s, at_s)
+            is_last = reading is None or reading.time_s >= end_s
+            if reading is not None and not is_last:
+                end_s = max(begin_s, reading.time_s)
+            fraction = 1.0 if end_s >= time_s else (end_s - begin_s) / (time_s - begin_s)
+            change = (rss - level) * fraction
+            file_change = (file_size - file_level) * fraction
+            process.change(Rise(file_change, begin_s, end_s, apart_s, memory=FILE))
+            process.change(Rise(change - file_change, begin_s, end_s, apart_s))
+            file_level += file_change
+            level += change
+            begin_s = end_s
+            if reading is not None and not is_last:
                 process.read(reading)
                 reading = next(readings, None)
     return process.levels()
 
 
-def _spans(pages: Sequence[int]) -> list[Range]:
-    return [(first, first + count) for first, count in zip(pages[::2], pages[1::2], strict=False)]
+def _to_ranges(pages: Sequence[int]) -> list[Range]:
+    pairs = zip(pages[::2], pages[1::2], strict=False)
+    return [(first, first + count) for first, count in pairs]
 
 
 def rss_at(watched: WatchedProcess, time_s: float) -> float:
-    """Return the RSS of a process at a moment; 0 before and after its life, as its last point is 0 when it ends."""
+    """Return the RSS of a process at a moment; 0 before and after the process's life, as the last point is 0."""
     return _value_at(watched.time_s, watched.rss, time_s)
 
 
 def shared_at(watched: WatchedProcess, time_s: float) -> float:
-    """Return the part of its RSS at a moment that is pages of files; 0 in earlier recordings."""
+    """Return the bytes of a process's RSS at a moment that are pages of files; 0 in earlier recordings."""
     return _value_at(watched.time_s, watched.shared, time_s) if watched.shared else 0.0
 
 
 def _value_at(times: Sequence[float], values: Sequence[int], time_s: float) -> float:
-    first, last = bisect_left(times, time_s), bisect_right(times, time_s)
+    first = bisect_left(times, time_s)
+    last = bisect_right(times, time_s)
     if first < last:
         return max(values[first:last])
-    if not 0 < first < len(times):  # the helper ended before it, or the process was not there yet
+    if not 0 < first < len(times):  # the helper ended earlier, or the process had not begun
         return float(values[-1]) if first else 0.0
-    before_s, after_s = times[first - 1], times[first]
-    return values[first - 1] + (values[first] - values[first - 1]) * (time_s - before_s) / (after_s - before_s)
+    begin_s = times[first - 1]
+    share = (time_s - begin_s) / (times[first] - begin_s)
+    return values[first - 1] + (values[first] - values[first - 1]) * share
 
 
 _FAR_S = 10.0
-"""Mappings that were read this long before or after the peak are as unlike it as those of twice its size."""
-_SAME_SIZE, _SAME_TIME_S = 0.02, 0.2
-"""Mappings that are nearer than both are those of the moment: reading them takes up to 0.1 s."""
+"""Mappings that were read this long before or after the peak are as unlike the peak as mappings of twice the size."""
+_SAME_SIZE = 0.02
+_SAME_TIME_S = 0.2
+"""Mappings that are nearer than both stand for the moment: reading them takes up to 0.1 s."""
 _OTHER_SIZE = 0.25
 _MOST_OF_FILE = 0.5
 _LONGEST_FILE = 40
-_WEIGHTS = ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".onnx_data", ".onnx.data"
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".onnx_data", ".onnx.data")
 """The endings of files with the weights of a model."""
 
 
@@ -325,11 +353,11 @@ class Kinds(NamedTuple):
     total: int
     """The RSS of all processes."""
     groups: Sequence[MappingGroup]
-    """Each kind, and each large file, once for all processes; the largest first."""
+    """Each kind, and each large file, summed over all processes; the largest first."""
     is_of_moment: bool
-    """Whether it is so near to the moment asked for that it stands for it."""
+    """Whether the mappings were read so near to the wanted moment that they stand for that moment."""
     is_other_memory: bool
-    """Whether there was so much more or less memory that it says nothing about that moment."""
+    """Whether there was so much more or less memory that the mappings say nothing about that moment."""
 
     @property
     def not_read(self) -> int:
@@ -338,7 +366,7 @@ class Kinds(NamedTuple):
 
 
 def kinds_near(session: SessionData, at_s: float, size: int) -> Kinds | None:
-    """Return what memory was near a moment at which RSS was ``size`` bytes; None when no mappings were read."""
+    """Return the kinds of memory near a moment at which RSS was ``size`` bytes; None if no mappings were read."""
     moments = session.snapshots.mappings if session.snapshots is not None else []
     if not moments or size <= 0:
         return None
@@ -348,27 +376,31 @@ def kinds_near(session: SessionData, at_s: float, size: int) -> Kinds | None:
         return abs(moment.total - size) / size + (far_s / _FAR_S if far_s > _SAME_TIME_S else 0.0)
 
     best = min(moments, key=distance)
-    off, far_s = abs(best.total - size), abs(best.time_s - at_s)
-    is_of_moment = off <= size * _SAME_SIZE and far_s <= _SAME_TIME_S
-    return kinds_at(best)._replace(is_of_moment=is_of_moment, is_other_memory=off > size * _OTHER_SIZE)
+    difference = abs(best.total - size)
+    is_of_moment = difference <= size * _SAME_SIZE and abs(best.time_s - at_s) <= _SAME_TIME_S
+    return kinds_at(best)._replace(is_of_moment=is_of_moment, is_other_memory=difference > size * _OTHER_SIZE)
 
 
 def kinds_at(moment: MappingsMoment) -> Kinds:
-    """Return what memory was at a moment at which mappings were read."""
+    """Return the kinds of memory at a moment at which mappings were read."""
     sums: dict[tuple[str, str], list[int]] = {}
-    for kind, file, *sizes in (astuple(group) for process in moment.processes for group in process.groups):
-        sums[kind, file] = [sum(both) for both in zip(sums.get((kind, file), [0] * len(sizes)), sizes, strict=True)]
-    groups = sorted((MappingGroup(*key, *sizes) for key, sizes in sums.items()), key=lambda group: -group.rss)
-    total = max(moment.total, sum(group.rss for group in groups))  # it may grow between the helper's poll and this
+    for process in moment.processes:
+        for group in process.groups:
+            kind, file, *sizes = astuple(group)
+            earlier = sums.get((kind, file), [0] * len(sizes))
+            sums[kind, file] = list(map(add, earlier, sizes))
+    groups = [MappingGroup(*key, *sizes) for key, sizes in sums.items()]
+    groups.sort(key=lambda group: -group.rss)
+    total = sum(group.rss for group in groups)  # memory may grow between the helper's poll and the reading
+    total = max(moment.total, total)
     return Kinds(moment.time_s, total, groups, is_of_moment=True, is_other_memory=False)
 
 
 def file_held(session: SessionData, at_s: float, size: int, file_size: int) -> str:
-    """Return the path of the mapped file that most of ``file_size`` bytes of files are pages of.
+    """Return the path of the mapped file with most of the ``file_size`` bytes of pages of files in RSS at a moment.
 
-    They are a part of ``size`` bytes of RSS at a moment. Of the files, and of all libraries together, that hold at
-    least half of the bytes, the one nearest in size counts. Empty if that is no single file, or if no mappings were
-    read near the moment.
+    RSS was ``size`` bytes then. Among the files, and all libraries together, with at least half of the bytes, the
+    nearest in size counts. Empty if that is not a single file, or if no mappings were read near the moment.
     """
     kinds = kinds_near(session, at_s, size)
     if kinds is None or kinds.is_other_memory or file_size <= 0:
@@ -379,6 +411,6 @@ def file_held(session: SessionData, at_s: float, size: int, file_size: int) -> s
 
 
 def mapped_file_text(file: str) -> str:
-    """Return the name of a mapped file, and that its pages are not lost memory."""
+    """Return the name of a mapped file, and that Linux can free its pages."""
     kind = "weights; Linux can free them" if file.lower().endswith(_WEIGHTS) else "a mapped file; Linux can free it"
     return f"{shortened(printable(PurePath(file).name), _LONGEST_FILE)} ({kind})"

@@ -1,4 +1,4 @@
-"""The session as an object: one recorded run with its operations, what each of them cost, and the place of its peak."""
+"""The session as an object: a recorded run with operations, their figures, and the place of the peak."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import pathlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -18,23 +18,27 @@ import msgspec
 from msgspec.structs import replace
 
 from nncftools import intake, metrics
-from nncftools.analysis.operation import CPU, RSS, Bracket, Column, Figures, LazyMapping, Operation, figures_of
+from nncftools.analysis.operation import LazyMapping, Operation, PeakPlace, place_of, raise_bracket
 from nncftools.analysis.peaks import (
+    CPU,
+    RSS,
+    UNKNOWN,
+    Bracket,
+    Column,
+    Figures,
     HeldSpan,
     MostHeld,
     PeakCandidate,
-    PeakPlace,
-    held_at_most,
-    highest,
+    Timeline,
+    bound_processes,
+    find_highest,
+    find_unseen_mark,
     is_mark_explained,
     peaks,
-    place_of,
-    raised_to,
-    read_at_marks,
+    read_tree,
     rise_candidate,
-    unseen_mark,
 )
-from nncftools.metrics import is_memory
+from nncftools.metrics import DEVICE_ALLOCATED, DEVICE_MEMORY, is_memory
 from nncftools.session.model import END_UNKNOWN, Mark, OwnMemory, Process, ProcessTable, SessionData
 from nncftools.session.nesting import TICK_S, parents, with_ends
 from nncftools.session.samples import are_whole, noise
@@ -47,19 +51,19 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Running:
-    """The operations of one process that go on."""
+    """The operations of a process that go on."""
 
     parallel_ends: list[float] = field(default_factory=list)
-    """When those that are parallel end, as a heap."""
+    """The ends of the parallel operations, as a heap."""
     nested: list[Operation] = field(default_factory=list)
-    """The others, each inside of the one before."""
+    """The other operations, each inside the operation before."""
 
 
-def find_parallel(operations: Sequence[Operation]) -> None:
-    """Set ``is_parallel`` of operations, which are in the order of their starts.
+def _find_parallel(operations: Sequence[Operation]) -> None:
+    """Set ``is_parallel`` of operations in the order of their starts.
 
-    Two are parallel if they share some time and their process, and neither is around the other. Calls that are counted
-    together are left out: their span does not say when they ran.
+    Two operations are parallel if they share some time and their process, and neither encloses the other. Calls that
+    are counted together are left out: their span does not say when they ran.
     """
     processes: dict[int, _Running] = {}
     for operation in operations:
@@ -82,123 +86,130 @@ def find_parallel(operations: Sequence[Operation]) -> None:
             heapq.heappush(running.parallel_ends, parallel.end_s)
 
 
-def operations(session: SessionData) -> tuple[list[Operation], PeakPlace | None]:
-    """Return the operations of a session in the order of their starts, and where its RSS peak belongs."""
-    figures = _FiguresOf(session)
+def _find_operations(session: SessionData) -> tuple[list[Operation], PeakPlace | None]:
+    """Return the operations of a session in the order of their starts, and the place of the RSS peak."""
+    measuring = _Measuring(session)
     ended = with_ends(session.marks, session)
-    listed: list[Operation] = []
+    operations: list[Operation] = []
     for (mark, end_s), parent in zip(ended, parents(ended), strict=True):
-        listed.append(figures.operation(mark, end_s, None if parent is None else listed[parent]))
-    find_parallel(listed)
-    peak = session.rss_peak
-    gaps = _gaps(ended, session, figures, shortest_s=0.0)
-    at_peak = place_of(peak, listed, session.processes, session.duration_s, gaps)
-    if at_peak is not None:
-        for operation in (*at_peak.either, *at_peak.rivals):
+        operations.append(measuring.operation(mark, end_s, None if parent is None else operations[parent]))
+    _find_parallel(operations)
+    gaps = _find_gaps(session, measuring, shortest_s=0.0)
+    place = place_of(
+        session.rss_peak,
+        operations,
+        processes=session.processes,
+        duration_s=session.duration_s,
+        gaps=gaps,
+    )
+    if place is not None:
+        for operation in (*place.either, *place.rivals):
             for around in (operation, *operation.ancestors):
                 if around.error != END_UNKNOWN:
                     around.has_peak = None
-        for operation in at_peak.path:
+        for operation in place.path:
             operation.has_peak = True
-            operation.figures = _with_peak(operation.figures, peak.low or 0)
-    return listed, at_peak
+            figures = operation.of(RSS)
+            if figures.peak is not None:
+                bracket = raise_bracket(figures.peak, session.rss_peak.low or 0)
+                operation.figures = _with_rss(operation.figures, figures._replace(peak=bracket))
+    return operations, place
 
 
-def _with_peak(figures: Mapping[str, Figures], low: int) -> Mapping[str, Figures]:
-    """Return the figures of an operation that holds the peak of the run, which is its own, without their drift."""
-
-    def raised(name: str) -> Figures:
-        known = figures[name]
-        return known if name != RSS or known.peak is None else known._replace(peak=raised_to(known.peak, low))
-
-    return LazyMapping(figures, raised)
+def _with_rss(figures: Mapping[str, Figures], rss: Figures) -> Mapping[str, Figures]:
+    return LazyMapping(figures, lambda name: rss if name == RSS else figures[name])
 
 
 def unmarked(session: SessionData, shortest_s: float) -> list[Operation]:
     """Return the times of at least ``shortest_s`` that no operation covers, as operations without a name."""
-    return list(_gaps(with_ends(session.marks, session), session, _FiguresOf(session), shortest_s))
+    return list(_find_gaps(session, _Measuring(session), shortest_s))
 
 
-def _gaps(
-    ended: Sequence[tuple[Mark, float]], session: SessionData, figures: _FiguresOf, shortest_s: float
-) -> Iterator[Operation]:
-    free_from_s, before = 0.0, None
+def _find_gaps(session: SessionData, measuring: _Measuring, shortest_s: float) -> Iterator[Operation]:
+    free_from_s = 0.0
+    memory = None
     last = Mark(name="", start_s=session.duration_s)
-    for mark, end_s in [*ended, (last, session.duration_s)]:
+    for mark, end_s in [*with_ends(session.marks, session), (last, session.duration_s)]:
         if 0 < mark.start_s - free_from_s >= shortest_s:
-            gap = Mark(name="", start_s=free_from_s, own_start=before, own_end=_of_tree(mark.own_start))
-            yield figures.operation(gap, mark.start_s)
+            gap = Mark(name="", start_s=free_from_s, own_start=memory, own_end=_tree_only(mark.own_start))
+            yield measuring.operation(gap, mark.start_s)
         if end_s >= free_from_s:
-            free_from_s, before = end_s, _of_tree(mark.own_end)
+            free_from_s = end_s
+            memory = _tree_only(mark.own_end)
 
 
-def _of_tree(own: OwnMemory | None) -> OwnMemory | None:
-    """Return what was read of the whole tree, without what a process read of itself."""
-    return None if own is None else replace(own, rss=None, high_water_mark=None)
+def _tree_only(reading: OwnMemory | None) -> OwnMemory | None:
+    """Return a reading of the whole tree, without the process's reading of itself."""
+    return None if reading is None else replace(reading, rss=None, high_water_mark=None)
 
 
 _FASTEST = 2 << 30
 """Bytes per second: a process seldom takes memory faster."""
 
 
-def _marks(session: SessionData) -> Iterator[HeldSpan]:
-    """Yield begin and end of each process, and its high-water mark.
+def _bound_by_marks(session: SessionData) -> Iterator[HeldSpan]:
+    """Yield begin and end of each process, and the high-water mark.
 
-    To that of a process that ended, add the memory that it can have taken after its last sample.
+    The mark of a process that ended is raised by the memory that the process can have taken after the last sample.
     """
-    times, table = session.samples.time_s, ProcessTable(session.processes)
-    for process, (start_s, end_s, limit) in zip(session.processes, held_at_most(session.processes), strict=True):
+    times = session.samples.time_s
+    table = ProcessTable(session.processes)
+    bounds = bound_processes(session.processes)
+    for process, (start_s, end_s, limit) in zip(session.processes, bounds, strict=True):
         if limit is None or end_s is None:
             yield start_s, end_s, limit
             continue
         mark = process.most_memory
-        above = table.by_id.get(process.parent)
-        if not process.samples and process.forked_copy and above is not None:
-            mark = above.high_water_mark or 0  # it began with the memory of its parent
-        sampled = bisect_left(times, end_s) if process.samples else 0
-        unseen_s = end_s - max(start_s or 0.0, times[sampled - 1] if sampled else 0.0)
+        parent = table.by_id.get(process.parent)
+        if not process.samples and process.forked_copy and parent is not None:
+            mark = parent.high_water_mark or 0  # a forked copy begins with the memory of the parent
+        count = bisect_left(times, end_s) if process.samples else 0
+        unseen_s = end_s - max(start_s or 0.0, times[count - 1] if count else 0.0)
         yield start_s, end_s, min(limit, mark + int(_FASTEST * unseen_s))
 
 
 _BLOCK = 1024
-"""Samples in a block. One maximum for each of 2,000,000 samples would take 16 MiB and more."""
+"""Samples in a block. A maximum for each of 2,000,000 samples would take 16 MiB and more."""
 
 
-def _end_of(reached: PeakCandidate) -> float:
-    return reached.to_s or 0.0
+def _end_of(candidate: PeakCandidate) -> float:
+    return candidate.to_s or 0.0
 
 
 def _is_end_read(mark: Mark) -> bool:
     return mark.own_end is not None and mark.own_end.tree is not None
 
 
-class _FiguresOf:
+class _Measuring:
     """Computes the figures of a session's operations."""
 
     def __init__(self, session: SessionData) -> None:
-        self._columns = _columns(session)
-        self._rss = self._columns[RSS] if RSS in self._columns else Column((), ())  # a wrong figure is found here
-        self._unknown = {device.device for device in session.devices if device.missing is not None}
+        self._columns = _make_columns(session)
+        self._names = list(self._columns)
+        self._rss = Column(Timeline(()), ())
+        if RSS in self._names:
+            self._rss = self._columns[RSS]  # a wrong figure is found here
+        self._incomplete = {device.device for device in session.devices if device.missing is not None}
         self._duration_s = session.duration_s
-        self._held = MostHeld(_marks(session))
-        self._unseen = unseen_mark(session.processes, session.sampler.peak_rss or 0)
+        self._held = MostHeld(_bound_by_marks(session))
+        self._unseen = find_unseen_mark(session.processes, session.sampler.peak_rss or 0)
         self._table = ProcessTable(session.processes)
         explained = filter(is_mark_explained, session.processes)
         self._largest = max(explained, key=lambda process: process.high_water_mark or 0, default=None)
-        self._rises = sorted(
-            (rise_candidate(rise, process.id) for process in session.processes for rise in process.rises),
-            key=_end_of,
-        )
-        self._read = sorted(read_at_marks(session.marks), key=_end_of)
-        self._read_s = [*map(_end_of, self._read)]
+        self._rises = []
+        for process in session.processes:
+            self._rises += [rise_candidate(rise, process.id) for rise in process.rises]
+        self._rises.sort(key=_end_of)
         self._rise_ends = [*map(_end_of, self._rises)]
-        self._computing = LazyMapping(self._columns, self._computing_of)
+        self._readings = sorted(read_tree(session.marks), key=_end_of)
+        self._reading_ends = [*map(_end_of, self._readings)]
 
     @cached_property
     def _highest(self) -> list[float]:
-        """For each block of samples, the largest value before it."""
+        """The largest value before each block of samples."""
         values = self._rss.readings
-        blocks = (max(values[first : first + _BLOCK]) for first in range(0, len(values), _BLOCK))
+        begins = range(0, len(values), _BLOCK)
+        blocks = (max(values[begin : begin + _BLOCK]) for begin in begins)
         return [0.0, *accumulate(blocks, max)]
 
     def operation(self, mark: Mark, end_s: float, parent: Operation | None = None) -> Operation:
@@ -209,130 +220,203 @@ class _FiguresOf:
             process=None if process is None else process.id,
         )
 
-        def figures(name: str) -> Figures:
-            known = self._computing[name](operation)
+        def measure(name: str) -> Figures:
+            figures = self._measure(name, operation)
             if mark.error == END_UNKNOWN:
-                return Figures(known.start, start_is_estimate=known.start_is_estimate)
-            return known
+                return Figures(figures.start, start_is_estimate=figures.start_is_estimate)
+            return figures
 
         def rate(name: str) -> float | None:
             is_known = mark.error != END_UNKNOWN and metrics.is_counter(name)
             return self._columns[name].highest_rate(mark.start_s, end_s) if is_known else None
 
-        operation.figures = LazyMapping(self._columns, figures)
-        operation.rates = LazyMapping(self._columns, rate)
+        operation.figures = LazyMapping(self._names, measure)
+        operation.rates = LazyMapping(self._names, rate)
         return operation
 
-    def _computing_of(self, name: str) -> Callable[[Operation], Figures]:
-        """Return the function that computes the figures of a column."""
+    def _measure(self, name: str, operation: Operation) -> Figures:
+        if name == RSS:
+            return self._measure_rss(operation)
         column = self._columns[name]
         if metrics.is_counter(name):
-            return lambda of: column.counted(of.start_s, of.end_s)
-        if name == RSS:
-            return self._of_rss
+            return column.measure_growth(operation.start_s, operation.end_s)
         if metrics.name_of(name) not in metrics.OF_DEVICES:
-            return lambda of: column.held(of.start_s, of.end_s)
-        return lambda of: figures_of(name, of, of.end_s, column, self._unknown)
+            return column.measure_level(operation.start_s, operation.end_s)
+        return measure_device(name, operation, operation.end_s, column=column, incomplete=self._incomplete)
 
-    def _of_rss(self, mark: Operation) -> Figures:
-        """Return the samples, at both ends what was read there, and in the peak what marks prove."""
-        end_s, process = mark.end_s, self._table.by_id.get(mark.process)
-        sampled = self._rss.held(mark.start_s, end_s, until_triggered=not _is_end_read(mark))
-        start, start_is_estimate = self._level(mark.own_start, mark.start_s)
-        end, end_is_estimate = self._level(mark.own_end, end_s)
-        reached = list(self._reached(mark, end_s, process))
-        reached += self._read[bisect_left(self._read_s, mark.start_s) : bisect_right(self._read_s, end_s)]
+    def _measure_rss(self, mark: Operation) -> Figures:
+        """Return RSS of samples, with readings at both ends where known, and the peak that high-water marks prove."""
+        end_s = mark.end_s
+        process = self._table.by_id.get(mark.process)
+        sampled = self._rss.measure_level(mark.start_s, end_s, until_triggered=not _is_end_read(mark))
+        start, start_is_estimate = self._level_at(mark.own_start, mark.start_s)
+        end, end_is_estimate = self._level_at(mark.own_end, end_s)
+        figures = Figures(start, end, start_is_estimate=start_is_estimate, end_is_estimate=end_is_estimate)
+        candidates = list(self._prove(mark, process))
+        first = bisect_left(self._reading_ends, mark.start_s)
+        candidates += self._readings[first : bisect_right(self._reading_ends, end_s)]
         if sampled.peak is not None:
             low = int(sampled.peak.low)
-            reached.append(PeakCandidate(low, low, sampled.peak.from_s, sampled.peak.to_s))
-        is_known = bool(reached)
-        for level, is_estimate, at_s in [(start, start_is_estimate, mark.start_s), (end, end_is_estimate, end_s)]:
+            candidates.append(PeakCandidate(low, low, sampled.peak.from_s, sampled.peak.to_s))
+        is_known = bool(candidates)
+        ends = ((start, start_is_estimate, mark.start_s), (end, end_is_estimate, end_s))
+        for level, is_estimate, at_s in ends:
             if level is not None:
                 certain = 0 if is_estimate and is_known else int(level)
-                reached.append(PeakCandidate(certain, int(level), at_s, at_s))
-        figures = Figures(start, end, start_is_estimate=start_is_estimate, end_is_estimate=end_is_estimate)
-        if not reached:
+                candidates.append(PeakCandidate(certain, int(level), at_s, at_s))
+        if not candidates:
             return figures
-        low, likely, first = highest(reached)
-        high = self._at_most(mark, end_s, process)
-        most = None if high is None else max(high, low)
-        return figures._replace(peak=Bracket(low, most, first.from_s or 0.0, first.to_s or 0.0, likely))
+        low, likely, nearest = find_highest(candidates)
+        high = self._bound(mark, process)
+        if high is not None:
+            high = max(high, low)
+        from_s = nearest.from_s or 0.0
+        to_s = nearest.to_s or 0.0
+        return figures._replace(peak=Bracket(low, high, from_s, to_s, likely=likely))
 
-    def _level(self, own: OwnMemory | None, at_s: float) -> tuple[float | None, bool]:
-        """Return the memory of the tree at a mark, and whether it is an estimate: without a reading, from samples."""
-        if own is not None and own.tree is not None:
-            return own.tree, own.is_estimate or own.tree_low is not None
-        size, is_estimate = self._rss.around(at_s)
-        if size is not None and own is not None and own.rss is not None and own.rss > size:
-            return own.rss, True
+    def _level_at(self, reading: OwnMemory | None, at_s: float) -> tuple[float | None, bool]:
+        """Return the memory of the tree at a mark, and whether this is an estimate: from samples, if not read."""
+        if reading is not None and reading.tree is not None:
+            return reading.tree, reading.is_estimate or reading.tree_low is not None
+        size, is_estimate = self._rss.level_at(at_s)
+        if size is not None and reading is not None and reading.rss is not None and reading.rss > size:
+            return reading.rss, True
         return size, is_estimate
 
-    def _at_most(self, mark: Mark, end_s: float, process: Process | None) -> int | None:
+    def _bound(self, operation: Operation, process: Process | None) -> int | None:
         """Return the sum of the high-water marks of all processes that lived during an operation; None for unknown.
 
-        Of its own process, or else of the largest one, the mark at its end counts.
+        The operation's process, or else the largest process, counts with the mark at the end of the operation.
         """
-        high = self._held.most(mark.start_s, end_s)
+        high = self._held.find_most(operation.start_s, operation.end_s)
         if high is None:
             return None
         high += self._unseen
-        own = None if mark.own_end is None else mark.own_end.high_water_mark
-        if own is None:
-            process, own = self._largest, self._mark_of_largest(mark.start_s, end_s)
-        if own is None or process is None or process.high_water_mark is None:
+        mark = None if operation.own_end is None else operation.own_end.high_water_mark
+        if mark is None:
+            process = self._largest
+            mark = self._mark_of_largest(operation.start_s, operation.end_s)
+        if mark is None or process is None or process.high_water_mark is None:
             return high
-        return high - max(0, process.high_water_mark - own)
+        return high - max(0, process.high_water_mark - mark)
 
     def _mark_of_largest(self, start_s: float, end_s: float) -> int | None:
-        """Return the high-water mark of the largest process at ``end_s``; None if it did not live all the time.
+        """Return the high-water mark of the largest process at ``end_s``; None if it began or ended in between.
 
-        It is that of a rise, or no larger than the samples of the whole tree.
+        The mark belongs to a rise, or is no larger than the samples of the whole tree.
         """
-        largest, column = self._largest, self._rss
-        if largest is None or (largest.start_s or 0.0) > start_s or (largest.end_s or inf) < end_s or not column.times:
+        largest = self._largest
+        times = self._rss.times
+        if largest is None or not times:
             return None
-        after = bisect_right(column.times, end_s) + 1
+        if (largest.start_s or 0.0) > start_s or (largest.end_s or inf) < end_s:
+            return None
+        after = bisect_right(times, end_s) + 1
         block = after // _BLOCK
-        sampled = max([self._highest[block], *column.readings[block * _BLOCK : after]])
+        readings = self._rss.readings[block * _BLOCK : after]
+        sampled = max([self._highest[block], *readings])
         rises = [rise.high_water_mark for rise in largest.rises if rise.from_s <= end_s]
         return max([int(sampled + noise(sampled)), *rises])
 
-    def _reached(self, mark: Mark, end_s: float, process: Process | None) -> Iterator[PeakCandidate]:
-        """Yield what the rises of marks prove that lie within an operation."""
-        until_s = end_s if _is_end_read(mark) else self._rss.read_until(end_s)
-        for rise in self._rises[bisect_left(self._rise_ends, mark.start_s) : bisect_right(self._rise_ends, until_s)]:
-            if rise.from_s is not None and rise.from_s >= mark.start_s:
+    def _prove(self, operation: Operation, process: Process | None) -> Iterator[PeakCandidate]:
+        """Yield the levels that rises of high-water marks within an operation prove."""
+        end_s = operation.end_s
+        until_s = end_s if _is_end_read(operation) else self._rss.timeline.read_until(end_s)
+        first = bisect_left(self._rise_ends, operation.start_s)
+        for rise in self._rises[first : bisect_right(self._rise_ends, until_s)]:
+            if rise.from_s is not None and rise.from_s >= operation.start_s:
                 yield rise
-        own = mark.own_peak
-        if own is not None and process is not None and end_s <= self._duration_s:
-            yield PeakCandidate(own, own, mark.start_s, end_s, process.id)
+        own_peak = operation.own_peak
+        if own_peak is not None and process is not None and end_s <= self._duration_s:
+            yield PeakCandidate(own_peak, own_peak, operation.start_s, end_s, process=process.id)
 
 
-def _columns(session: SessionData) -> Mapping[str, Column]:
+def _make_columns(session: SessionData) -> Mapping[str, Column]:
     """Return the columns of a session, and ``cpu`` if CPU time is known."""
     samples = session.samples
     cpu_counters = metrics.cpu_counters(samples)
 
-    def column(name: str) -> Column:
-        if name != CPU:
-            return Column(samples.time_s, samples[name], session.late if name == RSS else None)
-        return Column(samples.time_s, array("d", map(sum, zip(*(samples[part] for part in cpu_counters), strict=True))))
+    timeline = Timeline(samples.time_s)
 
-    return LazyMapping([*samples.metrics, *([CPU] if cpu_counters else [])], column)
+    def compute(name: str) -> Column:
+        if name != CPU:
+            return Column(timeline, samples[name], session.late if name == RSS else None)
+        parts = [samples[part] for part in cpu_counters]
+        sums = map(sum, zip(*parts, strict=True))
+        return Column(timeline, array("d", sums))
+
+    return LazyMapping([*samples.metrics, *([CPU] if cpu_counters else [])], compute)
+
+
+_USUAL_S = 0.5
+"""The shortest usual distance between two readings of a device."""
+_LATE = 2
+"""A reading of a device seldom takes more than this many times as long as the reading before."""
+
+
+def read_allocator(mark: Mark, end_s: float, device: str) -> Figures | None:
+    """Return the memory that torch's allocator had given out during an operation of the process; None if not read.
+
+    The allocator keeps a high-water mark: where the mark rose, the peak is exact. Where the mark fell, the program has
+    reset the mark, and the peak since then is a lower bound.
+    """
+    if mark.own_start is None or mark.own_end is None or mark.own_end.rss is None:
+        return None
+    # Where other values were read and these were not, torch had not begun to use the device.
+    end, mark_at_end = (mark.own_end.devices or {}).get(device, (0, 0))
+    start, mark_at_start = (mark.own_start.devices or {}).get(device, (0, 0))
+    low = max(end if mark_at_end == mark_at_start else mark_at_end, start)
+    high = None if mark_at_end < mark_at_start else mark_at_end
+    return Figures(start, end, Bracket(low, high, mark.start_s, end_s))
+
+
+def add_allocator(figures: Figures, allocator: Figures | None) -> Figures:
+    """Return the figures of a device's memory with the allocator's: the process held at least as much."""
+    if allocator is None or allocator.peak is None or not allocator.peak.low:
+        return figures
+    least = allocator.peak
+    if figures.peak is None or figures.peak.low < least.low:
+        figures = figures._replace(peak=least._replace(high=None))
+    if (allocator.start or 0) > (figures.start or 0):
+        figures = figures._replace(start=allocator.start, start_is_estimate=True)
+    if (allocator.end or 0) > (figures.end or 0):
+        figures = figures._replace(end=allocator.end, end_is_estimate=True)
+    return figures
+
+
+def measure_device(name: str, mark: Mark, end_s: float, *, column: Column, incomplete: Collection[str]) -> Figures:
+    """Return the figures of a column of a device for an operation.
+
+    A reading before the operation says nothing about devices whose readings are ``incomplete``, nor if the reading
+    is old: the driver, or the reader, has stopped.
+    """
+    metric, _, device = name.partition("@")
+    allocator = read_allocator(mark, end_s, device)
+    if metric == DEVICE_ALLOCATED:
+        return allocator or UNKNOWN
+    figures = column.measure_level(mark.start_s, end_s, until_triggered=False)
+    count = bisect_right(column.times, mark.start_s)
+    figures = figures._replace(start=column.readings[count - 1] if count else None)
+    if figures.peak is None and count:
+        last_s = column.times[count - 1]
+        usual_s = max(_USUAL_S, last_s - column.times[max(0, count - 2)])
+        if device in incomplete or end_s - last_s > _LATE * usual_s:
+            figures = UNKNOWN
+    return add_allocator(figures, allocator if metric == DEVICE_MEMORY else None)
 
 
 _Value = TypeVar("_Value")
 
 
 class Session(SessionData):
-    """One recorded run. Inside, everything is bytes and seconds; null is unknown, never 0.
+    """A recorded run. Everything is in bytes and seconds; null is unknown, never 0.
 
     Load with ``Session.load(path)``, write with ``session.save(path)``.
     """
 
     @classmethod
     def of(cls, data: SessionData) -> Self:
-        """Return the session with this content, and with the peaks that it does not know yet."""
+        """Return the session with this content, and compute the peaks that are missing."""
         session = cls(**{name: getattr(data, name) for name in data.__struct_fields__})
         if any(is_memory(name) and name not in session.peaks for name in session.samples):
             session.peaks = peaks(session) | session.peaks
@@ -342,12 +426,12 @@ class Session(SessionData):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a session or a journal, either also gzipped.
 
-        Raises SessionFileError, which names the file, the place and what was expected.
+        Raises SessionFileError, which names the file, the place and the expected value.
         """
         return cls.of(load(path))
 
     def once(self, compute: Callable[[Self], _Value]) -> _Value:
-        """Return what a function makes of this session; it is called again when one of these parts was replaced."""
+        """Return the result of a function of this session; compute again only if a part of the session was replaced."""
         parts = [self.marks, self.samples, self.processes, self.snapshots, self.rss_peak]
         key = compute, len(self.marks), *map(id, [self, *parts])
         if key not in self.unsaved.figures:
@@ -357,16 +441,16 @@ class Session(SessionData):
     @property
     def operations(self) -> list[Operation]:
         """The marked operations with their figures, in the order of their starts."""
-        return list(self.once(operations)[0])
+        return list(self.once(_find_operations)[0])
 
     @property
     def peak_place(self) -> PeakPlace | None:
-        """The moment of the RSS peak and its operation; None when the moment is unknown."""
-        return self.once(operations)[1]
+        """The moment of the RSS peak and the operation; None if the moment is unknown."""
+        return self.once(_find_operations)[1]
 
     @property
     def phases(self) -> list[Operation]:
-        """The same as ``operations``, by its former name."""
+        """The former name of ``operations``."""
         return self.operations
 
     def to_pandas(self) -> pd.DataFrame:
@@ -385,7 +469,7 @@ class Session(SessionData):
         return table
 
     def save(self, path: str | os.PathLike[str]) -> pathlib.Path:
-        """Write the session, gzipped when the name ends in ``.gz``, and return the path.
+        """Write the session, gzipped if the name ends in ``.gz``, and return the path.
 
         The file appears whole or not at all. Keys of the loaded file that this version does not know are kept.
         Raises OSError.

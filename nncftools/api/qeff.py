@@ -17,12 +17,11 @@ from typing import ClassVar
 
 import psutil
 
-from nncftools import __version__
 from nncftools.analysis.operation import Operation
 from nncftools.api.memory_monitor import memory_now
 from nncftools.api.qeff_recorded import BEFORE_ALL, COMPLETION, MB, ProfileSample, Recorded, local, report
 from nncftools.api.recorder import SHORTEST_S, Profiler, Session
-from nncftools.errors import NncfToolsError
+from nncftools.errors import NncfToolsError, __version__
 from nncftools.marks.operations import SOURCE
 from nncftools.render.listing import FILLS, REST
 from nncftools.session.model import Mark

@@ -14,8 +14,8 @@ from math import isnan
 
 from msgspec.structs import replace
 
-from nncftools.analysis.operation import RATE_WINDOW_S, Operation
-from nncftools.analysis.peaks import SAMPLED, moved
+from nncftools.analysis.operation import Operation
+from nncftools.analysis.peaks import RATE_WINDOW_S, SAMPLED, moved
 from nncftools.analysis.session import Session
 from nncftools.backports import moment_of
 from nncftools.marks.operations import SOURCE
@@ -235,7 +235,7 @@ class Recorded:
         """Return the rise per second up to each sample, over ``window_s``; 0.0 for the first sample."""
         import numpy as np
 
-        from nncftools.analysis.series import rates
+        from nncftools.analysis.summary import rates
 
         time_s = self.session.samples.time_s
         moments, per_second = rates(time_s, totals, window_s)

@@ -100,15 +100,15 @@ class Session(analysis.Session):
 
     def __repr__(self) -> str:
         """Return five lines: the command, the run, the peak, the cost, and the content of the session."""
-        from nncftools.render.notebook import five_lines
+        from nncftools.render.text import five_lines
 
         return five_lines(self, self._view().metrics)
 
     def _repr_markdown_(self) -> str:
         """Show the picture and tables in a notebook."""
-        from nncftools.render.notebook import cell
+        from nncftools.render.text import notebook_cell
 
-        return cell(self, self._view())
+        return notebook_cell(self, self._view())
 
     def _view(self) -> View:
         from nncftools.render.view import View

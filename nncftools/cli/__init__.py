@@ -1,1 +1,1 @@
-"""One file per subcommand: parse, call, and turn the result into an exit status."""
+"""Subcommands: parse options, call a function, and return an exit status."""

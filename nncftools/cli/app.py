@@ -1,4 +1,4 @@
-"""The command line: loads the subcommand that is asked for, and turns an error into one line and an exit status."""
+"""The command line: load the subcommand that the user names; turn an error into a line of text and an exit status."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from nncftools import __version__
 from nncftools.cli import screen
-from nncftools.cli.parameters import Command, read_values, write_options, write_section
-from nncftools.errors import NncfToolsError, UsageError
+from nncftools.cli.parameters import Command, set_parsers, write_options, write_section
+from nncftools.errors import NncfToolsError, UsageError, __version__
 from nncftools.units import guess
 
 PROGRAM = "nncf-tools"
 SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Record": {
-        "profile": "Record a command and what each of its operations costs.",
+        "profile": "Record a command and the cost of each operation.",
         "monitor": "Record a command and all its descendants.",
-        "fit": "Find the least memory that a command needs.",
-        "forecast": "Forecast what a model needs, from a few of its layers.",
+        "fit": "Find the smallest memory limit for a command.",
+        "forecast": "Forecast the needs of a model from a few layers.",
         "mark": "Name the operation that starts now.",
     },
     "Look at a recording": {
         "report": "Show and draw a recorded run.",
-        "compare": "Compare recorded runs, with gates.",
+        "compare": "Compare recorded runs; fail on regressions.",
         "watch": "Follow a recording while it runs.",
         "replay": "Show a recorded run in the live view.",
         "list": "List the recordings, the newest first.",
@@ -42,39 +41,53 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "schema": "Print the JSON Schema of a session file.",
     },
     "Results of weight compression": {
-        "sweep": "Compress a model in many ways, and measure each.",
+        "sweep": "Compress a model in many ways and measure each result.",
         "viz-compression": "Compare weight-compression results: table and picture.",
         "from-lm-eval": "Build rows for viz-compression from evaluation results.",
     },
 }
-"""The subcommands with what they do, by section of the help. Each is a function of its module."""
-_FILE_OF = {"replay": "watch", "fit": "fit.command", "forecast": "forecast.command", "sweep": "sweep.command"}
-_FILE_OF |= dict.fromkeys(("monitor", "profile"), "record") | dict.fromkeys(("mark", "metrics", "schema"), "short")
-_FILE_OF |= dict.fromkeys(("list", "prune"), "runs") | dict.fromkeys(("viz-compression", "from-lm-eval"), "compression")
-"""The module of a subcommand, where it has another name."""
+"""Sections of the help: each subcommand with its meaning. Each subcommand is a function of the same name."""
+_MODULES = {
+    "monitor": "record",
+    "profile": "record",
+    "forecast": "forecast.command",
+    "sweep": "sweep.command",
+    "mark": "short",
+    "metrics": "short",
+    "schema": "short",
+    "watch": "report",
+    "replay": "report",
+    "list": "runs",
+    "prune": "runs",
+    "viz-compression": "compression",
+    "from-lm-eval": "compression",
+}
+"""Modules of the subcommands; a subcommand that is not listed has a module of its own name."""
 _RUN_A_COMMAND = {"monitor", "profile", "fit", "forecast"}
-"""Options after the first word of the command belong to the command."""
-_ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-COMMANDS = {name: meaning for section in SECTIONS.values() for name, meaning in section.items()}
+"""Subcommands that run another program: all words after the name of the program belong to that program."""
+_END_SIGNALS = [number for number in signal.Signals if number.name in {"SIGINT", "SIGTERM", "SIGHUP"}]
+COMMANDS: dict[str, str] = {}
+for _section in SECTIONS.values():
+    COMMANDS.update(_section)
 _NOT_GIVEN = dict.fromkeys(("help", "install_completion", "show_completion"), False)
-"""Without these defaults of typer's own options, it would import pydantic for each command."""
+"""Defaults of typer's own options. Without them typer imports pydantic for each command."""
 _ParserError: type[Exception] = typer.BadParameter.__bases__[0]
 """``UsageError`` of Click; from 0.26 on, typer contains a copy of Click."""
 
 
 class _Commands(TyperGroup):
-    """All subcommands; only the module of the one that is asked for is imported, and its parameters parsed."""
+    """All subcommands; only the module of the subcommand that the user names is imported."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 — Click's signature
         return list(COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 — the same
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 — Click's signature
         if cmd_name in COMMANDS and cmd_name not in self.commands:
-            self.commands[cmd_name] = command_named(cmd_name)
+            self.commands[cmd_name] = load_command(cmd_name)
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the subcommand that the words name; ``help COMMAND`` is ``COMMAND --help``. Raises UsageError."""
+        """Return the subcommand for the words; ``help COMMAND`` means ``COMMAND --help``. Raises UsageError."""
         word, *rest = args
         if word == "help":
             return self.resolve_command(ctx, [*rest[:1], "--help"])
@@ -88,15 +101,16 @@ class _Commands(TyperGroup):
         write_options(self, ctx, formatter)
 
 
-def command_named(name: str) -> Any:
-    """Return a subcommand as a command of Click: the docstring of its function is its help."""
+def load_command(name: str) -> Any:
+    """Import a subcommand and return it as a command of Click; the docstring of the function is the help text."""
     attribute = name.replace("-", "_")
-    function = getattr(importlib.import_module(f"nncftools.cli.{_FILE_OF.get(name, attribute)}"), attribute)
+    module = importlib.import_module(f"nncftools.cli.{_MODULES.get(name, attribute)}")
+    function = getattr(module, attribute)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     settings = {"allow_interspersed_args": name not in _RUN_A_COMMAND, "default_map": _NOT_GIVEN}
     alone.command(name, cls=Command, short_help=COMMANDS[name], context_settings=settings)(function)
     command = typer.main.get_command(alone)
-    read_values(command, function)
+    set_parsers(command, function)
     return command
 
 
@@ -131,9 +145,20 @@ def _root(
         raise typer.Exit(UsageError.exit_code)
 
 
-_OTHER_WORDS = {"version": "--version", "record": "monitor", "run": "profile", "diff": "compare", "ls": "list"}
-_OTHER_WORDS |= dict.fromkeys(("view", "show", "open", "plot"), "report") | dict.fromkeys(("rm", "clean"), "prune")
-"""Words of other programs for what we call differently."""
+_OTHER_NAMES = {
+    "version": "--version",
+    "record": "monitor",
+    "run": "profile",
+    "diff": "compare",
+    "ls": "list",
+    "view": "report",
+    "show": "report",
+    "open": "report",
+    "plot": "report",
+    "rm": "prune",
+    "clean": "prune",
+}
+"""Names that other programs use for our subcommands."""
 _REMOVED = {
     "--source": "the platform decides: /proc on Linux, psutil on macOS",
     "--pss-budget": "PSS and USS take at most 1% of the time",
@@ -144,32 +169,42 @@ _REMOVED = {
     "--tolerance": "limits are found to 3%",
     "--slower": "full speed is up to 1.1 times the time without a limit",
 }
-"""By option that is gone, what to do or what happens instead."""
-_INSTEAD = {f"--{name}": f"`nncf-tools report --format {name}` writes it" for name in ("html", "json", "csv", "text")}
-_INSTEAD |= {f"--{name}": "what this machine offers is recorded: `nncf-tools metrics`" for name in ("gpu", "cpu", "io")}
-_INSTEAD |= {"--pid": "`nncf-tools monitor --pid` records a running process"}
-"""By option that a command does not have, what to use."""
+"""Removed options, each with the replacement or the new behaviour."""
+_WRITTEN_BY_REPORT = "`nncf-tools report --format {}` writes that format"
+_ALWAYS_RECORDED = "every metric that this machine offers is recorded: `nncf-tools metrics`"
+_SUGGESTIONS = {
+    **{f"--{name}": _WRITTEN_BY_REPORT.format(name) for name in ("html", "json", "csv", "text")},
+    **dict.fromkeys(("--gpu", "--cpu", "--io"), _ALWAYS_RECORDED),
+    "--pid": "`nncf-tools monitor --pid` records a running process",
+}
+"""Options that a subcommand lacks, each with the replacement."""
 _ALIKE = 0.6
-"""How similar an option must be to a mistyped one, without the dashes."""
+"""The least similarity of a mistyped option to a suggested option, both without dashes."""
 
 
 def _explain(error: Any) -> UsageError:
-    """Return our error for one of Click's: an unknown option, or too few or too many words."""
+    """Return our error for an error of Click: an unknown option, too few words, or too many words."""
     option = getattr(error, "option_name", "")
     if option in _REMOVED:
         return UsageError(f"option {option}: removed; {_REMOVED[option]}")
-    hint = f"see `{error.ctx.command_path if error.ctx else 'nncf-tools COMMAND'} --help`"
-    if hasattr(error, "possibilities"):  # Click's own are too far-fetched: --repeat for --depth
-        names = [name.lstrip("-") for parameter in error.ctx.command.params for name in parameter.opts]
+    command = error.ctx.command_path if error.ctx else "nncf-tools COMMAND"
+    hint = f"see `{command} --help`"
+    if option in _SUGGESTIONS:
+        hint = _SUGGESTIONS[option]
+    elif hasattr(error, "possibilities"):  # Click would suggest --repeat for --depth
+        names: list[str] = []
+        for parameter in error.ctx.command.params:
+            names += [name.lstrip("-") for name in parameter.opts]
         near = guess(option.lstrip("-"), names, _ALIKE)
-        hint = _INSTEAD.get(option) or (f"did you mean --{near}?" if near else hint)
+        if near:
+            hint = f"did you mean --{near}?"
     return UsageError(f"{error.message.rstrip('.')}; {hint}")
 
 
 def _unknown_command(word: str, program: str, commands: Iterable[str], rest: Iterable[str]) -> UsageError:
-    """Return the error for a first word that is no subcommand."""
-    if word in _OTHER_WORDS:
-        instead = " ".join((_OTHER_WORDS[word], *rest))
+    """Return the error for a first word that is not a subcommand."""
+    if word in _OTHER_NAMES:
+        instead = " ".join((_OTHER_NAMES[word], *rest))
     elif shutil.which(word) or os.path.isfile(word):  # noqa: PTH113 — a name may be too long
         instead = " ".join(("profile", word, *rest))
     else:
@@ -180,9 +215,9 @@ def _unknown_command(word: str, program: str, commands: Iterable[str], rest: Ite
 
 @contextlib.contextmanager
 def _ended_by_exceptions() -> Iterator[list[int]]:
-    """Let a signal that asks for the end end this process by an exception: temporary files are removed.
+    """Turn SIGINT, SIGTERM and SIGHUP into SystemExit, so that temporary files are removed.
 
-    Yield the signals that came. Python ignores an exception that is raised in a finalizer.
+    Yield a list that gets each signal: Python ignores an exception that is raised in a finalizer.
     """
     received: list[int] = []
 
@@ -191,15 +226,15 @@ def _ended_by_exceptions() -> Iterator[list[int]]:
         screen.drop_unread()
         raise SystemExit(128 + number)
 
-    before = {number: signal.getsignal(number) for number in _ENDING}
-    for number, handler in before.items():
+    handlers = {number: signal.getsignal(number) for number in _END_SIGNALS}
+    for number, handler in handlers.items():
         if handler in {signal.SIG_DFL, signal.default_int_handler}:
             signal.signal(number, end)
     try:
         yield received
     finally:
-        for number, handler in before.items():
-            if signal.getsignal(number) is end:  # a recording has set others
+        for number, handler in handlers.items():
+            if signal.getsignal(number) is end:  # a recording sets handlers of its own
                 signal.signal(number, handler)
 
 
@@ -218,8 +253,8 @@ def run() -> int:
         except OSError as error:
             if error.errno == errno.EMFILE:
                 raise NncfToolsError("too many open files; allow more (ulimit -n)") from error
-            screen.to_stdout("")  # raises our error if it is that of help, which Click prints
-            if error.errno in {errno.ENOSPC, errno.EBADF} and error.filename is None:  # in the middle of a long help
+            screen.to_stdout("")  # raises our error if Click failed to print a help text
+            if error.errno in {errno.ENOSPC, errno.EBADF} and error.filename is None:  # the end of a long help text
                 raise screen.lost_output(error) from error
             raise
     except NncfToolsError as error:

@@ -1,10 +1,12 @@
-"""``nncf-tools compare``: compares runs, or groups of repeated runs, with gates for scripts."""
+"""``nncf-tools compare``: compare runs, or groups of repeated runs, with gates for scripts."""
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Sequence
+from functools import partial
 from glob import glob
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from nncftools.cli import destination, opening, options, screen
@@ -22,12 +24,12 @@ if TYPE_CHECKING:
     from nncftools.render.overlay import Curve
 
 
-_OF_NEW = ("bencher", "benchmark-action")
-"""Formats of services that keep a history: they hold only the figures of NEW."""
-FORMATS = (TEXT, "markdown", "json", PAGE, *_OF_NEW)
+_HISTORY = ("bencher", "benchmark-action")
+"""Formats for services that keep a history: only the figures of NEW."""
+FORMATS = (TEXT, "markdown", "json", PAGE, *_HISTORY)
 _MOST_CURVES = 14
 _MOST_RUNS = 100
-"""In a group; with more, the exact rank test takes seconds per figure."""
+"""Largest size of a group; in a larger group, the exact rank test takes seconds per figure."""
 
 
 def compare(  # noqa: PLR0913 — one parameter per option
@@ -35,8 +37,8 @@ def compare(  # noqa: PLR0913 — one parameter per option
         Files,
         argument(
             "BASE NEW",
-            "Sessions, journals, folders that hold one, latest, latest~1. Each NEW is compared with BASE.",
-            autocompletion=options.session_candidates,
+            "Sessions, journals, folders, latest, latest~1. Each NEW is compared with BASE.",
+            autocompletion=options.complete_session,
         ),
     ] = None,
     *,
@@ -50,24 +52,24 @@ def compare(  # noqa: PLR0913 — one parameter per option
             f"--format -f {'|'.join(FORMATS)}",
             SHOW,
             f"Output format. {options.FORMAT}",
-            autocompletion=options.candidates(FORMATS),
+            autocompletion=options.complete_from(FORMATS),
         ),
     ] = None,
     output: Annotated[
-        File, option("--output -o FILE", WRITE, "Write to this file, in the format of its ending.")
+        File, option("--output -o FILE", WRITE, "Write to this file; the ending decides the format.")
     ] = None,
     plot: Annotated[
-        File, option("--plot -p FILE", WRITE, "Also draw memory over time of all runs: .png, .svg or .pdf.")
+        File, option("--plot -p FILE", WRITE, "Also draw the memory of all runs over time: .png, .svg or .pdf.")
     ] = None,
     fail_if: Annotated[Texts, option("--fail-if GATE", SHOW, "Exit with status 3 if GATE is true; repeatable.")] = None,
     unit: options.Unit = MemoryUnit.MiB,
     depth: options.Depth = 1,
     details: Annotated[
-        bool, option("--details", SHOW, "As text, show all figures and operations; Markdown folds them.")
+        bool, option("--details", SHOW, "Text: show all figures and operations. Markdown always has them, folded.")
     ] = False,
     force: options.Force = False,
 ) -> int:
-    """Compare what runs cost: peaks, time, CPU, I/O, each operation.
+    """Compare the costs of runs: peaks, time, CPU, I/O, each operation.
 
     \b
     Examples:
@@ -82,97 +84,105 @@ def compare(  # noqa: PLR0913 — one parameter per option
       nncf-tools compare --new 'run-*.json' --format bencher -o bencher.json
 
     A gate is METRIC[@OPERATION or @FUNCTION], > or <, a number and a unit (%, s,
-    B, KiB, MiB, GiB). With a sign (+5%, +100MiB, -10%) it limits the change from
-    BASE to NEW, without one the figure of NEW. Metrics: peak_ and the name of a
-    memory metric (peak_rss), duration, cpu, model_size, read_bytes, write_bytes,
-    read_chars, write_chars.
+    B, KiB, MiB, GiB). With a sign (+5%, +100MiB, -10%), the gate limits the change
+    from BASE to NEW, without a sign the figure of NEW. Metrics: peak_ and the name
+    of a memory metric (peak_rss), duration, cpu, model_size, read_bytes,
+    write_bytes, read_chars, write_chars.
 
     The exit status is 3 if a gate fails.
     """
     from nncftools.analysis import comparison, gates
 
-    format_ = options.format_of(format_, output, FORMATS)
+    format_ = options.choose_format(format_, output, FORMATS)
     with options.naming_option("--fail-if"):
         limits = [gates.parsed(text) for text in fail_if or []]
-    groups = _groups(sessions or [], base, new, least=1 if format_ in _OF_NEW else 2)
+    groups = _find_groups(sessions or [], base, new, least=1 if format_ in _HISTORY else 2)
     if limits and len(groups) == 1:
         raise UsageError("option --fail-if: a gate needs BASE and NEW")
-    read = opening.files_read([path for group in groups for path in group], options.DEFAULT_LOG_DIR)
-    pictures = options.check_outputs({"--output": output, "--plot": plot}, read, force=force)
+    inputs = opening.files_read([*chain.from_iterable(groups)], options.DEFAULT_LOG_DIR)
+    pictures = options.check_outputs({"--output": output, "--plot": plot}, inputs, force=force)
     if format_ != PICTURE:
         output = pictures.pop("--output", None)
     if pictures and len(groups) > _MOST_CURVES:
         raise UsageError(f"option {min(pictures)}: {len(groups)} sessions; a picture can show at most {_MOST_CURVES}")
-    loaded = [_loaded(group, depth, with_curves=bool(pictures), with_inner=bool(limits)) for group in groups]
-    runs = [group.runs for group in loaded]
-    compared = [comparison.compared(runs[0], group) for group in runs[1:]]
-    with options.naming_option("--fail-if"):
-        judged = [(each, [gates.judged(limit, each) for limit in limits]) for each in compared]
+    load = partial(_load, depth=depth, with_curves=bool(pictures), with_inner=bool(limits))
+    loaded = [load(group) for group in groups]
+    base_runs = loaded[0].runs
+    judged: list[tuple[Comparison, list[Verdict]]] = []
+    for group in loaded[1:]:
+        compared = comparison.compared(base_runs, group.runs)
+        with options.naming_option("--fail-if"):
+            judged.append((compared, [gates.judged(limit, compared) for limit in limits]))
     for name, picture in pictures.items():
         _draw(loaded, unit, name, picture)
     if format_ != PICTURE:
-        content = _rendered(judged, loaded, format_, unit, has_details=details)
+        content = _render(judged, loaded, format_, unit, has_details=details)
         if output is None:
             screen.to_stdout(content)
         else:
             destination.write(output, content)
             screen.to_stderr(f"Written to {printable(str(output))}\n")
-    for each, verdicts in judged:
+    status = 0
+    for compared, verdicts in judged:
+        run = f"{compared.new[0].title}: " if len(judged) > 1 else ""
         for verdict in verdicts:
-            run = f"{each.new[0].title}: " if len(judged) > 1 else ""
             result = "passed" if verdict.passed else "failed"
             text = f"nncf-tools: gate {result}: {run}{verdict.gate.text}: {verdict.measured}"
             screen.line(text, "" if verdict.passed else screen.RED)
-    failed = any(not verdict.passed for _, verdicts in judged for verdict in verdicts)
-    return 3 if failed else 0
+            if not verdict.passed:
+                status = 3
+    return status
 
 
-def _groups(
-    sessions: Sequence[pathlib.Path], base: Sequence[str] | None, new: Sequence[str] | None, *, least: int
-) -> list[list[pathlib.Path]]:
-    """Return the files of BASE and of each NEW; if ``least`` is 1, NEW alone will do. Raises UsageError."""
+def _find_groups(
+    sessions: Sequence[Path], base: Sequence[str] | None, new: Sequence[str] | None, *, least: int
+) -> list[list[Path]]:
+    """Return the files of BASE and of each NEW; only of NEW if ``least`` is 1. Raises UsageError."""
+    groups = [[destination.find_recording(path, options.DEFAULT_LOG_DIR)] for path in sessions]
     if base is None and new is None:
         if len(sessions) < least:
             expected = "two sessions expected, such as `nncf-tools compare latest~1 latest`, or --base and --new"
             raise UsageError(f"arguments BASE NEW: {expected}")
-        groups = [[destination.recording(path, options.DEFAULT_LOG_DIR)] for path in sessions]
+    elif sessions:
+        words = f"{str(sessions[0])!r} found together with --base or --new"
+        raise UsageError(f"argument BASE: {words}; quote patterns, as in --base 'a*.json'")
+    elif new is None or (base is None and least > 1):
+        raise UsageError("options --base and --new: both expected")
     else:
-        if sessions:
-            words = f"{str(sessions[0])!r} found together with --base or --new"
-            raise UsageError(f"argument BASE: {words}; quote patterns, as in --base 'a*.json'")
-        if new is None or (base is None and least > 1):
-            raise UsageError("options --base and --new: both expected")
-        groups = [*([] if base is None else [_matched("--base", base)]), _matched("--new", new)]
-    twice = destination.given_twice(path for group in groups for path in group)
-    if twice is not None:
-        raise UsageError(f"{str(twice)!r} is given twice; name different runs")
+        if base is not None:
+            groups.append(_match("--base", base))
+        groups.append(_match("--new", new))
+    duplicate = destination.find_duplicate(chain.from_iterable(groups))
+    if duplicate is not None:
+        raise UsageError(f"{str(duplicate)!r} is given twice; name different runs")
     return groups
 
 
-def _matched(option: str, patterns: Sequence[str]) -> list[pathlib.Path]:
-    """Return the sessions that patterns match, sorted by name; an existing file matches only itself."""
-    sessions = []
+def _match(option: str, patterns: Sequence[str]) -> list[Path]:
+    """Return the sessions for patterns, sorted by name; an existing file is not a pattern."""
+    sessions: list[Path] = []
     for pattern in patterns:
-        path = pathlib.Path(pattern)
-        names = [pattern] if path.exists() else sorted(glob(pattern, recursive=True))  # noqa: PTH207 — absolute ones, too
-        matched = [pathlib.Path(name) for name in names if not name.endswith(SIDECARS)]
-        if not matched:
+        names = [pattern]
+        if not Path(pattern).exists():
+            names = sorted(glob(pattern, recursive=True))  # noqa: PTH207 — absolute patterns, too
+        paths = [Path(name) for name in names if not name.endswith(SIDECARS)]
+        if not paths:
             raise UsageError(f"option {option}: nothing matches {pattern!r}")
-        sessions += [destination.recording(path, options.DEFAULT_LOG_DIR) for path in matched]
+        sessions += [destination.find_recording(path, options.DEFAULT_LOG_DIR) for path in paths]
     if len(sessions) > _MOST_RUNS:
         raise UsageError(f"option {option}: {len(sessions)} runs; at most {_MOST_RUNS} can be compared")
     return sessions
 
 
 class _Group(NamedTuple):
-    """What the comparison needs of the sessions of a group."""
+    """The figures of a group, and the curves for a picture."""
 
     runs: list[Run]
     curves: list[Curve]
 
 
-def _loaded(paths: Sequence[pathlib.Path], depth: int, *, with_curves: bool, with_inner: bool) -> _Group:
-    """Load a group, one session at a time, to bound the memory. Raises UsageError for ranks of a job."""
+def _load(paths: Sequence[Path], depth: int, *, with_curves: bool, with_inner: bool) -> _Group:
+    """Load a group, one session at a time, to limit the memory. Raises UsageError for ranks of a job."""
     from nncftools.analysis.comparison import measured
     from nncftools.render.sentences import when_text
 
@@ -182,7 +192,8 @@ def _loaded(paths: Sequence[pathlib.Path], depth: int, *, with_curves: bool, wit
         session = opening.open_session(path, options.DEFAULT_LOG_DIR)
         if session.rank is not None:
             ranks.add((session.rank.job, session.rank.number))
-        group.runs.append(measured(session, str(path), depth, peak=when_text(session), with_inner=with_inner))
+        run = measured(session, str(path), depth, peak=when_text(session), with_inner=with_inner)
+        group.runs.append(run)
         if with_curves:
             from nncftools.render.overlay import curve
 
@@ -195,7 +206,7 @@ def _loaded(paths: Sequence[pathlib.Path], depth: int, *, with_curves: bool, wit
     return group
 
 
-def _rendered(
+def _render(
     judged: Sequence[tuple[Comparison, Sequence[Verdict]]],
     groups: Sequence[_Group],
     format_: str,
@@ -203,11 +214,11 @@ def _rendered(
     *,
     has_details: bool,
 ) -> RenderableType:
-    if format_ in _OF_NEW:
-        from nncftools.render.benchmarks import write_history
+    if format_ in _HISTORY:
+        from nncftools.render.summary_json import write_history
 
-        new = groups[1:] or groups
-        return write_history(format_, {name: group.runs for name, group in zip(_names(new), new, strict=True)})
+        new = [group.runs for group in groups[1:] or groups]
+        return write_history(format_, dict(zip(_name_groups(new), new, strict=True)))
     if format_ == "json":
         from nncftools.render import summary_json
 
@@ -220,28 +231,34 @@ def _rendered(
     from rich.text import Text
 
     has_details = has_details or format_ == PAGE
-    texts = [comparison_outputs.as_text(each, unit, verdicts, has_details=has_details) for each, verdicts in judged]
-    pieces = [piece for text in texts for piece in ("", text)][1:]
-    whole = Group(*pieces if has_details else (*pieces, Text("\nAll figures and operations: --details", style="dim")))
-    return comparison_outputs.as_page(whole) if format_ == PAGE else whole
+    pieces: list[RenderableType] = []
+    for each, verdicts in judged:
+        pieces += ["", comparison_outputs.as_text(each, unit, verdicts, has_details=has_details)]
+    if not has_details:
+        pieces.append(Text("\nAll figures and operations: --details", style="dim"))
+    content = Group(*pieces[1:])
+    return comparison_outputs.as_page(content) if format_ == PAGE else content
 
 
-def _names(groups: Sequence[_Group]) -> list[str]:
-    """Return a name for each group: the command, or the files unless each group ran another command."""
+def _name_groups(groups: Sequence[Sequence[Run]]) -> list[str]:
+    """Return the commands if each group has a command of its own, or else the file names."""
     from nncftools.render.comparison import runs_text
 
-    commands = [{run.command for run in group.runs} for group in groups]
-    distinct = sum(map(len, commands)) == len(set[str]().union(*commands)) == len(groups)
-    return [group.runs[0].command if distinct else runs_text(group.runs) for group in groups]
+    commands = [{run.command for run in runs} for runs in groups]
+    all_commands = set[str]().union(*commands)
+    if len(all_commands) == len(groups) and all(len(names) == 1 for names in commands):
+        return [runs[0].command for runs in groups]
+    return [runs_text(runs) for runs in groups]
 
 
-def _draw(groups: Sequence[_Group], unit: MemoryUnit, option: str, picture: pathlib.Path) -> None:
+def _draw(groups: Sequence[_Group], unit: MemoryUnit, option: str, picture: Path) -> None:
     from nncftools.render import overlay
     from nncftools.render.comparison import runs_text
 
     metric = overlay.common_metric([group.curves for group in groups])
     if metric is None:
         raise NncfToolsError(f"option {option}: the runs have no memory metric in common to draw")
+    curves = [(runs_text(group.runs), group.curves) for group in groups]
     with destination.writing(option, picture):
-        overlay.draw([(runs_text(group.runs), group.curves) for group in groups], metric, unit, picture)
+        overlay.draw(curves, metric, unit, picture)
     screen.to_stderr(f"Drawn to {printable(str(picture))}\n")

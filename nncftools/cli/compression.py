@@ -1,9 +1,9 @@
-"""``nncf-tools viz-compression`` and ``from-lm-eval``: show results of weight compression, and collect them."""
+"""``nncf-tools viz-compression`` and ``from-lm-eval``: show and collect results of weight compression."""
 
 from __future__ import annotations
 
 import math
-import pathlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from nncftools.backports import StrEnum
@@ -26,7 +26,7 @@ class Format(StrEnum):
 
 
 class Also(StrEnum):
-    """A figure that the picture can show below the compression rate."""
+    """A figure for another panel of the picture."""
 
     PEAK = "peak"
     INFERENCE_PEAK = "inference-peak"
@@ -41,9 +41,9 @@ Recommend = Annotated[
     option(
         "--recommend BOUNDS",
         SHOW,
-        "Name the smallest model within BOUNDS, such as 'error<=5%, peak<=8GiB, latency<100ms', and mark it in the "
-        "picture. Names: error, size, peak, inference peak, time, latency, first token. Default: name it for "
-        "error<=5%.",
+        "Name the smallest model within BOUNDS, such as 'error<=5%, peak<=8GiB, latency<100ms', and mark the model in "
+        "the picture. Names: error, size, peak, inference peak, time, latency, first token. Default: error<=5%, "
+        "without a mark.",
     ),
 ]
 Panels = Annotated[
@@ -51,20 +51,19 @@ Panels = Annotated[
     option(
         "--also FIGURE",
         SHOW,
-        f"Add a panel of FIGURE over the error to the picture: {', '.join(Also)}; repeatable.",
+        f"Add a panel to the picture, with FIGURE over the error: {', '.join(Also)}; repeatable.",
     ),
 ]
 
 
-_FEWEST_LINES, _LINES = 16, 30
+_FEWEST_LINES = 16
+_LINES = 30
 _REMEDIES = {"folder": "; choose another --output-dir", "metric": "; name one with --metric COLUMN:higher or :lower"}
 
 
 def viz_compression(  # noqa: PLR0913 — one parameter per option
     *,
-    inputs: Annotated[
-        list[pathlib.Path], option("--input-file --input_file -i FILE", READ, "Results, as CSV; repeatable.")
-    ],
+    inputs: Annotated[list[Path], option("--input-file --input_file -i FILE", READ, "Results, as CSV; repeatable.")],
     folder: Annotated[
         str,
         option(
@@ -80,13 +79,18 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
             "--metric COLUMN:DIRECTION",
             READ,
             "Average the errors of this column (higher or lower is better) instead of all columns of quality; "
-            "repeatable. '--metric standard' adds the four of NNCF's tables.",
+            "repeatable. '--metric standard' adds the four columns of NNCF's tables.",
         ),
     ] = None,
     recommend: Recommend = "",
     also: Panels = None,
     max_error: Annotated[
-        str, option("--max-error PERCENT", SHOW, "Leave rows with a larger error out of the picture.")
+        str,
+        option(
+            "--max-error PERCENT",
+            SHOW,
+            "Leave rows with a larger error out of the picture. Default: rows far beyond all others are left out.",
+        ),
     ] = "",
     extra: Annotated[bool, option("--extra", OTHER, "Show the file's other columns in the table.")] = False,
     lenient: Annotated[bool, option("--lenient", OTHER, "Omit the note of missing int8, int4, gptq rows.")] = False,
@@ -95,9 +99,9 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
 ) -> int:
     """Make a table (.md) and a picture of weight-compression results.
 
-    The CSV file holds one row per compressed model: its name, mode, %int4,
-    %int8, lora rank, plot name, size, and the results of its evaluation. The
-    other rows are compared with the fp32 row.
+    The CSV file has a row for each compressed model: name, mode, %int4, %int8,
+    lora rank, plot name, size, and the results of the evaluation. All rows are
+    compared with the fp32 row.
 
     \b
     Examples:
@@ -120,17 +124,16 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
         bounds = bounds_of(recommend) if recommend else None
     with options.naming_option("--metric"):
         chosen = chosen_metrics(tuple(metrics or ()))
+    figures = {figure.name.replace(" ", "-"): figure for figure in FIGURES}
     request = Request(
         inputs=inputs,
-        folder=pathlib.Path(folder) if folder else None,
+        folder=Path(folder) if folder else None,
         formats=tuple(dict.fromkeys(formats)),
         metrics=chosen,
         lenient=lenient,
         extra=extra,
         bounds=bounds,
-        also=[
-            figure for name in dict.fromkeys(also or ()) for figure in FIGURES if figure.name == name.replace("-", " ")
-        ],
+        also=[figures[name] for name in dict.fromkeys(also or ())],
         max_error=options.share("--max-error", max_error, math.inf) if max_error else None,
     )
     with options.naming_remedy(**_REMEDIES):
@@ -143,16 +146,14 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
         lines = answers(outcome.comparisons, bounds or USUAL_BOUNDS)
         screen.to_stdout("".join(f"{printable(line)}\n" for line in lines))
         if terminal:
-            _draw(outcome, request.max_error)
+            _draw(outcome)
     for note in outcome.notes:
         screen.message(f"note: {note}")
-    if outcome.left_out:
-        screen.message(f"note: rows beyond --max-error, not in the picture: {outcome.left_out}")
     screen.to_stderr(f"Written to {', '.join(printable(str(path)) for path in outcome.files)}\n")
     return 0
 
 
-def _draw(outcome: Visualization, max_error: float | None) -> None:
+def _draw(outcome: Visualization) -> None:
     """Print a chart of each model, as wide as the terminal and at most two thirds of its height."""
     import shutil
     import sys
@@ -163,13 +164,13 @@ def _draw(outcome: Visualization, max_error: float | None) -> None:
     unicode = "utf" in (sys.stdout.encoding or "").lower()
     height = min(_LINES, max(_FEWEST_LINES, lines * 2 // 3))
     for comparison in outcome.comparisons:
-        screen.to_stdout(chart(comparison, max_error, columns, height, unicode=unicode))
+        screen.to_stdout(chart(comparison, outcome.max_error, columns, height, unicode=unicode))
 
 
 def from_lm_eval(  # noqa: PLR0913 — one parameter per option
     results: Annotated[Files, argument("RESULTS", "Result files (JSON) of lm-evaluation-harness.")] = None,
     *,
-    output: Annotated[pathlib.Path, option("--output -o FILE", OTHER, "The CSV file to create or to extend.")],
+    output: Annotated[Path, option("--output -o FILE", OTHER, "The CSV file to create or extend.")],
     mode: Annotated[str, option("--mode TEXT", OTHER, "fp32, int8, int4 + gptq …")],
     model: Annotated[str, option("--model NAME", OTHER, "Default: the only model in FILE.")] = "",
     int4: Annotated[float | None, option("--int4 0..1", OTHER, "Share of int4 layers.")] = None,
@@ -177,9 +178,7 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
     lora_rank: Annotated[int | None, option("--lora-rank N", OTHER, "Rank of adapters.", min=1)] = None,
     plot_name: Annotated[str, option("--plot-name TEXT", OTHER, "Short name in the picture.")] = "",
     wwb: Annotated[File, option("--wwb FILE", OTHER, "metrics.csv of who-what-benchmark.")] = None,
-    model_dir: Annotated[
-        File, option("--model-dir DIR", OTHER, "The size of its files, in GiB, is the model's size.")
-    ] = None,
+    model_dir: Annotated[File, option("--model-dir DIR", OTHER, "Folder of the model, to measure the size.")] = None,
     tasks: Annotated[
         Texts,
         option(
@@ -193,8 +192,8 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
 ) -> int:
     """Add a row to a CSV file for viz-compression, or fill gaps in a row.
 
-    The row to fill has this model and mode, and the given --int4, --int8,
-    --lora-rank and --plot-name. Without such a row, a new one is added.
+    The command fills the row with this model and mode, and the given --int4,
+    --int8, --lora-rank and --plot-name, or adds such a row.
 
     \b
     Examples:
@@ -215,26 +214,33 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
         raise UsageError("options --mode and --setup: text expected")
     destination.check_file("--output", output, force=True)
     with options.naming_option("--task"):
-        wanted = filling.tasks_of(tasks or ())
+        tasks_to_read = filling.tasks_of(tasks or ())
     figures: dict[str, float] = {}
     with options.naming_remedy(task="; name one with --task"):
         for path in results or ():
-            figures |= filling.from_lm_eval(path, wanted)
+            figures |= filling.from_lm_eval(path, tasks_to_read)
         with options.naming_option("--task"):
-            filling.check_found(wanted, figures)
+            filling.check_found(tasks_to_read, figures)
         if wwb is not None:
             figures[SIMILARITY.column] = filling.similarity(wwb)
     if model_dir is not None:
         figures[SIZE] = float(f"{filling.size_gib(model_dir):.6g}")
-    key = Key(mode.strip(), model.strip() or None, int4, int8, lora_rank, plot_name.strip() or None)
-    mended = options.naming_remedy(
+    key = Key(
+        mode.strip(),
+        model.strip() or None,
+        int4,
+        int8,
+        lora_rank=lora_rank,
+        plot_name=plot_name.strip() or None,
+    )
+    naming = options.naming_remedy(
         row="; add --int4, --lora-rank or --plot-name",
         model="; name one with --model",
         force="; give --force to replace",
     )
-    with destination.writing("--output", output), mended:
+    with destination.writing("--output", output), naming:
         filled = fill(output, setup.strip(), key, figures, force=force)
-    what = "added" if filled.is_new else "completed"
+    action = "added" if filled.is_new else "completed"
     gaps = f"; still empty: {'; '.join(filled.gaps)}" if filled.gaps else ""
-    screen.to_stderr(f"Row {filled.number} {what} in {printable(str(output))}{gaps}\n")
+    screen.to_stderr(f"Row {filled.number} {action} in {printable(str(output))}{gaps}\n")
     return 0

@@ -1,20 +1,20 @@
-"""Which files a recording writes, and which recording a path or word means: a file, a folder, ``latest~1``.
+"""The files that a recording writes, and the recording that a path or a word means: a file, a folder, ``latest~1``.
 
-Whether files can be written is checked before the command starts. The files of a running recording are held open by
-descriptor: a folder that is swapped meanwhile gets nothing.
+All checks are made before the command starts. The files of a running recording stay open by descriptor, so nothing is
+written to a folder that somebody puts in the place of ours.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import os
-import pathlib
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from nncftools.backports import moment_of
@@ -33,159 +33,155 @@ if TYPE_CHECKING:
 SESSION = "session.json"
 JOURNAL_ENDING = reading.ENDING
 LATEST = "latest"
-DEFAULT_LOG_DIR = pathlib.Path("memory_logs")
+DEFAULT_LOG_DIR = Path("memory_logs")
 _LONGEST_NAME = 60
 
 
 class Log(NamedTuple):
-    """The text log of a memory metric and its picture, as NNCF's memory monitor writes them."""
+    """The text log and the picture of a memory metric, as NNCF's memory monitor writes them."""
 
     metric: str
     from_zero: bool
     name: str
-    """Of both files, without the ending."""
+    """Name of both files, without the ending."""
 
 
 class Destination(NamedTuple):
-    """The files of one recording, by absolute path: the working folder may be removed while the command runs."""
+    """The files of a recording, by absolute path: the command may remove the working folder."""
 
     place: Folder
-    """The folder of them all, checked and held open."""
-    session: pathlib.Path
+    """The folder of all files, checked and open."""
+    session: Path
     shown: str
-    """The session or its folder, as the user would type it."""
-    folder: pathlib.Path | None = None
+    """The session or the folder, as the user would type the path."""
+    folder: Path | None = None
     """The folder made for this run alone; None if the user named a file."""
     logs: Sequence[Log] = ()
-    sidecar: pathlib.Path | None = None
-    """Where marks are written, if there are any."""
-    panels: pathlib.Path | None = None
-    """Where the picture is drawn."""
-    page: pathlib.Path | None = None
-    """Where the page is written."""
+    sidecar: Path | None = None
+    """The file for marks, if there are any."""
+    panels: Path | None = None
+    """The picture."""
+    page: Path | None = None
     page_is_asked: bool = False
-    """Whether the page is written for every recording, also where it is hardly worth it."""
+    """Whether every recording gets a page, even a short recording."""
     force: bool = False
     """Whether files of an earlier run may be replaced."""
     option: str = "--output"
     """The option that names the location."""
 
     @property
-    def journal(self) -> pathlib.Path:
+    def journal(self) -> Path:
         """The journal, which exists while the recording runs."""
         return self.beside(JOURNAL_ENDING)
 
     @property
-    def marks(self) -> pathlib.Path:
-        """The marks log: marks are appended to it while the recording runs."""
+    def marks(self) -> Path:
+        """The marks log, which exists while the recording runs."""
         return self.beside(MARKS_ENDING)
 
     @property
-    def snapshots(self) -> pathlib.Path:
-        """The log of the helper, which exists while a recording with stacks runs."""
+    def snapshots(self) -> Path:
+        """The log of the snapshot helper, which exists while a recording with stacks runs."""
         return self.beside(reading.SNAPSHOTS_ENDING)
 
-    def beside(self, ending: str) -> pathlib.Path:
-        """Return the file beside the session that has its name and another ending."""
+    def beside(self, ending: str) -> Path:
+        """Return the path of the session with another ending."""
         return self.session.with_name(session_stem(self.session) + ending)
 
     def check_place(self) -> None:
-        """Make our folder again if the command removed it.
+        """Make our folder again if the command removed the folder.
 
         Raises OSError for a folder that another user may have put there, and for a device or pipe in the place of the
-        session: nothing is where the path leads.
+        session.
         """
         self.place.check()
         if file_behind(self.session) is None:
             raise OSError("a device or pipe has taken its place")
 
     def remove_folder(self) -> None:
-        """Remove the folder that was made for a run that never started."""
+        """Remove the folder of a run that never started."""
         if self.folder is not None:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 self.folder.rmdir()
-                self.folder.parent.rmdir()  # succeeds only if it is empty: then this run made it
+                self.folder.parent.rmdir()  # succeeds only for an empty folder: then this run made the folder
 
     def point_latest(self) -> None:
-        """Point the link ``latest`` in the log folder to this run, if links can be made; only a link is replaced."""
+        """Point the link ``latest`` in the log folder to this run, if links can be made; replace nothing but a link."""
         if self.folder is None:
             return
         link = self.folder.parent / LATEST
         if link.exists() and not link.is_symlink():
-            latest = pathlib.Path(self.shown).with_name(LATEST)
+            latest = Path(self.shown).with_name(LATEST)
             screen.message(f"{str(latest)!r} is not a link, so it does not lead to this run; remove or rename it")
             return
-        beside = link.with_name(f".{os.urandom(4).hex()}.{LATEST}")
-        with contextlib.suppress(OSError, NotImplementedError):
-            beside.symlink_to(self.folder.name, target_is_directory=True)
+        new_link = link.with_name(f".{os.urandom(4).hex()}.{LATEST}")
+        with suppress(OSError, NotImplementedError):
+            new_link.symlink_to(self.folder.name, target_is_directory=True)
             try:
-                beside.replace(link)
+                new_link.replace(link)
             finally:
-                beside.unlink(missing_ok=True)
+                new_link.unlink(missing_ok=True)
 
 
-def new_folder(log_dir: pathlib.Path, name: str) -> Destination:
-    """Make a new folder for this run under ``log_dir``. Raises UsageError if it cannot be made."""
+def new_folder(log_dir: Path, name: str) -> Destination:
+    """Make a new folder for this run under ``log_dir``. Raises UsageError on failure."""
     plain = re.sub(r"[^\w.+-]+", "_", name).strip("._")[:_LONGEST_NAME] or "run"
-    wanted = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{plain}{launcher.suffix(os.environ)}"
+    stem = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{plain}{launcher.suffix(os.environ)}"
     with open_folder("--log-dir", log_dir) as logs_of_all, writing("--log-dir", log_dir, UsageError):
         for number in itertools.count(1):  # another run may have begun in this second
-            shown = log_dir / (wanted if number == 1 else f"{wanted}-{number}")
-            with contextlib.suppress(FileExistsError):
+            shown = log_dir / (stem if number == 1 else f"{stem}-{number}")
+            with suppress(FileExistsError):
                 (logs_of_all.descriptor_path / shown.name).mkdir()
                 break
         place = Folder(shown)
     return Destination(place, place.path / SESSION, str(shown), place.path, option="--log-dir")
 
 
-def in_folder(log_dir: pathlib.Path, metrics: Sequence[str]) -> Destination:
-    """Write session, logs and pictures directly to ``log_dir``, over those of an earlier run.
+def in_folder(log_dir: Path, metrics: Sequence[str]) -> Destination:
+    """Write session, logs and pictures directly to ``log_dir``, over the files of an earlier run.
 
-    In a rank of a job the names get the rank. Raises UsageError if that is impossible.
+    In a rank of a job, the file names get the rank. Raises UsageError if a file cannot be written.
     """
     open_folder("--log-dir", log_dir).close()
     target = at_file(log_dir / SESSION, force=True, option="--log-dir")
     rank = launcher.suffix(os.environ)
-    logs = [
-        Log(metric, from_zero, log_stem(metric, from_zero=from_zero, rank=rank))
-        for metric in metrics
-        for from_zero in (True, False)
-    ]
-    for log in logs:
-        for ending in ("txt", "png"):
-            check_file("--log-dir", log_dir / f"{log.name}.{ending}", force=True)
+    logs: list[Log] = []
+    for metric in metrics:
+        for from_zero in (True, False):
+            name = log_stem(metric, from_zero=from_zero, rank=rank)
+            logs.append(Log(metric, from_zero, name))
+            check_file("--log-dir", log_dir / f"{name}.txt", force=True)
+            check_file("--log-dir", log_dir / f"{name}.png", force=True)
     return target._replace(logs=logs, shown=str(log_dir))
 
 
-def open_folder(option: str, path: pathlib.Path) -> Folder:
-    """Make and open a folder to write into, with a warning if every user may rename there. Raises UsageError."""
+def open_folder(option: str, path: Path) -> Folder:
+    """Make and open a folder to write into, with a warning if every user may rename files there. Raises UsageError."""
     with writing(option, path, UsageError):
         folder = Folder(path, make=True)
     if folder.is_shared:
-        _warn(path)
+        _warn_of_shared(path)
     return folder
 
 
 @functools.cache
-def _warn(folder: pathlib.Path) -> None:
-    """Say once that every user may exchange the files of a recording."""
-    screen.message(
-        f"every user may rename what is in {str(folder)!r} or in a folder above it; only new files are written"
-    )
+def _warn_of_shared(folder: Path) -> None:
+    """Warn once that every user may exchange the files of a recording."""
+    screen.message(f"every user may rename files in {str(folder)!r} or in a parent folder; only new files are written")
 
 
-@contextlib.contextmanager
-def locked(option: str, path: pathlib.Path, busy: str) -> Iterator[None]:
-    """Make a folder, and lock it for this process alone; ``busy`` says that another process has locked it.
+@contextmanager
+def locked(option: str, path: Path, busy: str) -> Iterator[None]:
+    """Make a folder and lock the folder for this process alone.
 
-    Raises UsageError.
+    Raises UsageError with the text ``busy`` while another process holds the lock.
     """
     import fcntl
 
     with open_folder(option, path) as place:
         folder = os.open(place.descriptor_path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            with contextlib.suppress(OSError):  # a file system without locks
+            with suppress(OSError):  # a file system without locks
                 try:
                     fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError as error:
@@ -195,33 +191,41 @@ def locked(option: str, path: pathlib.Path, busy: str) -> Iterator[None]:
             os.close(folder)
 
 
-def at_file(output: pathlib.Path, *, force: bool, option: str = "--output") -> Destination:
-    """Write the session to ``output``. Raises UsageError if that is impossible.
+def at_file(output: Path, *, force: bool, option: str = "--output") -> Destination:
+    """Write the session to ``output``. Raises UsageError if the file cannot be written.
 
-    In a rank of a job the name gets the rank, so that ranks do not overwrite each other's files.
+    In a rank of a job, the name gets the rank, so that ranks do not overwrite each other's files.
     """
-    output = numbered(output, launcher.suffix(os.environ))
+    output = add_suffix(output, launcher.suffix(os.environ))
     check_file(option, output, force=force)
     for ending in (JOURNAL_ENDING, reading.SNAPSHOTS_ENDING, *SIDECARS):
         path = output.with_name(session_stem(output) + ending)
         check_file(option, path, force=force)
-        refuse_link(option, path)
+        if path.is_symlink():
+            raise UsageError(f"option {option}: {str(path)!r} is a symbolic link; name the target of the link")
     place = open_folder(option, output.parent)
-    return Destination(place, place.path / output.name, str(output), force=force, option=option)
+    return Destination(
+        place=place,
+        session=place.path / output.name,
+        shown=str(output),
+        force=force,
+        option=option,
+    )
 
 
-def numbered(path: pathlib.Path, suffix: str) -> pathlib.Path:
-    """Return a session's path with ``suffix`` before its extensions: ``run-2-rank0.json.gz``."""
+def add_suffix(path: Path, suffix: str) -> Path:
+    """Return the path of a session with ``suffix`` before the extensions: ``run-2-rank0.json.gz``."""
     if not (suffix and path.name):
         return path
-    return path.with_name(re.sub(r"((?:\.json)?(?:\.gz)?)$", lambda match: suffix + match[1], path.name, count=1))
+    stem = session_stem(path)
+    return path.with_name(stem + suffix + path.name.removeprefix(stem))
 
 
-def with_views(target: Destination, *, plot: bool | None, opens: bool) -> Destination:
-    """Add what shows the run: a picture of panels, a page if plotly is installed, and a sidecar with the operations.
+def add_views(target: Destination, *, plot: bool | None, opens: bool) -> Destination:
+    """Add the files that show the run: a picture, a page if plotly is installed, and a sidecar with the operations.
 
-    By default (``plot`` is None) only to a folder of its own. ``opens`` asks for the page, whatever ``plot`` says.
-    Raises UsageError if a file cannot be written, or plotly is missing for a page to open.
+    If ``plot`` is None, only a folder of its own gets them. ``opens`` asks for the page, whatever ``plot`` says.
+    Raises UsageError if a file cannot be written, or if plotly is missing for a page to open.
     """
     has_plotly = find_spec("plotly") is not None
     if opens and not has_plotly:
@@ -230,38 +234,34 @@ def with_views(target: Destination, *, plot: bool | None, opens: bool) -> Destin
     sidecar = target.beside(SIDECARS[0]) if is_drawn or target.folder is not None else None
     panels = target.beside(".png") if is_drawn else None
     page = target.beside(".html") if opens or (is_drawn and has_plotly) else None
-    for path in (panels, page):
-        if path is not None and target.folder is None:
-            check_file(target.option, pathlib.Path(target.shown).with_name(path.name), force=target.force)
-    return target._replace(sidecar=sidecar, panels=panels, page=page, page_is_asked=opens or bool(plot))
+    if target.folder is None:
+        for path in filter(None, (panels, page)):
+            shown = Path(target.shown).with_name(path.name)
+            check_file(target.option, shown, force=target.force)
+    is_asked = opens or bool(plot)
+    return target._replace(sidecar=sidecar, panels=panels, page=page, page_is_asked=is_asked)
 
 
-def session_stem(session: pathlib.Path) -> str:
-    """Return a session's file name without extensions; the files beside it start with it."""
+def session_stem(session: Path) -> str:
+    """Return the file name of a session without extensions; the files beside the session begin with this name."""
     return re.sub(r"(\.json)?(\.gz)?$", "", session.name) or session.name
 
 
-def refuse_link(option: str, path: pathlib.Path) -> None:
-    """Raise UsageError for a symbolic link in the place of a recording's own log, which is opened without following."""
-    if path.is_symlink():
-        raise UsageError(f"option {option}: {str(path)!r} is a symbolic link; name the file that it leads to")
-
-
-def check_file(option: str, path: pathlib.Path, *, force: bool) -> None:
+def check_file(option: str, path: Path, *, force: bool) -> None:
     """Check a file that is written hours later. Raises UsageError like ``check_output``, and for a device or FIFO."""
-    if _replaceable(option, path, force=force) is None:
+    if _find_file(option, path, force=force) is None:
         raise UsageError(f"option {option}: {str(path)!r} is a device or pipe; a file name expected")
 
 
-def check_output(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
-    """Check an output that is written at once: return the file that is meant, or a device or FIFO as it was named.
+def check_output(option: str, path: Path, *, force: bool) -> Path:
+    """Check a file that is written at once; return the file behind links, or the path of a device or FIFO.
 
     Raises UsageError for a file that may not be written, or exists without ``force``.
     """
-    return _replaceable(option, path, force=force) or path
+    return _find_file(option, path, force=force) or path
 
 
-def _replaceable(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path | None:
+def _find_file(option: str, path: Path, *, force: bool) -> Path | None:
     """Return the regular file that a write would make or replace, behind links; None for a device or FIFO.
 
     Raises UsageError like ``check_output``.
@@ -281,25 +281,25 @@ def _replaceable(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Pat
     return file
 
 
-@contextlib.contextmanager
-def writing(option: str, path: pathlib.Path, kind: type[NncfToolsError] = NncfToolsError) -> Iterator[None]:
-    """Raise an error that names the file in place of an OSError, by default although it passed the checks."""
+@contextmanager
+def writing(option: str, path: Path, kind: type[NncfToolsError] = NncfToolsError) -> Iterator[None]:
+    """Turn an OSError into an error of type ``kind`` that names the option and the file."""
     try:
         yield
     except OSError as error:
         raise kind(f"option {option}: cannot write {str(path)!r}: {error.strerror or error}") from error
 
 
-def write(output: pathlib.Path, content: RenderableType | bytes) -> None:
+def write(output: Path, content: RenderableType | bytes) -> None:
     """Write the file of ``--output``. Raises NncfToolsError."""
     data = content if isinstance(content, bytes) else screen.plain(content).encode(errors="backslashreplace")
     with writing("--output", output):
         write_file(output, data)
 
 
-@contextlib.contextmanager
-def opened(option: str, path: pathlib.Path) -> Iterator[int]:
-    """Yield the descriptor of a file of ours, empty and append-only; see ``open_ours``. Raises NncfToolsError."""
+@contextmanager
+def opened(option: str, path: Path) -> Iterator[int]:
+    """Yield the descriptor of a new, append-only file of ours; see ``open_ours``. Raises NncfToolsError."""
     with writing(option, path):
         descriptor = open_ours(path)
     try:
@@ -308,9 +308,9 @@ def opened(option: str, path: pathlib.Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def given_twice(paths: Iterable[pathlib.Path]) -> pathlib.Path | None:
-    """Return the first path that leads to the same file as an earlier one; None if no path does."""
-    seen: set[pathlib.Path] = set()
+def find_duplicate(paths: Iterable[Path]) -> Path | None:
+    """Return the first path that leads to the same file as an earlier path; None without any."""
+    seen: set[Path] = set()
     for path in paths:
         if path.resolve() in seen:
             return path
@@ -326,41 +326,43 @@ _END = rb'"start": \{"utc":"([^"]{1,40})"[^\n]*\n"duration_s": (\d+\.?\d*)'
 _PATTERNS = (SESSION, f"*{JOURNAL_ENDING}", f"*/{SESSION}", f"*/*{JOURNAL_ENDING}")
 
 
-def recording(path: pathlib.Path, log_dir: pathlib.Path) -> pathlib.Path:
+def find_recording(path: Path, log_dir: Path) -> Path:
     """Return the session or journal that a path means.
 
-    A folder stands for its newest recording, ``latest`` or ``last`` for the newest in ``log_dir``, ``latest~1`` for the
-    one before it; a file or folder of such a name comes first. Raises NncfToolsError if there are fewer recordings.
+    A folder means the newest recording in the folder, ``latest`` or ``last`` the newest recording in ``log_dir``, and
+    ``latest~1`` the recording before it. An existing file or folder of such a name has priority. Raises NncfToolsError
+    if there are fewer recordings.
     """
     if path.is_dir():
-        return newest(path)
+        return find_newest(path)
     word = _WORD.fullmatch(path.name)
     if word is None or path.exists():
         return path
-    return newest(log_dir if path.parent == pathlib.Path() else path.parent, int(word[1] or 0))
+    folder = log_dir if path.parent == Path() else path.parent
+    return find_newest(folder, int(word[1] or 0))
 
 
-def newest(log_dir: pathlib.Path, before: int = 0) -> pathlib.Path:
-    """Return the newest session or journal in a folder, or the one so many before it.
+def find_newest(log_dir: Path, before: int = 0) -> Path:
+    """Return the newest session or journal in a folder, or the recording ``before`` positions earlier.
 
     Raises NncfToolsError if there are fewer recordings.
     """
-    recordings = in_order(log_dir) or in_order(log_dir / LATEST)
+    recordings = list_recordings(log_dir) or list_recordings(log_dir / LATEST)
     if not recordings:
-        what_next = "record one with `nncf-tools profile COMMAND`, or name a file"
-        raise NncfToolsError(f"no session under {str(log_dir)!r}; {what_next}")
+        advice = "record one with `nncf-tools profile COMMAND`, or name a file"
+        raise NncfToolsError(f"no session under {str(log_dir)!r}; {advice}")
     if before >= len(recordings):
         count = "1 recording" if len(recordings) == 1 else f"{len(recordings):,} recordings"
         raise NncfToolsError(f"there is no {LATEST}~{before}: {str(log_dir)!r} holds {count}")
     return recordings[before]
 
 
-def in_order(log_dir: pathlib.Path) -> list[pathlib.Path]:
-    """Return the sessions and journals in a folder and its folders, the newest first; each of them once.
+def list_recordings(log_dir: Path) -> list[Path]:
+    """Return the sessions and journals in a folder and in the folders in it, the newest first, without duplicates.
 
-    Folders named ``latest`` and hidden ones are left out: they are links to runs with names of their own, or copies.
+    Folders named ``latest`` are left out as links to other runs, hidden folders as copies.
     """
-    recordings: dict[str, pathlib.Path] = {}
+    recordings: dict[str, Path] = {}
     for path in itertools.chain.from_iterable(map(log_dir.glob, _PATTERNS)):
         folder = path.parent
         if folder != log_dir and (folder.name == LATEST or folder.name.startswith(".")):
@@ -370,27 +372,28 @@ def in_order(log_dir: pathlib.Path) -> list[pathlib.Path]:
         real = os.path.realpath(path)
         if real not in recordings or not folder.is_symlink():
             recordings[real] = path
-    return sorted(recordings.values(), key=_end_of, reverse=True)
+    return sorted(recordings.values(), key=_end_times, reverse=True)
 
 
-def written_s(path: pathlib.Path) -> float:
-    """Return the time of the last write; 0 if the file is gone, because its recorder has just replaced it."""
-    with contextlib.suppress(OSError):
+def write_time(path: Path) -> float:
+    """Return the time of the last write; 0 for a missing file, because the recorder has just replaced the file."""
+    with suppress(OSError):
         return path.stat().st_mtime
     return 0.0
 
 
-def _end_of(path: pathlib.Path) -> tuple[float, float]:
-    """Return when a recording ended, by its own words: a copy is written later. Then return when it was written."""
-    written = written_s(path)
-    with contextlib.suppress(OSError, ValueError):
+def _end_times(path: Path) -> tuple[float, float]:
+    """Return the end of a recording as the session says, because a copy is written later, and the time of the write."""
+    written = write_time(path)
+    with suppress(OSError, ValueError):
         end = re.search(_END, read_head(path))
         if end is not None:
-            return moment_of(end[1].decode()).timestamp() + float(end[2]), written
+            start = moment_of(end[1].decode()).timestamp()
+            return start + float(end[2]), written
     return written, written
 
 
-def read_head(path: pathlib.Path) -> bytes:
+def read_head(path: Path) -> bytes:
     """Return the first bytes of a session: each line holds one key. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # never waits for a FIFO that took the file's place
     try:
@@ -399,63 +402,64 @@ def read_head(path: pathlib.Path) -> bytes:
         os.close(descriptor)
 
 
-def check_there(path: pathlib.Path, log_dir: pathlib.Path) -> None:
-    """Raise NncfToolsError for a path that does not exist, if there is one that was probably meant."""
+def check_exists(path: Path, log_dir: Path) -> None:
+    """Raise NncfToolsError with a suggestion for a path that does not exist; without a suggestion, do nothing."""
     if path.exists():
         return
     if not set("*?[").isdisjoint(path.name):
         raise NncfToolsError(f"{path}: no such file; write a pattern without quotes, or after --base and --new")
-    with contextlib.suppress(OSError):
-        files = {str(path.with_name(beside.name)) for beside in path.parent.iterdir()}
-        words = set() if path.name == str(path) and not log_dir.is_dir() else {*WORDS}
-        meant = nearest(str(path), sorted(files | words))
-        if meant:
-            raise NncfToolsError(f"{path}: cannot be read: No such file or directory; did you mean {meant}?")
+    with suppress(OSError):
+        names = {str(path.with_name(file.name)) for file in path.parent.iterdir()}
+        if path.name != str(path) or log_dir.is_dir():
+            names |= {*WORDS}
+        suggestion = nearest(str(path), sorted(names))
+        if suggestion:
+            raise NncfToolsError(f"{path}: cannot be read: No such file or directory; did you mean {suggestion}?")
 
 
 def claim_files(target: Destination, *, snapshots: bool) -> RecordingFiles:
-    """Create the journal, the marks log and, on request, the log of the helper, for this run alone.
+    """Create the journal, the marks log and, on request, the log of the snapshot helper, for this run alone.
 
     Raises UsageError.
     """
     with writing(target.option, target.journal, UsageError):
         target.place.check()
-        at = target.place.descriptor_path
-        with contextlib.ExitStack() as undo:
+        folder = target.place.descriptor_path
+        with ExitStack() as undo:
             undo.callback(target.remove_folder)
-            journal = reading.create(at / target.journal.name, replace=target.force)
+            journal = reading.create(folder / target.journal.name, replace=target.force)
             undo.callback(os.close, journal)
             undo.callback(reading.remove, target.journal, journal)
             if target.folder is None:
                 for ending in (reading.SNAPSHOTS_ENDING, *SIDECARS):
-                    (at / target.beside(ending).name).unlink(missing_ok=True)
+                    (folder / target.beside(ending).name).unlink(missing_ok=True)
             files = RecordingFiles(target, journal, snapshots=snapshots)
             undo.pop_all()
             return files
 
 
 class RecordingFiles:
-    """The files of a running recording, by descriptor: they stay ours even if their paths are moved or removed."""
+    """The files of a running recording, by descriptor: they stay ours even if the paths are moved or removed."""
 
     def __init__(self, target: Destination, journal: int, *, snapshots: bool) -> None:
-        """Open the journal a second time, for reading; the locked descriptor goes to the sampler. Raises OSError."""
+        """Open the journal a second time, for reading; the sampler gets the locked descriptor. Raises OSError."""
         self._target = target
         self.locked = journal
         """The locked, append-only descriptor for the sampler; -1 after the hand-over."""
-        with contextlib.ExitStack() as stack, contextlib.ExitStack() as made:
+        with ExitStack() as stack, ExitStack() as made:
 
-            def opened(path: pathlib.Path) -> int:
-                at = target.place.descriptor_path / path.name
-                descriptor = above_standard(os.open(at, NEW_LOG, reading.PRIVATE))
+            def create(path: Path) -> int:
+                file = target.place.descriptor_path / path.name
+                descriptor = above_standard(os.open(file, NEW_LOG, reading.PRIVATE))
                 stack.callback(os.close, descriptor)
                 made.callback(reading.remove, path, descriptor)
                 return descriptor
 
             self.journal = stack.enter_context(reading.reader(target.journal, journal))
-            self.marks = opened(target.marks)
-            os.write(self.marks, b" ")  # missing, if the command empties it
-            self.snapshots = opened(target.snapshots) if snapshots else None
-            """The descriptor of the helper's log; None without one."""
+            self.marks = create(target.marks)
+            os.write(self.marks, b" ")  # a missing blank shows that the command emptied the log
+            self.snapshots = create(target.snapshots) if snapshots else None
+            """The descriptor of the log of the snapshot helper, if there is a helper."""
             made.pop_all()
             self._open = stack.pop_all()
 
@@ -465,37 +469,38 @@ class RecordingFiles:
         self.locked = -1
 
     def open_marks(self) -> BinaryIO:
-        """Return the marks log, at its beginning."""
-        return _opened(self.marks)
+        """Open the marks log for reading from the beginning."""
+        return _reopen(self.marks)
 
     def read_snapshots(self) -> bytes:
-        """Return the content of the helper's log; empty without one."""
+        """Return the content of the log of the snapshot helper; empty without a helper."""
         if self.snapshots is None:
             return b""
-        with _opened(self.snapshots) as log:
+        with _reopen(self.snapshots) as log:
             return log.read()
 
-    def surviving_journal(self) -> pathlib.Path:
-        """Return the journal's path, or that of a new copy if its name now leads to another file. Raises OSError."""
+    def surviving_journal(self) -> Path:
+        """Return the path of the journal; copy the journal if another file has taken the path. Raises OSError."""
         path = self._target.journal
         if reading.leads_to(path, self.journal.fileno()):
             return path
         import shutil
         import tempfile
 
-        copy = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"), path.name)
+        copy = Path(tempfile.mkdtemp(prefix="nncf-tools-"), path.name)
         self.journal.seek(0)
         with os.fdopen(reading.create(copy, replace=False), "wb") as file:
             shutil.copyfileobj(self.journal, file)
         return copy
 
     def remove(self) -> None:
-        """Remove the logs after the session is written; files that others put in their place stay."""
-        logs = {self._target.journal: self.journal.fileno(), self._target.marks: self.marks}
+        """Remove the logs after the session is written; leave files that others put in the same places."""
+        target = self._target
+        logs = {target.journal: self.journal.fileno(), target.marks: self.marks}
         if self.snapshots is not None:
-            logs[self._target.snapshots] = self.snapshots
+            logs[target.snapshots] = self.snapshots
         for path, descriptor in logs.items():
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 reading.remove(path, descriptor)
 
     def abandon(self) -> None:
@@ -510,7 +515,7 @@ class RecordingFiles:
             self.hand_over()
 
 
-def _opened(descriptor: int) -> BinaryIO:
+def _reopen(descriptor: int) -> BinaryIO:
     log = os.fdopen(os.dup(descriptor), "rb")
     log.seek(0)
     return log

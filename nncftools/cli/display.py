@@ -1,19 +1,20 @@
-"""Where the command's output goes during a recording, and what the screen shows.
+"""The command's output and the live view during a recording.
 
-A relay passes the output on to ours, and each line to a callback. If ours is a terminal, the command gets a raw
-terminal of its own, which passes bytes unchanged. Input, controlling terminal and process group are not affected.
+A relay passes the command's output on to our output, and each line to a callback. If our output is a terminal, the
+command gets a raw terminal of its own, which passes bytes unchanged. Input, controlling terminal and process group stay
+the same.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import pathlib
 import re
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nncftools.cli import screen
@@ -38,33 +39,33 @@ _STANDARD = (1, 2)
 
 @dataclass
 class Relay:
-    """Passes standard output and error on until their last writer closes them, like a pipe to ``tee``."""
+    """Passes standard output and error on until the last writer closes them, like a pipe to ``tee``."""
 
     on_line: Callable[[str], None] | None = None
-    """Called, in threads, with each line without colours; each state of a progress bar is a line."""
+    """Called in threads with each line, without colours; each state of a progress bar is a line."""
     write: Callable[[int, bytes], None] = write_all
-    """Gets our descriptor and the data."""
+    """Called with our descriptor and the data."""
     only_terminals: bool = False
-    """Relays no other outputs."""
+    """Whether only outputs that are terminals are relayed."""
     only_pipes: bool = False
-    """The command gets no terminal."""
+    """Whether the command gets pipes instead of terminals."""
 
     def __post_init__(self) -> None:
         """Begin without pipes and terminals."""
         self._terminals: dict[str, tuple[int, int]] = {}
-        """By name of a terminal that the command got: its outer end, and our descriptor."""
+        """The command's terminals by name: outer end and our descriptor."""
         self.ends: list[tuple[int, int]] = []
-        """Pairs of the end where output arrives and our descriptor."""
+        """Pairs of outer end and our descriptor."""
         self._keys = threading.Thread(target=self._pass_keys, daemon=True)
         self._has_ended = threading.Event()
         self._inner: dict[int, int] = {}
-        """By our descriptor: the end that the command writes to."""
+        """Ends for the command, by our descriptor."""
         self._threads: list[threading.Thread] = []
-        self._released: Callable[[int], object] = int
+        self._release: Callable[[int], object] = int
 
     @property
     def outputs(self) -> tuple[int | None, int | None]:
-        """The command's standard output and error; None if ours is closed."""
+        """Descriptors for the command's standard output and error; None if our descriptor is closed."""
         return self._inner.get(1), self._inner.get(2)
 
     def __enter__(self) -> Relay:
@@ -78,13 +79,15 @@ class Relay:
                 self._inner[descriptor] = self._inner[1]
                 continue
             is_terminal = os.isatty(descriptor) and not self.only_pipes
-            outer, inner = map(above_standard, _terminal(descriptor) if is_terminal else os.pipe())
+            ends = _open_terminal(descriptor) if is_terminal else os.pipe()
+            outer, inner = map(above_standard, ends)
             name = os.ttyname(inner) if is_terminal else ""
             if name:
                 self._terminals[name] = outer, descriptor
             self._inner[descriptor] = inner
             self.ends.append((outer, descriptor))
-            self._threads.append(threading.Thread(target=self._pass_on, args=(outer, descriptor, name), daemon=True))
+            arguments = (outer, descriptor, name)
+            self._threads.append(threading.Thread(target=self._pass_on, args=arguments, daemon=True))
         try:
             with held_back():  # only the main thread handles signals
                 for thread in self._threads:
@@ -93,25 +96,25 @@ class Relay:
             raise NncfToolsError(f"the command's output cannot be passed on: {error}") from error
         return self
 
-    def start(self, released: Callable[[int], object]) -> None:
-        """Close our copies of the command's ends, so that output ends when its last writer closes it.
+    def start(self, release: Callable[[int], object]) -> None:
+        """Close our copies of the command's ends, so that the last writer ends the output.
 
-        ``released`` is called with each outer end that is closed.
+        Call ``release`` with each outer end that is closed.
         """
-        self._released = released
+        self._release = release
         self._close_inner()
         if self._terminals:
             with held_back():
                 self._keys.start()
 
     def _pass_keys(self) -> None:
-        """Pass keys on to processes that wait for them on a terminal of the relay: less opens that of its output."""
+        """Pass keys on to processes that read from a terminal of the relay, such as ``less``."""
         from nncftools.live.shared_terminal import descendants, file_read
 
         while not self._has_ended.wait(_KEYS_S):
             for outer, ours in list(self._terminals.values()):
                 _fit(outer, ours)
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 readers = ((pid, self._terminals.get(file_read(pid))) for pid in descendants())
                 for pid, ends in readers:
                     if ends is not None:
@@ -122,10 +125,10 @@ class Relay:
         """Pass keys on to the terminal of a process until it ends or we are in the background. Raises OSError."""
         from nncftools.live.viewer import Keyboard
 
-        if os.tcgetpgrp(ours) != os.getpgrp():  # in the background, the keys are another job's
+        if os.tcgetpgrp(ours) != os.getpgrp():  # another job in the foreground gets the keys
             return
         with Keyboard(ours) as keyboard:
-            while pathlib.Path(f"/proc/{pid}").exists() and os.tcgetpgrp(ours) == os.getpgrp():
+            while Path(f"/proc/{pid}").exists() and os.tcgetpgrp(ours) == os.getpgrp():
                 _fit(outer, ours)
                 keyboard.take_over()
                 os.write(outer, keyboard.read(_KEYS_S))
@@ -146,8 +149,8 @@ class Relay:
 
     def _pass_on(self, outer: int, descriptor: int, name: str) -> None:
         rest = b""
-        # EIO: the last writer has closed; EPIPE: our reader is gone, so the command may get EPIPE, too
-        with contextlib.suppress(OSError):
+        # EIO: the last writer has closed the terminal; EPIPE: our reader has ended, so the command may get EPIPE, too
+        with suppress(OSError):
             while chunk := os.read(outer, _CHUNK):
                 self.write(descriptor, chunk)
                 if self.on_line is None:
@@ -159,7 +162,7 @@ class Relay:
         self._pass_line(rest)
         self._terminals.pop(name, None)
         os.close(outer)
-        self._released(outer)
+        self._release(outer)
 
     def _pass_line(self, line: bytes) -> None:
         text = _ESCAPES.sub(b"", line).decode(errors="replace").strip()
@@ -178,8 +181,8 @@ def _is_given(descriptor: int) -> bool:
         return False
 
 
-def _terminal(like: int) -> tuple[int, int]:
-    """Return both ends of a new raw terminal with the size of ``like``."""
+def _open_terminal(like: int) -> tuple[int, int]:
+    """Open a raw terminal with the size of ``like``; return both ends."""
     import tty
 
     outer, inner = os.openpty()
@@ -192,7 +195,7 @@ def _fit(terminal: int, like: int) -> None:
     import fcntl
     import termios
 
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         size = fcntl.ioctl(like, termios.TIOCGWINSZ, bytes(8))
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
 
@@ -202,9 +205,9 @@ _STANDARD_ERROR = 2
 
 @dataclass
 class OutputDisplay:
-    """A context manager around a recording: a relay, a live view, both, or only another file for the output.
+    """A context manager around a recording: relay, live view, or a file for the output.
 
-    At the end, it waits for all processes that hold the command's output open, unless ``starter`` is interrupted.
+    The exit waits for all processes that hold the command's output open, unless ``starter`` is interrupted.
     """
 
     view: View
@@ -212,11 +215,11 @@ class OutputDisplay:
     """Called with each line of the command's output."""
     starter: Starter
     live: bool
-    """Whether the run is shown in ``view``."""
-    output: pathlib.Path | int | None
-    """Where the command's output goes: a file, a descriptor, or None for ours."""
+    """Whether the live view shows the run."""
+    output: Path | int | None
+    """Target of the command's output: a file, a descriptor, or None for our output."""
     copies: bool = False
-    """Whether what goes to a file also goes to ours."""
+    """Whether output to a file also goes to our output."""
 
     def __post_init__(self) -> None:
         """Begin with nothing open."""
@@ -224,21 +227,23 @@ class OutputDisplay:
         self._is_broken = False
         self._relay: Relay | None = None
         self._live_view: LiveView | None = None
-        self._stack = contextlib.ExitStack()
+        self._stack = ExitStack()
 
     @property
     def outputs(self) -> tuple[int | None, int | None]:
-        """The command's standard output and error; None: it inherits ours."""
+        """Descriptors for the command's standard output and error; None if the command inherits our descriptor."""
         if self._relay is not None:
             return self._relay.outputs
         return (None, None) if self._captured < 0 else (self._captured, self._captured)
 
     @property
     def relays(self) -> list[tuple[int, int]]:
-        """Pairs of descriptors: where the command's output arrives, and where it goes."""
+        """Pairs of descriptors: source and target of the command's output."""
         if self._relay is None:
             return []
-        return [(source, to if self._captured < 0 else self._captured) for source, to in self._relay.ends]
+        if self._captured < 0:
+            return self._relay.ends
+        return [(source, self._captured) for source, _ in self._relay.ends]
 
     def __enter__(self) -> OutputDisplay:
         """Open the outputs. Raises UsageError if the capture file cannot be opened, OSError if a terminal cannot."""
@@ -247,11 +252,8 @@ class OutputDisplay:
             if self.live:
                 from nncftools.live.viewer import LiveView
 
-                live_view = LiveView(
-                    _STANDARD_ERROR,
-                    view_settings(self.view, sys.stderr.encoding),
-                    alone=self._captured >= 0,
-                )
+                settings = make_settings(self.view, sys.stderr.encoding)
+                live_view = LiveView(_STANDARD_ERROR, settings, alone=self._captured >= 0)
                 self._live_view = self._stack.enter_context(live_view)
             draws = self._live_view is not None and self._live_view.terminal is not None and self._captured < 0
             copies = self.copies and self._captured >= 0
@@ -268,16 +270,16 @@ class OutputDisplay:
 
     def __exit__(self, *details: object) -> None:
         # a failing display must not change the command's exit status
-        with contextlib.suppress(Exception, Interrupted), self.starter.interruptible():
+        with suppress(Exception, Interrupted), self.starter.interruptible():
             self._stack.close()
 
-    def begin(self, journal: pathlib.Path, descriptor: int, released: Callable[[int], object]) -> None:
-        """Start to relay and to draw, after the command has started; ``descriptor`` has the journal open.
+    def begin(self, journal: Path, descriptor: int, release: Callable[[int], object]) -> None:
+        """Start to relay and to draw, after the start of the command; ``descriptor`` is the open journal.
 
-        ``released`` is called with each source in ``relays`` that is closed.
+        Call ``release`` with each source in ``relays`` that is closed.
         """
         if self._relay is not None:
-            self._relay.start(released)
+            self._relay.start(release)
         if self._live_view is not None:
             with held_back():
                 self._live_view.follow(journal, descriptor)
@@ -304,17 +306,17 @@ class OutputDisplay:
         if self._captured >= 0:
             try:
                 write_all(self._captured, data)
-            except OSError as error:  # its disk may be full: what follows goes to ours
+            except OSError as error:  # the disk may be full: further output goes to our output
                 self._captured = -1
                 screen.message(f"option --capture: the rest of {str(self.output)!r} is missing: {error.strerror}")
 
 
-def view_settings(view: View, encoding: str | None, state: str = "recording") -> ViewSettings:
-    """Return a look that uses only characters of this encoding, and colours that the terminal has."""
+def make_settings(view: View, encoding: str | None, state: str = "recording") -> ViewSettings:
+    """Return settings of the live view with characters of this encoding, and colours of the terminal."""
     from rich.console import Console
 
     from nncftools.live.figures import ViewSettings
-    from nncftools.render.terminal_style import colours_of
+    from nncftools.render.terminal_plot import colours_of
 
     is_unicode = (encoding or "ascii").lower().replace("-", "").startswith("utf")
     return ViewSettings(

@@ -1,12 +1,12 @@
-"""The folder of a model of Hugging Face: its config, and the headers of its weights. Nothing else is loaded."""
+"""The folder of a model from Hugging Face: the config, and the headers of the weights. Nothing else is loaded."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-import pathlib
 import struct
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -21,47 +21,51 @@ _LARGEST_CONFIG = 4 << 20
 
 
 class Tensor(NamedTuple):
-    """A tensor of a file of weights."""
+    """A tensor in a file of weights."""
 
     kind: str
     shape: Sequence[int]
     begin: int
-    """Where its bytes are in the file."""
+    """Offset of the first byte in the file."""
     end: int
-    file: pathlib.Path
+    file: Path
 
     @property
     def size(self) -> int:
-        """Return how many bytes it has."""
+        """Return the number of bytes."""
         return self.end - self.begin
+
+
+_Dimension = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Entry(msgspec.Struct):
     """A tensor in the header of a file."""
 
     dtype: str
-    shape: Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(max_length=32)]
+    shape: Annotated[list[_Dimension], msgspec.Meta(max_length=32)]
     data_offsets: tuple[int, int]
 
 
-def config_of(folder: pathlib.Path) -> dict[str, Any]:
+def config_of(folder: Path) -> dict[str, Any]:
     """Return the config of a model. Raises SessionFileError."""
     file = folder / CONFIG
     with naming(file, "the config of a model"):
-        return msgspec.json.decode(intake.whole(file, most=_LARGEST_CONFIG, may_wait=False), type=dict[str, Any])
+        content = intake.whole(file, most=_LARGEST_CONFIG, may_wait=False)
+        return msgspec.json.decode(content, type=dict[str, Any])
 
 
 @contextlib.contextmanager
-def naming(file: pathlib.Path, expected: str = "weights in safetensors") -> Iterator[None]:
-    """Raise SessionFileError, which names the file and what was expected, where it cannot be decoded."""
+def naming(file: Path, expected: str = "weights in safetensors") -> Iterator[None]:
+    """Raise SessionFileError with the name of a file that cannot be decoded, and the expected content."""
     try:
         yield
     except (msgspec.MsgspecError, ValueError, RecursionError, struct.error) as error:
         raise SessionFileError(f"{file}: {expected} expected: {error}") from error
 
 
-def tensors_of(path: pathlib.Path) -> dict[str, Tensor]:
-    """Return the tensors of a file by its header: 8 bytes of its length, then JSON (safetensors' README, Format).
+def tensors_of(path: Path) -> dict[str, Tensor]:
+    """Return the tensors in the header of a file: 8 bytes with the length, then JSON (safetensors' README, Format).
 
     Raises SessionFileError.
     """
@@ -71,12 +75,15 @@ def tensors_of(path: pathlib.Path) -> dict[str, Tensor]:
         size = intake.size_of(file) or 0
         if length > min(size, LARGEST_HEADER):
             raise ValueError(f"its header has {length:,} bytes, the file {size:,}")
-        head = msgspec.json.decode(file.read(length), type=dict[str, msgspec.Raw])
-        head.pop("__metadata__", None)
-        for name, raw in head.items():
+        content = file.read(length)
+        header = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
+        header.pop("__metadata__", None)
+        start = 8 + length
+        for name, raw in header.items():
             entry = msgspec.json.decode(raw, type=Entry)
-            begin, end = (8 + length + offset for offset in entry.data_offsets)
-            if not 8 + length <= begin <= begin + math.prod(entry.shape) // 8 <= end <= size:
+            begin, end = (start + offset for offset in entry.data_offsets)
+            least = math.prod(entry.shape) // 8
+            if not start <= begin <= begin + least <= end <= size:
                 raise ValueError(f"the tensor {printable(name)!r} is not within the file, which was cut short")
-            tensors[name] = Tensor(entry.dtype, entry.shape, begin, end, path)
+            tensors[name] = Tensor(entry.dtype, entry.shape, begin, end=end, file=path)
     return tensors

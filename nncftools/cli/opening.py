@@ -1,13 +1,13 @@
-"""From a path on the command line to a session with its marks; a long read shows a progress bar on a terminal."""
+"""Open a session by a path on the command line, with marks; on a terminal, a long read shows a progress bar."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import pathlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nncftools import intake
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 _AFTER_S = 2.0
-"""A shorter read shows no bar."""
+"""A read of this duration shows a progress bar."""
 
 
 @contextlib.contextmanager
-def _progress(name: str) -> Iterator[Callable[[int, int | None], None] | None]:
-    """Yield a callback for the bytes read so far and the total (None if unknown); without a terminal, yield None."""
+def _show_progress(name: str) -> Iterator[Callable[[int, int | None], None] | None]:
+    """Yield a callback for the bytes so far and the total (None if unknown); without a terminal, yield None."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -53,81 +53,85 @@ def _progress(name: str) -> Iterator[Callable[[int, int | None], None] | None]:
 
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-"""Without it, numpy starts threads for linear algebra when it is imported; they stay idle and cost 0.04 s of CPU.
+"""Without the variable, numpy starts idle threads for linear algebra, at a cost of 0.04 s of CPU.
 
-Commands that open a session start no user program that could inherit it.
+Commands that open a session start no user program that could inherit the variable.
 """
-_STANDARD_INPUT = pathlib.Path("/dev/stdin")
+_STANDARD_INPUT = Path("/dev/stdin")
 
 
 def open_sessions(
-    paths: Sequence[pathlib.Path],
-    log_dir: pathlib.Path,
-    sidecars: Sequence[pathlib.Path] = (),
-    forced: str | None = None,
+    paths: Sequence[Path],
+    log_dir: Path,
+    *,
+    sidecars: Sequence[Path] = (),
+    tool: str | None = None,
 ) -> Session:
-    """Return one session, as ``open_session`` does, or several ranks of a job merged into one.
+    """Return a session as ``open_session`` does, or merge the sessions of several ranks of a job.
 
-    Sidecars among several paths, matched by the same pattern, are skipped. Raises NncfToolsError.
+    Sidecars among several paths are skipped, because a pattern matches them, too. Raises NncfToolsError.
     """
     parts = [path for path in paths if not path.name.endswith(SIDECARS)] or paths
-    twice = destination.given_twice(parts)
-    if twice is not None:
-        raise UsageError(f"argument SESSION: {str(twice)!r} is given twice; a recording counts once")
+    duplicate = destination.find_duplicate(parts)
+    if duplicate is not None:
+        raise UsageError(f"argument SESSION: {str(duplicate)!r} is given twice; a recording counts once")
     if len(parts) <= 1:
-        return open_session(parts[0] if parts else None, log_dir, sidecars, forced)
+        return open_session(parts[0] if parts else None, log_dir, sidecars=sidecars, tool=tool)
     from nncftools.analysis import ranks as analysis_ranks
 
-    ranks = {str(path): open_session(path, log_dir, forced=forced) for path in parts}
+    ranks = {str(path): open_session(path, log_dir, tool=tool) for path in parts}
     with options.naming_remedy(compare="; `nncf-tools compare` shows how runs differ"):
         session = analysis_ranks.merged(ranks)
-    session.warnings[:0] = _verdicts(ranks, session)
+    session.warnings[:0] = _list_verdicts(ranks, session)
     _add_enclosing(session, sidecars)
     return session
 
 
-def files_read(paths: Sequence[pathlib.Path], log_dir: pathlib.Path) -> list[pathlib.Path]:
-    """Return the files that ``open_sessions`` may read, with the sidecars beside them. Raises NncfToolsError."""
-    files = [destination.recording(path, log_dir) for path in paths or [log_dir]]
+def files_read(paths: Sequence[Path], log_dir: Path) -> list[Path]:
+    """Return the files that ``open_sessions`` may read, with the sidecars. Raises NncfToolsError."""
+    files = [destination.find_recording(path, log_dir) for path in paths or [log_dir]]
     return [*files, *filter(None, map(find_sidecar, files)), _STANDARD_INPUT]
 
 
 def open_session(
-    path: pathlib.Path | None, log_dir: pathlib.Path, sidecars: Sequence[pathlib.Path] = (), forced: str | None = None
+    path: Path | None,
+    log_dir: Path,
+    *,
+    sidecars: Sequence[Path] = (),
+    tool: str | None = None,
 ) -> Session:
-    """Return the session in a file, in standard input (``-``), or in another tool's log.
+    """Return the session in a file, in standard input (``-``), or in the log of another tool.
 
-    A folder stands for its newest session, None and ``latest`` for the newest in ``log_dir``, ``latest~1`` for the one
-    before it. ``forced`` names the tool that wrote a
-    log; by default it is recognised. Marks of a sidecar beside the file replace the file's own; the operations of
-    ``sidecars`` are placed around them. Raises NncfToolsError.
+    See ``destination.find_recording`` for folders and ``latest``, the default. ``tool`` names the tool that wrote a
+    log; by default the tool is recognised. Marks in a sidecar beside the file replace the marks in the file; operations
+    in ``sidecars`` are added around them. Raises NncfToolsError.
     """
     from nncftools.importers.source import read_session
 
     if path is None:
-        file = destination.newest(log_dir)
+        file = destination.find_newest(log_dir)
     elif str(path) == "-":
         file = _STANDARD_INPUT
     else:
-        file = destination.recording(path, log_dir)
-        destination.check_there(file, log_dir)
-    with options.naming_option("--from"), _progress(file.name) as on_progress:
-        session = read_session(file, forced, on_progress)
+        file = destination.find_recording(path, log_dir)
+        destination.check_exists(file, log_dir)
+    with options.naming_option("--from"), _show_progress(file.name) as on_progress:
+        session = read_session(file, tool, on_progress)
     if session.finished is False and session.host.boot_id:
         from nncftools.limits import verdict
         from nncftools.sampler.client import boot_id
 
-        if session.host.boot_id == boot_id():  # the machine still runs: its kernel's log may say more
+        if session.host.boot_id == boot_id():  # the kernel's log on this machine may say more
             verdict.take_kernel_log(session)
-    beside = find_sidecar(file)
-    if beside is not None:
-        _take_beside(session, beside, file)
+    sidecar = find_sidecar(file)
+    if sidecar is not None:
+        _replace_marks(session, sidecar, file)
     _add_enclosing(session, sidecars)
     return session
 
 
-def _verdicts(ranks: Mapping[str, Session], job: Session) -> Iterator[str]:
-    """Yield why processes of ranks died, but for those that were ended because another rank had failed."""
+def _list_verdicts(ranks: Mapping[str, Session], job: Session) -> Iterator[str]:
+    """Yield why processes of ranks died, without ranks that were ended because another rank had failed."""
     from nncftools.limits.judges import is_consequence, verdict
     from nncftools.render.peak_lines import headline
 
@@ -138,20 +142,21 @@ def _verdicts(ranks: Mapping[str, Session], job: Session) -> Iterator[str]:
             yield f"{name}: {headline(why)}"
 
 
-def _take_beside(session: Session, sidecar: pathlib.Path, file: pathlib.Path) -> None:
+def _replace_marks(session: Session, sidecar: Path, file: Path) -> None:
     from nncftools.reading_marks import collecting
 
     if sidecar.name.endswith(MARKS_ENDING) and file.name.endswith(destination.JOURNAL_ENDING):
         with reading.reader(file) as journal:
-            redaction = Redaction(Tail(journal, str(file)).plan.redact)
+            plan = Tail(journal, str(file)).plan
         with intake.open_file(sidecar) as log:
-            collecting.take_log(session, log, sidecar.name, redaction)
+            collecting.take_log(session, log, sidecar.name, Redaction(plan.redact))
     else:
         session.marks = collecting.read_sidecar(sidecar, session)
 
 
-def _add_enclosing(session: Session, sidecars: Sequence[pathlib.Path]) -> None:
+def _add_enclosing(session: Session, sidecars: Sequence[Path]) -> None:
     for sidecar in sidecars:
         from nncftools.reading_marks import collecting
 
-        collecting.add_enclosing(session, collecting.read_sidecar(sidecar, session))
+        marks = collecting.read_sidecar(sidecar, session)
+        collecting.add_enclosing(session, marks)

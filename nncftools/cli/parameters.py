@@ -1,7 +1,7 @@
-"""What the command line adds to typer: groups of options in the help, and how the values of parameters are read.
+"""Additions to typer: groups of options in the help, and parsers for the values of parameters.
 
-Typer 0.29 imports pydantic to convert a value, which takes 280 ms of CPU: so values are converted here. Rich would draw
-the groups, but loading it takes 100 ms of CPU.
+Typer 0.29 imports pydantic to convert a value, at a cost of 280 ms of CPU, so this module converts values. Rich could
+draw the groups, but the import of Rich takes 100 ms of CPU.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
-import pathlib
 import typing
 from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -29,30 +29,32 @@ READ = "What to read"
 SHOW = "How to show it"
 OTHER = "Options"
 _ORDER = (ARGUMENTS, READ, RECORD, RUN, WRITE, SHOW, OTHER)
-_WIDEST_NAME, _SHORT_NAME, _ROOM_FOR_MEANING = 30, 8, 48
+_WIDEST_NAME = 30
+_NARROWEST_NAME = 8
+_ROOM_FOR_MEANING = 48
 _EXPECTED = {int: "a whole number", float: "a number"}
 
 
-File = pathlib.Path | None
-Files = list[pathlib.Path] | None
+File = Path | None
+Files = list[Path] | None
 Texts = list[str] | None
-"""The types of options that may be missing, by what they hold."""
+"""Types of options that the user may leave out."""
 
 
 def option(names: str, group: str, meaning: str, **settings: Any) -> Any:
-    """Return an option by its names and what stands for its value: ``--output -o FILE``."""
+    """Return an option; ``names`` ends with the placeholder of the value, if any: ``--output -o FILE``."""
     words = names.split()
     metavar = None if words[-1].startswith("-") else words.pop()
     return typer.Option(*words, metavar=metavar, help=meaning, rich_help_panel=group, **settings)
 
 
 def argument(metavar: str, meaning: str, **settings: Any) -> Any:
-    """Return the argument that the help calls ``metavar``."""
+    """Return a positional argument, named ``metavar`` in the help."""
     return typer.Argument(metavar=metavar, help=meaning, rich_help_panel=ARGUMENTS, **settings)
 
 
 def with_options(kind: type, *, without: Collection[str] = ()) -> Callable[[Callable[[Any], int]], Callable[..., int]]:
-    """Return a decorator: it gives a function of one object of the dataclass ``kind`` an option for each field."""
+    """Return a decorator for a function of a dataclass ``kind``: each field becomes an option."""
     fields = inspect.signature(kind, eval_str=True).parameters.values()
     signature = inspect.Signature([field for field in fields if field.name not in without])
 
@@ -68,44 +70,46 @@ def with_options(kind: type, *, without: Collection[str] = ()) -> Callable[[Call
 
 
 class Command(TyperCommand):
-    """A subcommand, whose help shows the options in groups."""
+    """A subcommand; the help shows the options in groups."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments, and the options by group."""
+        """Write the arguments and the groups of options."""
         write_options(self, ctx, formatter)
 
 
 def write_options(command: Any, context: Any, formatter: Any) -> None:
-    """Write the arguments of a command, and its options by group."""
+    """Write the arguments of a command and the groups of options."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for parameter in command.get_params(context):
         group = getattr(parameter, "rich_help_panel", None) or OTHER
         names, meaning = parameter.get_help_record(context)
-        groups.setdefault(group, []).append((parameter.metavar if group == ARGUMENTS else names, meaning))
+        if group == ARGUMENTS:
+            names = parameter.metavar
+        groups.setdefault(group, []).append((names, meaning))
     for group in sorted(groups, key=_ORDER.index):
         write_section(formatter, group, groups[group])
 
 
 def write_section(formatter: Any, title: str, rows: Iterable[tuple[str, str]]) -> None:
-    """Write a part of a help; on a narrow terminal, names stand above what they mean."""
-    widest = min(_WIDEST_NAME, max(_SHORT_NAME, formatter.width - _ROOM_FOR_MEANING))
+    """Write a section of a help text; on a narrow terminal, each name stands above the meaning."""
+    widest = min(_WIDEST_NAME, max(_NARROWEST_NAME, formatter.width - _ROOM_FOR_MEANING))
     with formatter.section(screen.styled(title, screen.OUT)):
         formatter.write_dl([*rows], col_max=widest)
 
 
-def read_values(command: Any, function: Callable[..., Any]) -> None:
-    """Let the parameters of a command be read as ``function`` declares them."""
+def set_parsers(command: Any, function: Callable[..., Any]) -> None:
+    """Make the parameters of a command parse values by the types that ``function`` declares."""
     signature = inspect.signature(function, eval_str=True).parameters
     for parameter in command.params:
         kind, declared = typing.get_args(signature[parameter.name].annotation)
         while inner := typing.get_args(kind):
             kind = inner[0]
-        read = declared.parser or functools.partial(_read, kind, declared.min)
-        parameter.process_value = functools.partial(_process, parameter, read)
+        parse = declared.parser or functools.partial(_parse, kind, declared.min)
+        parameter.process_value = functools.partial(_process, parameter, parse)
 
 
-def _process(parameter: Any, read: Callable[[str], Any], context: typer.Context, value: Any) -> Any:
-    """Return the value of a parameter as its type. Raises UsageError."""
+def _process(parameter: Any, parse: Callable[[str], Any], context: typer.Context, value: Any) -> Any:
+    """Parse the value of a parameter, or each value of a list. Raises UsageError."""
     kind = parameter.param_type_name
     name = f"{kind} {parameter.metavar if kind == 'argument' else parameter.opts[0]}"
     if not isinstance(value, str | tuple | list):  # a flag, a default, or nothing
@@ -113,13 +117,13 @@ def _process(parameter: Any, read: Callable[[str], Any], context: typer.Context,
             raise UsageError(f"{name}: missing; see `{context.command_path} --help`")
         return value
     try:
-        return read(value) if isinstance(value, str) else [read(text) for text in value]
+        return parse(value) if isinstance(value, str) else [parse(text) for text in value]
     except ValueError as error:
         raise UsageError(f"{name}: {error}") from None
 
 
-def _read(kind: Any, least: float | None, text: str) -> Any:
-    """Return a text as its type. Raises ValueError."""
+def _parse(kind: Any, least: float | None, text: str) -> Any:
+    """Parse a text as a value of type ``kind``. Raises ValueError."""
     if issubclass(kind, enum.Enum):
         text = text.lower()
         if text not in list(kind):

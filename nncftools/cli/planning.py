@@ -1,18 +1,18 @@
-"""From the options of a recording to the argument list to execute, and to the sampler's plan.
+"""Turn the options of a recording into the argument list to execute and the sampler's plan.
 
-Every mistake is reported before the command starts, also that it needs more than is available (``--require``).
+All mistakes are reported before the command starts, and so is a lack of memory or disk space (``--require``).
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
-import pathlib
 import re
 import shlex
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nncftools.cli import options, screen
@@ -50,72 +50,74 @@ _SPECIAL_IN_DOUBLE_QUOTES = r"(?s)(?P<special>\\?[$`]|\\\n)|\\."
 def arguments(words: Sequence[str], *, shell: bool) -> list[str]:
     """Return the argument list to execute.
 
-    Words are used unchanged. A single word with spaces is split as a shell would split it, unless a program of that
-    name exists; one with characters that only a shell understands is refused. With ``shell`` the single word is a shell
-    script. Raises UsageError.
+    Words stay unchanged. A single word is split as by a shell, unless a program of that name exists; a word with
+    characters that only a shell understands is refused. With ``shell``, the single word is a shell script. Raises
+    UsageError.
     """
     if shell:
         if len(words) != 1:
             raise UsageError("option --shell: one quoted string expected, as in --shell 'make | tee log'")
         return [SHELL, "-c", words[0]]
-    if len(words) != 1 or os.path.isfile(words[0]) or shutil.which(words[0]):  # noqa: PTH113 — a name may be too long
+    line = " ".join(words)
+    if len(words) != 1 or os.path.isfile(line) or shutil.which(line):  # noqa: PTH113 — a name may be too long
         return list(words)
-    special = shell_only(words[0])
+    special = find_special(line)
     if special:
         raise UsageError(
-            f"argument COMMAND: only a shell understands {special!r} in {_redacted(words[0])!r}; "
-            "put --shell before it, or quote what is meant literally"
+            f"argument COMMAND: only a shell understands {special!r} in {_redact(line)!r}; "
+            "put --shell before it, or quote literal characters"
         )
     try:
-        return shlex.split(words[0])
+        return shlex.split(line)
     except ValueError as error:
-        raise UsageError(f"argument COMMAND: {_redacted(words[0])!r} cannot be split into words: {error}") from error
+        raise UsageError(f"argument COMMAND: {_redact(line)!r} cannot be split into words: {error}") from error
 
 
-def shell_only(line: str) -> str:
-    """Return the first characters of a line that a shell would not take literally; an empty string if there are none.
+def find_special(line: str) -> str:
+    """Return the first characters of a line that a shell would not take literally; empty without any.
 
     These are assignments, redirections, pipes, lists, substitutions, patterns, continued lines, comments and ``~``,
     unless they are quoted (POSIX Shell Command Language, 2.2 Quoting and 2.3 Token Recognition). Quotes themselves do
     not count, except escapes in double quotes that ``shlex`` does not undo.
     """
     for match in re.finditer(_QUOTED_OR_SPECIAL, line.strip()):
-        inside = [part["special"] for part in re.finditer(_SPECIAL_IN_DOUBLE_QUOTES, match["double"] or "")]
-        for special in (match["special"], match["other"], *inside):
-            if special:
-                return str(special)
+        quoted = [part["special"] for part in re.finditer(_SPECIAL_IN_DOUBLE_QUOTES, match["double"] or "")]
+        specials = [match["special"], match["other"], *quoted]
+        for special in filter(None, specials):
+            return str(special)
     return ""
 
 
 def check_executable(argv: Sequence[str]) -> None:
-    """Raise CommandNotFoundError or CommandNotExecutableError if a command cannot be started; say what was meant."""
+    """Raise CommandNotFoundError or CommandNotExecutableError, with a suggestion, if a command cannot be started."""
     program = argv[0]
     has_folder = os.sep in program
-    if has_folder and os.path.exists(program):  # noqa: PTH110 — its folder may be closed to us
-        why_not = _why_not(pathlib.Path(program))
-        if why_not:
-            raise CommandNotExecutableError(f"cannot run {program!r}: {why_not}")
+    if has_folder and os.path.exists(program):  # noqa: PTH110 — the folder may be closed to us
+        reason = _explain_refusal(Path(program))
+        if reason:
+            raise CommandNotExecutableError(f"cannot run {program!r}: {reason}")
     elif has_folder or shutil.which(program) is None:
         missing = "no such file" if has_folder else "no program of that name on PATH"
-        raise CommandNotFoundError(f"cannot run {_redacted(program)!r}: {missing}{_meant(argv)}")
+        raise CommandNotFoundError(f"cannot run {_redact(program)!r}: {missing}{_suggest(argv)}")
 
 
-def _why_not(path: pathlib.Path) -> str:
+def _explain_refusal(path: Path) -> str:
+    """Return why a file cannot be executed; empty if nothing is known."""
     if path.is_dir():
         return "it is a folder"
     interpreter = _INTERPRETERS.get(path.suffix, "")
-    with_it = f"did you mean `{interpreter} {path}`?"
+    suggestion = f"did you mean `{interpreter} {path}`?"
     if not os.access(path, os.X_OK):
-        return f"it is not executable ({with_it if interpreter else 'chmod +x, or name its interpreter first'})"
+        return f"it is not executable ({suggestion if interpreter else 'chmod +x, or name its interpreter first'})"
     if interpreter == _PYTHON:
-        with contextlib.suppress(OSError), path.open("rb") as file:  # it may be executable without being readable
+        with suppress(OSError), path.open("rb") as file:  # a file may be executable but not readable
             if file.read(2) != b"#!":
-                return f"it has no `#!` line, so a shell would run it; {with_it}"
+                return f"it has no `#!` line, so a shell would run it; {suggestion}"
     return ""
 
 
-def _meant(argv: Sequence[str]) -> str:
-    """Return what was probably meant by a command that does not exist; empty if unknown."""
+def _suggest(argv: Sequence[str]) -> str:
+    """Return a suggestion for a program that does not exist; empty without any."""
     program = argv[0]
     if program.rstrip(",").lower() in METRICS:
         return f"; to record several metrics, write them as one word: -t rss,{program.lower()}"
@@ -124,13 +126,14 @@ def _meant(argv: Sequence[str]) -> str:
     if program == "help":
         return "; `nncf-tools COMMAND --help` shows the help of a command"
     if os.path.isfile(program):  # noqa: PTH113 — a name may be too long
-        interpreter = _INTERPRETERS.get(pathlib.Path(program).suffix)
+        interpreter = _INTERPRETERS.get(Path(program).suffix)
         return f"; did you mean `{interpreter} {program}`?" if interpreter else f"; did you mean `./{program}`?"
-    near = nearest(program, sorted(file.name for file in options.on_path(program[:1])))
+    names = {file.name for file in options.find_on_path(program[:1])}
+    near = nearest(program, sorted(names))
     return f"; did you mean `{near}`?" if near else ""
 
 
-def _redacted(text: str) -> str:
+def _redact(text: str) -> str:
     """Hide secrets in a mistyped command: `HF_TOKEN=... program` works only in a shell."""
     return Redaction().text(text)
 
@@ -139,8 +142,8 @@ def plan(columns: Sequence[str], request: Request) -> Plan:
     """Return the plan of a recording. Raises UsageError."""
     from nncftools.sampler import client
 
-    limit = _limit(request)
-    redact = _redaction(request)
+    limit = _make_limit(request)
+    redact = _list_redactions(request)
     _check_seconds("--interval", request.interval, _SHORTEST_INTERVAL_S)
     if request.duration is not None:
         _check_seconds("--duration", request.duration, 0)
@@ -164,7 +167,7 @@ def _check_seconds(option: str, seconds: float, shortest: float) -> None:
         raise UsageError(f"option {option}: {expected}, found {seconds:g}")
 
 
-def _limit(request: Request) -> MemoryLimit | None:
+def _make_limit(request: Request) -> MemoryLimit | None:
     if request.on_limit not in options.ACTIONS:
         raise UsageError(f"option --on-limit: {not_one_of(request.on_limit, options.ACTIONS)}")
     if request.max_memory is not None:
@@ -174,16 +177,16 @@ def _limit(request: Request) -> MemoryLimit | None:
     return None
 
 
-def _redaction(request: Request) -> list[str] | None:
-    """Return the patterns to hide in addition to likely secrets, or None to hide nothing."""
-    options.compiled("--redact", request.redact)
+def _list_redactions(request: Request) -> list[str] | None:
+    """Return the patterns to hide besides likely secrets; None to hide nothing."""
+    options.compile_patterns("--redact", request.redact)
     if request.no_redact and request.redact:
         raise UsageError("option --redact: either --redact or --no-redact, not both")
     return None if request.no_redact else request.redact or []
 
 
-def watch_disks(plan: Plan, argv: Sequence[str], output: pathlib.Path) -> None:
-    """Make a plan watch the file systems that a command probably writes to; ``output`` is the recording's."""
+def watch_disks(plan: Plan, argv: Sequence[str], output: Path) -> None:
+    """Add the file systems of the command's output and of the recording (``output``) to the plan."""
     from nncftools.limits.needs import file_systems
 
     if argv and plan.source == "proc":
@@ -192,11 +195,12 @@ def watch_disks(plan: Plan, argv: Sequence[str], output: pathlib.Path) -> None:
 
 
 def stack_access(request: Request, *, default: bool) -> StackAccess | None:
-    """Return how stacks and mappings are taken, None to take none.
+    """Return the access to stacks and mappings; None to take no stacks.
 
-    Raises UsageError if stacks are asked for and cannot be taken here.
+    Raises UsageError for --stacks if this machine does not allow stacks.
     """
-    if not (default if request.stacks is None else request.stacks):
+    takes_stacks = default if request.stacks is None else request.stacks
+    if not takes_stacks:
         return None
     from nncftools.sampler.client import platform_source
     from nncftools.snapshots import client
@@ -212,39 +216,40 @@ def stack_access(request: Request, *, default: bool) -> StackAccess | None:
 
 
 def columns(request: Request, default: Sequence[str] = options.DEFAULT_TYPES) -> tuple[list[str], list[str]]:
-    """Return the memory metrics to show, and all that is recorded: these and what is always recorded.
+    """Return the memory metrics to show, and all metrics to record.
 
-    Raises NncfToolsError if this machine cannot record them.
+    Raises NncfToolsError for metrics that this machine cannot record.
     """
     refuse_to_record()
     from nncftools.sampler import client
 
     client.check()
     offers = client.offers()
-    for listed in options.listed(request.types or ()):
-        name = DEVICE_MEMORY if listed == DEVICE else listed
-        if is_memory(name) and (name not in offers or offers[name].missing):
+    for typed in options.split_types(request.types or ()):
+        name = DEVICE_MEMORY if typed == DEVICE else typed
+        if is_memory(name):
             reason = offers[name].missing if name in offers else "not on this platform"
-            raise UsageError(f"option --type: {listed!r} is not available here: {reason}")
-    here = [name for name, offer in offers.items() if not offer.missing]
-    memory = [name for name in MEMORY if name in here]
+            if reason:
+                raise UsageError(f"option --type: {typed!r} is not available here: {reason}")
+    available = [name for name, offer in offers.items() if not offer.missing]
+    memory = [name for name in MEMORY if name in available]
     shown = options.memory_types(request.types, memory, default)
-    return shown, [*shown, *(name for name in recorded_with(shown) if name in here)]
+    return shown, [*shown, *(name for name in recorded_with(shown) if name in available)]
 
 
-_OURS = ("--live", "--open", "--stacks", "--no-stacks", "--mark-call", "--mark-on", "--max-memory", "--capture")
+_OUR_OPTIONS = ("--live", "--open", "--stacks", "--no-stacks", "--mark-call", "--mark-on", "--max-memory", "--capture")
 """Options that few other programs have."""
 
 
 def name_late_options(argv: Sequence[str]) -> None:
-    """Say which options of ours come after the command, which gets them."""
-    late = [word for word in argv[1:] if word.partition("=")[0] in _OURS]
+    """Print a note about options of nncf-tools after the command, because the command gets these options."""
+    late = [word for word in argv[1:] if word.partition("=")[0] in _OUR_OPTIONS]
     if late:
         screen.message(f"note: the command gets {', '.join(late)}; an option of nncf-tools comes before the command")
 
 
 def target(request: Request) -> list[str]:
-    """Return the argument list to execute; an empty one attaches to a process. Raises NncfToolsError."""
+    """Return the argument list to execute, empty for --pid. Raises NncfToolsError."""
     if request.pid is None:
         argv = arguments(request.words or [], shell=request.shell)
         if not argv:
@@ -254,17 +259,15 @@ def target(request: Request) -> list[str]:
     if request.words:
         raise UsageError("option --pid: either a command or --pid, not both")
     try:
-        with contextlib.suppress(PermissionError):
+        with suppress(PermissionError):
             os.kill(request.pid, 0)
     except (ProcessLookupError, OverflowError):
         raise NncfToolsError(f"option --pid: there is no process {request.pid}") from None
     return []
 
 
-def check_required(
-    text: str | None, argv: Sequence[str], output: pathlib.Path, redact: Sequence[str] | None = ()
-) -> None:
-    """Refuse to start a command that cannot fit: raises UsageError, with the figures.
+def check_required(text: str | None, argv: Sequence[str], output: Path, redact: Sequence[str] | None = ()) -> None:
+    """Raise UsageError if a command needs more memory or disk space than there is.
 
     ``text`` is a size or the path of an earlier session; ``output`` is the folder of the recording.
     """
@@ -274,14 +277,14 @@ def check_required(
         raise UsageError("option --require: not with --pid")
     from nncftools.limits import needs
 
-    needed = _required(text, Redaction(redact).words(list(argv)))
-    rooms = needs.rooms(needed.disks, argv, output)
-    missing = needs.shortage(needed.memory, rooms, needs.available("/proc", os.getpid()))
+    required = _read_required(text, Redaction(redact).words(list(argv)))
+    rooms = needs.rooms(required.disks, argv, output)
+    missing = needs.shortage(required.memory, rooms, needs.available("/proc", os.getpid()))
     if missing:
         raise UsageError(f"option --require: {missing}")
 
 
-def _required(text: str, words: Sequence[str]) -> Requirement:
+def _read_required(text: str, words: Sequence[str]) -> Requirement:
     from nncftools.limits import needs
 
     try:
@@ -293,13 +296,13 @@ def _required(text: str, words: Sequence[str]) -> Requirement:
     from nncftools.analysis import forecast
     from nncftools.session.session import load
 
-    found = forecast.loaded(pathlib.Path(text)) or load(text)
-    needed = needs.of_forecast(found) if isinstance(found, forecast.Result) else needs.of_session(found)
-    if needed is None:
-        raise UsageError(f"option --require: {text!r} does not hold what its command needed; record it again")
-    if found.command != words:
-        screen.message(f"option --require: {text!r} is of another command")
-    if needed.is_bound:
-        more = f"the run in {text!r} was cut short: it needs more than {brief_size(needed.memory)}"
+    earlier = forecast.loaded(Path(text)) or load(text)
+    required = needs.of_forecast(earlier) if isinstance(earlier, forecast.Result) else needs.of_session(earlier)
+    if required is None:
+        raise UsageError(f"option --require: {text!r} does not contain the needs of the command; record it again")
+    if earlier.command != words:
+        screen.message(f"option --require: {text!r} was recorded with a different command")
+    if required.is_bound:
+        more = f"the run in {text!r} was cut short: it needs more than {brief_size(required.memory)}"
         screen.message(f"option --require: {more}")
-    return needed
+    return required

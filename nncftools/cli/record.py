@@ -1,12 +1,12 @@
-"""``nncf-tools monitor`` records a command, ``nncf-tools profile`` also what each of its operations costs.
+"""``nncf-tools monitor``: record a command; ``nncf-tools profile``: also record the cost of each operation.
 
-``python -m nncftools.memory_monitor`` does so with the command line of NNCF's memory monitor.
+``python -m nncftools.memory_monitor`` records with the command line of NNCF's memory monitor.
 """
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nncftools.cli import destination, options, planning
@@ -19,7 +19,7 @@ from nncftools.units import MemoryUnit, printable
 
 if TYPE_CHECKING:
     from nncftools.analysis.session import Session
-    from nncftools.cli.recording import Recorded
+    from nncftools.cli.recording import Recorded, RecordingJob
     from nncftools.marks.calls import Call
 
 
@@ -41,16 +41,16 @@ def monitor(request: Request) -> int:
       mpirun -n 4 nncf-tools monitor --output run.json python train.py
 
     The exit status is the command's, even if the recording fails: 128 + N if
-    signal N killed it, 127 if it was not found, 126 if it could not be executed.
-    Under torchrun, mpirun or srun, file names get the rank (run-rank0.json);
-    `nncf-tools report run-rank*.json` merges them.
+    signal N killed the command, 127 if it was not found, 126 if it could not be
+    executed. Under torchrun, mpirun or srun, file names get the rank
+    (run-rank0.json); `nncf-tools report run-rank*.json` merges the sessions.
     """
     return _record(request, profiles=False)
 
 
 @with_options(ProfileRequest, without={"pid"})
 def profile(request: ProfileRequest) -> int:
-    """Record a command and what its operations cost: report, session, picture, page.
+    """Record a command and the cost of each operation: report, session, picture, page.
 
     \b
     Examples:
@@ -64,7 +64,7 @@ def profile(request: ProfileRequest) -> int:
       nncf-tools profile --mark-on 'Epoch \\d+' --depth 2 -o run.json ./train.sh
 
     Calls of nncf, openvino, optimum, transformers, torch, onnxruntime and QEfficient
-    are marked automatically. Mark others with `nncf-tools mark NAME` in a script or
+    are marked automatically. Mark others by `nncf-tools mark NAME` in a script, or by
     `with nncftools.operation(NAME):` in Python. The exit status is the command's.
     """
     return _record(request, profiles=True)
@@ -72,11 +72,11 @@ def profile(request: ProfileRequest) -> int:
 
 def _record(request: Request, *, profiles: bool) -> int:
     metrics, columns = planning.columns(request, options.PROFILE_TYPES if profiles else options.DEFAULT_TYPES)
-    calls = _calls(request) if profiles else None
-    patterns = options.compiled("--mark-on", request.mark_on)
+    calls = _list_calls(request) if profiles else None
+    patterns = options.compile_patterns("--mark-on", request.mark_on)
     argv = planning.target(request)
     planning.name_late_options(argv)
-    capture = _capture(request)
+    capture = _check_capture(request)
     plan = planning.plan(columns, request)
     stack_access = planning.stack_access(request, default=profiles)
     share = options.share("--stacks-budget", request.stacks_budget)
@@ -85,22 +85,25 @@ def _record(request: Request, *, profiles: bool) -> int:
     from nncftools.cli import closing, recording, screen
     from nncftools.sampler.client import Starter
 
-    def destination_of(suffix: str) -> Destination:
+    def make_destination(suffix: str) -> Destination:
         if request.output is not None:
-            target = destination.at_file(destination.numbered(request.output, suffix), force=request.force)
+            target = destination.at_file(destination.add_suffix(request.output, suffix), force=request.force)
         else:
-            name = request.name or (pathlib.Path(argv[0]).name if argv else f"pid-{request.pid}")
+            name = request.name or (Path(argv[0]).name if argv else f"pid-{request.pid}")
             target = destination.new_folder(request.log_dir, f"{name}{suffix}")
-        target = destination.with_views(target, plot=request.plot, opens=request.opens)
-        ours = (target.session, target.journal, target.marks, target.snapshots, target.panels, target.page, capture)
-        if destination.given_twice(path for path in ours if path is not None):
+        target = destination.add_views(target, plot=request.plot, opens=request.opens)
+        files = [target.session, target.journal, target.marks, target.snapshots]
+        files += [path for path in (target.panels, target.page, capture) if path is not None]
+        if destination.find_duplicate(files):
             raise UsageError(f"option --capture: {str(capture)!r} is a file of the recording; choose another name")
         return target
 
-    suffixes = [""] if request.repeat == 1 else [f"-{number}" for number in range(1, request.repeat + 1)]
-    places: Iterable[Destination] = map(destination_of, suffixes)
+    suffixes = [f"-{number}" for number in range(1, request.repeat + 1)]
+    if request.repeat == 1:
+        suffixes = [""]
+    targets: Iterable[Destination] = map(make_destination, suffixes)
     if request.output is not None:
-        places = list(places)  # all files are checked before the first run; a folder is made when its run begins
+        targets = list(targets)  # check all files before the first run; make a folder only when a run begins
     planning.watch_disks(plan, argv, folder)
     view = View(
         metrics,
@@ -115,33 +118,40 @@ def _record(request: Request, *, profiles: bool) -> int:
         screen.starter = starter
 
         def record(target: Destination) -> Recorded:
-            run = recording.RecordingJob(
+            job = recording.RecordingJob(
                 starter,
                 request,
                 argv,
                 plan,
-                target,
+                target=target,
                 calls=calls,
                 patterns=patterns,
                 stack_access=stack_access,
                 stacks_share=share,
                 output=capture,
             )
-            with target.place:
-                recorded = recording.record(run, view)
-                closing.show(recorded, run, view, quiet=quiet)
-            return recorded
+            return _record_and_show(job, view, quiet=quiet)
 
         if request.repeat == 1:
-            return record(next(iter(places))).status
+            return record(next(iter(targets))).status
         from nncftools.cli import series
 
-        runs = series.repeat(starter, places, record)
+        runs = series.repeat(starter, targets, record)
         return closing.show_repeats(request.repeat, runs, starter, view, quiet=request.quiet)
 
 
-def _calls(request: Request) -> list[Call] | None:
-    """Return the calls to mark in addition to the catalogue, or None to mark no calls at all. Raises UsageError."""
+def _record_and_show(job: RecordingJob, view: View, *, quiet: bool) -> Recorded:
+    from nncftools.cli import closing, recording
+
+    with job.target.place:
+        recorded = recording.record(job, view)
+        with recording.guarded("the summary cannot be shown"):
+            closing.show(recorded, job, view, quiet=quiet)
+    return recorded
+
+
+def _list_calls(request: Request) -> list[Call] | None:
+    """Return the calls to mark besides the catalogue; None to mark no calls at all. Raises UsageError."""
     if request.no_auto:
         if request.mark_call:
             raise UsageError("option --mark-call: either --no-auto or --mark-call, not both")
@@ -149,22 +159,26 @@ def _calls(request: Request) -> list[Call] | None:
     from nncftools.marks import calls
 
     try:
-        return [*calls.from_pyproject(pathlib.Path.cwd()), *calls.parse(request.mark_call or [])]
+        configured = calls.from_pyproject(Path.cwd())
+        return [*configured, *calls.parse(request.mark_call or [])]
     except (OSError, ValueError) as error:
         raise UsageError(f"option --mark-call: {error}") from error
 
 
-def _capture(request: Request) -> pathlib.Path | None:
-    """Return the file for the command's output. Raises UsageError for options that do not go together."""
+def _check_capture(request: Request) -> Path | None:
+    """Return the file for the command's output. Raises UsageError for options that cannot be combined."""
     capture = request.capture
     if capture is not None:
         if request.pid is not None:
             raise UsageError("option --capture: only with a command, not with --pid")
         capture = destination.check_output("--capture", capture, force=request.force)
-    if request.repeat > 1 and (request.pid is not None or capture is not None):
-        raise UsageError(f"option --repeat: not with {'--capture' if request.pid is None else '--pid'}")
-    if request.repeat > 1 and request.opens:
-        raise UsageError("option --open: not with --repeat; `nncf-tools report --open` opens the last page")
+    if request.repeat > 1:
+        if request.pid is not None:
+            raise UsageError("option --repeat: not with --pid")
+        if capture is not None:
+            raise UsageError("option --repeat: not with --capture")
+        if request.opens:
+            raise UsageError("option --open: not with --repeat; `nncf-tools report --open` opens the last page")
     return capture
 
 
@@ -178,7 +192,7 @@ _EXAMPLES = """examples:
 
 
 def memory_monitor(words: Sequence[str]) -> int:
-    """Record the command that the words name, write its logs, print the peaks; return the command's exit status."""
+    """Record a command, write logs, print the peaks; return the exit status of the command."""
     import argparse
 
     from nncftools.cli import screen
@@ -193,7 +207,7 @@ def memory_monitor(words: Sequence[str]) -> int:
         "--log-dir",
         metavar="DIR",
         default=str(options.DEFAULT_LOG_DIR),
-        help="the folder of the logs, the pictures and the session (default: %(default)s)",
+        help="the folder for logs, pictures and session (default: %(default)s)",
     )
     parser.add_argument("executable", nargs="+", help="the command, for the shell; quote it if it has options")
     parsed, unknown = parser.parse_known_args(words)
@@ -201,45 +215,45 @@ def memory_monitor(words: Sequence[str]) -> int:
         parser.error(f"{unknown[0]!r} is not understood; quote the command, as one word")
     screen.prepare()
     try:
-        return _record_line(pathlib.Path(parsed.log_dir), " ".join(parsed.executable))
+        return _record_line(Path(parsed.log_dir), " ".join(parsed.executable))
     except NncfToolsError as error:
         screen.to_stderr(f"{_MEMORY_MONITOR}: error: {printable(str(error))}\n")
         return error.exit_code
 
 
 _TYPES = ["rss,system"]
-"""As NNCF's tool records."""
+"""The metrics of NNCF's memory monitor."""
 
 
-def _record_line(log_dir: pathlib.Path, line: str) -> int:
-    from nncftools.cli import closing, recording, screen
+def _record_line(log_dir: Path, line: str) -> int:
+    from nncftools.cli import recording, screen
     from nncftools.sampler.client import Starter
 
     argv = [planning.SHELL, "-c", line]
     request = options.Request(types=_TYPES)
     metrics, columns = planning.columns(request)
+    plan = planning.plan(columns, request)
     target = destination.in_folder(log_dir, metrics)
     view = View(metrics=metrics)
     with Starter() as starter:
         screen.starter = starter
-        run = recording.RecordingJob(starter, request, argv, planning.plan(columns, request), target)
-        with target.place:
-            recorded = recording.record(run, view)
-            closing.show(recorded, run, view, quiet=True)
+        job = recording.RecordingJob(starter, request, argv, plan, target=target)
+        recorded = _record_and_show(job, view, quiet=True)
     if recorded.session is not None:
-        screen.if_read(_summary(recorded.session, metrics, view.unit), screen.OUT)
+        screen.if_read(_summarize(recorded.session, metrics, view.unit), screen.OUT)
     return recorded.status
 
 
-def _summary(session: Session, metrics: Sequence[str], unit: MemoryUnit) -> str:
+def _summarize(session: Session, metrics: Sequence[str], unit: MemoryUnit) -> str:
     from math import isnan
 
     from tabulate import tabulate
 
-    rows = []
+    rows: list[list[str | bool]] = []
     for metric in metrics:
         peak = session.peaks[metric].low
         first = next((value for value in session.samples[metric] if not isnan(value)), None)
         above = None if peak is None or first is None else peak - first
-        rows += [[metric, True, unit.label(above)], [metric, False, unit.label(peak)]]
+        rows.append([metric, True, unit.label(above)])
+        rows.append([metric, False, unit.label(peak)])
     return f"\nMemory summary:\n{tabulate(rows, headers=['Memory type', 'From zero', 'Peak value'])}\n"

@@ -1,17 +1,18 @@
-"""One recording, from its start to its files; loaded after all options have been checked.
+"""A recording, from the start of the command to the saved session; imported after all options are checked.
 
-After the command has started, we exit with its exit status, even if the recording fails. So every step after its end is
-guarded, files are read through open descriptors, and modules for saving are imported while the command runs.
+After the command has started, nncf-tools exits with the exit status of the command, even if the recording fails. So
+every later step is guarded, files are read through open descriptors, and modules for saving are imported while the
+command runs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import pathlib
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from nncftools.analysis.session import Session
@@ -40,71 +41,72 @@ _LONGEST_NAME = 80
 
 
 class RecordingJob(NamedTuple):
-    """What to record, and where to save it."""
+    """A command to record, with all settings, and the files of the recording."""
 
     starter: Starter
     request: Request
-    """Its options for the plan have been used already."""
+    """The options of the user; ``plan`` has the settings of the sampler."""
     argv: Sequence[str]
     """The command; empty to attach to a process."""
     plan: Plan
     target: Destination
     calls: Sequence[Call] | None = None
-    """The calls to mark in addition to the catalogue; None to mark no calls at all."""
+    """The calls to mark besides the catalogue; None to mark no calls at all."""
     patterns: Sequence[re.Pattern[str]] = ()
-    """A line of output that one of them matches begins an operation, named by the match or its group ``name``."""
+    """A matching line of output begins an operation, named by the match or by the group ``name``."""
     stack_access: StackAccess | None = None
-    """How stacks and mappings are taken; None to take none."""
+    """The access to stacks and mappings; None to take no stacks."""
     stacks_share: float = 0.0
-    """The share of one core's time that this may take."""
-    output: pathlib.Path | int | None = None
-    """The file for the command's output, or the descriptor of one that the caller has opened and will close.
+    """Largest share of a CPU core for stacks."""
+    output: Path | int | None = None
+    """A file for the command's output, or the descriptor of an open file of the caller.
 
-    Output to a file still goes to ours, too, unless there is a live view.
+    Output to a file goes to our output, too, unless there is a live view.
     """
     entry: Sequence[str] = ()
-    """Words before the command that make its process enter a control group, and then execute the command."""
+    """Words before the command that make the process enter a control group before the command is executed."""
     environment: Mapping[str, str] = {}
-    """Variables that the command gets unless the user has set them."""
+    """Default values of environment variables of the command."""
 
     @property
     def marks_operations(self) -> bool:
-        """Whether operations are marked in addition to those that the command marks."""
+        """Whether nncf-tools marks operations."""
         return self.calls is not None or bool(self.patterns)
 
 
 class Recorded(NamedTuple):
-    """The result of a run."""
+    """The result of a recording."""
 
     status: int
-    """Our exit status: the command's, after it has started."""
+    """Our exit status; the exit status of the command if the command started."""
     session: Session | None
-    """None if it could not be made."""
+    """None after a failure."""
     is_saved: bool = False
     """Whether the session is at the requested path."""
 
 
-def record(run: RecordingJob, view: View | None = None) -> Recorded:
-    """Record a command and write its session; the live view shows the metrics of ``view``.
+def record(job: RecordingJob, view: View | None = None) -> Recorded:
+    """Record a command and write the session; the live view shows the metrics of ``view``.
 
     Raises NncfToolsError if the command could not be started, never afterwards.
     """
-    files = claim_files(run.target, snapshots=run.stack_access is not None)
+    files = claim_files(job.target, snapshots=job.stack_access is not None)
     try:
-        header = client.header(run.request.name, run.argv, launcher.of(os.environ), run.plan)
-        outcome = _run(run, header, files, view or View([]))
-        status = int(bool(run.argv)) if outcome.exit_code is None else outcome.exit_code
-        return Recorded(status, *_make_and_save(run, header, files, outcome))
+        rank = launcher.of(os.environ)
+        header = client.header(job.request.name, job.argv, rank, job.plan)
+        outcome = _run(job, header, files, view or View([]))
+        status = int(bool(job.argv)) if outcome.exit_code is None else outcome.exit_code
+        return Recorded(status, *_make_and_save(job, header, files, outcome))
     finally:
         files.close()
 
 
-def _run(run: RecordingJob, header: Header, files: RecordingFiles, view: View) -> Outcome:
-    """Start the command and wait for its end. If it cannot be started, remove all files and raise NncfToolsError."""
+def _run(job: RecordingJob, header: Header, files: RecordingFiles, view: View) -> Outcome:
+    """Run the command. If the command cannot be started, remove all files and raise NncfToolsError."""
     try:
-        with destination.writing(run.target.option, run.target.journal, UsageError):
-            outcome = _record_command(run, header, files, view)
-        if outcome.pid is None and run.argv:
+        with destination.writing(job.target.option, job.target.journal, UsageError):
+            outcome = _record_command(job, header, files, view)
+        if outcome.pid is None and job.argv:
             reason = None if outcome.end is None else outcome.end.get("error")
             not_started = NncfToolsError(reason or f"the sampler {outcome.lost or 'ended'} before the command began")
             not_started.exit_code = outcome.exit_code or not_started.exit_code
@@ -115,76 +117,86 @@ def _run(run: RecordingJob, header: Header, files: RecordingFiles, view: View) -
     return outcome
 
 
-def _record_command(run: RecordingJob, header: Header, files: RecordingFiles, view: View) -> Outcome:
+def _record_command(job: RecordingJob, header: Header, files: RecordingFiles, view: View) -> Outcome:
     """Run sampler and command inside the display. Raises OSError, NncfToolsError if the sampler cannot start."""
-    on_line = _marking_lines(run, files.marks)
-    display = helper = None
+    on_line = _make_marker(job, files.marks)
+    display = None
+    helper = None
     with contextlib.ExitStack() as stack:
-        live = run.request.live
-        if live or on_line is not None or run.output is not None:
+        live = job.request.live
+        if live or on_line is not None or job.output is not None:
             from nncftools.cli.display import OutputDisplay
 
-            copies = not live and not isinstance(run.output, int)
-            display = stack.enter_context(OutputDisplay(view, on_line, run.starter, live, run.output, copies))
+            display = OutputDisplay(
+                view,
+                on_line,
+                job.starter,
+                live=live,
+                output=job.output,
+                copies=not live and not isinstance(job.output, int),
+            )
+            stack.enter_context(display)
         if files.snapshots is not None:
             from nncftools.snapshots.client import Helper
 
             helper = stack.enter_context(contextlib.closing(Helper(files.snapshots)))
+        environment = _make_environment(job, helper)
+        environment[OWNER] = str(os.fstat(files.marks).st_uid)
         sampler = client.Sampler(
-            run.starter,
-            run.plan,
-            [*run.entry, *run.argv],
-            marks=run.target.marks,
-            environment={**_environment(run, helper), OWNER: str(os.fstat(files.marks).st_uid)},
+            job.starter,
+            job.plan,
+            [*job.entry, *job.argv],
+            marks=job.target.marks,
+            environment=environment,
             outputs=(None, None) if display is None else display.outputs,
             relays=() if display is None else display.relays,
         )
         stack.enter_context(sampler)
         sampler.start(header, files.locked)
-        if helper is not None and run.stack_access is not None:
-            helper.follow(sampler.pid, run.plan, run.stack_access, run.stacks_share)
+        if helper is not None and job.stack_access is not None:
+            helper.follow(sampler.pid, job.plan, job.stack_access, job.stacks_share)
         files.hand_over()
         if display is not None:
             with guarded("the command's output cannot be shown as requested"):
-                display.begin(run.target.journal, files.journal.fileno(), sampler.release)
+                display.begin(job.target.journal, files.journal.fileno(), sampler.release)
         with guarded("nncf-tools is incomplete"):  # an upgrade in the meantime must not lose the recording
-            import gzip  # noqa: F401 — used by a session whose name ends in .gz
+            import gzip  # noqa: F401 — for a session whose name ends in .gz
 
             from nncftools.limits import verdict  # noqa: F401
             from nncftools.reading_marks import collecting  # noqa: F401
         outcome = sampler.wait()
         if helper is not None:
             helper.close()
-        reading.hold(files.journal.fileno())  # so that others do not take it for an abandoned one
+        reading.hold(files.journal.fileno())  # so that no other process takes the journal for an abandoned journal
         return outcome
 
 
 def _make_and_save(
-    run: RecordingJob, header: Header, files: RecordingFiles, outcome: Outcome
+    job: RecordingJob, header: Header, files: RecordingFiles, outcome: Outcome
 ) -> tuple[Session | None, bool]:
-    """Make and write the session; on failure print why, and where the journal is.
+    """Make and write the session; on failure print the reason and the location of the journal.
 
     Return the session, and whether it is at the requested path.
     """
     session = None
     try:
-        with run.starter.interruptible(by_first=False):
-            session = _session(run, header, files, outcome)
-            is_there = _save(session, run.target)
-        if is_there:
+        with job.starter.interruptible(by_first=False):
+            session = _make_session(job, header, files, outcome)
+            is_saved = _save(session, job.target)
+        if is_saved:
             files.remove()
-            run.target.point_latest()
+            job.target.point_latest()
     except Interrupted as interrupted:
-        run.starter.asked_to_end = interrupted.number
+        job.starter.asked_to_end = interrupted.number
         screen.drop_unread()
         screen.message(f"{interrupted}: the session is not saved; {_journal_location(files)}")
         return None, False
     except Exception as error:  # noqa: BLE001 — a failure here must not change the command's exit status
-        what = "no session could be made" if session is None else "the session could not be written"
-        screen.error(f"{what}: {memory_shortage(error) or error}; {_journal_location(files)}")
+        failure = "no session could be made" if session is None else "the session could not be written"
+        screen.error(f"{failure}: {memory_shortage(error) or error}; {_journal_location(files)}")
         return session, False
     else:
-        return session, is_there
+        return session, is_saved
 
 
 def _journal_location(files: RecordingFiles) -> str:
@@ -195,58 +207,58 @@ def _journal_location(files: RecordingFiles) -> str:
         return f"the journal could not be kept either: {error}"
 
 
-def _session(run: RecordingJob, header: Header, files: RecordingFiles, outcome: Outcome) -> Session:
+def _make_session(job: RecordingJob, header: Header, files: RecordingFiles, outcome: Outcome) -> Session:
     from nncftools.limits import verdict
 
-    known = StarterFacts(header, outcome.start, outcome.end)
-    journal = str(run.target.journal)
-    session = Session.of(session_from(files.journal, journal, known, snapshots=files.read_snapshots()))
+    facts = StarterFacts(header, outcome.start, outcome.end)
+    journal = str(job.target.journal)
+    session = Session.of(session_from(files.journal, journal, facts, snapshots=files.read_snapshots()))
     if outcome.lost is not None:
         verdict.take_counts(session)
         text = f"the sampler {outcome.lost}: the recording ended early; the command was not affected"
         session.warnings.insert(0, text)
         session.exit = None if outcome.status is None else Exit(**outcome.status)
-    if run.stack_access is not None and session.snapshots is None:
+    if job.stack_access is not None and session.snapshots is None:
         session.snapshots = Snapshots(missing="the helper process could not be started")
-    if not run.request.no_source and session.snapshots is not None:
+    if not job.request.no_source and session.snapshots is not None:
         with guarded("the source text could not be read"):
             from nncftools.analysis.code_places import is_own
             from nncftools.session.snapshots import take_sources
 
-            take_sources(session, Redaction(run.plan.redact), is_own)
+            take_sources(session, Redaction(job.plan.redact), is_own)
     with guarded("the kernel's log could not be read"):
         verdict.take_kernel_log(session)
     with guarded("the marks could not be read"), files.open_marks() as log:
-        _take_marks(session, log, run)
+        _take_marks(session, log, job)
     return session
 
 
-def _take_marks(session: Session, log: BinaryIO, run: RecordingJob) -> None:
+def _take_marks(session: Session, log: BinaryIO, job: RecordingJob) -> None:
+    """Add the marks in the log to a session, with a warning if expected marks are missing."""
     from nncftools.reading_marks.collecting import take_log, take_sizes
-    from nncftools.render.sentences import no_marks_reason
 
-    path = run.target.marks
-    taken = take_log(session, log, path.name, Redaction(run.plan.redact), path)
+    path = job.target.marks
+    redaction = Redaction(job.plan.redact)
+    taken = take_log(session, log, path.name, redaction, path=path)
     take_sizes(session.marks)
-    calls = run.calls
-    if taken.missing or taken.is_gone or not run.marks_operations:  # other warnings say so, or none was expected
+    if taken.missing or taken.is_gone or not job.marks_operations:  # other warnings say so, or no marks are expected
         return
     from nncftools.analysis.summary import is_of_python
-    from nncftools.render.sentences import NO_CALLS, NO_HOOK, NO_LINES
+    from nncftools.render.sentences import NO_CALLS, NO_HOOK, NO_LINES, no_marks_reason
 
     why = no_marks_reason(session.processes, taken.programs, taken.outside)
-    if calls and not (session.marks and taken.programs):
+    if job.calls and not (session.marks and taken.programs):
         session.warnings.append(f"{NO_CALLS}: {why}")
-    elif run.patterns and not any(mark.source == OUTPUT for mark in session.marks):
+    elif job.patterns and not any(mark.source == OUTPUT for mark in session.marks):
         session.warnings.append(f"{NO_LINES}: no line of the output matches the expression; check it")
-    elif calls is not None and not (session.marks or taken.programs) and is_of_python(session):
+    elif job.calls is not None and not (session.marks or taken.programs) and is_of_python(session):
         session.warnings.append(f"{NO_HOOK}: {why}")
 
 
 def _save(session: Session, target: Destination) -> bool:
-    """Write the session, to a temporary folder if the requested path fails; return whether it is at that path.
+    """Write the session; return whether the session is at the requested path, not in a temporary folder.
 
-    The journal may be removed only after the session is at the requested path. Raises OSError.
+    The journal may only be removed after the session is at the requested path. Raises OSError.
     """
     try:
         target.check_place()
@@ -255,7 +267,7 @@ def _save(session: Session, target: Destination) -> bool:
     except OSError as error:
         import tempfile
 
-        elsewhere = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-")) / target.session.name
+        elsewhere = Path(tempfile.mkdtemp(prefix="nncf-tools-")) / target.session.name
         session.save(elsewhere)
         reason = error.strerror or error
         screen.error(f"the session could not be written to {target.session} ({reason}); it is {elsewhere}")
@@ -265,39 +277,44 @@ def _save(session: Session, target: Destination) -> bool:
 
 @contextlib.contextmanager
 def guarded(failure: str) -> Iterator[None]:
-    """Print a failure in one line and continue: the command has started."""
+    """Print a failure in one line and continue, because the command has started."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 — matplotlib fails in many ways if its installation is broken
         screen.error(f"{failure}: {memory_shortage(error) or error}")
 
 
-def _environment(run: RecordingJob, helper: Helper | None) -> dict[str, str]:
-    log = run.target.marks
-    wanted = {name: value for name, value in run.environment.items() if name not in os.environ}
-    if run.calls is None:
-        return {**wanted, VARIABLE: str(log)}
+def _make_environment(job: RecordingJob, helper: Helper | None) -> dict[str, str]:
+    log = job.target.marks
+    unset = job.environment.keys() - os.environ.keys()
+    defaults = {name: job.environment[name] for name in unset}
+    if job.calls is None:
+        return {**defaults, VARIABLE: str(log)}
     from nncftools.marks import calls
 
-    tracer = (
-        helper.pid if helper is not None and run.stack_access is not None and run.stack_access.needs_ptrace else None
-    )
-    return {**wanted, **calls.environment(log, run.calls, tracer)}
+    tracer = None
+    if helper is not None and job.stack_access is not None and job.stack_access.needs_ptrace:
+        tracer = helper.pid
+    return {**defaults, **calls.environment(log, job.calls, tracer)}
 
 
-def _marking_lines(run: RecordingJob, log: int) -> Callable[[str], None] | None:
+def _make_marker(job: RecordingJob, log: int) -> Callable[[str], None] | None:
     """Return a callback that marks operations by lines of output, None without --mark-on; ``log`` is a descriptor."""
-    if not run.patterns:
+    if not job.patterns:
         return None
     from nncftools.marks.operations import mark_from_outside
 
-    redaction = Redaction(run.plan.redact)
+    redaction = Redaction(job.plan.redact)
 
     def mark(text: str) -> None:
-        match = next((match for pattern in run.patterns if (match := pattern.search(text))), None)
-        name = "" if match is None else (match.groupdict().get("name") or match[0] or text).strip()[:_LONGEST_NAME]
-        if name:
-            with contextlib.suppress(OSError):
-                mark_from_outside(log, redaction.text(name), OUTPUT)
+        for pattern in job.patterns:
+            match = pattern.search(text)
+            if match is not None:
+                name = match.groupdict().get("name") or match[0] or text
+                name = name.strip()[:_LONGEST_NAME]
+                if name:
+                    with contextlib.suppress(OSError):
+                        mark_from_outside(log, redaction.text(name), OUTPUT)
+                return
 
     return mark

@@ -1,18 +1,24 @@
-"""``nncf-tools report``: shows and draws a recorded session."""
+"""``nncf-tools report``, ``replay``, ``watch``: show a recorded run as a report or live; follow a running recording."""
 
 from __future__ import annotations
 
-import pathlib
+import os
+import platform
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from nncftools.analysis.session import Session
 from nncftools.cli import destination, opening, options, screen
-from nncftools.cli.parameters import READ, SHOW, WRITE, File, Files, argument, option
-from nncftools.errors import UsageError
+from nncftools.cli.options import Request
+from nncftools.cli.parameters import READ, RECORD, SHOW, WRITE, File, Files, argument, option
+from nncftools.errors import NncfToolsError, UsageError
 from nncftools.importers import IMPORTERS
+from nncftools.journal import reading
+from nncftools.journal.reading import is_recording
 from nncftools.metrics import memory_of
 from nncftools.render import view as render_view
 from nncftools.render.view import Content, View
@@ -21,16 +27,16 @@ from nncftools.units import MemoryUnit, printable, seconds_from
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from nncftools.live.follower import Follower, Replay
 
-_RECORD_STACKS = "; record it with `nncf-tools profile` or `nncf-tools monitor --stacks`, which take stacks"
 
-
+_RECORD_STACKS = "; `nncf-tools profile` and `nncf-tools monitor --stacks` record stacks"
 _JSON = "json"
 _PEAK_FORMATS = (render_view.TEXT, "markdown", _JSON)
 
 
-def _moment_from(text: str) -> float:
-    """Parse a time, or the word for the end of the program. Raises ValueError."""
+def _parse_time(text: str) -> float:
+    """Parse a time, or ``end`` for the end of the program. Raises ValueError."""
     return render_view.END if text == "end" else seconds_from(text)
 
 
@@ -39,9 +45,9 @@ def report(  # noqa: PLR0913 — one parameter per option
         Files,
         argument(
             "SESSION",
-            "A session, a journal, a log, a folder (its newest session), latest, or latest~1; also gzipped. For a "
-            "job, the sessions of its ranks. Default: latest.",
-            autocompletion=options.session_candidates,
+            "A session, a journal, a log, a folder (the newest session in it), latest, or latest~1; also gzipped. "
+            "For a job, the sessions of all ranks. Default: latest.",
+            autocompletion=options.complete_session,
         ),
     ] = None,
     *,
@@ -50,8 +56,8 @@ def report(  # noqa: PLR0913 — one parameter per option
         option(
             "--from TOOL",
             READ,
-            f"The tool that wrote the log ({', '.join(IMPORTERS)}), if it is not recognised. With --to: a time.",
-            autocompletion=options.candidates(IMPORTERS),
+            f"The tool that wrote the log ({', '.join(IMPORTERS)}), if not recognised. With --to: the start time.",
+            autocompletion=options.complete_from(IMPORTERS),
         ),
     ] = None,
     format_: Annotated[
@@ -60,13 +66,13 @@ def report(  # noqa: PLR0913 — one parameter per option
             "--format -f FORMAT",
             SHOW,
             f"Output format: {', '.join(render_view.FORMATS)}. {options.FORMAT}",
-            autocompletion=options.candidates(render_view.FORMATS),
+            autocompletion=options.complete_from(render_view.FORMATS),
         ),
     ] = None,
     output: Annotated[
         File,
         option(
-            "--output -o FILE", WRITE, "Write to this file, in the format of its ending. memory-log: to this folder."
+            "--output -o FILE", WRITE, "Write to this file; the ending decides the format. memory-log: to this folder."
         ),
     ] = None,
     plot: Annotated[File, option("--plot -p FILE", WRITE, "Also draw memory over time: .png, .svg or .pdf.")] = None,
@@ -77,14 +83,14 @@ def report(  # noqa: PLR0913 — one parameter per option
         Files, option("--marks FILE", READ, "Operations to add: JSON, JSON Lines or CSV; repeatable.")
     ] = None,
     peak: Annotated[
-        bool, option("--peak", SHOW, "Show which code took the memory of the RSS peak, and what that memory is.")
+        bool, option("--peak", SHOW, "Show the code that took the memory at the RSS peak, and the kinds of memory.")
     ] = False,
     operation: Annotated[
         str | None,
         option(
             "--operation NAME",
             SHOW,
-            "With --peak: the highest peak of this operation or function; 'NAME (2)' is the second.",
+            "With --peak: the highest peak in this operation or function; 'NAME (2)' is the second of that name.",
         ),
     ] = None,
     at: Annotated[
@@ -92,13 +98,13 @@ def report(  # noqa: PLR0913 — one parameter per option
         option(
             "--at TIME",
             SHOW,
-            "With --peak: this time since the start instead: 7.5, 2min; or end: what was never given back.",
-            parser=_moment_from,
+            "With --peak: this time since the start instead: 7.5, 2min; or end: memory that was never given back.",
+            parser=_parse_time,
         ),
     ] = None,
     to: Annotated[
         float | None,
-        option("--to TIME", SHOW, "With --peak and --from TIME: what grew between these times.", parser=seconds_from),
+        option("--to TIME", SHOW, "With --peak and --from TIME: the growth between these times.", parser=seconds_from),
     ] = None,
     depth: options.Depth = 1,
     details: options.Details = False,
@@ -109,7 +115,7 @@ def report(  # noqa: PLR0913 — one parameter per option
     opens: options.Open = False,
     force: options.Force = False,
 ) -> int:
-    """Show what a recorded run cost: peaks, averages, CPU, I/O, processes.
+    """Show the cost of a recorded run: peaks, averages, CPU, I/O, processes.
 
     \b
     Examples:
@@ -131,49 +137,60 @@ def report(  # noqa: PLR0913 — one parameter per option
       nncf-tools report run-rank*.json
       nncf-tools report mprofile_20261121.dat --format session --output run.json
 
-    Recordings of the ranks of one job are merged by time: each rank, their sum,
-    and the rank with the highest peak. Logs of mprof, psrecord, con-duct and
-    NNCF's memory monitor are read, too.
+    Sessions of the ranks of a job are merged by time; the report shows each rank,
+    the sum, and the rank with the highest peak. Logs of mprof, psrecord, con-duct
+    and NNCF's memory monitor can be read, too.
     """
-    by_default = render_view.PAGE if opens else None
-    format_ = options.format_of(format_ or by_default, output, render_view.FORMATS)
+    if opens:
+        format_ = format_ or render_view.PAGE
+    format_ = options.choose_format(format_, output, render_view.FORMATS)
     if opens and format_ != render_view.PAGE:
         raise UsageError(f"option --open: it opens the page; not with --format {format_}")
-    of_peak = _of_peak(operation, at, from_ if peak or to is not None else None, to, is_asked=peak)
+    part = _choose_part(operation, at, from_, to=to, is_asked=peak)
     if peak and format_ not in _PEAK_FORMATS:
         endings = "or an --output that ends in .txt, .md or .json"
         raise UsageError(f"option --peak: only with --format text, markdown or json, {endings}")
     if opens:
-        output = output or pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"), "report.html")
+        if output is None:
+            output = Path(tempfile.mkdtemp(prefix="nncf-tools-"), "report.html")
         destination.check_file("--output", output, force=True)
-    file = None if output is not None and output.is_dir() else output
-    named = {"--output": file, "--plot": plot, "--panels": panels}
-    read = marks or []
+    inputs = marks or []
     if output or plot or panels:
-        read = [*read, *opening.files_read(paths or [], options.DEFAULT_LOG_DIR)]
-    pictures = options.check_outputs(named, read, force=force)
+        inputs = [*inputs, *opening.files_read(paths or [], options.DEFAULT_LOG_DIR)]
+    file = None if output is not None and output.is_dir() else output
+    outputs = {"--output": file, "--plot": plot, "--panels": panels}
+    pictures = options.check_outputs(outputs, inputs, force=force)
     if format_ != render_view.PICTURE:
         output = pictures.pop("--output", output)
     remedy = f"; name the tool that wrote it with --from: {', '.join(IMPORTERS)}"
     with options.naming_remedy(importer=remedy):
-        tool = None if to is not None else from_
-        session = opening.open_sessions(paths or [], options.DEFAULT_LOG_DIR, marks or [], tool)
+        session = opening.open_sessions(
+            paths or [],
+            options.DEFAULT_LOG_DIR,
+            sidecars=marks or [],
+            tool=from_ if to is None else None,
+        )
     available = memory_of(session.samples.metrics)
-    from_zero = from_zero or session.from_zero
-    shown = options.memory_types(types, available, available)
+    metrics = options.memory_types(types, available, available)
     view = View(
-        shown, unit, from_zero=from_zero, title=title, depth=depth, brief=not details, asked=shown if types else ()
+        metrics,
+        unit,
+        from_zero=from_zero or session.from_zero,
+        title=title,
+        depth=depth,
+        brief=not details,
+        asked=metrics if types else (),
     )
     if format_ != render_view.PICTURE:
         if peak:
-            content = _build_up(session, view, format_, of_peak)
+            content = _render_part(session, view, format_, part)
         else:
             with options.naming_option("--format"), options.naming_remedy(stacks=_RECORD_STACKS):
                 content = render_view.format_named(format_)(session, view)
         if output is None:
-            screen.to_stdout(_for_screen(format_, content))
+            screen.to_stdout(_check_for_screen(format_, content))
         else:
-            _write(content, output, read, force=force)
+            _write(content, output, inputs, force=force)
             screen.to_stderr(f"Written to {printable(str(output))}\n")
     if opens and output is not None:
         screen.open_page(output)
@@ -181,25 +198,29 @@ def report(  # noqa: PLR0913 — one parameter per option
         from nncftools.render import panels as render_panels
         from nncftools.render import plot as render_plot
 
+        draw = render_panels.draw if name == "--panels" else render_plot.draw
         with destination.writing(name, picture):
-            (render_panels if name == "--panels" else render_plot).draw(session, view, picture)
+            draw(session, view, picture)
         screen.to_stderr(f"\nDrawn to {printable(str(picture))}\n")
     return 0
 
 
 class _Part(NamedTuple):
-    """What of the memory to show; the whole peak without any."""
+    """The memory to show with --peak; by default the memory at the RSS peak."""
 
     option: str = "--peak"
-    """What asks for it."""
+    """The option that asks for this part."""
     operation: str | None = None
     at_s: float | None = None
     between_s: tuple[float, float] | None = None
 
 
-def _of_peak(operation: str | None, at: float | None, from_: str | None, to: float | None, *, is_asked: bool) -> _Part:
-    """Return what of the memory to show. Raises UsageError for options that do not go together."""
-    given = [name for name, value in (("--operation", operation), ("--at", at), ("--to", to)) if value is not None]
+def _choose_part(
+    operation: str | None, at: float | None, from_: str | None, *, to: float | None, is_asked: bool
+) -> _Part:
+    """Return the memory to show. Raises UsageError for options that cannot be combined."""
+    values = {"--operation": operation, "--at": at, "--to": to}
+    given = [name for name, value in values.items() if value is not None]
     if given and not is_asked:
         raise UsageError(f"option {given[0]}: only with --peak")
     if len(given) > 1:
@@ -211,25 +232,27 @@ def _of_peak(operation: str | None, at: float | None, from_: str | None, to: flo
     if from_ is None:
         raise UsageError("option --to: only with --from TIME")
     try:
-        return _Part("--to", between_s=(seconds_from(from_), to))
+        start = seconds_from(from_)
     except ValueError as error:
         raise UsageError(f"option --from: {error}") from error
+    if start > to:
+        raise UsageError(f"option --from: {start:g} s is later than --to, {to:g} s")
+    return _Part("--to", between_s=(start, to))
 
 
-def _build_up(session: Session, view: View, format_: str, part: _Part) -> Content:
-    """Return what the memory consisted of at the peak, at that of an operation, at a moment, or what grew."""
+def _render_part(session: Session, view: View, format_: str, part: _Part) -> Content:
     from nncftools.render import build_up
 
     with options.naming_option(part.option), options.naming_remedy(stacks=_RECORD_STACKS):
-        whole = build_up.build_up_report(session, view.unit, *part[1:])
+        report = build_up.build_up_report(session, view.unit, *part[1:])
     if format_ == _JSON:
         from nncftools.render.summary_json import peak_tree
 
-        return peak_tree(session, whole.rise, whole.title)
-    return build_up.as_text(whole) if format_ == render_view.TEXT else build_up.as_markdown(whole)
+        return peak_tree(session, report.rise, report.title)
+    return build_up.as_text(report) if format_ == render_view.TEXT else build_up.as_markdown(report)
 
 
-def _for_screen(name: str, content: Content) -> RenderableType | bytes:
+def _check_for_screen(name: str, content: Content) -> RenderableType | bytes:
     """Return the content for standard output. Raises UsageError for several files, or binary data on a terminal."""
     if isinstance(content, Mapping):
         raise UsageError(f"option --format: {name} consists of several files; name a folder with --output")
@@ -238,14 +261,213 @@ def _for_screen(name: str, content: Content) -> RenderableType | bytes:
     return content
 
 
-def _write(content: Content, output: pathlib.Path, read: Sequence[pathlib.Path], *, force: bool) -> None:
-    """Write one file, or several into a folder; none of them may be a file that was ``read``. Raises NncfToolsError."""
+def _write(content: Content, output: Path, inputs: Sequence[Path], *, force: bool) -> None:
+    """Write a file, or several files into a folder; never over ``inputs``. Raises NncfToolsError."""
     if isinstance(content, Mapping):
         for name in content:
-            options.check_outputs({"--output": output / name}, read, force=force)
+            options.check_outputs({"--output": output / name}, inputs, force=force)
         with destination.open_folder("--output", output), destination.writing("--output", output):
             for name, write_part in content.items():
                 write_part(output / name)
         return
     destination.check_output("--output", output, force=force)
     destination.write(output, content)
+
+
+_SAVING_S = 10.0
+_PATIENCE_S = 2.0
+"""Longest time in which the sampler begins to replace the journal by the session."""
+
+
+def watch(
+    path: Annotated[
+        File,
+        argument(
+            "SESSION",
+            "A session, a journal, or a folder. Default: the newest running recording in memory_logs.",
+            autocompletion=options.complete_session,
+        ),
+    ] = None,
+    *,
+    pid: Annotated[int | None, option("--pid PID", RECORD, "Watch this running process.", min=1)] = None,
+    types: options.Types = None,
+    interval: options.Interval = 0.1,
+    unit: options.Unit = MemoryUnit.MiB,
+) -> int:
+    """Follow a recording in another terminal, job or CI runner until it ends, then show its summary.
+
+    \b
+    Examples:
+      nncf-tools watch
+      nncf-tools watch memory_logs/2026-11-21_09-30-00_python
+      nncf-tools watch run.journal.jsonl
+      nncf-tools watch --pid 4711
+
+    \b
+    Keys: q quit, space pause, m metric, l list of processes, ? help.
+    Neither watching nor quitting affects the recording.
+    """
+    if pid is not None and path is not None:
+        raise UsageError("option --pid: either a session or --pid, not both")
+    if pid is not None:
+        request = Request(pid=pid, types=types, interval=interval, unit=unit)
+        return _run_until_end(lambda: _watch_process(request))
+    return _run_until_end(lambda: _watch_recording(path, types, unit))
+
+
+def _run_until_end(show: Callable[[], object]) -> int:
+    """Return 0 after ``show``, or the exit status after the user or a signal ended the view."""
+    from nncftools.live.viewer import Ended
+
+    try:
+        show()
+    except Ended as ended:
+        return ended.status
+    return 0
+
+
+def _watch_recording(path: Path | None, types: list[str] | None, unit: MemoryUnit) -> None:
+    if path is not None and not path.is_dir():
+        path = destination.find_recording(path, options.DEFAULT_LOG_DIR)
+    journal = _find_journal(path)
+    if journal is not None and is_recording(journal):
+        with _follow(journal) as follower:
+            if not _show_recording(follower, types, unit):
+                screen.to_stdout("The recording continues.\n")
+                return
+            if follower.error is not None:
+                raise NncfToolsError(f"nothing was recorded: {follower.error}")
+        _summarize(_open_result(journal, _PATIENCE_S), types, unit)
+        return
+    if path is None:
+        folder = repr(str(options.DEFAULT_LOG_DIR))
+        raise NncfToolsError(f"no recording runs under {folder}; `nncf-tools report` shows the last recording")
+    screen.to_stdout("This recording has ended.\n\n")
+    if journal is not None:
+        _summarize(_open_result(journal, 0.0), types, unit)
+    else:
+        _summarize(opening.open_session(path, options.DEFAULT_LOG_DIR), types, unit)
+
+
+def _find_journal(path: Path | None) -> Path | None:
+    """Return the journal of a session, or the newest running journal in a folder; None without any."""
+    if path is not None and not path.is_dir():
+        if path.name.endswith(destination.JOURNAL_ENDING):
+            return path
+        journal = path.with_name(destination.session_stem(path) + destination.JOURNAL_ENDING)
+        return journal if journal.exists() else None
+    for recording in destination.list_recordings(path or options.DEFAULT_LOG_DIR):
+        if recording.name.endswith(destination.JOURNAL_ENDING) and is_recording(recording):
+            return recording
+    return None
+
+
+def _follow(journal: Path) -> Follower:
+    from nncftools.live.follower import Follower
+
+    try:
+        return Follower(journal)
+    except OSError as error:
+        raise NncfToolsError(f"{journal}: cannot be read: {error.strerror or error}") from error
+
+
+def _show_recording(follower: Follower, types: list[str] | None, unit: MemoryUnit) -> bool:
+    """Show a recording; return whether the recording has ended."""
+    follower.read()
+    is_here = follower.run.host.name == platform.node()
+    metrics = options.memory_types(types, follower.run.columns, ()) if types else []
+    return _show(follower, View(metrics, unit), "recording", is_here=is_here, stays=False)
+
+
+def _show(source: Follower | Replay, view: View, state: str, *, is_here: bool, stays: bool) -> bool:
+    """Show a run on the terminal, or print the last state without a terminal; return whether the run has ended."""
+    from nncftools.cli.display import make_settings
+    from nncftools.live import figures, viewer
+
+    settings = make_settings(view, sys.stdout.encoding, state)
+    machine = figures.Machine(is_here=is_here)
+    return viewer.present(source, settings, machine, screen.to_stdout, stays=stays)
+
+
+def _open_result(journal: Path, patience_s: float) -> Session:
+    """Return the session that replaces a journal; after some time without a session, open the journal."""
+    begun_s = time.monotonic()
+    stem = journal.name.removesuffix(destination.JOURNAL_ENDING)
+    while time.monotonic() < begun_s + (patience_s if journal.exists() else _SAVING_S):
+        names = (f"{stem}.json", f"{stem}.json.gz", stem)
+        saved = list(filter(Path.is_file, map(journal.with_name, names)))
+        if saved and not journal.exists():
+            return opening.open_session(saved[0], options.DEFAULT_LOG_DIR)
+        time.sleep(0.05)
+    return opening.open_session(journal, options.DEFAULT_LOG_DIR)
+
+
+def _summarize(session: Session, types: list[str] | None, unit: MemoryUnit) -> None:
+    from nncftools.render import text
+
+    available = memory_of(session.samples.metrics)
+    view = View(options.memory_types(types, available, available), unit, brief=True)
+    screen.to_stdout(text.report(session, view))
+
+
+def _watch_process(request: Request) -> None:
+    from nncftools.cli import planning
+
+    _, columns = planning.columns(request)
+    from nncftools.sampler import client
+    from nncftools.sampler.client import Starter
+
+    planning.target(request)
+    plan = planning.plan(columns, request)
+    with tempfile.TemporaryDirectory(prefix="nncf-tools-") as folder, Starter() as starter:
+        journal = Path(folder, "session.journal.jsonl")
+        descriptor = reading.create(journal, replace=False)
+        with client.Sampler(starter, plan, []) as sampler:
+            sampler.start(client.header("", [], None, plan), descriptor)
+            os.close(descriptor)
+            try:
+                with _follow(journal) as follower:
+                    _show_recording(follower, request.types, request.unit)
+            finally:
+                sampler.stop()
+                sampler.wait()
+        _summarize(opening.open_session(journal, options.DEFAULT_LOG_DIR), request.types, request.unit)
+
+
+_SLOWEST = 0.01
+_FASTEST = 1e6
+
+
+def replay(
+    path: Annotated[
+        File,
+        argument(
+            "SESSION",
+            "A session, a journal, a folder (the newest session in it), latest, or latest~1. Default: latest.",
+            autocompletion=options.complete_session,
+        ),
+    ] = None,
+    *,
+    speed: Annotated[float, option("--speed N", SHOW, "Seconds of the run to show per second.")] = 10,
+    types: options.RecordedTypes = None,
+    unit: options.Unit = MemoryUnit.MiB,
+) -> int:
+    """Show a recorded run in the live view, at a multiple of its speed.
+
+    \b
+    Examples:
+      nncf-tools replay
+      nncf-tools replay run.json --speed 60
+
+    Keys: q quit, space pause, ← → move, g peak, m metric, l list of processes, ? help.
+    """
+    from nncftools.live.follower import Replay
+
+    if not _SLOWEST <= speed <= _FASTEST:
+        raise UsageError(f"option --speed: a number from {_SLOWEST:g} to {_FASTEST:,.0f} expected, found {speed:g}")
+    session = opening.open_session(path, options.DEFAULT_LOG_DIR)
+    available = memory_of(session.samples.metrics)
+    metrics = options.memory_types(types, available, ()) if types else []
+    replay = Replay(session, speed)
+    view = View(metrics, unit)
+    return _run_until_end(lambda: _show(replay, view, f"replay ×{speed:g}", is_here=False, stays=True))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import codecs
-import contextlib
 import errno
 import io
 import logging
 import os
-import pathlib
 import select
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from nncftools.errors import NncfToolsError
@@ -28,28 +28,42 @@ if TYPE_CHECKING:
 PLAIN_WIDTH = 100
 WIDEST_HELP = 120
 """Longer lines of help are hard to read on a wider terminal."""
-OUT, ERR = "stdout", "stderr"
+OUT = "stdout"
+ERR = "stderr"
 _ALIKE = "nncftools.alike"
-_IN_ASCII = {"…": "...", "×": "x", "·": ".", "›": ">", "→": "->", "≤": "<=", "≥": ">=", "µ": "u"}
-_IN_ASCII |= dict.fromkeys("–—−", "-")
-"""Signs of our texts, for an encoding that lacks them."""
-_BOLD, RED = "1", "1;31"
+_IN_ASCII = {
+    "…": "...",
+    "×": "x",
+    "·": ".",
+    "›": ">",
+    "→": "->",
+    "≤": "<=",
+    "≥": ">=",
+    "µ": "u",
+    "–": "-",
+    "—": "-",
+    "−": "-",
+}
+"""Replacements for encodings that lack our characters."""
+_BOLD = "1"
+RED = "1;31"
 _PIECE = 1000
-"""Characters that are written at once: a pipe that can be written to takes 4,096 bytes (PIPE_BUF)."""
+"""Characters per write; a pipe with room takes at least 4,096 bytes (PIPE_BUF)."""
 _PAUSE_MS = 20
 starter: Starter | None = None
-"""Who takes signals that ask for the end, if they do not end this process."""
+"""The receiver of signals during a recording."""
 
 
 def prepare() -> None:
     """Make standard output and error accept any character, even if they are closed or ASCII only.
 
-    What libraries log is not printed, such as Matplotlib's advice on folders that it cannot write: it would stand in
-    the middle of a summary.
+    Silence the logs of libraries: Matplotlib's advice on folders would appear in the middle of a summary.
     """
     codecs.register_error(_ALIKE, _alike)
-    # A stream that cannot be written keeps the place of a closed one: no file may take its number.
-    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
+    # Replace closed streams, so that no file gets the descriptor of a standard stream.
+    if sys.stdout is None:
+        unwritable = os.open(os.devnull, os.O_RDONLY)
+        sys.stdout = os.fdopen(unwritable, "w", encoding="utf-8")
     sys.stderr = sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -58,15 +72,15 @@ def prepare() -> None:
 
 
 def _alike(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Replace one character that cannot be encoded by what looks like it, or by its escape sequence."""
+    """Replace a character that cannot be encoded by similar characters, or by an escape sequence."""
     assert isinstance(error, UnicodeEncodeError)
     character = error.object[error.start]
-    shown = _IN_ASCII.get(character) or character.encode("ascii", "backslashreplace").decode("ascii")
-    return shown, error.start + 1
+    replacement = _IN_ASCII.get(character) or character.encode("ascii", "backslashreplace").decode("ascii")
+    return replacement, error.start + 1
 
 
 def to_stdout(content: RenderableType | bytes) -> None:
-    """Print to standard output. Raises BrokenPipeError if its reader is gone, NncfToolsError for other failures."""
+    """Print to standard output. Raises BrokenPipeError if the reader has ended, NncfToolsError for other failures."""
     try:
         _write(content, sys.stdout)
     except BrokenPipeError:
@@ -76,19 +90,19 @@ def to_stdout(content: RenderableType | bytes) -> None:
 
 
 def lost_output(error: OSError) -> NncfToolsError:
-    """Return the error of a standard output that cannot be written, and write nothing more to it."""
+    """Return the error for a failed write to standard output, and drop all further output."""
     _drop(OUT)
     why = "is closed" if error.errno == errno.EBADF else f"cannot be written: {error.strerror}"
     return NncfToolsError(f"standard output {why}")
 
 
 def to_stderr(content: RenderableType) -> None:
-    """Print to standard error; a failure is ignored, because the work itself is done."""
+    """Print to standard error; ignore failures, because the work itself is done."""
     if_read(content, ERR)
 
 
 def error(text: str, lines: Sequence[str] = ()) -> None:
-    """Print an error to standard error: in one line, or as ``lines`` if there are any."""
+    """Print an error to standard error, in one line, or as ``lines`` if there are any."""
     first, *more = lines or (text,)
     message(first, "error: ", RED)
     for line in more:
@@ -96,42 +110,47 @@ def error(text: str, lines: Sequence[str] = ()) -> None:
 
 
 def message(text: str, kind: str = "", style: str = "") -> None:
-    """Print what the user should know, in one line, to standard error; ``kind`` goes before it."""
-    said, name = _in_lines(f"nncf-tools: {kind}{printable(' '.join(text.split()))}"), styled("nncf-tools:", ERR)
-    shown = f"{styled(kind.strip(), ERR, style)} " if style else kind
-    to_stderr(f"{name} {shown}{said.removeprefix(f'nncf-tools: {kind}')}\n")
+    """Print a message in one line to standard error, with ``kind`` before the text."""
+    prefix = f"nncf-tools: {kind}"
+    lines = _fold(f"{prefix}{printable(' '.join(text.split()))}")
+    if style:
+        kind = f"{styled(kind.strip(), ERR, style)} "
+    to_stderr(f"{styled('nncf-tools:', ERR)} {kind}{lines.removeprefix(prefix)}\n")
 
 
 def line(text: str, style: str = "") -> None:
-    """Print a line on what is done to standard error, without a name before it."""
-    shown = _in_lines(printable(shortened(text, _PIECE)))
-    to_stderr(f"{styled(shown, ERR, style) if style else shown}\n")
+    """Print a line about the progress of the work to standard error."""
+    lines = _fold(printable(shortened(text, _PIECE)))
+    to_stderr(f"{styled(lines, ERR, style) if style else lines}\n")
 
 
-def open_page(page: pathlib.Path) -> None:
-    """Open a page in the user's browser; without one, say where the page is."""
+def open_page(page: Path) -> None:
+    """Open a page in the user's browser; without a browser, print the path of the page."""
     import webbrowser
 
     if not webbrowser.open(page.absolute().as_uri()):
         message(f"no browser could be opened; the page is {page}")
 
 
-def _in_lines(text: str) -> str:
-    """Return a text for standard error, on a terminal in lines that break between words."""
+def _fold(text: str) -> str:
+    """Break the lines of a text for standard error between words, if standard error is a terminal."""
     width = shutil.get_terminal_size((0, 1)).columns if sys.stderr.isatty() else 0
-    places = [0, *(folds(text, width) if width else ()), len(text)]
-    return "\n".join(text[begin:end].rstrip() for begin, end in pairwise(places))
+    breaks = folds(text, width) if width else ()
+    parts = pairwise([0, *breaks, len(text)])
+    return "\n".join(text[begin:end].rstrip() for begin, end in parts)
 
 
 def styled(text: str, stream: str, style: str = _BOLD) -> str:
-    """Return text in bold letters, or in ``RED``, where a stream, ``OUT`` or ``ERR``, is a terminal with colours."""
-    to = getattr(sys, stream)
-    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") in {None, "", "dumb"} or not to.isatty()
-    return text if is_plain else f"\x1b[{style}m{text}\x1b[0m"
+    """Return text in bold or ``RED`` if a stream, ``OUT`` or ``ERR``, is a terminal with colours."""
+    terminal = os.environ.get("TERM", "")
+    has_colours = terminal not in {"", "dumb"} and not os.environ.get("NO_COLOR")
+    if has_colours and getattr(sys, stream).isatty():
+        return f"\x1b[{style}m{text}\x1b[0m"
+    return text
 
 
 def if_read(content: RenderableType, stream: str) -> None:
-    """Print to a stream; a failure is ignored."""
+    """Print to a stream; ignore failures."""
     try:
         _write(content, getattr(sys, stream))
     except OSError:
@@ -139,19 +158,19 @@ def if_read(content: RenderableType, stream: str) -> None:
 
 
 def plain(content: RenderableType) -> str:
-    """Return the text for a file: a str unchanged, anything else by Rich in lines of at most 100 characters."""
-    return content if isinstance(content, str) else _rendered(content, io.StringIO())
+    """Return the text for a file: a str unchanged, other content by Rich in lines of at most 100 characters."""
+    return content if isinstance(content, str) else _render(content, io.StringIO())
 
 
 def _write(content: RenderableType | bytes, stream: TextIO) -> None:
-    """Write text and bytes unchanged, and render anything else with Rich.
+    """Write text and bytes unchanged, and render other content with Rich.
 
     Lines on a terminal have its width; lines in a pipe or file have at most 100 characters and no trailing blanks.
     """
     if isinstance(content, bytes):
         stream.buffer.write(content)
     else:
-        text = content if isinstance(content, str) else _rendered(content, stream)
+        text = content if isinstance(content, str) else _render(content, stream)
         size = len(text) + 1 if starter is None else _PIECE
         for begin in range(0, len(text), size):
             _wait_for_room(1 if stream is sys.stdout else 2)
@@ -161,13 +180,13 @@ def _write(content: RenderableType | bytes, stream: TextIO) -> None:
 
 
 def _wait_for_room(descriptor: int) -> None:
-    """Wait until a stream is read, or give it up after a signal: Python would write again after it, and never end."""
+    """Wait until a stream has room, or drop the stream after a signal: a write to it would never return."""
     while starter is not None and not has_room(descriptor, _PAUSE_MS):
         if starter.received is not None:
             drop_unread()
 
 
-def _rendered(content: RenderableType, stream: TextIO) -> str:
+def _render(content: RenderableType, stream: TextIO) -> str:
     from rich.console import Console
 
     terminal = stream.isatty()
@@ -181,20 +200,20 @@ def _rendered(content: RenderableType, stream: TextIO) -> str:
 
 
 def drop_unread() -> None:
-    """Give up a standard stream that has no room: its reader reads no more, and Python would wait for it at exit."""
+    """Drop standard streams without room: nobody reads them any more, and Python would wait for a reader at exit."""
     for descriptor in (1, 2):
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             if not select.select([], [descriptor], [], 0)[1]:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def _drop(name: str) -> None:
-    """Drop the unwritten text of a standard stream: Python would write it again at exit, and print an error."""
+    """Drop the unwritten text of a standard stream; at exit, Python would try to write again, and print an error."""
     nowhere = _nowhere()
-    with contextlib.suppress(OSError, ValueError):  # a stream without a descriptor
+    with suppress(OSError, ValueError):  # a stream without a descriptor
         os.dup2(nowhere.fileno(), getattr(sys, name).fileno())
     setattr(sys, name, nowhere)
 
 
 def _nowhere() -> TextIO:
-    return pathlib.Path(os.devnull).open("w", encoding="utf-8")
+    return Path(os.devnull).open("w", encoding="utf-8")

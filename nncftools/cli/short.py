@@ -1,4 +1,4 @@
-"""Subcommands that look at no recording: ``nncf-tools mark``, ``metrics`` and ``schema``."""
+"""Short subcommands that read no recording: ``nncf-tools mark``, ``metrics`` and ``schema``."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ def metrics(
     from nncftools.sampler import client
 
     offers = client.offers()
-    facts = [_facts(metric, offers[metric.name]) for metric in METRICS.values() if metric.name in offers]
-    screen.to_stdout(f"{json.dumps(facts, indent=2)}\n" if as_json else _table(facts))
+    metrics_here = [metric for metric in METRICS.values() if metric.name in offers]
+    facts = [_describe(metric, offers[metric.name]) for metric in metrics_here]
+    screen.to_stdout(f"{json.dumps(facts, indent=2)}\n" if as_json else _make_table(facts))
 
 
-def _facts(metric: Metric, offer: Offer) -> dict[str, str]:
+def _describe(metric: Metric, offer: Offer) -> dict[str, str]:
     return {
         "name": metric.name,
         "meaning": metric.meaning,
@@ -47,7 +48,7 @@ def _facts(metric: Metric, offer: Offer) -> dict[str, str]:
     }
 
 
-def _table(facts: Sequence[dict[str, str]]) -> RenderableType:
+def _make_table(facts: Sequence[dict[str, str]]) -> RenderableType:
     from nncftools.render.table import Text, grid
 
     table = grid(gap=2)
@@ -56,7 +57,8 @@ def _table(facts: Sequence[dict[str, str]]) -> RenderableType:
     table.add_column("Meaning, source, cost per sample", overflow="fold")
     for metric in facts:
         origin = f"not here: {metric['missing']}" if metric["missing"] else f"{metric['source']}, {metric['cost']}"
-        table.add_row(metric["name"], metric["unit"] or "–", Text.assemble(f"{metric['meaning']}\n", (origin, "dim")))
+        meaning = Text.assemble(f"{metric['meaning']}\n", (origin, "dim"))
+        table.add_row(metric["name"], metric["unit"] or "–", meaning)
     return table
 
 
@@ -73,7 +75,7 @@ def schema() -> None:
 
 
 def mark(name: Annotated[str, argument("NAME", "The operation's name in the report.")]) -> None:
-    """Start an operation in the current recording; the next mark ends it.
+    """Start an operation in the current recording; the next mark ends the operation.
 
     \b
     Example, in a script that `nncf-tools profile ./compress.sh` runs:
@@ -82,8 +84,8 @@ def mark(name: Annotated[str, argument("NAME", "The operation's name in the repo
       nncf-tools mark 'Weight Compression'
       python compress.py OUT
 
-    Outside a recording it does nothing. From any other language, append a line to
-    the file that NNCF_TOOLS_MARKS names (docs/marks.md).
+    Outside a recording the command does nothing. In any other language, append a
+    line to the file that NNCF_TOOLS_MARKS names (docs/operations.md).
     """
     if not name.strip():
         raise UsageError("argument NAME: at least one character expected")

@@ -7,7 +7,6 @@ twice. The helper reads stacks of growing processes: the newest window is a wind
 from __future__ import annotations
 
 import io
-import itertools
 import pathlib
 import shlex
 from bisect import bisect_right
@@ -19,13 +18,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from nncftools.analysis.code_places import best_frame
-from nncftools.analysis.peaks import mark_of_tree
+from nncftools.analysis.peaks import PeakCandidate, PeakSoFar, mark_of_tree, rise_candidate
 from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
 from nncftools.intake import Redaction
 from nncftools.journal import reading
 from nncftools.journal.reading import Lines
-from nncftools.live.run import LiveOperations, LiveProcess, Run, SampledPeak
+from nncftools.live.run import LiveOperations, LiveProcess, Run
 from nncftools.metrics import DEVICE_MEMORY, name_of
 from nncftools.reading_marks.entries import rows as entries_of
 from nncftools.render.terminal_plot import Span
@@ -200,8 +199,7 @@ class Follower:
         if "exec" in line:
             self._end_operations(line["exec"]["id"], line["exec"]["to_s"])
         if "rise" in line:
-            rise = line["rise"]
-            run.reach("rss", rise.high_water_mark + rise.others, (rise.from_s + rise.to_s) / 2)
+            run.reach("rss", rise_candidate(line["rise"], line["rise"].id))
         if "devices" in line:
             self._readings |= line["devices"]["values"]
             known = filter(self._readings.get, self._readings)
@@ -213,7 +211,7 @@ class Follower:
             size = mark_of_tree(self._command, line["end"].get("sampler", {}).get("peak_rss") or 0)
             if size and "rss" in run.columns:
                 from_s, to_s = self._command.start_s or 0.0, self._command.end_s or run.latest_s
-                run.reach("rss", size, (from_s + to_s) / 2)
+                run.reach("rss", PeakCandidate(size, size, from_s, to_s))
             run.ended = True
             run.exit = msgspec.convert(line["end"].get("exit"), Exit | None)
 
@@ -226,7 +224,7 @@ class Follower:
             of_mark = fields.keys() & {"start_s", "end_s", "high_water_limit"}
             self._command = replace(self._command, **{name: fields[name] for name in of_mark})
         if mark and "rss" in run.columns and not fields.get("left_out"):
-            run.reach("rss", mark, run.latest_s)
+            run.reach("rss", PeakCandidate(mark, mark, run.latest_s, run.latest_s))
         if fields.get("end_s") is not None or fields.get("left_out"):
             self._end_operations(number, float(fields.get("end_s") or run.latest_s))
             run.processes.pop(number, None)
@@ -283,8 +281,9 @@ class Replay:
             Span(mark.name, mark.start_s, end_s, mark.kind, depth=mark.depth)
             for mark, end_s in with_ends(session.marks, session)
         ]
-        rises = itertools.chain.from_iterable(process.rises for process in session.processes)
-        self._rises = sorted(rises, key=lambda rise: rise.to_s)
+        self._rises: list[PeakCandidate] = []
+        for process in session.processes:
+            self._rises += [rise_candidate(rise, process.id) for rise in process.rises]
         self._peaks = list(_peaks(session))
         self._begin()
 
@@ -332,8 +331,8 @@ class Replay:
         self.run.take_samples(self._samples[self._taken : until])
         self._taken = max(self._taken, until)
         for rise in self._rises:
-            if rise.to_s <= now_s:
-                self.run.reach("rss", rise.high_water_mark + rise.others, (rise.from_s + rise.to_s) / 2)
+            if rise.to_s is not None and rise.to_s <= now_s:
+                self.run.reach("rss", rise)
         for to_s, name, peak in self._peaks:
             if to_s <= now_s:
                 self.run.peaks[name] = peak
@@ -364,7 +363,7 @@ def _find_rss(process: Process, now_s: float) -> int | None:
     return series.rss[bisect_right(series.time_s, now_s) - 1]
 
 
-def _peaks(session: Session) -> Iterator[tuple[float, str, SampledPeak]]:
+def _peaks(session: Session) -> Iterator[tuple[float, str, PeakSoFar]]:
     """Yield when the peak of each metric was reached, and the peak as every report names it; that of RSS first."""
     peak_place = session.peak_place
     for name, peak in session.peaks.items():
@@ -372,4 +371,5 @@ def _peaks(session: Session) -> Iterator[tuple[float, str, SampledPeak]]:
         if peak.low is not None:
             path = None if name != "rss" or peak_place is None else peak_place.path
             operation = None if path is None else path[0].name if path else ""
-            yield to_s, name, SampledPeak(peak.low, (from_s + to_s) / 2, peak.low, operation)
+            first = PeakCandidate(peak.low, peak.low, from_s, to_s)
+            yield to_s, name, PeakSoFar(peak.low, first, operation)

@@ -23,14 +23,13 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from nncftools.analysis import series
-from nncftools.analysis.operation import RATE_WINDOW_S
+from nncftools.analysis import summary
+from nncftools.analysis.peaks import RATE_WINDOW_S
 from nncftools.live import figures
 from nncftools.live.figures import Machine, ViewSettings, choose_metrics
 from nncftools.live.run import LiveProcess, Run
-from nncftools.render import terminal_plot, terminal_style
-from nncftools.render.terminal_plot import SIGNS, Line, Marked, Window
-from nncftools.render.terminal_style import (
+from nncftools.render import terminal_chart, terminal_plot
+from nncftools.render.terminal_plot import (
     AXIS,
     CURVES,
     DANGER,
@@ -38,9 +37,13 @@ from nncftools.render.terminal_style import (
     GUTTER,
     KEY,
     PEAK,
+    SIGNS,
     TITLE,
     WARNING,
+    Line,
+    Marked,
     TerminalStyle,
+    Window,
     fitting,
     render_rows,
 )
@@ -108,7 +111,7 @@ class Drawing:
     def frame(self, run: Run, settings: ViewSettings, width: int, height: int) -> list[str]:
         """Return ``height`` lines of ``width`` columns at most, with colours as escape sequences."""
         rows = self.rows(run, settings, width, height)
-        return [terminal_style.coloured(row) for row in rows]
+        return [terminal_plot.coloured(row) for row in rows]
 
     def rows(self, run: Run, settings: ViewSettings, width: int, height: int) -> list[list[Segment]]:
         """Return ``height`` rows of ``width`` columns: in a frame if there is room, else between title and keys."""
@@ -201,12 +204,12 @@ def _draw_rates(run: Run, window: Window, style: TerminalStyle, height: int) -> 
     heights = [rows for least, rows in _RATES if height >= least]
     cpu_rows, other_rows = heights[0] if heights else (0, 0)
     average_s = max(RATE_WINDOW_S, window.end_s / window.columns)
-    for rate in terminal_plot.rates_shown(run.columns):
-        moments, rates = series.rates(*run.history.totals(rate.counters), average_s)
-        bars = terminal_plot.rates_in_columns(moments, rates, window)
+    for rate in terminal_chart.rates_shown(run.columns):
+        moments, rates = summary.rates(*run.history.totals(rate.counters), average_s)
+        bars = terminal_chart.rates_in_columns(moments, rates, window)
         now = None if run.ended else run.rate(rate.counters) or 0.0
         rows = cpu_rows if rate.unit == "cores" else other_rows
-        yield from terminal_plot.rate_rows(rate, bars, now, style.gutter, height=rows)
+        yield from terminal_chart.rate_rows(rate, bars, now, style.gutter, height=rows)
 
 
 def _choose_window(now_s: float, columns: int, *, has_ended: bool) -> Window:

@@ -9,18 +9,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nncftools.analysis.series import decimated_with_gaps
+from nncftools.analysis.peaks import PeakCandidate, PeakSoFar, find_near_peak, raise_peak
+from nncftools.analysis.summary import decimated_with_gaps
 from nncftools.limits.needs import MACHINE, Effective, smallest
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.reading_marks.entries import AUTO, END, Entry, Nesting, Open
 from nncftools.render.terminal_plot import Span
 from nncftools.session.model import Exit, Frame, Host, MemoryLimit
-from nncftools.session.samples import noise
 
 Floats = NDArray[np.float64]
 Points = tuple[Floats, Floats]
@@ -191,17 +190,6 @@ class LiveProcess:
         return self.rss if self.rss is not None else self.most or 0
 
 
-class SampledPeak(NamedTuple):
-    """The largest value of a metric so far, and when it was reached, apart from a small drift."""
-
-    value: float
-    at_s: float
-    reached: float
-    """The value at that time, or a little more."""
-    operation: str | None = None
-    """The outermost operation that holds it, empty for none; None where only the time says which one it was."""
-
-
 @dataclass
 class Run:
     """A run up to now."""
@@ -219,7 +207,7 @@ class Run:
     latest: dict[str, float] = field(default_factory=dict)
     """The last known value of every metric."""
     latest_s: float = 0.0
-    peaks: dict[str, SampledPeak] = field(default_factory=dict)
+    peaks: dict[str, PeakSoFar] = field(default_factory=dict)
     limits: list[MemoryLimit] = field(default_factory=list)
     """The limits of the processes."""
     max_memory: int | None = None
@@ -259,9 +247,9 @@ class Run:
                 continue
             self.latest[name] = float(column[known[-1]])
             if is_memory(name):
-                highest = float(column[known].max())
-                first = known[np.argmax(column[known] >= highest - noise(highest))]
-                self.reach(name, highest, float(time_s[first]))
+                highest = int(column[known].max())
+                at_s = float(time_s[find_near_peak(column, highest)])
+                self.reach(name, PeakCandidate(highest, highest, at_s, at_s))
 
     @property
     def limit(self) -> Effective | None:
@@ -271,13 +259,9 @@ class Run:
         lowest = smallest(self.limits, rss, self.max_memory, self.host.memory)
         return None if lowest is None or lowest.kind == MACHINE else lowest
 
-    def reach(self, name: str, value: float, at_s: float) -> None:
-        """Take a level of a metric that was reached at a moment, as samples or a high-water mark prove."""
-        before = self.peaks.get(name)
-        if before is None or value - noise(value) > before.reached:
-            self.peaks[name] = SampledPeak(value, at_s, value)
-        elif value > before.value:
-            self.peaks[name] = before._replace(value=value)
+    def reach(self, name: str, candidate: PeakCandidate) -> None:
+        """Take a level of a metric that samples or a high-water mark prove."""
+        self.peaks[name] = raise_peak(self.peaks.get(name), candidate)
 
     @property
     def outermost_operations(self) -> list[Span]:

@@ -1,1 +1,1 @@
-"""One file per output. A renderer knows sessions, but not where they come from."""
+"""One file per output. A renderer knows sessions, but not where sessions come from."""

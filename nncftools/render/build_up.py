@@ -1,6 +1,6 @@
-"""The whole build-up of a peak or a moment: which code took the memory, what it is, and what was not seen.
+"""The whole build-up of a peak or a moment: the code that took the memory, the kinds of memory, and what was not seen.
 
-It is written for a terminal (80 columns, no colour needed), and as Markdown for a pull request.
+The build-up is written for a terminal (80 columns, no colour needed), and as Markdown for a pull request.
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.padding import Padding
-from rich.segment import Segment, Segments
-from rich.table import Table as Grid
 from rich.text import Text
 
 from nncftools.analysis import build_up
@@ -25,30 +22,41 @@ from nncftools.analysis.rss_levels import Kinds, kinds_near
 from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.markdown import code, text
-from nncftools.render.answer import doubted
-from nncftools.render.markdown import render_table
-from nncftools.render.peak_lines import as_sentences
+from nncftools.render.peak_lines import doubt, join_lines
 from nncftools.render.sentences import span_text, when_text
-from nncftools.render.stacks import PEAK, kind_name, lines_of, missing, moment_text
-from nncftools.render.table import FIRST_COLUMN, Cell, Column, Fitting, Row, Table, column_widths, painted, pairs
-from nncftools.render.view import END, command_text
-from nncftools.session.model import Frame, MappingGroup, Process
+from nncftools.render.stacks import PEAK, explain_build_up, explain_missing, name_kind, write_moment
+from nncftools.render.table import (
+    FIRST_COLUMN,
+    Cell,
+    Column,
+    Fitting,
+    Row,
+    Table,
+    column_widths,
+    join_blocks,
+    painted,
+    pairs,
+    render_markdown,
+)
+from nncftools.render.view import END, clip, command_text
+from nncftools.session.model import Frame, MappingGroup
 from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
 
 _SHARE = 0.01
-"""A part of the memory that is smaller has no row."""
+"""Smaller parts of the memory have no row."""
 _MOST = 60
 _DEEPEST = 12
-_TITLE, _PATH = 200, 60
+_TITLE = 200
+_PATH = 60
 _LISTED = 20
 _LEAST_NAME = 30
-"""Columns of a terminal for code; with fewer, it has lines of its own."""
+"""Least width for code after the figures; in a narrower terminal, code comes first."""
 
 
 _ALMOST_ALL = 0.99
-"""A frame that holds so much of its caller shares the row with it."""
+"""A function with this share of the caller's memory shares the row with the caller."""
 _LESS_CERTAIN = 0.2
-"""A frame that is less certain than its caller, by this part of the bytes, has a row of its own."""
+"""A function whose memory is less certain than the caller's, by this share, has a row of its own."""
 
 
 class TreeRow(NamedTuple):
@@ -57,7 +65,7 @@ class TreeRow(NamedTuple):
     depth: int
     size: int
     certain: int | None
-    """The part of ``size`` that certainly belongs there; None where nothing was seen."""
+    """The part of ``size`` that certainly belongs to the row; None where nothing was seen."""
     label: str
     or_later: str = ""
     """The function that ran later and may hold most of this memory instead."""
@@ -66,44 +74,61 @@ class TreeRow(NamedTuple):
 def branches(root: Node, share: float, most: int) -> tuple[list[TreeRow], int]:
     """Return rows that hold at least ``share`` of the whole, each above its parts, and how many are left out.
 
-    Of more than ``most`` rows, the smallest are left out. A function with nearly all of its caller shares its row.
+    Of more than ``most`` rows, the smallest are left out. A function with nearly all memory of the caller shares the
+    row with the caller.
     """
-    every = list(_rows(root, 0, root.size * share, None))
-    largest = sorted((row.size for row in every), reverse=True)[:most]
-    kept = [row for row in every if row.size >= largest[-1]][:most]
-    return kept, len(every) - len(kept)
+    rows = list(_make_rows(root, 0, root.size * share, None))
+    largest = sorted((row.size for row in rows), reverse=True)[:most]
+    shown = [row for row in rows if row.size >= largest[-1]][:most]
+    return shown, len(rows) - len(shown)
 
 
-def _rows(node: Node, depth: int, least: float, before: Frame | None) -> Iterator[TreeRow]:
+def _make_rows(node: Node, depth: int, least: float, caller: Frame | None) -> Iterator[TreeRow]:
     small = [child.size for child in node.children.values() if child.size < least]
     for child in node.sorted_children[: len(node.children) - len(small)]:
-        chain = _chain(child)
+        chain = _follow_chain(child)
+        last = chain[-1]
         frames = [callee.frame for callee in chain if callee.frame is not None]
-        certain = None if child.kind in WITHOUT_STACK else chain[-1].certain
-        yield TreeRow(depth, child.size, certain, child.text or _joined(frames, before), chain[-1].or_later)
-        yield from _rows(chain[-1], depth + 1, least, chain[-1].frame)
+        certain = None if child.kind in WITHOUT_STACK else last.certain
+        yield TreeRow(
+            depth,
+            child.size,
+            certain,
+            label=child.text
+            or _join_frames(
+                frames,
+                caller,
+            ),
+            or_later=last.or_later,
+        )
+        yield from _make_rows(last, depth + 1, least, last.frame)
     if small and sum(small) >= least:
         yield TreeRow(depth, sum(small), None, f"… {len(small):,} smaller")
 
 
-def _chain(node: Node) -> Sequence[Node]:
-    """Return a node and those below it that hold nearly the same memory with nearly the same certainty."""
-    chain, least, least_certain = [node], node.size * _ALMOST_ALL, node.certain - node.size * _LESS_CERTAIN
-    while largest := chain[-1].sorted_children[:1]:
-        if largest[0].size < least or largest[0].certain < least_certain:
+def _follow_chain(node: Node) -> list[Node]:
+    """Return a node and the nodes below that hold nearly the same memory with nearly the same certainty."""
+    chain = [node]
+    least = node.size * _ALMOST_ALL
+    least_certain = node.certain - node.size * _LESS_CERTAIN
+    while chain[-1].children:
+        largest = chain[-1].sorted_children[0]
+        if largest.size < least or largest.certain < least_certain:
             break
-        chain += largest
+        chain.append(largest)
     return chain
 
 
-def _joined(frames: Sequence[Frame], before: Frame | None) -> str:
-    """Return the first and the last of some frames, and who called the library of the last one."""
+def _join_frames(frames: Sequence[Frame], caller: Frame | None) -> str:
+    """Return the first and the last of some frames, and the caller of the library of the last frame."""
     texts: list[str] = []
-    last = -1
+    previous = -1
     for index in sorted({0, calling_place(frames) or 0, len(frames) - 1}):
-        texts += ["…"] if index > last + 1 else []
-        texts.append(brief_label(frames[index], before))
-        before, last = frames[index], index
+        if index > previous + 1:
+            texts.append("…")
+        texts.append(brief_label(frames[index], caller))
+        caller = frames[index]
+        previous = index
     return SEPARATOR.join(texts)
 
 
@@ -111,14 +136,13 @@ class BuildUpReport(NamedTuple):
     """A build-up to show."""
 
     title: str
-    """What it is of: the peak of the run, of an operation, a moment, or growth; and how much that is."""
+    """The peak of the run or of an operation, the moment, or the growth; and the size."""
     command: str
     lines: Sequence[tuple[str, str]]
     """The summary, as under the headline of the report."""
     tables: Mapping[str, Table]
-    """By their titles; those without rows are not shown."""
+    """Tables by title; a table without rows is not shown."""
     notes: Sequence[str]
-    """What a reader should know about the tables."""
     rise: BuildUp
 
 
@@ -129,204 +153,222 @@ def build_up_report(
     at_s: float | None = None,
     between_s: tuple[float, float] | None = None,
 ) -> BuildUpReport:
-    """Return the build-up of the peak of a session, of one of its operations, of a moment (``END``), or of growth.
+    """Return the build-up of the peak of a session, of an operation, of a moment (``END`` for the end), or of growth.
 
-    Raises UsageError for an operation or a moment that is not there, NncfToolsError when there are no stacks.
+    Raises UsageError for an unknown operation or a moment outside the recording, NncfToolsError without stacks.
     """
     if session.snapshots is None:
         raise NncfToolsError("this session was recorded without stacks", remedy="stacks")
-    whole = PEAK
+    whole = PEAK if at_s is None else "this memory"
     if operation is not None:
-        title, rise = _of_operation(session, operation)
+        title, rise = _find_operation(session, operation)
     elif between_s is not None:
-        from_s, to_s = (_checked(moment, session) for moment in between_s)
+        for moment_s in between_s:
+            _check_moment(moment_s, session)
+        from_s, to_s = between_s
         if from_s >= to_s:
             raise UsageError(f"{from_s:g} s is not before {to_s:g} s")
-        title, whole = f"Growth from {seconds_text(from_s)} to {seconds_text(to_s)}", "the growth"
+        title = f"Growth from {seconds_text(from_s)} to {seconds_text(to_s)}"
+        whole = "the growth"
         rise = build_up.at(session, to_s, since_s=from_s)
         if rise is not None and not rise.size:
             raise NncfToolsError(f"{title}: no process grew")
     elif at_s == END:
-        title, whole = "Still held at the end", "this memory"
-        if (rise := build_up.at_end(session)) is not None:
+        title = "Still held at the end"
+        rise = build_up.at_end(session)
+        if rise is not None:
             title += f", at {seconds_text(rise.at_s)}"
     elif at_s is not None:
-        title, whole = f"At {seconds_text(_checked(at_s, session))}", "this memory"
+        _check_moment(at_s, session)
+        title = f"At {seconds_text(at_s)}"
         rise = build_up.at(session, at_s)
     else:
-        title, rise = f"Peak {when_text(session)}".rstrip(), build_up.of_peak(session)
+        title = f"Peak {when_text(session)}".rstrip()
+        rise = build_up.of_peak(session)
     if rise is None:
-        raise NncfToolsError(f"{title}: no stacks: {missing(session)}")
-    is_growth = between_s is not None  # what mappings say is of one moment
-    kinds = None if is_growth else kinds_near(session, rise.at_s, rise.size)
+        raise NncfToolsError(f"{title}: no stacks: {explain_missing(session)}")
+    kinds = None
+    notes = list(_explain_code(session, rise))
+    if between_s is None:  # mappings show a moment, not growth
+        kinds = kinds_near(session, rise.at_s, rise.size)
+        notes = [*_explain_kinds(kinds, unit), *notes]
     return BuildUpReport(
-        f"{title}: RSS {unit.label(rise.size)}",
-        shortened(command_text(session), _TITLE),
-        lines_of(session, rise, whole),
-        {"Code": _code(rise, unit), "Processes": _processes(rise, session, unit), "Memory": _memory(kinds, unit)},
-        [*([] if is_growth else _notes_on_kinds(kinds, unit)), *_notes(session, rise)],
-        rise,
+        title=f"{title}: RSS {unit.label(rise.size)}",
+        command=shortened(command_text(session), _TITLE),
+        lines=explain_build_up(session, rise, whole),
+        tables={
+            "Code": _list_code(rise, unit),
+            "Processes": _list_processes(rise, session, unit),
+            "Memory": _list_kinds(kinds, unit),
+        },
+        notes=notes,
+        rise=rise,
     )
 
 
-def _code(rise: BuildUp, unit: MemoryUnit) -> Table:
-    """Return the code that took the memory: callers above what they called."""
+def _list_code(rise: BuildUp, unit: MemoryUnit) -> Table:
+    """Return the code that took the memory, callers above callees."""
     shown, more = branches(tree_of(rise), _SHARE, _MOST)
-    rows = [
-        _row(
-            unit,
-            (of.size, rise.size),
-            _percent(of.certain, of.size),
-            doubted(of.label, of.or_later),
-            depth=min(of.depth, _DEEPEST),
+    rows = []
+    for branch in shown:
+        certain = UNKNOWN if branch.certain is None else _write_percent(branch.certain, branch.size)
+        texts = (certain, doubt(branch.label, branch.or_later))
+        rows.append(
+            _make_row(
+                unit,
+                branch.size,
+                rise.size,
+                texts,
+                depth=min(branch.depth, _DEEPEST),
+            )
         )
-        for of in shown
-    ]
-    return _table(unit, ("certain",), "code", rows, f"{more:,} smaller rows" if more else "")
+    return _make_table(unit, ("certain",), "code", rows, more=f"{more:,} smaller rows" if more else "")
 
 
-def _processes(rise: BuildUp, session: Session, unit: MemoryUnit) -> Table:
-    """Return what each process held, if there are several."""
+def _list_processes(rise: BuildUp, session: Session, unit: MemoryUnit) -> Table:
+    """Return the memory of each process; the table has no rows for a single process."""
     sums: Counter[int | None] = Counter()
     for part in rise.parts:
         sums[part.process] += part.size
-    by_id: dict[int | None, Process] = {process.id: process for process in session.processes}
+    by_id = {process.id: process for process in session.processes}
     rows = []
     for number, size in sums.most_common():
-        process = by_id.get(number, Process(id=-1))
-        pid = UNKNOWN if process.pid is None else f"{process.pid}"
-        rows.append(_row(unit, (size, rise.size), pid, shortened(printable(process.name), _PATH) or "?"))
-    return _table(unit, ("pid",), "process", rows if len(rows) > 1 else [])
+        process = None if number is None else by_id.get(number)
+        name = "" if process is None else clip(process.name, _PATH)
+        pid = UNKNOWN if process is None or process.pid is None else f"{process.pid}"
+        rows.append(_make_row(unit, size, rise.size, (pid, name or "?")))
+    return _make_table(unit, ("pid",), "process", rows if len(rows) > 1 else [])
 
 
-def _memory(kinds: Kinds | None, unit: MemoryUnit) -> Table:
-    """Return what the memory is, by the mappings."""
-    rows = []
+def _list_kinds(kinds: Kinds | None, unit: MemoryUnit) -> Table:
+    """Return the kinds of memory, as the mappings of the processes show them."""
+    rows: list[Row] = []
     if kinds is not None and not kinds.is_other_memory:
-        rows = [_kind(group, kinds.total, unit) for group in kinds.groups if group.rss >= kinds.total * _SHARE / 10]
-        if kinds.not_read >= kinds.total * _SHARE:
-            others = "other processes: their mappings were not read"
-            rows.append(_row(unit, (kinds.not_read, kinds.total), *[UNKNOWN] * 4, others))
-    return _table(unit, ("private", "shared", "clean", "copied"), "memory", rows)
+        least = kinds.total * _SHARE
+        groups = [group for group in kinds.groups if group.rss >= least / 10]
+        rows = [
+            _make_row(
+                unit,
+                group.rss,
+                kinds.total,
+                _describe_group(group, unit),
+            )
+            for group in groups
+        ]
+        if kinds.not_read >= least:
+            texts = [*[UNKNOWN] * 4, "other processes: their mappings were not read"]
+            rows.append(_make_row(unit, kinds.not_read, kinds.total, texts))
+    return _make_table(unit, ("private", "shared", "clean", "copied"), "memory", rows)
 
 
-def _kind(group: MappingGroup, whole: int, unit: MemoryUnit) -> Row:
-    private, shared = group.private_clean + group.private_dirty, group.shared_clean + group.shared_dirty
+def _describe_group(group: MappingGroup, unit: MemoryUnit) -> list[str]:
     is_file = group.kind in {"file", "other_files", "libraries"}
-    sizes = *map(unit.text, (private, shared, group.clean)), unit.text(group.anonymous) if is_file else ""
-    name = shortened(printable(group.file), _PATH) if group.kind == "file" else kind_name(group)
-    return _row(unit, (group.rss, whole), *sizes, name)
+    return [
+        unit.text(group.private_clean + group.private_dirty),
+        unit.text(group.shared_clean + group.shared_dirty),
+        unit.text(group.clean),
+        unit.text(group.anonymous) if is_file else "",
+        clip(group.file, _PATH) if group.kind == "file" else name_kind(group),
+    ]
 
 
-def _row(unit: MemoryUnit, part: tuple[int, int], *texts: str, depth: int = 0) -> Row:
-    """Return a row about a part: its size, and that of the whole."""
-    return Row(cells=[*map(Cell, (unit.text(part[0]), _percent(*part), *texts))], depth=depth)
+def _make_row(unit: MemoryUnit, size: int, whole: int, texts: Sequence[str], *, depth: int = 0) -> Row:
+    cells = map(Cell, (unit.text(size), _write_percent(size, whole), *texts))
+    return Row(cells=list(cells), depth=depth)
 
 
-def _table(unit: MemoryUnit, figures: Sequence[str], name: str, rows: Sequence[Row], more: str = "") -> Table:
-    columns = [*map(Column, (f"{unit}", "share", *figures)), Column(name, is_text=True)]
+def _make_table(unit: MemoryUnit, figures: Sequence[str], name: str, rows: Sequence[Row], *, more: str = "") -> Table:
+    columns = [
+        *map(Column, (f"{unit}", "share", *figures)),
+        Column(name, is_text=True),
+    ]
     return Table(columns=columns, rows=rows, more=more)
 
 
-def _notes_on_kinds(kinds: Kinds | None, unit: MemoryUnit) -> Iterator[str]:
+def _explain_kinds(kinds: Kinds | None, unit: MemoryUnit) -> Iterator[str]:
     if kinds is None:
         yield "the kinds of memory were not read"
     elif not kinds.is_other_memory:
-        when = "" if kinds.is_of_moment else f"the mappings are those {moment_text(kinds, unit)}; "
-        yield f"{when}clean: the kernel can drop it and read it again; copied: changed pages of a mapped file"
+        when = "" if kinds.is_of_moment else f"the mappings are those {write_moment(kinds, unit)}; "
+        yield f"{when}clean: pages that the kernel can drop and read again; copied: changed pages of a mapped file"
 
 
-def _notes(session: Session, rise: BuildUp) -> Iterator[str]:
-    yield "certain: its calls went on while memory rose; the rest is likely: the stack before or after the rise"
-    yield "freed memory is known by its addresses; on the heap, what came last is taken to be freed"
+def _explain_code(session: Session, rise: BuildUp) -> Iterator[str]:
+    yield "certain: the calls went on while memory rose; the rest is likely: from the stack before or after the rise"
+    yield "freed memory is known by address; on the heap, the newest memory is assumed to be freed"
     if rise.sum_of(NOT_SEEN):
         unless = "no stack within a second of the rise, or the thread is not known"
-        yield f"not seen: {missing(session, unless)}"
+        yield f"not seen: {explain_missing(session, unless)}"
 
 
-def _checked(at_s: float, session: Session) -> float:
+def _check_moment(at_s: float, session: Session) -> None:
     if not 0 <= at_s <= session.duration_s:
-        raise UsageError(f"{at_s:g} s is outside of the recording, which lasted {seconds_text(session.duration_s)}")
-    return at_s
+        raise UsageError(f"{at_s:g} s is outside the recording, which lasted {seconds_text(session.duration_s)}")
 
 
-def _of_operation(session: Session, name: str) -> tuple[str, BuildUp | None]:
+def _find_operation(session: Session, name: str) -> tuple[str, BuildUp | None]:
+    """Return the title and the build-up of the chosen operation with the largest peak."""
     every = dict(zip(unique_names(session.operations), session.operations, strict=True))
     chosen = selected(name, every)
     if not chosen:
-        there = [repr(printable(title)) for title in every]
-        more = f" and {len(there) - _LISTED:,} more" if len(there) > _LISTED else ""
-        known = f"the session has {', '.join(there[:_LISTED])}{more}" if there else "the session has no operations"
-        raise UsageError(f"no operation {name!r}; {known}")
-    operation = max(chosen, key=lambda of: of.rss_peak or 0)
+        titles = [repr(printable(title)) for title in every]
+        more = f" and {len(titles) - _LISTED:,} more" if len(titles) > _LISTED else ""
+        known = f"the session has {', '.join(titles[:_LISTED])}{more}"
+        raise UsageError(f"no operation {name!r}; {known if titles else 'the session has no operations'}")
+    operation = max(chosen, key=lambda operation: operation.rss_peak or 0)
     peak = operation.of("rss").peak
     when = "" if peak is None else f" at {span_text((peak.from_s, peak.to_s))}"
-    return f"Peak of {shortened(printable(name), _PATH)}{when}", build_up.of_operation(session, operation)
+    return f"Peak of {clip(name, _PATH)}{when}", build_up.of_operation(session, operation)
 
 
-def _percent(size: int | None, whole: int) -> str:
-    return UNKNOWN if size is None or not whole else f"{size / whole:.0%}"
+def _write_percent(size: int, whole: int) -> str:
+    return f"{size / whole:.0%}" if whole else UNKNOWN
 
 
 def as_markdown(whole: BuildUpReport) -> str:
-    """Return the build-up as GitHub's Markdown; it ends with a line break."""
+    """Return the build-up as GitHub's Markdown; the text ends with a line break."""
     blocks = [
         [f"### {code(whole.command)}"],
         [f"**{text(whole.title)}**"],
-        [f"- {text(line)}" for line in as_sentences(whole.lines)],
-        *(block for table in whole.tables.values() for block in render_table(table)),
-        [f"- {text(note)}" for note in whole.notes],
+        [f"- {text(line)}" for line in join_lines(whole.lines)],
     ]
-    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+    for table in whole.tables.values():
+        blocks += render_markdown(table)
+    blocks.append([f"- {text(note)}" for note in whole.notes])
+    return join_blocks(blocks)
 
 
 def as_text(whole: BuildUpReport) -> RenderableType:
     """Return the build-up for Rich to print."""
-    return Group(
+    parts: list[RenderableType] = [
         Text("BUILD-UP OF MEMORY", style="bold"),
         Text(whole.command),
         Text(),
         Text(whole.title, style="bold"),
         pairs(((f"  {heading}", Text(text)) for heading, text in whole.lines), FIRST_COLUMN),
-        *_tables(whole),
-        Text(),
-        *(Text(printable(note), style="dim") for note in whole.notes),
-    )
-
-
-def _tables(whole: BuildUpReport) -> Iterator[RenderableType]:
+    ]
     for title, table in whole.tables.items():
         if table.rows:
-            yield Text()
-            yield Text(title, style="bold")
-            yield _Painted(table)
+            parts += [Text(), Text(title, style="bold"), _TreeTable(table)]
         if table.more:
-            yield Text(f"… {table.more}", style="dim")
+            parts.append(Text(f"… {table.more}", style="dim"))
+    parts.append(Text())
+    parts += [Text(printable(note), style="dim") for note in whole.notes]
+    return Group(*parts)
 
 
-class _Painted(NamedTuple):
-    """A table whose last column is indented; what does not fit is wrapped at the same indentation.
-
-    In a narrow console, this column of a tree is below the figures, and that of another table comes first.
-    """
+class _TreeTable(NamedTuple):
+    """A table whose last column is indented and wrapped; in a narrow console, that column is the first."""
 
     table: Table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        table, last = self.table, len(self.table.columns) - 1
-        figures = _grid(table.with_columns(range(last)))
-        if sum(column_widths(table)[:last]) + last <= options.max_width - _LEAST_NAME:
-            yield _grid(table)
-        elif not any(row.depth for row in table.rows):
+        table = self.table
+        last = len(table.columns) - 1
+        figures = sum(column_widths(table)[:last]) + last
+        if figures > options.max_width - _LEAST_NAME:
             yield Fitting(table.with_columns([last, *range(last)]))
-        else:
-            for lines, row in zip(console.render_lines(figures, options), [None, *table.rows], strict=True):
-                yield Segments([*lines, Segment.line()])
-                if row is not None:
-                    yield Padding(Text(row.cells[-1].text), (0, 0, 0, 1 + row.depth))
-
-
-def _grid(table: Table) -> Grid:
-    result = painted(table, folds=True)
-    result.padding = 0, 2, 0, 0
-    return result
+            return
+        grid = painted(table, folds=True)
+        grid.padding = (0, 2, 0, 0)
+        yield grid

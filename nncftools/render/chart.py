@@ -6,19 +6,18 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from nncftools import metrics
-from nncftools.analysis.series import Floats, keep_extremes, rates_of, run_s
 from nncftools.analysis.session import Session
+from nncftools.analysis.summary import Floats, keep_extremes, rates_of, run_s
 from nncftools.metrics import cpu_counters, is_memory
-from nncftools.render.listing import PATTERNS, NumberedOperation, counters_of, in_lanes
-from nncftools.render.peak_lines import drawn_limit, memory_line, peak_label
-from nncftools.render.view import BREAK, View, label, plotly_text
-from nncftools.units import printable, seconds_text, shortened, time_unit
+from nncftools.render.listing import PATTERNS, NumberedOperation, keep_largest, label_storage, place_in_lanes
+from nncftools.render.peak_lines import MemoryLine, choose_drawn_limit, label_peak, memory_line
+from nncftools.render.view import BREAK, View, clip, label, plotly_text
+from nncftools.units import seconds_text, shortened, time_unit
 
 if TYPE_CHECKING:
     from nncftools.analysis.rss_levels import Kinds
@@ -27,17 +26,17 @@ Figure = dict[str, Any]
 """A trace, a layout, or both."""
 
 _SMALLEST = 0.01
-"""As a share of the most memory: what is always smaller is summed."""
+"""Parts that always stay below this share of the largest sum are combined."""
 _NARROW_KIND = 0.008
-"""As a share of the run: the width of a bar after which nothing is known."""
-_AS_BEFORE = 0.05
-"""Between two moments, memory is known if RSS stays between those of both, or so near."""
+"""Width of a bar, as a share of the run, if memory after the bar is unknown."""
+_TOLERANCE = 0.05
+"""Memory between two moments is known if RSS stays between the sums of both, or as near as this share."""
 _KIND_NAME = 32
 _FILE_COLOURS = ("#E69F00", "#F0E442", "#D55E00", "#332288", "#56B4E9")
 
 
 class _Part(NamedTuple):
-    """What is drawn in one colour."""
+    """Memory that is drawn in one colour."""
 
     name: str
     colour: str
@@ -45,7 +44,8 @@ class _Part(NamedTuple):
     """In plotly's notation."""
 
 
-_ANONYMOUS, _OTHER = _Part("anonymous", "#0072B2"), _Part("other", "#BDBDBD")
+_ANONYMOUS = _Part("anonymous", "#0072B2")
+_OTHER = _Part("other", "#BDBDBD")
 _NOT_READ = _Part("processes that were not read", "#E3E3E3")
 _KINDS = {
     "anonymous": _ANONYMOUS,
@@ -59,123 +59,120 @@ _OTHER_FILES = _KINDS["other_files"]
 def kinds(session: Session, view: View, length_s: float, factor: float) -> list[Figure]:
     """Return the kinds of memory as stacked bars, from the bottom up; none where mappings were not read.
 
-    A bar begins when mappings were read. It ends at the next moment, if RSS stayed between those of both. Memory that
-    counts from the first sample is not drawn: each part would have its own zero.
+    A bar begins when mappings were read. It ends at the next moment, if RSS stayed between the sums of both moments.
+    Memory above the first sample is not drawn: each part would have a zero of its own.
     """
     if view.from_zero or session.snapshots is None or not session.snapshots.mappings:
         return []
-    from nncftools.analysis.rss_levels import kinds_at  # a run without mappings does without it
+    from nncftools.analysis.rss_levels import kinds_at  # not needed without mappings
 
     moments = sorted(map(kinds_at, session.snapshots.mappings), key=lambda moment: moment.at_s)
-    files = _large_files(moments)
-    sizes = [_sizes(moment, files) for moment in moments]
+    files = _find_large_files(moments)
+    sizes = [_measure_parts(moment, files) for moment in moments]
     least = _SMALLEST * max(moment.total for moment in moments)
-    large = {part for of in sizes for part, size in of.items() if size >= least} | {_NOT_READ}
-    for of in sizes:
-        rest = sum(of.pop(part) for part in of.keys() - large)
-        of[_OTHER] += rest
+    large = {_NOT_READ}
+    for parts in sizes:
+        large.update(part for part, size in parts.items() if size >= least)
+    for parts in sizes:
+        small = sum(parts.pop(part) for part in parts.keys() - large)
+        parts[_OTHER] += small
     narrow_s = length_s * _NARROW_KIND
-    widths_s = [narrow_s] * len(moments)
-    for place, (before, after) in enumerate(pairwise(moments)):
-        until_next_s = after.at_s - before.at_s
-        widths_s[place] = until_next_s if _is_known(session, before, after) else min(until_next_s, widths_s[place])
-    others = [part for part in _KINDS.values() if part != _ANONYMOUS]
-    parts = [_ANONYMOUS, *(part for both in files.values() for part in both), *others, _OTHER, _NOT_READ]
+    widths_s = []
+    for moment, following in pairwise(moments):
+        until_next_s = following.at_s - moment.at_s
+        is_known = _is_known(session, moment, following)
+        widths_s.append(until_next_s if is_known else min(until_next_s, narrow_s))
+    widths_s.append(narrow_s)
+    of_files = chain(*files.values())
+    order = dict.fromkeys((_ANONYMOUS, *of_files, *_KINDS.values(), _OTHER, _NOT_READ))
     return [
         {
             "type": "bar",
             "name": plotly_text(part.name),
             "x": [min(moment.at_s, length_s - narrow_s) / factor for moment in moments],
-            "y": [round(view.unit.of(of[part]), _DIGITS) for of in sizes],
+            "y": [round(view.unit.of(parts[part]), _DIGITS) for parts in sizes],
             "width": [width_s / factor for width_s in widths_s],
             "offset": 0,
             "marker": {"color": part.colour, "pattern": {"shape": part.pattern}},
         }
-        for part in parts
-        if any(of[part] for of in sizes)
+        for part in order
+        if any(parts[part] for parts in sizes)
     ]
 
 
-def _is_known(session: Session, before: Kinds, after: Kinds) -> bool:
+def _is_known(session: Session, moment: Kinds, following: Kinds) -> bool:
     """Return whether memory between two moments was as at one of them, or in between."""
     if "rss" not in session.samples:
         return False
-    first, last = (bisect_left(session.samples.time_s, moment.at_s) for moment in (before, after))
-    low, high = sorted((before.total, after.total))
+    first = bisect_left(session.samples.time_s, moment.at_s)
+    last = bisect_left(session.samples.time_s, following.at_s)
+    low = min(moment.total, following.total) * (1 - _TOLERANCE)
+    high = max(moment.total, following.total) * (1 + _TOLERANCE)
     between = session.samples["rss"][first:last]
-    return all(low * (1 - _AS_BEFORE) <= rss <= high * (1 + _AS_BEFORE) for rss in between if rss == rss)  # noqa: PLR0124 — NaN
+    return not any(rss < low or rss > high for rss in between)
 
 
-def _large_files(moments: Iterable[Kinds]) -> dict[str, tuple[_Part, _Part]]:
-    """Return the largest files, each with two parts: private copies of its pages, and its pages."""
-    largest = Counter[str]()
+def _find_large_files(moments: Iterable[Kinds]) -> dict[str, tuple[_Part, _Part]]:
+    """Return the largest files, each with two parts: private copies of pages, and pages."""
+    sizes = Counter[str]()
     for moment in moments:
-        largest |= Counter({group.file: group.rss for group in moment.groups if group.kind == "file"})
+        groups = [group for group in moment.groups if group.kind == "file"]
+        sizes |= Counter({group.file: group.rss for group in groups})
     parts = {}
-    in_order = sorted(largest, key=lambda file: (-largest[file], file))
-    for file, colour in zip(in_order, _FILE_COLOURS, strict=False):
-        name = shortened(printable(file.rpartition("/")[2]), _KIND_NAME)
-        parts[file] = _Part(f"copied from {name}", colour, "/"), _Part(name, colour)
+    largest_first = sorted(sizes, key=lambda file: (-sizes[file], file))
+    for file, colour in zip(largest_first, _FILE_COLOURS, strict=False):
+        name = clip(file.rpartition("/")[2], _KIND_NAME)
+        parts[file] = (_Part(f"copied from {name}", colour, "/"), _Part(name, colour))
     return parts
 
 
-def _sizes(moment: Kinds, files: Mapping[str, tuple[_Part, _Part]]) -> Counter[_Part]:
-    """Return the bytes of each part."""
+def _measure_parts(moment: Kinds, files: Mapping[str, tuple[_Part, _Part]]) -> Counter[_Part]:
     sizes = Counter({_NOT_READ: moment.not_read})
     for group in moment.groups:
-        if group.kind == "file" and group.file in files:
+        if group.kind != "file":
+            sizes[_KINDS.get(group.kind, _OTHER)] += group.rss
+        elif group.file in files:
             copied, pages = files[group.file]
-            sizes.update({copied: group.anonymous, pages: group.rss - group.anonymous})
+            sizes[copied] += group.anonymous
+            sizes[pages] += group.rss - group.anonymous
         else:
-            sizes[_OTHER_FILES if group.kind == "file" else _KINDS.get(group.kind, _OTHER)] += group.rss
+            sizes[_OTHER_FILES] += group.rss
     return sizes
 
 
 _MOST_RANKS = 16
 _WINDOWS = 1200
 LANES = 4
-_BARS, _SHADES = 1000, 60
+_BARS = 1000
+_SHADES = 60
 _CHARTS_NAME = 60
-_CHARACTERS, _FEWEST_CHARACTERS = 150, 8
-"""The page's width, and the shortest part of a name that is written into a bar."""
-_DIGITS, _DIGITS_OF_TIME = 3, 6
+_CHARACTERS = 150
+"""Width of the page, in characters."""
+_FEWEST_CHARACTERS = 8
+"""A shorter part of a name is not written into a bar."""
+_DIGITS = 3
+_DIGITS_OF_TIME = 6
 _NARROWEST = 0.0008
-"""As a share of the run: the mouse cannot point at a narrower bar."""
+"""Least width of a bar, as a share of the run: the mouse cannot point at a narrower bar."""
 _INK = "#202124"
 
 
 class _Panel(NamedTuple):
-    """A panel of the chart."""
-
     title: str
     height: int
     hover: str
-    """A value and its unit, as plotly writes them beside a point."""
+    """A value and the unit, as plotly writes both beside a point."""
     traces: list[Figure]
     texts: Sequence[str] = ()
-    """The lines above it."""
+    """The lines above the panel."""
 
 
-def chart(session: Session, view: View, every: Sequence[NumberedOperation]) -> Figure:
-    """Return the chart, with a layout for wide pages and one for narrow pages."""
+def chart(session: Session, view: View, rows: Sequence[NumberedOperation]) -> Figure:
+    """Return the chart, with a layout for wide pages and a layout for narrow pages."""
     length_s = run_s(session)
     factor, time_name = time_unit(length_s)
-    unit, cpus = view.unit, session.host.cpus
-    placed = in_lanes(every, LANES)
-    texts, memory = _memory(session, view, factor)
-    of_kinds = kinds(session, view, length_s, factor)
-    cpu = _rates(session, factor, 1, {"CPU": cpu_counters(session.samples), "of it system": ["cpu_system"]})
-    io = _rates(session, factor, unit.factor, _io_counters(session))
-    panels = [
-        panel
-        for panel in (
-            _Panel(f"Memory{view.above}, {unit}", 300, f"%{{y:,.{unit.decimals}f}} {unit}", memory, texts),
-            _Panel(f"Memory by kind, {unit}", 180, f"%{{y:,.1f}} {unit}", of_kinds),
-            _Panel(f"CPU,<br>cores of {cpus}" if cpus else "CPU, cores", 120, "%{y:,.2f} cores", cpu),
-            _Panel(f"I/O, {unit}/s", 120, f"%{{y:,.3~r}} {unit}/s", io),
-        )
-        if panel.traces
-    ]
+    placed = place_in_lanes(rows, LANES)
+    panels = _make_panels(session, view, length_s, factor)
     for number, panel in enumerate(panels, 2):
         hover = f"{panel.hover}<extra>%{{fullData.name}}</extra>"
         for trace in panel.traces:
@@ -186,83 +183,125 @@ def chart(session: Session, view: View, every: Sequence[NumberedOperation]) -> F
         "unifiedhovertitle": {"text": f"%{{x:,.6~r}} {time_name}"},
         "anchor": f"y{len(panels) + 1}" if panels else "y",
     }
-    shared = {"xaxis": time_axis, "shapes": _shades(placed, factor)}
-    lanes = 1 + max((lane for *_, lane in placed), default=-1)
+    shared = {"xaxis": time_axis, "shapes": _make_shades(placed, factor)}
+    lanes = max((lane + 1 for *_, lane in placed), default=0)
+    traces = list(chain.from_iterable(panel.traces for panel in panels))
     return {
-        "traces": [trace for panel in panels for trace in panel.traces] + _bars(placed, length_s, factor),
-        "layouts": [{**_layout(panels, lanes, width), **shared} for width in _WIDTHS],
+        "traces": traces + _make_bars(placed, length_s, factor),
+        "layouts": [{**_make_layout(panels, lanes, width), **shared} for width in _WIDTHS],
         "lanes": lanes,
         "factor": factor,
         "nothing": "" if panels or placed else "no samples were recorded",
     }
 
 
-def _memory(session: Session, view: View, factor: float) -> tuple[list[str], list[Figure]]:
+def _make_panels(session: Session, view: View, length_s: float, factor: float) -> list[_Panel]:
+    unit = view.unit
+    cpus = session.host.cpus
+    texts, memory = _make_memory(session, view, factor)
+    cpu_time = {"CPU": cpu_counters(session.samples), "system": ["cpu_system"]}
+    labels = label_storage(session)
+    storage = {name.lower(): [column] for column, name in labels.items()}
+    panels = (
+        _Panel(f"Memory{view.above}, {unit}", 300, f"%{{y:,.{unit.decimals}f}} {unit}", memory, texts=texts),
+        _Panel(f"Memory by kind, {unit}", 180, f"%{{y:,.1f}} {unit}", kinds(session, view, length_s, factor)),
+        _Panel(
+            f"CPU,<br>cores of {cpus}" if cpus else "CPU, cores",
+            120,
+            "%{y:,.2f} cores",
+            _make_rates(session, factor, 1, cpu_time),
+        ),
+        _Panel(f"I/O, {unit}/s", 120, f"%{{y:,.3~r}} {unit}/s", _make_rates(session, factor, unit.factor, storage)),
+    )
+    return [panel for panel in panels if panel.traces]
+
+
+def _make_memory(session: Session, view: View, factor: float) -> tuple[list[str], list[Figure]]:
     """Return the lines about the peak; then all memory metrics, ranks, the limit and a dot at the peak.
 
-    Metrics outside the view, and those that stay 0, are hidden at first.
+    Metrics outside the view, and metrics that stay 0, are hidden at first.
     """
-    others = [name for name in session.samples.metrics if is_memory(name) and name not in view.metrics]
-    names = [name for name in (*view.metrics, *others) if session.samples.figures(name).known]
-    drawn = [(name, line) for name in names if (line := memory_line(session, view, name)) is not None]
-    if not drawn:
+    samples = session.samples
+    others = [name for name in samples.metrics if is_memory(name) and name not in view.metrics]
+    lines = {}
+    for name in (*view.metrics, *others):
+        line = memory_line(session, view, name)
+        if line is not None:
+            lines[name] = line
+    traces: list[Figure] = []
+    for name, line in lines.items():
+        highest = samples.figures(name).highest
+        is_zero = view.unit.text(highest) == view.unit.text(0)
+        is_hidden = name not in view.metrics or (bool(traces) and is_zero)
+        time = line.time_s / factor
+        traces.append(_make_line(label(name), time, line.sizes, is_hidden=is_hidden))
+    if not lines:
         return [], []
-    traces = []
-    for name, line in drawn:
-        nothing = name != names[0] and view.unit.text(session.samples.figures(name).highest) == view.unit.text(0)
-        is_hidden = nothing or name not in view.metrics
-        traces.append(_line(label(name), line.time_s / factor, line.sizes, is_hidden=is_hidden))
     for run in session.ranks[:_MOST_RANKS] if not view.from_zero else ():
-        time_s, sizes = keep_extremes(np.array(run.time_s), np.array(run.rss, dtype=np.float64))
-        traces.append(_line(f"RSS of {run.name}", time_s / factor, sizes / view.unit.factor, is_hidden=True))
-    if (limit := drawn_limit(session, view)) is not None:
+        rss = np.array(run.rss, dtype=np.float64)
+        time_s, sizes = keep_extremes(np.array(run.time_s), rss)
+        traces.append(_make_line(f"RSS of {run.name}", time_s / factor, sizes / view.unit.factor, is_hidden=True))
+    limit = choose_drawn_limit(session, view)
+    if limit is not None:
         look = {"mode": "lines", "hoverinfo": "skip", "line": {"color": _INK, "dash": "6px,4px"}}
         ends = np.array([0, run_s(session) / factor])
-        traces.append(_line(f"{limit.name} {limit.size_text}", ends, np.full(2, limit.size)) | look)
-    name, line = drawn[0]
+        traces.append(_make_line(f"{limit.name} {limit.size_text}", ends, np.full(2, limit.size)) | look)
+    name, line = next(iter(lines.items()))
+    traces.append(_make_dot(line, factor))
+    return [line.peak_text, label_peak(session, view.unit) if name == "rss" else ""], traces
+
+
+def _make_dot(line: MemoryLine, factor: float) -> Figure:
+    """Return a dot at the peak, and a bar over the time in which a high-water mark was reached."""
     at_s, size = line.peak
-    before_s, after_s = line.mark or (at_s, at_s)
-    span = {"array": [(after_s - at_s) / factor], "arrayminus": [(at_s - before_s) / factor], "symmetric": False}
-    dot = {"mode": "markers", "showlegend": False, "hoverinfo": "skip", "marker": {"color": _INK, "size": 8}}
-    traces.append(
-        {**_line("", np.array([at_s / factor]), np.array([size])), **dot, "error_x": {"type": "data", **span}}
+    start_s, end_s = line.mark or (at_s, at_s)
+    dot = _make_line(
+        "",
+        np.array([at_s / factor]),
+        np.array([size]),
     )
-    return [line.peak_text, peak_label(session, view.unit) if name == "rss" else ""], traces
+    dot |= {
+        "mode": "markers",
+        "showlegend": False,
+        "hoverinfo": "skip",
+        "marker": {"color": _INK, "size": 8},
+    }
+    dot["error_x"] = {
+        "type": "data",
+        "array": [(end_s - at_s) / factor],
+        "arrayminus": [(at_s - start_s) / factor],
+        "symmetric": False,
+    }
+    return dot
 
 
-def _io_counters(session: Session) -> dict[str, list[str]]:
-    """Return the recorded counters of bytes by their names."""
-    every = [(column, metrics.of(column)) for column in counters_of(session.samples.metrics)]
-    return {metric.short_label.lower(): [column] for column, metric in every if metric and metric.unit == "B"}
-
-
-def _rates(session: Session, factor: float, unit: float, counters: Mapping[str, Sequence[str]]) -> list[Figure]:
-    """Return how fast counters rose, in steps; the last rate is repeated. Those of system calls are hidden at first."""
+def _make_rates(session: Session, factor: float, unit: float, counters: Mapping[str, Sequence[str]]) -> list[Figure]:
+    """Return the rates of counters in steps; the last rate is repeated. Rates of system calls are hidden at first."""
     traces = []
     for name, columns in counters.items():
         moments_s, rates = rates_of(session, columns, _WINDOWS)
         if len(moments_s):
-            line = _line(
-                name, moments_s / factor, np.append(rates, rates[-1:]) / unit, is_hidden=name.startswith("calls")
-            )
+            heights = np.append(rates, rates[-1:]) / unit
+            line = _make_line(name, moments_s / factor, heights, is_hidden=name.startswith("calls"))
             traces.append(line | {"mode": "lines", "line": {"shape": "hv"}})
     return traces
 
 
-def _line(name: str, x: Floats, y: Floats, *, is_hidden: bool = False) -> Figure:
-    """Return a line; null where nothing is known."""
+def _make_line(name: str, x: Floats, y: Floats, *, is_hidden: bool = False) -> Figure:
+    """Return a line; unknown values are null."""
+    heights = np.round(y, _DIGITS).astype(object)
+    heights[np.isnan(y)] = None
     return {
         "name": plotly_text(name),
         "x": [round(moment, _DIGITS_OF_TIME) for moment in x.tolist()],
-        "y": [None if value != value else round(value, _DIGITS) for value in y.tolist()],  # noqa: PLR0124 — NaN
+        "y": heights.tolist(),
         "visible": "legendonly" if is_hidden else True,
     }
 
 
-def _shades(placed: Sequence[tuple[int, NumberedOperation, int]], factor: float) -> list[Figure]:
-    """Return the shades of the longest outermost operations, behind the line of memory."""
-    outermost = (row for _, row, lane in placed if lane == 0)
-    longest_first = sorted(outermost, key=lambda row: row.operation.duration_s, reverse=True)
+def _make_shades(placed: Sequence[tuple[int, NumberedOperation, int]], factor: float) -> list[Figure]:
+    outermost = [row for _, row, lane in placed if lane == 0]
+    longest = keep_largest(outermost, _SHADES, lambda row: row.operation.duration_s)
     return [
         {
             "x0": row.operation.start_s / factor,
@@ -271,36 +310,38 @@ def _shades(placed: Sequence[tuple[int, NumberedOperation, int]], factor: float)
             "fillcolor": row.fill.colour,
             "opacity": 0.13,
         }
-        for row in longest_first[:_SHADES]
+        for row in longest
     ]
 
 
-def _bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: float, factor: float) -> list[Figure]:
+def _make_bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: float, factor: float) -> list[Figure]:
     """Return the longest operations as bars above the panels, all in one trace."""
     if not placed:
         return []
-    longest_first = sorted(placed, key=lambda item: item[1].operation.duration_s, reverse=True)
-    shown = sorted(longest_first[:_BARS])
-    rows = [row for _, row, _ in shown]
-    names, hovers, widths = [], [], []
-    for row in rows:
+    shown = keep_largest(placed, _BARS, lambda item: item[1].operation.duration_s)
+    names = []
+    hovers = []
+    widths = []
+    for _, row, _ in shown:
         share = row.operation.duration_s / length_s
-        names.append(plotly_text(row.fitted(int(share * _CHARACTERS), _FEWEST_CHARACTERS), _CHARACTERS))
+        name = row.fitted(int(share * _CHARACTERS), _FEWEST_CHARACTERS)
+        names.append(plotly_text(name, _CHARACTERS))
         title = f"{row.number} {shortened(row.title, _CHARTS_NAME)}"
         hovers.append(plotly_text(f"{title}: {seconds_text(row.operation.known_duration_s)}"))
         widths.append(max(share, _NARROWEST) * length_s / factor)
+    fills = [row.fill for _, row, _ in shown]
     bars = {
         "type": "bar",
         "orientation": "h",
         "showlegend": False,
-        "base": [row.operation.start_s / factor for row in rows],
+        "base": [row.operation.start_s / factor for _, row, _ in shown],
         "x": widths,
         "y": [lane for *_, lane in shown],
         "text": names,
-        "insidetextfont": {"color": [row.fill.ink for row in rows]},
+        "insidetextfont": {"color": [fill.ink for fill in fills]},
         "marker": {
-            "color": [row.fill.colour for row in rows],
-            "pattern": {"shape": [PATTERNS[row.fill.hatch] for row in rows]},
+            "color": [fill.colour for fill in fills],
+            "pattern": {"shape": [PATTERNS[fill.hatch] for fill in fills]},
         },
         "hovertext": hovers,
         "hovertemplate": "%{hovertext}<extra></extra>",
@@ -308,23 +349,35 @@ def _bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: float,
     return [bars]
 
 
-_WIDTHS = 560, 250
-"""Of a panel in a wide and in a narrow page, in pixels, like all lengths here."""
-_LANE, _LEGEND_LINE, _TEXT_LINE, _GAP, _MARGINS = 21, 19, 17, 14, 80
-_LEGEND = {"orientation": "h", "x": 0, "yanchor": "bottom", "bgcolor": "rgba(0,0,0,0)", "font": {"size": 11.5}}
-_LETTER, _SYMBOL = 6.6, 60
-"""The width of a letter, and of a name's symbol in a legend with the room around it."""
+_WIDTHS = (560, 250)
+"""Widths of a panel in a wide and in a narrow page; all lengths are in pixels."""
+_LANE = 21
+_LEGEND_LINE = 19
+_TEXT_LINE = 17
+_GAP = 14
+_MARGINS = 80
+_LEGEND = {
+    "orientation": "h",
+    "x": 0,
+    "yanchor": "bottom",
+    "bgcolor": "rgba(0,0,0,0)",
+    "font": {"size": 11.5},
+}
+_LETTER = 6.6
+_SYMBOL = 60
+"""Width of the symbol of a name in a legend, with the room around the symbol."""
 
 
-def _layout(panels: Sequence[_Panel], lanes: int, width: int) -> Figure:
-    """Return where operations, panels, legends and texts are, from top to bottom; legends and texts hide no data."""
+def _make_layout(panels: Sequence[_Panel], lanes: int, width: int) -> Figure:
+    """Return the places of operations, panels, legends and texts, from top to bottom."""
     places = []
-    band = end = max(lanes * _LANE, 1)
+    band = max(lanes * _LANE, 1)
+    end = band
     for panel in panels:
         lines = [plotly_text(line, int(width / _LETTER)) for line in panel.texts if line]
         text = BREAK.join([f"<b>{line}</b>" for line in lines[:1]] + lines[1:])
         text_height = _TEXT_LINE * (text.count(BREAK) + 1) if text else 0
-        start = end + _GAP + _legend_height(panel, width) + text_height
+        start = end + _GAP + _measure_legend(panel, width) + text_height
         end = start + panel.height
         places.append((panel, text, text_height, start, end))
     layout: Figure = {
@@ -334,16 +387,18 @@ def _layout(panels: Sequence[_Panel], lanes: int, width: int) -> Figure:
     }
     for number, (panel, text, text_height, start, bottom) in enumerate(places, 2):
         top = round(1 - start / end, 4)
-        axis = {"domain": [round(1 - bottom / end, 4), top], "title": {"text": panel.title}}
-        layout[f"yaxis{number}"] = axis
+        domain = [round(1 - bottom / end, 4), top]
+        layout[f"yaxis{number}"] = {"domain": domain, "title": {"text": panel.title}}
         layout[f"legend{number}"] = {**_LEGEND, "y": round(top + text_height / end, 4)}
         if text:
             layout["annotations"].append({"text": text, "y": top})
     return layout
 
 
-def _legend_height(panel: _Panel, width: int) -> int:
-    """Return the height of a legend, whose names are in columns where they do not fit into one line."""
-    widths = [_SYMBOL + _LETTER * len(trace["name"]) for trace in panel.traces if trace["name"]]
+def _measure_legend(panel: _Panel, width: int) -> int:
+    """Return the height of a legend; names that do not fit into one line are in columns."""
+    names = [trace["name"] for trace in panel.traces if trace["name"]]
+    widths = [_SYMBOL + _LETTER * len(name) for name in names]
     columns = max(1, int(width / max(widths)))
-    return _LEGEND_LINE * (1 if sum(widths) <= width else math.ceil(len(widths) / columns))
+    lines = 1 if sum(widths) <= width else math.ceil(len(widths) / columns)
+    return _LEGEND_LINE * lines

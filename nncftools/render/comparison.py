@@ -1,12 +1,14 @@
-"""The tables and sentences of a comparison: the answer, its main figures, all figures; and repeated runs of a command.
+"""The tables and sentences of a comparison, and the table of repeated runs of a command.
 
-The short form has an answer, at most ten rows of figures, and the settings that differ. Repeated runs are the median of
-each figure, and how far the runs are apart.
+The short form of a comparison has an answer, at most ten rows of figures, and the settings that differ. The long form
+has all figures. Repeated runs have the median of each figure, and the distance between the runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from statistics import median
 
 from nncftools.analysis import figures as compared_figures
@@ -15,111 +17,138 @@ from nncftools.analysis.figures import CPU_TIME, DURATION, Difference, Figure, G
 from nncftools.analysis.gates import Verdict
 from nncftools.analysis.summary import unit_for
 from nncftools.metrics import DEVICE_MEMORY
-from nncftools.render.table import Cell, Column, Row, Table, signed
+from nncftools.render.listing import keep_largest
+from nncftools.render.table import Cell, Column, Row, Table, make_columns, signed
+from nncftools.render.view import brief_label, clip
 from nncftools.units import UNKNOWN, MemoryUnit, fixed, printable, shortened
 
 Write = Callable[[float], str]
+"""A function that writes a figure as text, in a unit that is named elsewhere."""
 
 STACKS = "Code at the RSS peak"
-_COMMAND, _NAME, _FUNCTION = 200, 60, 70
-"""Lengths of texts, in characters."""
+_COMMAND = 200
+"""Longest texts, in characters."""
+_NAME = 60
+_FUNCTION = 70
 _MOST_OPERATIONS = 30
-"""When there are more, those whose figures changed most are shown."""
+"""The long form shows this number of operations: those whose figures changed most."""
 _MOST_NAMES = 10
 _MOST_RUNS = 3
 _UNCERTAIN = "~"
 _EXCEEDS = "*"
-_TIME_UNITS = ((3 * 3600, 3600, "h"), (600, 60, "min"), (0, 1, "s"))
-"""From how many seconds on a unit is used, its seconds and its name."""
+_TIME_UNITS = (
+    (3 * 3600, 3600, "h"),
+    (600, 60, "min"),
+    (0, 1, "s"),
+)
+"""Units of time: the smallest time in each unit, and the length of the unit, in seconds."""
 _SMALLEST_SHOWN_P = 0.001
 _MANY_TIMES_P = 900
-"""From this change in per cent on, a figure is so many times the other."""
+"""From this change in per cent on, the text says how many times as large the figure is."""
+_THOUSAND_TIMES_P = 99_899.5
 
 
 def figures(comparison: Comparison, unit: MemoryUnit) -> Table:
-    """Return the figures of the runs, then of each operation; peaks in ``unit``, others in the unit that suits them."""
-    rows = list(_figure_rows(comparison.figures, unit))
-    operations, left_out = shown(comparison.operations)
+    """Return all figures of the runs, then those of each operation; ``unit`` is the unit of peaks."""
+    rows = list(_make_rows(comparison.figures, unit))
+    operations, left_out = _select_operations(comparison.operations)
     for operation in operations:
-        rows.append(Row(cells=[Cell(title_of(operation, comparison), is_strong=True), *[Cell("")] * _COLUMNS]))
-        rows += _figure_rows(operation.differences, unit, "  ")
+        title = Cell(_write_title(operation, comparison), is_strong=True)
+        rows.append(Row(cells=[title, *[Cell("")] * _COLUMNS]))
+        rows += _make_rows(operation.differences, unit, "  ")
     more = f"and {left_out:,} operations that changed less" if left_out else ""
-    return _table(rows, _COLUMNS + comparison.is_of_groups, more)
+    return _make_table(rows, _COLUMNS + comparison.is_of_groups, more)
 
 
-def _table(rows: Sequence[Row], count: int, more: str = "") -> Table:
-    """Return a table with the first ``count`` columns of rows of figures."""
-    columns = [Column("", is_text=True), *map(Column, ("Base", "New", "Change ", "", "p  "))]
+def _make_table(rows: Sequence[Row], count: int, more: str = "") -> Table:
+    columns = make_columns("", ("Base", "New", "Change ", "", "p  "))
     return Table(columns=columns, rows=rows, more=more).with_columns(range(count))
 
 
-def _figure_rows(differences: Mapping[str, Difference], unit: MemoryUnit, indent: str = "") -> Iterator[Row]:
-    """Yield the figures of the runs or of an operation, without what was neither read nor written on either side."""
-    for name, of in differences.items():
-        if of.figure.is_peak or name in {DURATION, CPU_TIME} or max(of.base.median, of.new.median):
-            yield Row(cells=cells(of, unit, f"{indent}{of.figure.label}"))
+def _make_rows(differences: Mapping[str, Difference], unit: MemoryUnit, indent: str = "") -> Iterator[Row]:
+    """Yield the rows of figures; a counter that stayed 0 on both sides has no row."""
+    for difference in differences.values():
+        if _is_worth_a_row(difference.figure, [difference.base.median, difference.new.median]):
+            yield Row(cells=_make_cells(difference, unit, f"{indent}{difference.figure.label}"))
 
 
-def cells(difference: Difference, unit: MemoryUnit, label: str = "") -> list[Cell]:
-    """Return label, both sides, change, per cent and p; ``label`` stands for that of the figure."""
-    figure, base, new = difference.figure, difference.base, difference.new
-    label = label or figure.label
-    name, write = writer(figure, max(*base.values, *new.values), unit)
-    uncertain = _UNCERTAIN if difference.is_within_brackets else " "
+def _is_worth_a_row(figure: Figure, values: Sequence[float]) -> bool:
+    return any(values) or figure.is_peak or figure.name in {DURATION, CPU_TIME}
+
+
+def _make_cells(difference: Difference, unit: MemoryUnit, label: str) -> list[Cell]:
+    base = difference.base
+    new = difference.new
+    name, write = _choose_unit(difference.figure, [*base.values, *new.values], unit)
     change = signed(write(difference.change))
+    uncertain = _UNCERTAIN if difference.is_within_brackets else " "
     return [
         Cell(f"{label}, {name}" if name else label),
-        Cell(write(base.median), below=_range(write, base.values)),
-        Cell(write(new.median), below=_range(write, new.values)),
+        Cell(write(base.median), below=_write_range(write, base.values)),
+        Cell(write(new.median), below=_write_range(write, new.values)),
         Cell(f"{change}{uncertain}", is_strong=any(digit in "123456789" for digit in change)),
-        Cell(_percent(difference.percent)),
-        Cell(_p(difference)),
+        Cell(_write_percent(difference.percent)),
+        Cell(_write_p(difference)),
     ]
 
 
-def writer(figure: Figure, highest: float, unit: MemoryUnit) -> tuple[str, Write]:
-    """Return the name of a unit and what writes numbers in it: peaks in ``unit``, others as ``highest`` needs."""
+def _choose_unit(figure: Figure, values: Sequence[float], unit: MemoryUnit) -> tuple[str, Write]:
+    """Return the unit of a figure, and a function that writes numbers in this unit.
+
+    Peaks are in ``unit``. Other figures are in the unit that suits the largest value; a time has three digits.
+    """
+    highest = max(values)
     if figure.unit == "B":
         size_unit = unit if figure.is_peak else unit_for(highest)
         return f"{size_unit}", size_unit.text
-    return _in_seconds(highest) if figure.unit == "s" else ("", lambda number: fixed(number, 0))
-
-
-def stacks(comparison: Comparison, unit: MemoryUnit) -> Table:
-    """Return which code held more or less memory at the RSS peak."""
-    columns = [Column("Base", "", f"{unit}"), Column("New"), Column("Change "), Column(STACKS, is_text=True)]
-    rows = []
-    for stack in comparison.stacks or ():
-        change = f"{signed(unit.text(stack.change))}{_UNCERTAIN if stack.is_within_bounds else ' '}"
-        sizes = [Cell(unit.text(size)) for size in (stack.base, stack.new)]
-        rows.append(Row(cells=[*sizes, Cell(change, is_strong=True), Cell(stack.label)]))
-    return Table(columns=columns, rows=rows)
-
-
-def _in_seconds(highest_s: float) -> tuple[str, Write]:
-    """Return the unit of a time and the function that writes it; ``highest_s`` has at least three digits in it."""
-    factor, name = next((factor, name) for from_s, factor, name in _TIME_UNITS if abs(highest_s) >= from_s)
-    decimals = next((decimals for below, decimals in ((1, 3), (100, 2)) if highest_s / factor < below), 1)
+    if figure.unit != "s":
+        return "", partial(fixed, decimals=0)
+    factor, name = next((factor, name) for from_s, factor, name in _TIME_UNITS if highest >= from_s)
+    decimals = 1
+    if highest < factor:
+        decimals = 3
+    elif highest < 100 * factor:
+        decimals = 2
     return name, lambda seconds: fixed(seconds / factor, decimals)
 
 
-def _range(write: Write, values: Sequence[float]) -> str:
-    lowest, highest = write(min(values)), write(max(values))
+def stacks(comparison: Comparison, unit: MemoryUnit) -> Table:
+    """Return the code that held more or less memory at the RSS peak."""
+    columns = [
+        Column("Base", unit=f"{unit}"),
+        Column("New"),
+        Column("Change "),
+        Column(STACKS, is_text=True),
+    ]
+    rows = []
+    for stack in comparison.stacks or ():
+        uncertain = _UNCERTAIN if stack.is_within_bounds else " "
+        change = Cell(f"{signed(unit.text(stack.change))}{uncertain}", is_strong=True)
+        cells = [
+            Cell(unit.text(stack.base)),
+            Cell(unit.text(stack.new)),
+            change,
+            Cell(stack.label),
+        ]
+        rows.append(Row(cells=cells))
+    return Table(columns=columns, rows=rows)
+
+
+def _write_range(write: Write, values: Sequence[float]) -> str:
+    lowest = write(min(values))
+    highest = write(max(values))
     return f"{lowest}–{highest}" if lowest != highest else ""
 
 
-def _percent(percent: float | None) -> str:
+def _write_percent(percent: float | None) -> str:
     if percent is None:
         return UNKNOWN
-    return f"{_times(percent)}×" if percent >= _MANY_TIMES_P else f"{signed(fixed(percent, 1))}%"
+    if percent < _MANY_TIMES_P:
+        return f"{signed(fixed(percent, 1))}%"
+    return f"{1 + percent / 100:.3g}×" if percent < _THOUSAND_TIMES_P else ">1,000×"
 
 
-def _times(percent: float) -> str:
-    """Return how many times as large the new figure is, to three digits; of more than 1,000 times, only that."""
-    return f"{1 + percent / 100:.3g}" if percent < 99_899.5 else ">1,000"  # noqa: PLR2004 — 1,000 times
-
-
-def _p(difference: Difference) -> str:
+def _write_p(difference: Difference) -> str:
     if difference.p is None:
         return ""
     text = f"{difference.p:.3f}" if difference.p >= _SMALLEST_SHOWN_P else f"<{_SMALLEST_SHOWN_P}"
@@ -127,29 +156,36 @@ def _p(difference: Difference) -> str:
 
 
 def sides(comparison: Comparison) -> Table:
-    """Return what is compared: sessions and commands."""
-    every = (("Base", comparison.base), ("New", comparison.new))
-    rows = [(side, runs_text(runs), shortened(printable(runs[0].command), _COMMAND)) for side, runs in every]
-    return _of_texts(("", "Session", "Command"), rows)
+    """Return the sessions and commands of both sides."""
+    rows = []
+    for side, runs in (("Base", comparison.base), ("New", comparison.new)):
+        command = clip(runs[0].command, _COMMAND)
+        rows.append([side, runs_text(runs), command])
+    return _make_text_table(("", "Session", "Command"), rows)
 
 
-def _of_texts(headings: Iterable[str], rows: Iterable[Iterable[str]], more: str = "") -> Table:
+def _make_text_table(headings: Iterable[str], texts: Iterable[Iterable[str]], more: str = "") -> Table:
     columns = [Column(heading, is_text=True) for heading in headings]
-    return Table(columns=columns, rows=[Row(cells=[Cell(printable(text)) for text in row]) for row in rows], more=more)
+    cells = [[Cell(printable(text)) for text in row] for row in texts]
+    rows = [Row(cells=row) for row in cells]
+    return Table(columns=columns, rows=rows, more=more)
 
 
 def gates(verdicts: Sequence[Verdict]) -> Table:
     """Return the results of gates."""
-    columns = [Column(heading, is_text=True) for heading in ("Gate", "", "Measured")]
     rows = []
     for verdict in verdicts:
-        result = Cell("passed" if verdict.passed else "failed", is_strong=not verdict.passed)
-        rows.append(Row(cells=(Cell(printable(verdict.gate.text)), result, Cell(printable(verdict.measured)))))
-    return Table(columns=columns, rows=rows)
+        cells = [
+            Cell(printable(verdict.gate.text)),
+            Cell("passed" if verdict.passed else "failed", is_strong=not verdict.passed),
+            Cell(printable(verdict.measured)),
+        ]
+        rows.append(Row(cells=cells))
+    return replace(_make_text_table(("Gate", "", "Measured"), []), rows=rows)
 
 
 def runs_text(runs: Sequence[Run]) -> str:
-    """Return the names of runs; of a large group only the first and the last."""
+    """Return the names of runs; a large group has only the first and the last name."""
     titles = [run.title for run in runs]
     if len(titles) == 1:
         return titles[0]
@@ -157,82 +193,87 @@ def runs_text(runs: Sequence[Run]) -> str:
     return f"{len(titles)} runs: {', '.join(names)}"
 
 
-def shown(operations: Iterable[ComparedOperation]) -> tuple[list[ComparedOperation], int]:
-    """Return the operations of both sides to show, in their order, and the number of the others."""
+def _select_operations(operations: Iterable[ComparedOperation]) -> tuple[list[ComparedOperation], int]:
+    """Return the operations of both sides that changed most, in their order, and the number of the others."""
     both = [operation for operation in operations if operation.base_runs and operation.new_runs]
 
-    def largest_change(operation: ComparedOperation) -> tuple[float, float]:
+    def measure_change(operation: ComparedOperation) -> tuple[float, float]:
         """Return the largest change of a peak in bytes, and the change of the duration in seconds."""
-        peaks = [abs(difference.change) for difference in operation.differences.values() if difference.figure.is_peak]
-        return max(peaks, default=0), abs(of.change) if (of := operation.differences.get(DURATION)) else 0.0
+        differences = operation.differences
+        peaks = [abs(difference.change) for difference in differences.values() if difference.figure.is_peak]
+        duration_s = abs(differences[DURATION].change) if DURATION in differences else 0.0
+        return max(peaks, default=0), duration_s
 
-    largest = sorted(both, key=largest_change, reverse=True)[:_MOST_OPERATIONS]
-    kept = {operation.name for operation in largest}
-    return [operation for operation in both if operation.name in kept], len(both) - len(largest)
+    changed_most = keep_largest(both, _MOST_OPERATIONS, measure_change)
+    return changed_most, len(both) - len(changed_most)
 
 
-def title_of(operation: ComparedOperation, comparison: Comparison) -> str:
-    """Return an operation's name, and how many runs contain it if some do not."""
-    base, new = (operation.base_runs, len(comparison.base)), (operation.new_runs, len(comparison.new))
-    function = function_text(operation)
-    name = name_of(operation) + (f"  {function}" if function else "")
-    if base[0] == base[1] and new[0] == new[1]:
+def _write_title(operation: ComparedOperation, comparison: Comparison) -> str:
+    """Return name and function of an operation, and how many runs contain the operation if some do not."""
+    function = _write_function(operation)
+    name = _write_name(operation) + (f"  {function}" if function else "")
+    base = len(comparison.base)
+    new = len(comparison.new)
+    if operation.base_runs == base and operation.new_runs == new:
         return name
-    return f"{name} (in {base[0]} of {base[1]} and {new[0]} of {new[1]} runs)"
+    return f"{name} (in {operation.base_runs} of {base} and {operation.new_runs} of {new} runs)"
 
 
-def name_of(operation: ComparedOperation, length: int = _NAME) -> str:
-    """Return an operation's name, shortened."""
-    return shortened(printable(operation.title), length)
+def _write_name(operation: ComparedOperation, length: int = _NAME) -> str:
+    return clip(operation.title, length)
 
 
-def function_text(operation: ComparedOperation) -> str:
-    """Return what an operation called; if the sides differ, both."""
-    sides = [" or ".join(signatures) for signatures in (operation.base_signatures, operation.new_signatures)]
-    different = dict.fromkeys(shortened(printable(side), _FUNCTION) for side in sides)
-    return " → ".join(side or UNKNOWN for side in different) if any(different) else ""
+def _write_function(operation: ComparedOperation) -> str:
+    """Return the function that an operation called; both functions if the sides differ."""
+    sides = (operation.base_signatures, operation.new_signatures)
+    texts = [clip(" or ".join(side), _FUNCTION) for side in sides]
+    if not any(texts):
+        return ""
+    return " → ".join(text or UNKNOWN for text in dict.fromkeys(texts))
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
-    """Yield explanations of the marks in the tables, and what only one side has."""
-    of_operations = (of for operation in comparison.operations for of in operation.differences.values())
-    every = [*comparison.figures.values(), *of_operations]
+    """Yield explanations of the marks in the tables, and the names that only one side has."""
+    differences = list(comparison.figures.values())
+    for operation in comparison.operations:
+        differences += operation.differences.values()
     if comparison.is_of_groups:
-        yield from _about_groups(len(comparison.base), len(comparison.new))
-    for difference in every:
+        yield from _explain_groups(len(comparison.base), len(comparison.new))
+    for difference in differences:
         if difference.is_within_brackets:
-            sides = (difference.base, difference.new)
-            unit = unit_for(min(side.median for side in sides))
-            base, new = (f"{unit.text(side.median)}–{unit.label(side.high)}" for side in sides)
-            text = "both may be equal, as the brackets overlap:"
-            yield f"{_UNCERTAIN} {difference.figure.label}: {text} base {base}, new {new}"
-    peaks = [run.peak for run in (*comparison.base, *comparison.new)]
+            base = difference.base
+            new = difference.new
+            unit = unit_for(min(base.median, new.median))
+            brackets = [f"{unit.text(side.median)}–{unit.label(side.high)}" for side in (base, new)]
+            text = "both may be equal, as the brackets overlap"
+            yield f"{_UNCERTAIN} {difference.figure.label}: {text}: base {brackets[0]}, new {brackets[1]}"
+    peaks = [printable(run.peak) for run in (*comparison.base, *comparison.new)]
     if not comparison.is_of_groups and any(peaks):
-        base, new = (printable(peak) or UNKNOWN for peak in peaks)
-        yield f"RSS peak of base {base}, of new {new}"
+        yield f"RSS peak of base {peaks[0] or UNKNOWN}, of new {peaks[1] or UNKNOWN}"
     if any(stack.is_within_bounds for stack in comparison.stacks or ()):
-        yield f"{_UNCERTAIN} code: it may have held the same: not all of it is certain"
-    yield from _some("only in base", [figure.label for figure in comparison.only_base])
-    yield from _some("only in new", [figure.label for figure in comparison.only_new])
+        yield f"{_UNCERTAIN} code: both sides may be equal, as a part is not certain"
+    yield from _list_names("only in base", [figure.label for figure in comparison.only_base])
+    yield from _list_names("only in new", [figure.label for figure in comparison.only_new])
     yield from only_one_side(comparison)
 
 
 def only_one_side(comparison: Comparison) -> Iterator[str]:
     """Yield the operations that only one side has."""
-    base = [name_of(operation) for operation in comparison.operations if not operation.new_runs]
-    new = [name_of(operation) for operation in comparison.operations if not operation.base_runs]
-    yield from _some("Operations only in base", base)
-    yield from _some("Operations only in new", new)
+    base = [_write_name(operation) for operation in comparison.operations if not operation.new_runs]
+    new = [_write_name(operation) for operation in comparison.operations if not operation.base_runs]
+    yield from _list_names("Operations only in base", base)
+    yield from _list_names("Operations only in new", new)
 
 
-def _some(where: str, names: Sequence[str]) -> Iterator[str]:
+def _list_names(heading: str, names: Sequence[str]) -> Iterator[str]:
     if names:
         more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
-        yield f"{where}: {', '.join(names[:_MOST_NAMES])}{more}"
+        yield f"{heading}: {', '.join(names[:_MOST_NAMES])}{more}"
 
 
-def _about_groups(base: int, new: int) -> Iterator[str]:
-    best, least = compared_figures.smallest_p(base, new), compared_figures.SIGNIFICANT
+def _explain_groups(base: int, new: int) -> Iterator[str]:
+    best = compared_figures.smallest_p(base, new)
+    least = compared_figures.SIGNIFICANT
     yield f"medians, smallest and largest of {base} and {new} runs; p: exact Mann-Whitney rank test"
     if best > least:
         yield f"so few runs reach p = {best:.2g} at best: too few to show a significant difference (p ≤ {least})"
@@ -242,30 +283,34 @@ def _about_groups(base: int, new: int) -> Iterator[str]:
 
 MOST_ROWS = 10
 _MOST_SETTINGS = 10
-_BRIEF_NAME, _SETTING, _BRIEF_FUNCTION, _PLACE = 18, 80, 30, 100
-"""Lengths of texts, in characters."""
+_BRIEF_NAME = 18
+"""Longest texts, in characters."""
+_SETTING = 80
+_BRIEF_FUNCTION = 30
+_PLACE = 100
 _MOST = 0.5
-"""Of the change of the peak."""
+"""Code that holds this share of the change of the peak is named."""
 _PEAK_RSS = "peak_rss"
 _COLUMNS = 5
-"""Without p: what exceeds the spread is strong."""
+"""Columns without p."""
 _OF_RUN = (DURATION, CPU_TIME, "read_bytes", "write_bytes", compared_figures.MODEL_SIZE)
 _HOST = "host"
 
 
 def answer(comparison: Comparison, unit: MemoryUnit) -> str:
     """Return in one sentence how the peak changed, and which code holds most of the change."""
-    difference = comparison.figures[_peak_name(comparison) or DURATION]
-    text = _change_text(comparison, difference, unit)
-    has_owner = difference.stands_out and difference.figure.name == _PEAK_RSS
-    owner = _owner(comparison, difference, unit) if has_owner else ""
+    difference = comparison.figures[_choose_peak(comparison) or DURATION]
+    text = _describe_change(comparison, difference, unit)
+    owner = ""
+    if difference.stands_out and difference.figure.name == _PEAK_RSS:
+        owner = _describe_owner(comparison, difference, unit)
     return f"{text}: {owner}" if owner else text
 
 
 def further(comparison: Comparison, unit: MemoryUnit) -> Iterator[str]:
     """Yield how the duration changed, whether the machines differ, and why it is unknown which code changed."""
-    if _peak_name(comparison):
-        yield _change_text(comparison, comparison.figures[DURATION], unit)
+    if _choose_peak(comparison):
+        yield _describe_change(comparison, comparison.figures[DURATION], unit)
     if any(setting.name == _HOST for setting in comparison.settings):
         yield "The runs were on different hosts"
     runs = [*comparison.base, *comparison.new]
@@ -275,66 +320,72 @@ def further(comparison: Comparison, unit: MemoryUnit) -> Iterator[str]:
         yield printable(f"Which code changed is unknown: {without[0].title} has no stacks; {remedy}")
 
 
-def _change_text(comparison: Comparison, difference: Difference, unit: MemoryUnit) -> str:
-    figure, change = difference.figure, difference.change
-    in_unit, write = writer(figure, max(*difference.base.values, *difference.new.values), unit)
+def _describe_change(comparison: Comparison, difference: Difference, unit: MemoryUnit) -> str:
+    figure = difference.figure
     name = "Peak memory" if figure.name == _PEAK_RSS else figure.label
+    values = [*difference.base.values, *difference.new.values]
+    unit_name, write = _choose_unit(figure, values, unit)
+    base = write(difference.base.median)
+    new = write(difference.new.median)
+    between = f"({base} → {new} {unit_name})"
     runs = f"{len(comparison.base)} and {len(comparison.new)} runs"
     if not difference.stands_out:
-        base, new = write(difference.base.median), write(difference.new.median)
-        between = f"({base} → {new} {in_unit})"
         if base == new:
-            return f"{name} did not change ({new} {in_unit})"
+            return f"{name} did not change ({new} {unit_name})"
         if difference.is_within_brackets:
             return f"{name} may be the same {between}: neither peak is known exactly enough"
         if difference.is_beyond_spread is False:
             return f"{name} did not change by more than the spread of {runs} {between}"
         return f"{name} hardly changed {between}"
-    brief = unit.brief if figure.is_peak else write
-    between = f"{brief(difference.base.median)} → {brief(difference.new.median)} {in_unit}"
-    by = f"by {write(abs(change))} {in_unit} ({between}, {_percent(difference.percent)})"
-    text = f"{name} {'fell' if change < 0 else 'rose'} {by}"
+    if figure.is_peak:
+        base = unit.brief(difference.base.median)
+        new = unit.brief(difference.new.median)
+    fell = difference.change < 0
+    percent = _write_percent(difference.percent)
+    change = f"{write(abs(difference.change))} {unit_name} ({base} → {new} {unit_name}, {percent})"
+    text = f"{name} {'fell' if fell else 'rose'} by {change}"
     if difference.p is None:
         return text
     if difference.exceeds_spread:
         return f"{text}, more than the spread of {runs}"
-    return f"{text}, with every run of new {'below' if change < 0 else 'above'} every run of base"
-
-
-def _share(places: Sequence[GrownStack], peak: Difference) -> float:
-    return sum(place.change for place in places) / peak.change
+    return f"{text}, with every run of new {'below' if fell else 'above'} every run of base"
 
 
 _WHOLE = 1.05
-"""A part that is larger than the whole change by less is that change: sizes are likely ones."""
+"""Code that holds up to this share of the change holds the whole change: sizes are estimates."""
 
 
-def _owner(comparison: Comparison, peak: Difference, unit: MemoryUnit) -> str:
-    """Return the code that holds most of the change of the RSS peak: a place, else an own function; empty for neither.
+def _describe_owner(comparison: Comparison, peak: Difference, unit: MemoryUnit) -> str:
+    """Return the code that holds most of the change of the RSS peak; empty if no code does.
 
-    No part is larger than the change: if code holds more than that, other code holds less than before.
+    The code is a line, or else a function of the program with all lines that it runs. If this code grew by more than
+    the peak, other code holds less than before.
     """
-    stacks = comparison.stacks or ()
-    owners = dict.fromkeys(place.owner for place in stacks)
-    groups = [[place for place in stacks if place.owner == owner] for owner in owners]
-    best: list[GrownStack] = []
-    for every in ([[place] for place in stacks], groups):
-        large = [places for places in every if _share(places, peak) >= _MOST]
-        if large:  # where others took and gave, the one nearest to the whole explains it
-            best = best or min(large, key=lambda places: abs(_share(places, peak) - 1))
-    if not best:
+    lines = []
+    owners: dict[object, list[GrownStack]] = {}
+    for stack in comparison.stacks or ():
+        lines.append([stack])
+        owners.setdefault(stack.owner, []).append(stack)
+
+    def share(group: Sequence[GrownStack]) -> float:
+        return sum(stack.change for stack in group) / peak.change
+
+    large = [line for line in lines if share(line) >= _MOST]
+    large = large or [owner for owner in owners.values() if share(owner) >= _MOST]
+    if not large:
         return ""
-    share = _share(best, peak)
-    label = shortened(printable(best[0].label if len(best) == 1 else best[0].owner), _PLACE)
-    likely = "likely " if any(place.is_within_bounds for place in best) else ""
-    if share > _WHOLE:
+    best = min(large, key=lambda group: abs(share(group) - 1))
+    name = best[0].label if len(best) == 1 else best[0].owner
+    label = clip(name, _PLACE)
+    likely = "likely " if any(stack.is_within_bounds for stack in best) else ""
+    if share(best) > _WHOLE:
         return f"all of it {likely}{label}; other code holds {'more' if peak.change < 0 else 'less'}"
-    return f"most of it {likely}{label}, {signed(unit.brief(min(1.0, share) * peak.change))} {unit}"
+    return f"most of it {likely}{label}, {signed(brief_label(min(1.0, share(best)) * peak.change, unit))}"
 
 
 def gate_text(verdicts: Sequence[Verdict]) -> str:
     """Return how many gates failed: ``"1 of 2 gates failed"``; empty without gates."""
-    failed = sum(not of.passed for of in verdicts)
+    failed = sum(not verdict.passed for verdict in verdicts)
     number = len(verdicts)
     if not verdicts:
         return ""
@@ -344,60 +395,71 @@ def gate_text(verdicts: Sequence[Verdict]) -> str:
 
 
 def brief(comparison: Comparison, unit: MemoryUnit) -> Table:
-    """Return the main figures of the runs, then of operations those that changed by more than noise.
+    """Return the main figures of the runs, then the figures of operations that changed by more than noise.
 
-    What changed by more than noise is strong. The function of an operation is there where both sides have the same;
-    where they differ, it is one of the settings.
+    Changes by more than noise are strong. A row names the function of an operation if both sides called the same
+    function; different functions are among the settings.
     """
-    of_devices = [name for name in comparison.figures if name.startswith(f"peak_{DEVICE_MEMORY}@")]
-    names = dict.fromkeys((_peak_name(comparison) or "", *of_devices, *_OF_RUN))
-    of_run = [comparison.figures[name] for name in names if name in comparison.figures]
-    known = [of for of in of_run if of.figure.is_peak or of.base.median or of.new.median]
-    rows = [_row(cells(of, unit), of) for of in known]
-    for operation, difference in changed_most(comparison, MOST_ROWS - len(rows)):
-        what = "peak" if difference.figure.is_peak else "duration"
-        shown = cells(difference, unit, f"{name_of(operation, _BRIEF_NAME)}: {what}")
+    devices = [name for name in comparison.figures if name.startswith(f"peak_{DEVICE_MEMORY}@")]
+    names = dict.fromkeys((_choose_peak(comparison) or "", *devices, *_OF_RUN))
+    rows = []
+    for name in names:
+        difference = comparison.figures.get(name)
+        if difference is None:
+            continue
+        if difference.figure.is_peak or difference.base.median or difference.new.median:
+            rows.append(_make_brief_row(difference, unit, difference.figure.label))
+    for operation, difference in _select_changed(comparison, MOST_ROWS - len(rows)):
+        figure = "peak" if difference.figure.is_peak else "duration"
+        label = f"{_write_name(operation, _BRIEF_NAME)}: {figure}"
         is_same = operation.base_signatures == operation.new_signatures
-        function = shortened(function_text(operation), _BRIEF_FUNCTION) if is_same else ""
-        rows.append(_row(shown, difference, function))
-    return _table(rows, _COLUMNS)
+        function = shortened(_write_function(operation), _BRIEF_FUNCTION) if is_same else ""
+        rows.append(_make_brief_row(difference, unit, label, function))
+    return _make_table(rows, _COLUMNS)
 
 
-def changed_most(comparison: Comparison, most: int) -> list[tuple[ComparedOperation, Difference]]:
+def _make_brief_row(difference: Difference, unit: MemoryUnit, label: str, function: str = "") -> Row:
+    cells = _make_cells(difference, unit, label)
+    if not difference.stands_out:
+        cells = [cell._replace(is_strong=False) for cell in cells]
+    return Row(cells=cells, function=function)
+
+
+def _select_changed(comparison: Comparison, most: int) -> list[tuple[ComparedOperation, Difference]]:
     """Return the peaks and durations of operations that changed by more than noise, in the order of the run.
 
-    Of too many, those that changed most as a share of the run's own figure.
+    If there are more than ``most``, those with the largest change, compared with the figure of the whole run.
     """
-    names = [name for name in (_peak_name(comparison), DURATION) if name in comparison.figures]
-    both = [(operation, operation.differences.get(name or "")) for operation in comparison.operations for name in names]
-    changed = [(operation, of) for operation, of in both if of is not None and of.stands_out]
+    names = [name for name in (_choose_peak(comparison), DURATION) if name in comparison.figures]
+    changed = []
+    for operation in comparison.operations:
+        for name in names:
+            difference = operation.differences.get(name or "")
+            if difference is not None and difference.stands_out:
+                changed.append((operation, difference))
 
-    def share(of: tuple[ComparedOperation, Difference]) -> float:
-        whole = comparison.figures[of[1].figure.name].base.median
-        return abs(of[1].change) / whole if whole else 0.0
+    def measure_share(row: tuple[ComparedOperation, Difference]) -> float:
+        whole = comparison.figures[row[1].figure.name].base.median
+        return abs(row[1].change) / whole if whole else 0.0
 
-    kept = {id(of[1]) for of in sorted(changed, key=share, reverse=True)[:most]}
-    return [of for of in changed if id(of[1]) in kept]
+    return keep_largest(changed, most, measure_share)
 
 
 def settings(comparison: Comparison) -> Table:
-    """Return what the runs were asked to do differently."""
-    every = [(setting.name, setting.base, setting.new) for setting in comparison.settings]
-    rows = [[shortened(printable(text), _SETTING) or UNKNOWN for text in row] for row in every[:_MOST_SETTINGS]]
-    left_out = len(every) - len(rows)
-    return _of_texts(("Differs", "Base", "New"), rows, f"and {left_out:,} more settings" if left_out else "")
+    """Return the settings that differ between the two sides."""
+    rows = []
+    for setting in comparison.settings[:_MOST_SETTINGS]:
+        texts = (setting.name, setting.base, setting.new)
+        rows.append([clip(text, _SETTING) or UNKNOWN for text in texts])
+    left_out = len(comparison.settings) - len(rows)
+    return _make_text_table(("Differs", "Base", "New"), rows, f"and {left_out:,} more settings" if left_out else "")
 
 
-def _row(shown: list[Cell], difference: Difference, function: str = "") -> Row:
-    strong = [cell._replace(is_strong=difference.stands_out and cell.is_strong) for cell in shown]
-    return Row(cells=strong, function=function)
-
-
-def _peak_name(comparison: Comparison) -> str | None:
-    """Return the figure that the answer is about: the peak of RSS, else of the first memory metric."""
+def _choose_peak(comparison: Comparison) -> str | None:
+    """Return the figure for the answer: the peak of RSS, or else the peak of the first memory metric."""
     if _PEAK_RSS in comparison.figures:
         return _PEAK_RSS
-    return next((name for name, difference in comparison.figures.items() if difference.figure.is_peak), None)
+    return next((name for name in comparison.figures if name.startswith(compared_figures.PEAK)), None)
 
 
 _MOST_REPEATED_OPERATIONS = 6
@@ -405,24 +467,31 @@ _REPEATED_NAME = 30
 
 
 def repeats(runs: Sequence[Run], metrics: Sequence[str], unit: MemoryUnit) -> Table:
-    """Return the figures of runs: peaks of ``metrics``, time, storage, and the time of the longest operations."""
-    columns = [Column("", is_text=True), *map(Column, ("Median", "Smallest", "Largest", "Spread"))]
-    names = [*(f"peak_{name}" for name in metrics), *_OF_RUN]
+    """Return the figures of repeated runs: peaks, time, storage, and the durations of the longest operations."""
     figures = [run.figures for run in runs]
-    rows = [row for name in names for row in _repeated_row(name, "", figures, unit)]
+    rows: list[Row] = []
+    for name in (*(f"peak_{metric}" for metric in metrics), *_OF_RUN):
+        rows += _make_repeated_row(name, "", figures, unit)
     for title, values in longest_in_all(runs, _MOST_REPEATED_OPERATIONS, median):
-        rows += _repeated_row(DURATION, f"{shortened(printable(title), _REPEATED_NAME)}: duration", values, unit)
-    return Table(columns=columns, rows=rows)
+        label = f"{clip(title, _REPEATED_NAME)}: duration"
+        rows += _make_repeated_row(DURATION, label, values, unit)
+    return Table(columns=make_columns("", ("Median", "Smallest", "Largest", "Spread")), rows=rows)
 
 
-def _repeated_row(name: str, label: str, runs: Sequence[Values], unit: MemoryUnit) -> Iterator[Row]:
-    """Yield the row of a figure, unless no run knows it, or no run read or wrote anything."""
+def _make_repeated_row(name: str, label: str, runs: Sequence[Values], unit: MemoryUnit) -> Iterator[Row]:
     figure = compared_figures.figure_of(name)
-    values = [of[name].low for of in runs if name in of]
-    if figure is None or not values or not (max(values) or figure.is_peak or name in {DURATION, CPU_TIME}):
+    values = [run[name].low for run in runs if name in run]
+    if figure is None or not values or not _is_worth_a_row(figure, values):
         return
-    in_unit, write = writer(figure, max(values), unit)
+    unit_name, write = _choose_unit(figure, values, unit)
     middle = median(values)
     spread = f"{(max(values) - min(values)) / middle:.1%}" if middle else UNKNOWN
-    sizes = [Cell(write(middle), is_strong=True), Cell(write(min(values))), Cell(write(max(values)))]
-    yield Row(cells=[Cell(f"{label or figure.label}, {in_unit}"), *sizes, Cell(spread)])
+    yield Row(
+        cells=[
+            Cell(f"{label or figure.label}, {unit_name}"),
+            Cell(write(middle), is_strong=True),
+            Cell(write(min(values))),
+            Cell(write(max(values))),
+            Cell(spread),
+        ]
+    )

@@ -1,6 +1,6 @@
-"""The comparison for a terminal (80 columns, no colour needed), and as Markdown for a pull request.
+"""A comparison as text for a terminal (80 columns, no colour needed), as a page, and as Markdown for a pull request.
 
-The Markdown is short; everything else is folded.
+In Markdown, everything but the short form is folded.
 """
 
 from __future__ import annotations
@@ -16,97 +16,107 @@ from nncftools.analysis.figures import SIGNIFICANT, smallest_p
 from nncftools.analysis.gates import Verdict
 from nncftools.markdown import code, text
 from nncftools.render import comparison as tables
-from nncftools.render.markdown import render_table
-from nncftools.render.table import Fitting, Row, Table, Text, painted, pairs, warnings
+from nncftools.render.table import Fitting, Row, Table, Text, join_blocks, painted, pairs, render_markdown, warnings
 from nncftools.units import MemoryUnit, printable
 
 _STARRED = "*"
 _OF_RUNS = f"{_STARRED} changed by 1 % of memory or 5 % of time, or more; repeat the runs to see the noise"
 _OF_GROUPS = "Medians, with the smallest and the largest run"
-_EXCEEDS = f"{_OF_GROUPS}; {_STARRED} more than the spread explains"
-_APART = f"{_OF_GROUPS}; {_STARRED} no run of one side lies between those of the other; too few for a test"
+_EXCEEDS = f"{_OF_GROUPS}; {_STARRED} the change exceeds the spread"
+_APART = f"{_OF_GROUPS}; {_STARRED} all runs of one side are above all runs of the other; too few for a test"
 
 
 def as_text(
     comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict] = (), *, has_details: bool = False
 ) -> RenderableType:
     """Return the comparison for Rich to print: the short form, or with ``has_details`` all figures."""
-    parts = _details(comparison, unit) if has_details else _brief_text(comparison, unit)
+    parts = _render_details(comparison, unit) if has_details else _render_brief(comparison, unit)
     return Group(
-        *_answer(comparison, unit, verdicts),
+        *_render_answer(comparison, unit, verdicts),
         Text(),
-        pairs(_sides(comparison)),
+        pairs(_render_sides(comparison)),
         Text(),
         *parts,
     )
 
 
-def _answer(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict]) -> Iterator[Text]:
+def _render_answer(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict]) -> Iterator[Text]:
     yield Text(tables.answer(comparison, unit), style="bold")
-    if gates := tables.gate_text(verdicts):
-        yield Text(gates, style="bold green" if all(of.passed for of in verdicts) else "bold red")
+    gates = tables.gate_text(verdicts)
+    if gates:
+        has_passed = all(verdict.passed for verdict in verdicts)
+        yield Text(gates, style="bold green" if has_passed else "bold red")
     yield from map(Text, tables.further(comparison, unit))
 
 
-def _brief_text(comparison: Comparison, unit: MemoryUnit) -> Iterator[RenderableType]:
+def _render_brief(comparison: Comparison, unit: MemoryUnit) -> Iterator[RenderableType]:
     table = tables.brief(comparison, unit)
-    table = replace(table, rows=[_row(row) for row in table.rows])
+    table = replace(table, rows=[_add_star(row) for row in table.rows])
     yield Fitting(table)
-    yield from _settings(comparison)
-    has_star = any(cell.text.endswith(_STARRED) for row in table.rows for cell in row.cells)
-    can_exceed = smallest_p(len(comparison.base), len(comparison.new)) <= SIGNIFICANT
-    note = _OF_RUNS if not comparison.is_of_groups else _EXCEEDS if can_exceed else _APART
-    lines = [*([note] if has_star else []), *tables.only_one_side(comparison)]
-    if lines or comparison.remarks:
-        yield Text()
-    yield from (Text(printable(line), style="dim") for line in lines)
-    yield from warnings(comparison.remarks)
+    yield from _render_settings(comparison)
+    lines = list(tables.only_one_side(comparison))
+    if any(row.cells[3].is_strong for row in table.rows):
+        can_exceed = smallest_p(len(comparison.base), len(comparison.new)) <= SIGNIFICANT
+        of_groups = _EXCEEDS if can_exceed else _APART
+        lines.insert(0, of_groups if comparison.is_of_groups else _OF_RUNS)
+    yield from _render_notes(comparison, lines)
 
 
-def _row(row: Row) -> Row:
-    """Return a row with its function below the name, and with a star after a strong change."""
+def _add_star(row: Row) -> Row:
+    """Return a row with the function below the name, and with a star after a strong change."""
     name, base, new, change, *others = row.cells
     if change.is_strong:
         change = change._replace(text=f"{change.text[:-1]}{_STARRED}")
-    return replace(row, cells=[name._replace(below=row.function), base, new, change, *others])
+    name = name._replace(below=row.function)
+    return replace(row, cells=[name, base, new, change, *others])
 
 
-def _details(comparison: Comparison, unit: MemoryUnit) -> Iterator[RenderableType]:
-    figures, grown = tables.figures(comparison, unit), tables.stacks(comparison, unit)
+def _render_details(comparison: Comparison, unit: MemoryUnit) -> Iterator[RenderableType]:
+    figures = tables.figures(comparison, unit)
     yield Fitting(figures)
-    yield from _more(figures)
-    if grown.rows:
+    yield from _render_more(figures)
+    stacks = tables.stacks(comparison, unit)
+    if stacks.rows:
         yield Text()
-        yield painted(grown, folds=True)
-    yield from _settings(comparison)
-    remarks = [Text(printable(note), style="dim") for note in tables.notes(comparison)]
-    yield from ([Text()] if remarks or comparison.remarks else [])
-    yield from remarks
+        yield painted(stacks, folds=True)
+    yield from _render_settings(comparison)
+    yield from _render_notes(comparison, list(tables.notes(comparison)))
+
+
+def _render_notes(comparison: Comparison, lines: Sequence[str]) -> Iterator[RenderableType]:
+    if lines or comparison.remarks:
+        yield Text()
+    for line in lines:
+        yield Text(printable(line), style="dim")
     yield from warnings(comparison.remarks)
 
 
-def _more(table: Table) -> Iterator[Text]:
+def _render_more(table: Table) -> Iterator[Text]:
     if table.more:
         yield Text(f"… {table.more}", style="dim")
 
 
-def _settings(comparison: Comparison) -> Iterator[RenderableType]:
+def _render_settings(comparison: Comparison) -> Iterator[RenderableType]:
     table = tables.settings(comparison)
     if table.rows:
         yield Text()
         yield painted(table, folds=True)
-    yield from _more(table)
+    yield from _render_more(table)
 
 
-def _sides(comparison: Comparison) -> Iterator[tuple[str, Text]]:
-    rows = [[cell.text for cell in row.cells] for row in tables.sides(comparison).rows]
-    same = len({command for *_, command in rows}) == 1
-    for side, session, command in rows:
+def _render_sides(comparison: Comparison) -> Iterator[tuple[str, Text]]:
+    """Yield the sessions of both sides and their commands; one command if both are equal."""
+    commands = []
+    base, new = tables.sides(comparison).rows
+    is_same = base.cells[-1] == new.cells[-1]
+    for row in (base, new):
+        side, session, command = [cell.text for cell in row.cells]
         yield side.lower(), Text(session)
-        if not same:
-            yield "", Text(command, style="dim")
-    if same:
-        yield "both", Text(rows[0][-1], style="dim")
+        commands.append(Text(command, style="dim"))
+        if not is_same:
+            yield "", commands[-1]
+    if is_same:
+        yield "both", commands[0]
 
 
 _PAGE = """<!DOCTYPE html>
@@ -132,35 +142,37 @@ def as_page(whole: RenderableType) -> str:
     return console.export_html(code_format=_PAGE)
 
 
-_FAILED, _PASSED = "❌", "✅"
+_FAILED = "❌"
+_PASSED = "✅"
 
 
 def as_markdown(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict] = ()) -> str:
-    """Return the comparison and the results of its gates as GitHub's Markdown."""
-    blocks = [*_brief_markdown(comparison, unit, verdicts), *_folded(comparison, unit, verdicts)]
-    return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
+    """Return the comparison and the results of the gates as GitHub's Markdown."""
+    return join_blocks([*_render_visible(comparison, unit, verdicts), *_render_folded(comparison, unit, verdicts)])
 
 
-def _brief_markdown(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict]) -> Iterator[list[str]]:
-    gates = tables.gate_text(verdicts)
-    failed = [of for of in verdicts if not of.passed]
-    symbol = f"{_FAILED} " if failed else f"{_PASSED} " if gates else ""
+def _render_visible(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict]) -> Iterator[list[str]]:
+    failed = [verdict for verdict in verdicts if not verdict.passed]
+    symbol = ""
+    if verdicts:
+        symbol = f"{_FAILED} " if failed else f"{_PASSED} "
     yield [f"**{symbol}{text(tables.answer(comparison, unit))}**"]
-    yield [". ".join(map(text, filter(None, (gates, *tables.further(comparison, unit)))))]
-    base, new = (code(tables.runs_text(runs)) for runs in (comparison.base, comparison.new))
-    yield [f"Base {base}, new {new}"]
-    yield [f"- {_FAILED} {code(of.gate.text)}: {text(of.measured)}" for of in failed]
-    yield from render_table(tables.brief(comparison, unit))
-    yield from render_table(tables.settings(comparison))
+    sentences = [tables.gate_text(verdicts), *tables.further(comparison, unit)]
+    yield [". ".join(text(sentence) for sentence in sentences if sentence)]
+    base = code(tables.runs_text(comparison.base))
+    yield [f"Base {base}, new {code(tables.runs_text(comparison.new))}"]
+    yield [f"- {_FAILED} {code(verdict.gate.text)}: {text(verdict.measured)}" for verdict in failed]
+    yield from render_markdown(tables.brief(comparison, unit))
+    yield from render_markdown(tables.settings(comparison))
     yield [f"- {text(line)}" for line in tables.only_one_side(comparison)]
     yield [f"- ⚠ {text(remark)}" for remark in comparison.remarks]
 
 
-def _folded(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict]) -> Iterator[list[str]]:
+def _render_folded(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict]) -> Iterator[list[str]]:
     yield ["<details>", "<summary>All figures</summary>"]
-    yield from render_table(tables.sides(comparison), code_in=2)
-    yield from render_table(tables.gates(verdicts), code_in=0)
-    yield from render_table(tables.figures(comparison, unit))
-    yield from render_table(tables.stacks(comparison, unit))
+    yield from render_markdown(tables.sides(comparison), code_in=2)
+    yield from render_markdown(tables.gates(verdicts), code_in=0)
+    yield from render_markdown(tables.figures(comparison, unit))
+    yield from render_markdown(tables.stacks(comparison, unit))
     yield [f"- {text(line)}" for line in tables.notes(comparison)]
     yield ["</details>"]

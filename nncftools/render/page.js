@@ -5,13 +5,13 @@ const data = JSON.parse(find("#data").textContent);
 const chart = find("#chart"), icicle = find("#icicle"), narrow = matchMedia("screen and (max-width: 700px)");
 const UNITS = {KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30, KB: 1e3, MB: 1e6, GB: 1e9, s: 1, min: 60, h: 3600};
 const DOUBLE_CLICK_MS = 300, PRINTED = 690, FAINT = "#8a8f94", TRANSPARENT = "30";
-/* Return the bytes or seconds that a cell says, with a sign; unknown ones are last. */
+/* Return the bytes or seconds in a cell, with a sign; unknown figures are last. */
 function figure(text, sign) {
   const parts = [...text.replace(/,/g, "").matchAll(/([+-]?\d[\d.]*) ?([a-zA-Z]*)/g)];
   const sizes = parts.map(([, number, unit], place) => sign * number * (UNITS[unit] ?? !place));
   return sizes.length ? sizes.reduce((one, other) => one + other) : Infinity;
 }
-/* Let the rows of a table be sorted, searched and folded; return them as nodes, and how to show one of them. */
+/* Let the rows of a table be sorted, searched and folded; return the rows as nodes, and a function that shows a row. */
 function tree(table) {
   const section = table.closest("section"), heads = [...table.tHead.rows[0].cells], above = [];
   const [search, select, all, output] = section.querySelectorAll("input, select, output");
@@ -81,7 +81,7 @@ function choose(node, range = chart.layout.xaxis.range) {
   const shape = {x0, x1, visible, yref: "paper", fillcolor: "#202124", opacity: 0.1, line: {width: 1}};
   Plotly.relayout(chart, {shapes: [...layouts[0].shapes, shape], "xaxis.range": range});
 }
-/* Let rows and chart show each other: a click on a row zooms to its time, one in the chart finds the row. */
+/* Link rows and chart: a click on a row zooms to the time of the row, a click in the chart finds the row. */
 function link() {
   let waiting = 0;
   for (const node of [...operations.nodes, ...processes.nodes].filter(({span}) => span)) {
@@ -110,7 +110,7 @@ function link() {
   narrow.addEventListener("change", () => Plotly.relayout(chart, {
     ...structuredClone(layouts[Number(narrow.matches)]), xaxis: chart.layout.xaxis, shapes: chart.layout.shapes}));
 }
-/* Make faint what is not sought in the flame graph, and say how much memory was found. Boxes in boxes count once. */
+/* Make boxes faint that do not match the search, and show the memory of the others. Boxes in boxes count once. */
 function seek({target}) {
   const [{parents, values, customdata, marker, insidetextfont}] = data.flame.traces, {unit, bytes, digits} = data.flame;
   const words = target.value.trim().toLowerCase(), inside = [];
@@ -128,10 +128,11 @@ function seek({target}) {
   Plotly.restyle(icicle, {"marker.colors": colors, "insidetextfont.color": faint(insidetextfont.color, () => FAINT)});
 }
 async function start() {
+  const figures = [[chart, data.chart], [icicle, data.flame]].filter(([, of]) => of?.traces.length);
+  if (!figures.length) return;
   const packed = Uint8Array.from(atob(find("#plotly").textContent), letter => letter.charCodeAt(0));
   const unpacked = new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate")));
   document.head.append(Object.assign(document.createElement("script"), {textContent: await unpacked.text()}));
-  const figures = [[chart, data.chart], [icicle, data.flame]].filter(([, of]) => of?.traces.length);
   await Promise.all(figures.map(([place, of]) => plot(place, of)));
   if (data.chart.traces.length) link();
   find("#flame input").addEventListener("input", seek);
@@ -142,7 +143,7 @@ async function start() {
 findAll(".scroll td").forEach(cell => cell.dataset.heading = cell.closest("table").rows[0].cells[cell.cellIndex].title);
 showWideTablesAsCards();
 addEventListener("resize", showWideTablesAsCards);
-/* The page counts as loaded when its charts are there: a frame that is still written to delays that. */
+/* The page counts as loaded when the charts are drawn: a frame that is still open for writing delays that. */
 find("iframe").contentDocument.open();
 start().catch(({message}) => {
   chart.innerText = `This browser cannot draw the charts: ${message}. Chrome and Edge 98, Firefox 113, Safari 16.4 can.`;

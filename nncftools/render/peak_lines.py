@@ -1,8 +1,7 @@
-"""What outputs draw and say of the peak: memory over time, the limit, the lines under the headline, the verdict.
+"""The peak in every output: headline, holders of the memory, curve, limit, the lines below the headline, the verdict.
 
-Every picture takes its points from here, so that none shows another peak. The lines say which share of the limit the
-peak was, what ran, and which code held the memory; the verdict says why a run died. Both are headings and texts, which
-each output writes in its own way.
+Every picture takes the curve and the peak from here, so all pictures show the same peak. Lines are pairs of heading and
+text, which each output writes in its own way.
 """
 
 from __future__ import annotations
@@ -10,77 +9,229 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from nncftools.analysis import summary
 from nncftools.analysis.session import Session
-from nncftools.analysis.summary import is_between_samples, level
 from nncftools.limits.judges import verdict
-from nncftools.limits.needs import MACHINE, Effective, effective_limit
+from nncftools.limits.needs import MACHINE, Effective, effective_limit, needs, went_on
 from nncftools.limits.verdict import Verdict
-from nncftools.metrics import DEVICE_ALLOCATED, name_of
-from nncftools.render.sentences import span_text, where_text
-from nncftools.render.view import View, label
+from nncftools.metrics import DEVICE_ALLOCATED, OF_DEVICES, name_of
+from nncftools.render.sentences import brief_where_text, span_text, where_text
+from nncftools.render.view import SEPARATOR, View, brief_label, clip, label
 from nncftools.session.model import UNKNOWN_PEAK
-from nncftools.units import MemoryUnit, brief_size, printable, seconds_text, shortened
+from nncftools.units import MemoryUnit, brief_seconds, brief_size, printable, seconds_text, shortened
 
 if TYPE_CHECKING:
-    from nncftools.analysis.series import Floats
+    from nncftools.analysis.frames import Holder
+    from nncftools.analysis.summary import Floats
 
+_NAME = 60
+"""Longest texts, in characters."""
+_SOURCE = 60
+_PART = 30
+_FILE = 80
+_OPERATION = 70
+_PROCESS = 32
+_MOSTLY = 0.95
+"""The size of a row is certain if this share of the bytes is certain."""
+_NAMED = 0.01
+"""Parts of a row below this share of the peak are not named."""
+_MOST_PARTS = 4
+_MOST_HOLDERS = 4
+_IF_NAMED = {"anon", "file", "shmem", "swap", "system"}
+"""Metrics whose peaks a report has only if the user names them: parts of RSS, and memory of the whole machine."""
+_PYTHON = "python"
+"""Package of Python itself, which a row does not name as a part of the row of Python and imports."""
 _NEAR = 0.5
-"""A larger part of a limit is near it."""
-_FILE, _OPERATION, _NAME = 80, 70, 32
-"""Lengths of texts, in characters."""
+"""A peak above this share of a limit is near the limit."""
+
+
+def write_headline(session: Session, view: View) -> str:
+    """Return peak, time and operation, with the name of the run: ``Peak memory 254 MiB, 1.7 s after the start``."""
+    name = view.title or session.name
+    title = f"{clip(name, _NAME)}: " if name else ""
+    return f"{title}{write_peak(session, view)}"
+
+
+def write_peak(session: Session, view: View) -> str:
+    """Return the headline without the name of the run."""
+    name = "rss" if "rss" in view.metrics else next(iter(view.metrics), "rss")
+    peak = session.peaks.get(name)
+    if peak is None or peak.low is None:
+        return "Peak memory unknown"
+    size = float(peak.low)
+    if view.from_zero and name in session.samples:
+        size -= summary.level(session, name).first or 0.0
+    metric = "memory" if name == "rss" else label(name)
+    texts = [f"Peak {metric} {brief_label(size, view.unit)}{view.above}"]
+    if name == "rss" and not view.from_zero:
+        shared = _write_shared_peak(session, view.unit)
+        texts = [f"Peak memory {shared}"] if shared else texts
+    span_s = peak.span_s
+    texts.append("at an unknown time" if span_s is None else f"{brief_seconds(sum(span_s) / 2)} after the start")
+    if name == "rss":
+        texts.append(brief_where_text(session))
+    return ", ".join(filter(None, texts))
+
+
+def _write_shared_peak(session: Session, unit: MemoryUnit) -> str:
+    """Return the peak of several ranks, or of processes that share pages; else an empty text.
+
+    PSS is first where the recording knows PSS at the peak.
+    """
+    low = session.rss_peak.low or 0
+    if len(session.ranks) > 1:
+        return f"{brief_label(low, unit)} (sum of {len(session.ranks)} ranks)"
+    count = len(summary.processes_at_peak(session)) if summary.forked_copies(session) else 0
+    if count < 2:  # noqa: PLR2004 — one process shares nothing
+        return ""
+    near = summary.pss_near_peak(session)
+    if near is not None and near.is_at_peak:
+        rss = f"RSS of {count} processes: {unit.brief(low)}"
+        return f"{brief_label(near.pss, unit)} (PSS; {rss}, shared pages counted in each)"
+    return f"{brief_label(low, unit)} (RSS of {count} processes; pages that they share are counted in each)"
+
+
+class HolderRow(NamedTuple):
+    """Texts about code or memory that held a part of the peak."""
+
+    size: str
+    """With ``~`` if most of the size is not certain."""
+    label: str
+    text: str
+    """The line of code, or the parts of the row; empty for code that is in doubt."""
+    is_source: bool = False
+    """Whether ``text`` is code."""
+
+
+def list_holders(session: Session, view: View, most: int = _MOST_HOLDERS) -> list[HolderRow]:
+    """Return who held the RSS peak; empty without stacks, and if the view does not show the peak."""
+    if view.from_zero or "rss" not in view.metrics:
+        return []
+    holders = _find_holders(session, most)
+    size = sum(holder.size for holder in holders)
+    return [_make_row(holder, size, view.unit) for holder in holders]
+
+
+def name_largest_holder(session: Session, unit: MemoryUnit) -> str:
+    """Return the code that held most of the peak: ``404 MiB in convert.py:893 export``; empty if unknown."""
+    for holder in _find_holders(session, _MOST_HOLDERS):
+        if holder.is_code:
+            return f"{brief_label(holder.size, unit)} in {shortened(holder.label, _NAME)}"
+    return ""
+
+
+def _find_holders(session: Session, most: int) -> list[Holder]:
+    if session.snapshots is None:
+        return []
+    from nncftools.analysis.frames import peak_holders  # not needed without stacks
+
+    return peak_holders(session, most)
+
+
+def _make_row(holder: Holder, whole: int, unit: MemoryUnit) -> HolderRow:
+    is_likely = holder.is_code and holder.certain < holder.size * _MOSTLY
+    size = f"{'~' if is_likely else ''}{brief_label(holder.size, unit)}"
+    text = clip(holder.source, _SOURCE)
+    if holder.parts:
+        parts = []
+        for name, part in holder.parts[:_MOST_PARTS]:
+            if part >= whole * _NAMED and name != _PYTHON:
+                parts.append(f"{clip(name, _PART)} {unit.brief(part)}")
+        text = f"({', '.join(parts)})" if parts else ""
+    if holder.or_later:
+        text = ""  # the label is long
+    name = doubt(holder.label, holder.or_later)
+    return HolderRow(size, name, text, is_source=bool(holder.source))
+
+
+def doubt(label: str, or_later: str) -> str:
+    """Return the label of code, with the function that may hold the memory instead, if there is such a function."""
+    return f"{label}, or {or_later}, which ran later" if or_later else label
+
+
+def write_need(session: Session, unit: MemoryUnit) -> str:
+    """Return how little memory is enough, and the duration: ``Would work with 242 MiB · took 2.3 s``."""
+    duration = brief_seconds(session.duration_s)
+    took = f"took {duration}"
+    if session.attached_to is not None:
+        took = f"recorded {duration} of pid {session.attached_to}"
+    elif session.finished and went_on(session):
+        took = f"recorded {duration}, and the command went on"
+    needed = needs(session)
+    if needed is None:
+        return took
+    enough = "Needs more than" if needed.is_bound else "Would work with"
+    return f"{enough} {brief_label(needed.floor, unit)}{SEPARATOR}{took}"
+
+
+def write_other_peaks(session: Session, view: View) -> str:
+    """Return the peaks of further metrics: ``Peaks of PSS 250 MiB · Swap 0 MiB``; empty if there are none."""
+    texts = []
+    for name in view.asked or [name for name in view.metrics if name not in _IF_NAMED]:
+        if name != "rss" and name_of(name) not in OF_DEVICES:
+            size = session.peaks.get(name, UNKNOWN_PEAK).low
+            texts.append(f"{label(name)} {'unknown' if size is None else brief_label(size, view.unit)}")
+    return f"Peaks of {SEPARATOR.join(texts)}" if texts else ""
 
 
 class MemoryLine(NamedTuple):
-    """Seconds, and sizes in the view's unit, above the first sample if the view asks for that; NaN breaks the line."""
+    """Memory over time, in the unit of the view; NaN breaks the line.
+
+    Sizes are above the first sample if the view asks for that.
+    """
 
     time_s: Floats
     sizes: Floats
     is_sparse: bool
     """Whether fewer than half of the samples contain the metric."""
     peak: tuple[float, float]
-    """The time of the peak, and its size; at an unknown time, the largest sample."""
+    """Time and size of the peak; if the time is unknown, time and size of the largest sample."""
     peak_size: float
-    """The size of the peak, whether its time is known or not."""
+    """Size of the peak, even if the time is unknown."""
     span_s: tuple[float, float] | None
-    """Between these moments memory rose to the peak; None for unknown."""
+    """The moments between which memory rose to the peak; None if unknown."""
     mark: tuple[float, float] | None
-    """The same if the peak is a high-water mark above the line."""
+    """These moments, if the peak is a high-water mark above the line; else None."""
     peak_text: str
     """``"RSS peak 300.0 MiB at 0.500 s"``."""
 
 
-def memory_line(session: Session, view: View, name: str, points: int = 2000, *, gaps: bool = True) -> MemoryLine | None:
-    """Return a metric as a line of at most ``points`` points; None when no sample contains it."""
+def memory_line(session: Session, view: View, name: str, points: int = 2000) -> MemoryLine | None:
+    """Return a metric as a line of at most ``points`` points; None when no sample contains the metric."""
     samples = session.samples
-    if name not in samples or not (figures := samples.figures(name)).known:
+    if name not in samples or not samples.figures(name).known:
         return None
-    import numpy as np  # 120 ms of CPU that a report in text can do without
+    import numpy as np  # takes 120 ms of CPU, and reports in text do not need it
 
-    from nncftools.analysis.series import decimated_with_gaps
+    from nncftools.analysis.summary import decimated_with_gaps
 
+    figures = samples.figures(name)
     values = np.asarray(samples[name])
-    zero = float(values[~np.isnan(values)][0]) if view.from_zero else 0.0
-    spacing_s = session.sampler.spacing_s if gaps else None
-    time_s, sizes = decimated_with_gaps(samples.time_s, values, spacing_s, points)
-    of = level(session, name)
-    size = (figures.highest if of.peak is None else of.peak) - zero
+    level = summary.level(session, name)
+    zero = (level.first or 0.0) if view.from_zero else 0.0
+    time_s, sizes = decimated_with_gaps(samples.time_s, values, session.sampler.spacing_s, points)
+    size = (figures.highest if level.peak is None else level.peak) - zero
     text = f"{label(name)} peak {view.unit.label(size)}"
-    if of.span_s is None:
-        point = samples.time_s[int(np.nanargmax(values))], figures.highest - zero
+    if level.span_s is None:
+        at_s = samples.time_s[int(np.nanargmax(values))]
+        height = figures.highest - zero
         text += " at an unknown moment"
     else:
-        point = sum(of.span_s) / 2, size
-        text += f" at {span_text(of.span_s)}"
-    is_mark = is_between_samples(session.peaks.get(name, UNKNOWN_PEAK))
+        at_s = sum(level.span_s) / 2
+        height = size
+        text += f" at {span_text(level.span_s)}"
+    is_mark = summary.is_between_samples(session.peaks.get(name, UNKNOWN_PEAK))
+    if is_mark:
+        text += f" ({'torch' if name_of(name) == DEVICE_ALLOCATED else 'kernel'}'s high-water mark)"
     return MemoryLine(
-        time_s,
-        (sizes - zero) / view.unit.factor,
-        figures.known < len(values) / 2,
-        (point[0], point[1] / view.unit.factor),
-        size / view.unit.factor,
-        of.span_s,
-        of.span_s if is_mark else None,
-        f"{text} ({'torch' if name_of(name) == DEVICE_ALLOCATED else 'kernel'}'s high-water mark)" if is_mark else text,
+        time_s=time_s,
+        sizes=(sizes - zero) / view.unit.factor,
+        is_sparse=figures.known < len(values) / 2,
+        peak=(at_s, height / view.unit.factor),
+        peak_size=size / view.unit.factor,
+        span_s=level.span_s,
+        mark=level.span_s if is_mark else None,
+        peak_text=text,
     )
 
 
@@ -88,58 +239,49 @@ class DrawnLimit(NamedTuple):
     """A limit as a line in a picture."""
 
     size: float
-    """In the view's unit."""
+    """In the unit of the view."""
     name: str
     size_text: str
 
-    @property
-    def label(self) -> str:
-        """Name and size in two lines."""
-        return f"{self.name}\n{self.size_text}"
 
+def write_limit(session: Session) -> str | None:
+    """Return the share of the limit at the peak: ``95 % of 8 GiB (control group, set by FILE)``; None without limit.
 
-def limit_text(session: Session) -> str | None:
-    """Return which part of its limit a run held at its peak: ``95 % of 8 GiB (control group, set by FILE)``.
-
-    All memory of the machine is a limit only for a run that held more than half of it. None when there is no limit.
+    All memory of the machine is a limit only for a run that held more than half of it.
     """
-    limit, peak = _limit_and_peak(session)
+    limit, peak = _find_limit(session)
     if limit is None or (limit.kind == MACHINE and peak <= limit.size * _NEAR):
         return None
-    by = f", set by {shortened(printable(limit.set_by), _FILE)}" if limit.set_by else ""
-    of = "all of the machine" if limit.kind == MACHINE else limit.kind
-    return f"{limit.share_text(peak)} of {brief_size(limit.size)} ({of}{by})"
+    source = f", set by {clip(limit.set_by, _FILE)}" if limit.set_by else ""
+    kind = "all of the machine" if limit.kind == MACHINE else limit.kind
+    return f"{limit.share_text(peak)} of {brief_size(limit.size)} ({kind}{source})"
 
 
-def drawn_limit(session: Session, view: View) -> DrawnLimit | None:
-    """Return the limit, if the view shows RSS and it came near: an axis with any other limit would hide the data."""
-    limit, peak = _limit_and_peak(session)
+def choose_drawn_limit(session: Session, view: View) -> DrawnLimit | None:
+    """Return the limit if the view shows RSS and RSS came near; an axis up to a far limit would hide the data."""
+    limit, peak = _find_limit(session)
     if limit is None or peak <= limit.size * _NEAR or view.from_zero or "rss" not in view.metrics:
         return None
     return DrawnLimit(view.unit.of(limit.size), limit.name, brief_size(limit.size))
 
 
-def _limit_and_peak(session: Session) -> tuple[Effective | None, int]:
-    """Return the limit and the RSS peak in bytes; no limit where either is unknown."""
+def _find_limit(session: Session) -> tuple[Effective | None, int]:
+    """Return the limit and the RSS peak in bytes; no limit if one of them is unknown."""
     low = session.rss_peak.low
     if low is None or session.from_zero:
         return None, 0
     return effective_limit(session), low
 
 
-def peak_label(session: Session, unit: MemoryUnit) -> str:
-    """Return ``during Export · 404 MiB in convert.py:893 export``; empty when neither is known."""
-    where = shortened(where_text(session), _OPERATION)
-    if session.snapshots is None:
-        return where
-    from nncftools.render.answer import largest_holder  # a run without stacks does without it
-
-    return " · ".join(filter(None, (where, largest_holder(session, unit))))
+def label_peak(session: Session, unit: MemoryUnit) -> str:
+    """Return ``during Export · 404 MiB in convert.py:893 export``; empty when both are unknown."""
+    texts = (shortened(where_text(session), _OPERATION), name_largest_holder(session, unit))
+    return SEPARATOR.join(filter(None, texts))
 
 
-def peak_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
-    """Return headings and texts about the peak of RSS; only the limit, if the session was recorded without stacks."""
-    limit = limit_text(session)
+def explain_peak(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
+    """Return lines about the RSS peak: the limit, and with stacks the code."""
+    limit = write_limit(session)
     lines = [] if limit is None else [("limit", limit)]
     if session.snapshots is None:
         return lines
@@ -148,49 +290,47 @@ def peak_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
     return [*lines, *lines_of_peak(session, unit)]
 
 
-def as_sentences(lines: Sequence[tuple[str, str]]) -> list[str]:
-    """Return each heading with its text."""
+def join_lines(lines: Sequence[tuple[str, str]]) -> list[str]:
+    """Return each heading and its text as one text."""
     return [f"{heading}: {text}" for heading, text in lines]
 
 
-def verdict_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
-    """Return headings and texts, the conclusion first; empty when nothing died."""
-    if (judged := verdict(session, unit)) is None:
+def explain_verdict(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
+    """Return lines about why the command died, the conclusion first; empty when nothing died."""
+    judged = verdict(session, unit)
+    if judged is None:
         return []
-    return [("Verdict", headline(judged)), *_details(judged, unit)]
+    return [("Verdict", headline(judged)), *_explain(judged, unit)]
 
 
 def headline(judged: Verdict) -> str:
-    """Return the conclusion as a sentence, and how sure it is."""
+    """Return the conclusion as a sentence, and the certainty."""
     text = judged.text
     if text.startswith(("the ", "a ")):
         text = text[0].upper() + text[1:]
     return f"{text}. ({judged.certainty})"
 
 
-def _details(judged: Verdict, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
+def _explain(judged: Verdict, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
     state = judged.state
     if state.at_s is not None:
-        growth = "" if state.growth_per_s is None else f", growing by {unit.brief(state.growth_per_s)} {unit}/s"
-        share = _share(judged, state.rss, unit)
-        yield "held", f"RSS {unit.brief(state.rss)} {unit} at {seconds_text(state.at_s)}{growth}{share}"
+        held = f"RSS {brief_label(state.rss, unit)} at {seconds_text(state.at_s)}"
+        if state.growth_per_s is not None:
+            held += f", growing by {brief_label(state.growth_per_s, unit)}/s"
+        if judged.limit is not None:
+            limit = judged.limit
+            kind = "of the machine" if limit.kind == MACHINE else f"({limit.kind})"
+            held += f"; {limit.share_text(state.rss)} of {brief_label(limit.size, unit)} {kind}"
+        yield "held", held
     largest = []
     for process in state.largest:
-        name = shortened(printable(process.name), _NAME) or "a process"
-        largest.append(f"{name} (pid {process.pid}) {unit.brief(process.most_memory)} {unit}")
-    for heading, text in (
-        ("largest", ", ".join(largest)),
-        ("during", state.operation),
-        ("running", printable(state.running)),
-        ("evidence", "; ".join(map(printable, judged.evidence))),
-        ("not", "; ".join(text.removeprefix("not ") for text in judged.is_not)),
-    ):
-        if text:
-            yield heading, text
-
-
-def _share(judged: Verdict, rss: int, unit: MemoryUnit) -> str:
-    if (limit := judged.limit) is None:
-        return ""
-    whose = "of the machine" if limit.kind == MACHINE else f"({limit.kind})"
-    return f"; {limit.share_text(rss)} of {unit.brief(limit.size)} {unit} {whose}"
+        name = clip(process.name, _PROCESS) or "a process"
+        largest.append(f"{name} (pid {process.pid}) {brief_label(process.most_memory, unit)}")
+    lines = {
+        "largest": ", ".join(largest),
+        "during": state.operation,
+        "running": printable(state.running),
+        "evidence": "; ".join(map(printable, judged.evidence)),
+        "not": "; ".join(text.removeprefix("not ") for text in judged.is_not),
+    }
+    yield from ((heading, text) for heading, text in lines.items() if text)

@@ -2,13 +2,13 @@
 
 The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 
-Stacks are slices: how long a frame, at one line, was seen at its place in the stack of a thread.
+Stacks are slices: a slice shows how long a frame, at one line, was seen at one depth of the stack of a thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import count
+from itertools import chain, count
 from math import inf
 from typing import Any, NamedTuple
 
@@ -18,12 +18,12 @@ import numpy as np
 from nncftools import metrics
 from nncftools.analysis.code_places import reported_frames, shared_depth, what_runs
 from nncftools.analysis.operation import Operation
-from nncftools.analysis.series import keep_extremes, rates_of, run_s, window_s
 from nncftools.analysis.session import Session
+from nncftools.analysis.summary import keep_extremes, rates_of, run_s, window_s
 from nncftools.metrics import cpu_counters, is_memory
-from nncftools.render.listing import by_key, estimates_by_key
+from nncftools.render.listing import estimates_by_key, figures_by_key
 from nncftools.render.sentences import hints
-from nncftools.render.stacks import place_text
+from nncftools.render.stacks import write_place
 from nncftools.render.view import View, command_text, label
 from nncftools.session.model import Exit, Frame, Process, RankRun, Snapshots, WatchedProcess
 from nncftools.units import MemoryUnit, shortened
@@ -31,13 +31,13 @@ from nncftools.units import MemoryUnit, shortened
 Event = dict[str, Any]
 Values = Iterable[float | None]
 _Span = tuple[float, float, list[Frame]]
-"""From when until when a thread had a stack."""
+"""Start and end of a stack of a thread, and its frames."""
 
 MOST_SLICES = 50_000
 
 
 class StackSlice(NamedTuple):
-    """A frame for as long as it was seen at one place of a stack, in seconds since the start."""
+    """A frame for as long as the frame was seen at one depth of a stack, in seconds since the start."""
 
     frame: Frame
     from_s: float
@@ -50,43 +50,52 @@ class StackSlice(NamedTuple):
 
 
 def slices_by_thread(watched: WatchedProcess, snapshots: Snapshots) -> dict[int, list[StackSlice]]:
-    """Return the slices of each thread that had a Python stack, by its ID: nested or disjoint ones."""
-    stacks = [[of for _, of in reported_frames([snapshots.frames[at] for at in stack])] for stack in snapshots.stacks]
+    """Return the slices of each thread that had a Python stack, by thread id: nested or disjoint slices."""
+    stacks = []
+    for stack in snapshots.stacks:
+        frames = [snapshots.frames[index] for index in stack]
+        stacks.append([frame for _, frame in reported_frames(frames)])
     spans: dict[int, list[_Span]] = {}
     for window in sorted(watched.windows, key=lambda window: window.from_s):
         for thread in window.threads:
-            frames = [[] if stack is None else stacks[stack] for stack in thread.stacks]
-            in_window = zip(thread.time_s, [*thread.time_s[1:], window.to_s], frames, strict=True)
-            spans.setdefault(thread.thread, []).extend(in_window)
-    return {thread: slices for thread, of in sorted(spans.items()) if (slices := list(_slices_of(of)))}
+            ends_s = [*thread.time_s[1:], window.to_s]
+            for from_s, to_s, index in zip(thread.time_s, ends_s, thread.stacks, strict=True):
+                frames = [] if index is None else stacks[index]
+                spans.setdefault(thread.thread, []).append((from_s, to_s, frames))
+    slices = {thread: list(_make_slices(spans[thread])) for thread in sorted(spans)}
+    return {thread: of_thread for thread, of_thread in slices.items() if of_thread}
 
 
-def _slices_of(spans: Iterable[_Span]) -> Iterator[StackSlice]:
-    """Yield the slices of a thread: outer frames go on where the next stack follows at once, at the same lines."""
+def _make_slices(spans: Iterable[_Span]) -> Iterator[StackSlice]:
+    """Yield the slices of a thread: outer frames go on if the next stack has the same frames, without a pause."""
     running: list[StackSlice] = []
     until_s = -inf
-    for begin_s, to_s, frames in spans:
-        from_s = max(begin_s, until_s)
-        if from_s > to_s:  # the window before has it
+    for start_s, to_s, frames in spans:
+        from_s = max(start_s, until_s)
+        if from_s > to_s:  # the previous window has the stack
             continue
-        same = shared_depth([of.frame for of in running], frames) if from_s == until_s else 0
+        same = 0
+        if from_s == until_s:
+            same = shared_depth([stack.frame for stack in running], frames)
         yield from running[same:]
-        running = [of._replace(to_s=to_s) for of in running[:same]]
+        running = [stack._replace(to_s=to_s) for stack in running[:same]]
         running += [StackSlice(frame, from_s, to_s) for frame in frames[same:]]
         until_s = to_s
     yield from running
 
 
 def longest(slices: Iterable[StackSlice], most: int) -> set[StackSlice]:
-    """Return the longest slices: what encloses one of them is among them."""
+    """Return the longest slices; all slices around a returned slice are among them."""
     return set(sorted(slices, key=lambda stack: stack.from_s - stack.to_s)[:most])
 
 
 _JSON = msgspec.json.Encoder()
 _POINTS = 20_000
-"""Of one metric; a viewer shows about 100,000 points in total without a pause."""
-_POINTS_OF_PROCESSES, _FEWEST_POINTS = 200_000, 100
-"""Of all processes together, and of each."""
+"""Most points of a metric; a viewer shows about 100,000 points in total without a pause."""
+_POINTS_OF_PROCESSES = 200_000
+"""Most points of all processes together."""
+_FEWEST_POINTS = 100
+"""Points of each process, even if there are very many processes."""
 _WINDOWS = 10_000
 _NAME = 200
 _AFTER_OPERATIONS = 1000
@@ -101,13 +110,15 @@ def report(session: Session, view: View) -> bytes:
     Unknown values are left out.
     """
     title = shortened(view.title or session.name or command_text(session), _NAME)
-    head = b'{\n"displayTimeUnit": "ms",\n"otherData": %b,\n"traceEvents": [\n' % _JSON.encode(_facts(session, title))
-    return b"%b%b\n]\n}\n" % (head, b",\n".join(map(_JSON.encode, _events(session, title))))
+    facts = _JSON.encode(_describe_run(session, title))
+    events = b",\n".join(map(_JSON.encode, _make_events(session, title)))
+    return b'{\n"displayTimeUnit": "ms",\n"otherData": %b,\n"traceEvents": [\n%b\n]\n}\n' % (facts, events)
 
 
-def _facts(session: Session, title: str) -> dict[str, Any]:
-    host = {key: value for key, value in msgspec.to_builtins(session.host).items() if value}
-    return _known(
+def _describe_run(session: Session, title: str) -> dict[str, Any]:
+    facts = msgspec.to_builtins(session.host)
+    host = {key: value for key, value in facts.items() if value}
+    return _drop_unknown(
         {
             "run": title,
             "command": command_text(session),
@@ -124,206 +135,272 @@ def _facts(session: Session, title: str) -> dict[str, Any]:
     )
 
 
-def _events(session: Session, title: str) -> Iterator[Event]:
+def _make_events(session: Session, title: str) -> Iterator[Event]:
     """Yield the run as a process with the counters, then the ranks of a job, then each process of the run.
 
-    An operation is shown in the process in which it ran; if this is unknown, in that of the run.
+    An operation belongs to the process that ran the operation; if that is unknown, to the run.
     """
     free = {process.pid for process in session.processes if process.pid}
     spare = count(max(free, default=0) + 1)
     run = next(spare)
-    operations = _by_process(session)
-    yield from _named(run, f"run: {title}", 0)
+    operations = _group_by_process(session)
+    yield from _name_process(run, f"run: {title}", 0)
     if session.command:
-        yield _metadata("process_labels", run, run, {"labels": command_text(session)})
-    whole = _slice(title, (0.0, run_s(session)), _known({**_ending(session.exit), "start_utc": session.start.utc}))
-    yield from _slices([whole, *map(_operation, operations.get(None, []))], run, spare)
-    yield from _peaks(session, run)
-    yield from _counters(session, run)
+        yield _make_metadata("process_labels", run, run, {"labels": command_text(session)})
+    facts = _drop_unknown({**_describe_end(session.exit), "start_utc": session.start.utc})
+    whole = _make_slice(title, (0.0, run_s(session)), facts)
+    yield from _place_on_tracks([whole, *operations.get(None, [])], run, spare)
+    yield from _make_peaks(session, run)
+    yield from _make_counters(session, run)
     for order, rank in enumerate(session.ranks, start=1):
-        yield from _rank(rank, next(spare), order)
-    points = min(_POINTS, max(_FEWEST_POINTS, _POINTS_OF_PROCESSES // max(1, len(session.processes))))
-    for order, process in enumerate(sorted(session.processes, key=lambda process: process.start_s or 0.0), start=1):
+        yield from _make_rank(rank, next(spare), order)
+    share = _POINTS_OF_PROCESSES // max(1, len(session.processes))
+    points = min(_POINTS, max(_FEWEST_POINTS, share))
+    by_start = sorted(session.processes, key=lambda process: process.start_s or 0.0)
+    for order, process in enumerate(by_start, start=len(session.ranks) + 1):
         if process.pid in free:
             pid = process.pid
             free.remove(pid)
         else:
             pid = next(spare)
-        yield from _named(pid, process.name or "unknown", len(session.ranks) + order)
-        life = _life(process, session)
-        yield from _slices([life, *map(_operation, operations.get(process.id, []))], pid, spare)
-        if (series := process.series) is not None:
-            moments, rss = series.time_s, series.rss
-            yield from _counter(pid, label("rss"), "bytes", moments, rss, points=points, end_s=process.end_s)
-        yield from _stacks(session, process.id, pid, spare)
-    yield from _stacks(session, None, run, spare)
+        yield from _name_process(pid, process.name or "unknown", order)
+        slices = [_make_life(process, session), *operations.get(process.id, [])]
+        yield from _place_on_tracks(slices, pid, spare)
+        series = process.series
+        if series is not None:
+            track = _Track(pid, label("rss"), "bytes")
+            yield from track.write_levels(series.time_s, series.rss, points=points, end_s=process.end_s)
+        yield from _make_stacks(session, process.id, pid, spare)
+    yield from _make_stacks(session, None, run, spare)
 
 
-def _by_process(session: Session) -> dict[int | None, list[Operation]]:
-    """Return operations by the ``id`` of their process; None when no process, or several at once, had their PID."""
+def _group_by_process(session: Session) -> dict[int | None, list[Event]]:
+    """Return operations by process ``id``; by None if no process, or several at once, had the PID."""
     by_pid: dict[int | None, list[Process]] = {}
     for process in session.processes:
         by_pid.setdefault(process.pid, []).append(process)
-    by_process: dict[int | None, list[Operation]] = {}
+    by_process: dict[int | None, list[Event]] = {}
     for operation in session.operations:
         candidates = [] if operation.pid is None else by_pid.get(operation.pid, [])
-        alive = [
-            of
-            for of in candidates
-            if (of.start_s or 0.0) <= operation.start_s and (of.end_s is None or operation.start_s < of.end_s)
-        ]
+        alive = [process for process in candidates if _is_alive(process, operation.start_s)]
         performers = alive or candidates
-        by_process.setdefault(performers[0].id if len(performers) == 1 else None, []).append(operation)
+        performer = performers[0].id if len(performers) == 1 else None
+        by_process.setdefault(performer, []).append(_make_operation(operation))
     return by_process
 
 
-def _named(pid: int, name: str, order: int) -> Iterator[Event]:
-    yield _metadata("process_name", pid, pid, {"name": shortened(name, _NAME)})
-    yield _metadata("process_sort_index", pid, pid, {"sort_index": order})
+def _is_alive(process: Process, at_s: float) -> bool:
+    return (process.start_s or 0.0) <= at_s and (process.end_s is None or at_s < process.end_s)
 
 
-def _metadata(name: str, pid: int, tid: int, args: Event) -> Event:
-    return {"ph": "M", "name": name, "pid": pid, "tid": tid, "ts": 0, "args": args}
+def _name_process(pid: int, name: str, order: int) -> Iterator[Event]:
+    yield _make_metadata("process_name", pid, pid, {"name": shortened(name, _NAME)})
+    yield _make_metadata("process_sort_index", pid, pid, {"sort_index": order})
 
 
-def _operation(operation: Operation) -> Event:
-    args = {
-        "operation": operation.name,
-        **{name: getattr(operation, name) for name in _OF_OPERATION},
-        **{key if key != "rss_delta" else "delta": value for key, value in by_key(operation).items()},
-        **{key: is_estimate or None for key, is_estimate in estimates_by_key(operation).items()},
-        "calls": operation.count if operation.count > 1 else None,
-        "holds_peak": None if operation.has_peak is False else operation.has_peak or "perhaps",
-        "parallel": operation.is_parallel or None,
+def _make_metadata(name: str, pid: int, tid: int, args: Event) -> Event:
+    return {
+        "ph": "M",
+        "name": name,
+        "pid": pid,
+        "tid": tid,
+        "ts": 0,
+        "args": args,
     }
+
+
+def _make_operation(operation: Operation) -> Event:
+    args: Event = {"operation": operation.name}
+    for name in _OF_OPERATION:
+        args[name] = getattr(operation, name)
+    for key, value in figures_by_key(operation).items():
+        args["delta" if key == "rss_delta" else key] = value
+    for key, is_estimate in estimates_by_key(operation).items():
+        args[key] = is_estimate or None
+    args["calls"] = operation.count if operation.count > 1 else None
+    args["holds_peak"] = {True: True, None: "perhaps"}.get(operation.has_peak)
+    args["parallel"] = operation.is_parallel or None
     title = f"{operation.name} {operation.signature or ''}".rstrip()
-    return {**_slice(title, (operation.start_s, operation.end_s), _known(args)), "cat": operation.kind or "operation"}
+    event = _make_slice(title, (operation.start_s, operation.end_s), _drop_unknown(args))
+    return {**event, "cat": operation.kind or "operation"}
 
 
-def _rank(rank: RankRun, pid: int, order: int) -> Iterator[Event]:
-    yield from _named(pid, f"{rank.name} on {rank.host.name}" if rank.host.name else rank.name, order)
-    facts = _known({**_ending(rank.exit), "cpu_s": rank.cpu_s, "host": rank.host.name})
-    yield {**_slice(rank.name, (rank.start_s, rank.start_s + rank.duration_s), facts), "pid": pid, "tid": pid}
-    end_s = rank.start_s + rank.duration_s if rank.finished else None
-    yield from _counter(pid, label("rss"), "bytes", rank.time_s, rank.rss, end_s=end_s)
+def _make_rank(rank: RankRun, pid: int, order: int) -> Iterator[Event]:
+    yield from _name_process(pid, f"{rank.name} on {rank.host.name}" if rank.host.name else rank.name, order)
+    facts = _drop_unknown(
+        {
+            **_describe_end(rank.exit),
+            "cpu_s": rank.cpu_s,
+            "host": rank.host.name,
+        }
+    )
+    end_s = rank.start_s + rank.duration_s
+    yield {
+        **_make_slice(rank.name, (rank.start_s, end_s), facts),
+        "pid": pid,
+        "tid": pid,
+    }
+    track = _Track(pid, label("rss"), "bytes")
+    yield from track.write_levels(rank.time_s, rank.rss, end_s=end_s if rank.finished else None)
 
 
-def _life(process: Process, session: Session) -> Event:
+def _make_life(process: Process, session: Session) -> Event:
     end_s = run_s(session) if process.end_s is None else process.end_s
     facts = {
-        **{name: getattr(process, name) for name in ("id", "pid", "parent")},
+        "id": process.id,
+        "pid": process.pid,
+        "parent": process.parent,
         "command": shortened(" ".join(process.command), _NAME),
-        **_ending(process.exit),
-        **{name: getattr(process, name) for name in ("peak_rss", "high_water_mark", "cpu_s")},
+        **_describe_end(process.exit),
+        "peak_rss": process.peak_rss,
+        "high_water_mark": process.high_water_mark,
+        "cpu_s": process.cpu_s,
         "began_s": process.start_s,
     }
-    return {**_slice(process.name or "unknown", (process.start_s or 0.0, end_s), _known(facts)), "cat": "process"}
+    event = _make_slice(process.name or "unknown", (process.start_s or 0.0, end_s), _drop_unknown(facts))
+    return {**event, "cat": "process"}
 
 
-def _ending(exit_: Exit | None) -> dict[str, int | None]:
+def _describe_end(exit_: Exit | None) -> dict[str, int | None]:
     return {} if exit_ is None else {"exit_code": exit_.code, "exit_signal": exit_.signal}
 
 
-def _slice(name: str, span_s: tuple[float, float], args: Event) -> Event:
-    """Return a slice without its track; one that began before the recording begins at 0."""
-    start, end = (_us(max(0.0, moment)) for moment in span_s)
-    name = shortened(name, _NAME)
-    return {"ph": "X", "name": name, "cat": "run", "ts": start, "dur": max(0, end - start), "args": args}
+def _make_slice(name: str, span_s: tuple[float, float], args: Event) -> Event:
+    """Return a slice without a track; a slice that began before the recording begins at 0."""
+    start = _us(max(0.0, span_s[0]))
+    duration = max(0, _us(max(0.0, span_s[1])) - start)
+    return {
+        "ph": "X",
+        "name": shortened(name, _NAME),
+        "cat": "run",
+        "ts": start,
+        "dur": duration,
+        "args": args,
+    }
 
 
-def _slices(slices: Sequence[Event], pid: int, spare: Iterator[int]) -> Iterator[Event]:
-    """Yield slices on few tracks. Those of one track do not overlap, or one contains the other."""
+def _place_on_tracks(slices: Sequence[Event], pid: int, spare: Iterator[int]) -> Iterator[Event]:
+    """Yield slices on few tracks: two slices of a track do not overlap, or one contains the other."""
     tracks: list[list[Event]] = []
-    open_until: list[list[int]] = []
-    """Of each track, the ends of the slices that are open, the innermost last."""
-    for event in sorted(slices, key=lambda event: (event["ts"], -event["dur"])):
-        number = next((number for number, ends in enumerate(open_until) if _has_room(ends, event)), len(tracks))
+    open_ends: list[list[int]] = []
+    """Ends of the open slices of each track, the innermost last."""
+    for event in sorted(
+        slices,
+        key=lambda event: (event["ts"], -event["dur"]),
+    ):
+        fitting = (number for number, ends in enumerate(open_ends) if _has_room(ends, event))
+        number = next(fitting, len(tracks))
         if number == len(tracks):
             tracks.append([])
-            open_until.append([])
+            open_ends.append([])
         tracks[number].append(event)
-        open_until[number].append(event["ts"] + event["dur"])
+        open_ends[number].append(event["ts"] + event["dur"])
     for number, track in enumerate(tracks):
         tid = next(spare) if number else pid
-        yield from _track(pid, tid, "operations, overlapping" if number else "operations", number)
-        yield from ({**event, "pid": pid, "tid": tid} for event in track)
+        name = "operations, overlapping" if number else "operations"
+        yield from _name_track(pid, tid, name, number)
+        for event in track:
+            yield {**event, "pid": pid, "tid": tid}
 
 
-def _has_room(open_until: list[int], event: Event) -> bool:
+def _has_room(open_ends: list[int], event: Event) -> bool:
     """Return whether a slice fits into a track; slices come in the order of their starts."""
-    while open_until and open_until[-1] <= event["ts"]:
-        open_until.pop()
-    return not open_until or event["ts"] + event["dur"] <= open_until[-1]
+    while open_ends and open_ends[-1] <= event["ts"]:
+        open_ends.pop()
+    return not open_ends or event["ts"] + event["dur"] <= open_ends[-1]
 
 
-def _track(pid: int, tid: int, name: str, order: int) -> Iterator[Event]:
-    yield _metadata("thread_name", pid, tid, {"name": name})
-    yield _metadata("thread_sort_index", pid, tid, {"sort_index": order})
+def _name_track(pid: int, tid: int, name: str, order: int) -> Iterator[Event]:
+    yield _make_metadata("thread_name", pid, tid, {"name": name})
+    yield _make_metadata("thread_sort_index", pid, tid, {"sort_index": order})
 
 
-def _stacks(session: Session, process: int | None, pid: int, spare: Iterator[int]) -> Iterator[Event]:
-    """Yield the Python stacks of a process, given by its ``id``, each frame as a slice; every thread has its track.
+def _make_stacks(session: Session, process: int | None, pid: int, spare: Iterator[int]) -> Iterator[Event]:
+    """Yield the Python stacks of a process, given by ``id``, each frame as a slice; every thread has a track.
 
-    Slices, because Perfetto ignores ``stackFrames`` and ``samples`` in JSON.
+    Perfetto ignores ``stackFrames`` and ``samples`` in JSON.
     """
     snapshots = session.snapshots or Snapshots()
-    looked_at = [watched for watched in snapshots.processes if watched.process == process]
-    threads = [item for watched in looked_at for item in slices_by_thread(watched, snapshots).items()]
+    threads: list[tuple[int, list[StackSlice]]] = []
+    for watched in snapshots.processes:
+        if watched.process == process:
+            threads += slices_by_thread(watched, snapshots).items()
     most = MOST_SLICES // max(1, len(snapshots.processes))
-    shown = longest((stack for _, slices in threads for stack in slices), most)
-    for order, (thread, slices) in enumerate(threads, start=1):
+    shown = longest(chain.from_iterable(slices for _, slices in threads), most)
+    for order, (thread, slices) in enumerate(threads, start=_AFTER_OPERATIONS + 1):
         tid = next(spare)
-        yield from _track(pid, tid, f"Python stacks, thread {thread}", _AFTER_OPERATIONS + order)
+        yield from _name_track(pid, tid, f"Python stacks, thread {thread}", order)
         for stack in slices:
             if stack in shown:
-                event = _slice(stack.name, (stack.from_s, stack.to_s), {"place": place_text(stack.frame)})
+                place = {"place": write_place(stack.frame)}
+                event = _make_slice(stack.name, (stack.from_s, stack.to_s), place)
                 yield {**event, "cat": "stack", "pid": pid, "tid": tid}
 
 
-def _peaks(session: Session, run: int) -> Iterator[Event]:
-    """Yield the peak of each memory metric as an instant: the moment at which it was certainly reached."""
+def _make_peaks(session: Session, run: int) -> Iterator[Event]:
+    """Yield the peak of each memory metric as an instant: the moment at which the peak was certainly reached."""
     for name, peak in session.peaks.items():
-        span_s = peak.span_s
-        if is_memory(name) and span_s is not None:
-            text = f"{label(name)} peak {MemoryUnit.MiB.label(peak.low)}"
-            args = _known(msgspec.to_builtins(peak))
-            moment = {"ph": "i", "name": text, "cat": "peak", "s": "p", "ts": _us(span_s[1])}
-            yield {**moment, "pid": run, "tid": run, "args": args}
+        if is_memory(name) and peak.span_s is not None:
+            yield {
+                "ph": "i",
+                "name": f"{label(name)} peak {MemoryUnit.MiB.label(peak.low)}",
+                "cat": "peak",
+                "s": "p",
+                "ts": _us(peak.span_s[1]),
+                "pid": run,
+                "tid": run,
+                "args": _drop_unknown(msgspec.to_builtins(peak)),
+            }
 
 
-def _counters(session: Session, run: int) -> Iterator[Event]:
+def _make_counters(session: Session, run: int) -> Iterator[Event]:
     """Yield gauges as levels and counters as rates; the rate of CPU time is the number of busy cores."""
     samples = session.samples
     both = cpu_counters(samples)
     if len(both) > 1:
-        yield from _rates(session, "CPU", both, "cores", run)
+        yield from _Track(run, "CPU", "cores").write_rates(session, both)
     for name in samples.metrics:
         metric = metrics.of(name)
-        if metric is not None and metric.is_counter:
-            yield from _rates(session, metric.label, [name], _RATE_UNITS[metric.unit], run)
-            continue
-        unit = "value" if metric is None else _LEVEL_UNITS[metric.unit]
-        yield from _counter(run, name if metric is None else metric.label, unit, samples.time_s, samples[name])
+        if metric is None:
+            yield from _Track(run, name, "value").write_levels(samples.time_s, samples[name])
+        elif metric.is_counter:
+            track = _Track(run, metric.label, _RATE_UNITS[metric.unit])
+            yield from track.write_rates(session, [name])
+        else:
+            track = _Track(run, metric.label, _LEVEL_UNITS[metric.unit])
+            yield from track.write_levels(samples.time_s, samples[name])
 
 
-def _rates(session: Session, name: str, counters: Sequence[str], unit: str, run: int) -> Iterator[Event]:
-    """Yield rates at the beginning of their windows, and the last one at the end of its window as well."""
-    moments, speed = rates_of(session, counters, _WINDOWS)
-    yield from _counter(run, name, unit, moments, np.append(speed, speed[-1:]))
+class _Track(NamedTuple):
+    pid: int
+    name: str
+    unit: str
 
+    def write_rates(self, session: Session, counters: Sequence[str]) -> Iterator[Event]:
+        """Yield rates at the start of their windows, and the last rate at the end of the window as well."""
+        moments, rates = rates_of(session, counters, _WINDOWS)
+        return self.write_levels(moments, np.append(rates, rates[-1:]))
 
-def _counter(  # noqa: PLR0913 — a track and its data
-    pid: int, name: str, unit: str, time_s: Values, values: Values, *, points: int = _POINTS, end_s: float | None = None
-) -> Iterator[Event]:
-    """Yield the known values, about ``points`` at most; the value is 0 from ``end_s`` on."""
-    time, value = np.array(time_s, dtype=float), np.array(values, dtype=float)
-    known = ~np.isnan(value)
-    time, value = keep_extremes(time[known], value[known], points)
-    if end_s is not None and len(time):
-        time, value = np.append(time, max(end_s, time[-1])), np.append(value, 0.0)
-    for moment, amount in zip(time.tolist(), value.tolist(), strict=True):
-        shown = int(amount) if amount == int(amount) else round(amount, 4)
-        yield {"ph": "C", "name": name, "pid": pid, "ts": _us(moment), "args": {unit: shown}}
+    def write_levels(
+        self, time_s: Values, values: Values, *, points: int = _POINTS, end_s: float | None = None
+    ) -> Iterator[Event]:
+        """Yield about ``points`` known values at most; the value is 0 from ``end_s`` on."""
+        time = np.array(time_s, dtype=float)
+        value = np.array(values, dtype=float)
+        known = ~np.isnan(value)
+        time, value = keep_extremes(time[known], value[known], points)
+        if end_s is not None and len(time):
+            time = np.append(time, max(end_s, time[-1]))
+            value = np.append(value, 0.0)
+        for moment_s, amount in zip(time.tolist(), value.tolist(), strict=True):
+            shown = int(amount) if amount == int(amount) else round(amount, 4)
+            yield {
+                "ph": "C",
+                "name": self.name,
+                "pid": self.pid,
+                "ts": _us(moment_s),
+                "args": {self.unit: shown},
+            }
 
 
 def _us(moment_s: float) -> int:
@@ -331,5 +408,5 @@ def _us(moment_s: float) -> int:
     return round(moment_s * 1_000_000)
 
 
-def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_unknown(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if value is not None and value != ""}

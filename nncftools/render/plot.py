@@ -1,4 +1,7 @@
-"""The picture of a session: memory over time, with its peak, its limit and the operations above it."""
+"""The picture of a session: memory over time, with the peak, the limit and a band of operations above.
+
+The other pictures of sessions consist of the same parts.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +12,29 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
 
 from nncftools import drawing
-from nncftools.analysis.series import run_s
 from nncftools.analysis.session import Session
-from nncftools.analysis.summary import largest_rank
-from nncftools.drawing import FAINT, INK, PALETTE, Ruler
-from nncftools.render.listing import numbered, timeline
-from nncftools.render.operation_bars import Band
-from nncftools.render.peak_lines import drawn_limit, memory_line, peak_label
-from nncftools.render.view import View, command_text, label
+from nncftools.analysis.summary import largest_rank, run_s
+from nncftools.drawing import DPI, FAINT, INK, PALETTE, Ruler
+from nncftools.render.listing import Fill, NumberedOperation, number_operations, place_in_lanes, timeline
+from nncftools.render.peak_lines import MemoryLine, choose_drawn_limit, label_peak, memory_line
+from nncftools.render.view import View, clip, label, write_title
 from nncftools.session.model import RankRun
-from nncftools.units import printable, shortened
 
-_TITLE, _TITLE_LINE, _NAME = 180, 95, 30
-"""Lengths of texts, in characters."""
+_TITLE = 180
+"""Longest texts, in characters."""
+_TITLE_LINE = 95
+_NAME = 30
 _BESIDE_PEAK = 1.2
-"""A limit is moved past by the text of a peak that is nearer than this."""
+"""The text of a peak is moved above a limit that is lower than this multiple of the peak."""
 _ABOVE_PEAK = 1.24
-"""The top of the axis: the text of the peak is above the data."""
-_ABOVE_BAND, _POINTS = 6, 72
-"""Points between the band and the title, and in an inch."""
+"""End of the axis, as a multiple of the highest value: the text of the peak is above the data."""
+_ABOVE_BAND = 6
+"""Points between band and title."""
+_POINTS = 72
+"""Points in an inch."""
 
 
 @drawing.missing_glyphs_as_boxes()
@@ -38,12 +43,16 @@ def draw(session: Session, view: View, path: pathlib.Path) -> None:
     picture, axes = drawing.figure()
     draw_memory(axes, session, view)
     drawing.time_axis(axes, run_s(session))
-    band = Band(numbered(timeline(session.operations, view.depth), session), run_s(session))
+    band = Band(number_operations(timeline(session.operations, view.depth), session), run_s(session))
     band.tint(axes)
     band.draw(axes, Ruler())
-    title = "\n".join(textwrap.wrap(printable(view.title) or shortened(command_text(session), _TITLE), _TITLE_LINE))
-    pad = band.height * _POINTS + _ABOVE_BAND
-    axes.set_title(title, loc="left", fontsize=10, parse_math=False, pad=pad)
+    axes.set_title(
+        "\n".join(textwrap.wrap(write_title(session, view, _TITLE), _TITLE_LINE)),
+        loc="left",
+        fontsize=10,
+        parse_math=False,
+        pad=band.height * _POINTS + _ABOVE_BAND,
+    )
     names = axes.get_legend_handles_labels()[1]
     if len(names) > 1 or (names and len(view.metrics) > 1):
         drawing.legend_below(picture, 3)
@@ -53,43 +62,51 @@ def draw(session: Session, view: View, path: pathlib.Path) -> None:
 def draw_memory(axes: Axes, session: Session, view: View) -> None:
     """Draw the metrics of the view, their peaks, and the limit.
 
-    The peak's text is beside the peak when the metric is the only one, and otherwise in the legend. Ranks of a job have
-    thin lines.
+    The text of the peak is beside the peak of a single metric; of several metrics, the texts are in the legend. Ranks
+    of a job have thin lines.
     """
     is_single = len(view.metrics) == 1
     name = label(view.metrics[0]) if is_single else "Memory"
     label_values(axes, f"{name}{view.above} ({view.unit})")
     if session.ranks and view.metrics[:1] == ["rss"] and not view.from_zero:
         _draw_ranks(axes, session.ranks, view)
-    limit = drawn_limit(session, view)
     has_data = False
     for number, metric in enumerate(view.metrics):
-        if (line := memory_line(session, view, metric)) is None:
+        line = memory_line(session, view, metric)
+        if line is None:
             continue
         has_data = True
-        colour, style = (INK, "-") if is_single else drawing.line_style(number)
+        look = (INK, "-") if is_single else drawing.line_style(number)
         text = name if is_single else line.peak_text
-        draw_line(axes, (line.time_s, line.sizes), (colour, style), text, is_sparse=line.is_sparse)
-        drawing.draw_peak(axes, line.peak, colour, line.mark)
+        draw_line(axes, (line.time_s, line.sizes), look, text, is_sparse=line.is_sparse)
+        drawing.draw_peak(axes, line.peak, look[0], line.mark)
         if is_single:
-            at_s, size = line.peak
-            if limit is not None and size <= limit.size < size * _BESIDE_PEAK:
-                size = limit.size
-            below = peak_label(session, view.unit) if metric == "rss" else ""
-            _write_beside(axes, (at_s, size), line.peak_text, below, is_left=at_s < run_s(session) / 2)
+            _write_peak(axes, session, view, line)
     if not has_data:
         draw_note(axes, "no samples were recorded")
         return
     lowest, highest = axes.dataLim.intervaly
+    limit = choose_drawn_limit(session, view)
     if limit is not None:
-        drawing.draw_limit(axes, limit.size, limit.label)
+        drawing.draw_limit(axes, limit.size, f"{limit.name}\n{limit.size_text}")
         highest = max(highest, limit.size)
     if highest > lowest:
-        axes.set_ylim(lowest - (highest - lowest) * 0.04 if lowest < 0 else 0, highest * _ABOVE_PEAK)
+        bottom = lowest - (highest - lowest) * 0.04 if lowest < 0 else 0
+        axes.set_ylim(bottom, highest * _ABOVE_PEAK)
+
+
+def _write_peak(axes: Axes, session: Session, view: View, line: MemoryLine) -> None:
+    at_s, size = line.peak
+    limit = choose_drawn_limit(session, view)
+    if limit is not None and size <= limit.size < size * _BESIDE_PEAK:
+        size = limit.size
+    below = label_peak(session, view.unit) if view.metrics[0] == "rss" else ""
+    is_left = at_s < run_s(session) / 2
+    _write_beside(axes, (at_s, size), line.peak_text, below, is_left=is_left)
 
 
 def label_values(axes: Axes, text: str) -> None:
-    """Label the y axis, and write its numbers with thousands separators."""
+    """Label the y axis, and write the numbers with thousands separators."""
     axes.set_ylabel(text, fontsize=9, parse_math=False)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.12g}")
 
@@ -97,7 +114,7 @@ def label_values(axes: Axes, text: str) -> None:
 def draw_line(
     axes: Axes, points: tuple[Any, Any], look: tuple[str, str], label: str, *, is_sparse: bool = False
 ) -> None:
-    """Draw a line in a colour and style; where it has few points, each is marked."""
+    """Draw a line in a colour and style; each of few points is marked."""
     colour, style = look
     marker = "." if is_sparse else drawing.marker_for(points[0])
     axes.plot(*points, style, color=colour, linewidth=1.6, marker=marker, label=label)
@@ -106,26 +123,181 @@ def draw_line(
 def draw_note(axes: Axes, text: str) -> None:
     """Write why a panel has no data."""
     axes.set(yticks=[], ylim=(0, 1))
-    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=FAINT, fontsize=9)
+    axes.text(
+        0.5,
+        0.5,
+        text,
+        transform=axes.transAxes,
+        ha="center",
+        va="center",
+        color=FAINT,
+        fontsize=9,
+    )
 
 
 def _draw_ranks(axes: Axes, runs: Sequence[RankRun], view: View) -> None:
-    """Draw the RSS of each rank of a job as a thin line; the largest rank in colour and with its name."""
+    """Draw the RSS of each rank of a job as a thin line; the largest rank has a colour and a name."""
     largest = largest_rank(runs)
     middle_s = max(run.start_s + run.duration_s for run in runs) / 2
     for run in runs:
         rss = np.array(run.rss, dtype=np.float64) / view.unit.factor
         if np.isnan(rss).all():
             continue
-        axes.plot(run.time_s, rss, color=PALETTE[0] if run is largest else FAINT, linewidth=0.9)
+        colour = PALETTE[0] if run is largest else FAINT
+        axes.plot(run.time_s, rss, color=colour, linewidth=0.9)
         if run is largest:
             top = int(np.nanargmax(rss))
-            text = f"the largest: {shortened(printable(run.name), _NAME)}, {view.unit.label(run.peaks['rss'].low)}"
-            _write_beside(axes, (run.time_s[top], float(rss[top])), text, is_left=run.time_s[top] < middle_s)
+            point = (run.time_s[top], float(rss[top]))
+            text = f"the largest: {clip(run.name, _NAME)}, {view.unit.label(run.peaks['rss'].low)}"
+            _write_beside(axes, point, text, is_left=point[0] < middle_s)
 
 
 def _write_beside(axes: Axes, point: tuple[float, float], text: str, below: str = "", *, is_left: bool) -> None:
     """Write beside a point, towards the middle of the picture; ``below`` is a second line in small print."""
-    aside, side = (8, "left") if is_left else (-8, "right")
-    drawing.annotate(axes, text, point, (aside, 18 if below else 7), ha=side, fontsize=9, color=INK)
-    drawing.annotate(axes, below, point, (aside, 7), ha=side, fontsize=8, color=INK)
+    distance, side = (8, "left") if is_left else (-8, "right")
+    drawing.annotate(
+        axes,
+        text,
+        point,
+        (distance, 18 if below else 7),
+        ha=side,
+        fontsize=9,
+        color=INK,
+    )
+    drawing.annotate(
+        axes,
+        below,
+        point,
+        (distance, 7),
+        ha=side,
+        fontsize=8,
+        color=INK,
+    )
+
+
+_Span = tuple[float, float]
+"""Start and width on the time axis, in seconds."""
+_SIZE = 7.5
+"""Size of letters in a band, in points."""
+LANE = 0.2
+"""Height of a lane with names, in inches."""
+_THIN_LANE = 0.06
+_MOST_LANES = 4
+_NARROWEST = 0.0008
+"""Least width of an operation, as a share of the run."""
+_WIDE = 0.006
+"""A narrower operation shows neither hatch nor number."""
+_MARGIN = 0.03
+_CUT_NAME = 0.9
+"""Least room for a part of a name, in inches."""
+
+
+class Band:
+    """Operations in as few lanes as keep them from covering each other; ``length_s`` is the length of the time axis.
+
+    When more operations run at once than there are lanes, the operations that start last are left out.
+    """
+
+    def __init__(self, operations: Sequence[NumberedOperation], length_s: float) -> None:
+        self._length_s = length_s
+        rows = [row for row in operations if row.operation.overlaps(0, length_s)]
+        self._placed = place_in_lanes(rows, _MOST_LANES)
+        self._left_out = len(rows) - len(self._placed)
+        self._lanes = max((lane + 1 for *_, lane in self._placed), default=0)
+
+    @property
+    def height(self) -> float:
+        """Height above the axes with names, in inches."""
+        return self._lanes * LANE
+
+    def tint(self, axes: Axes) -> None:
+        """Tint the background of the axes during the operations of the first lane."""
+        spans: dict[str, list[_Span]] = {}
+        for _, row, lane in self._placed:
+            if lane == 0:
+                spans.setdefault(row.fill.colour, []).append(self._place(row))
+        for colour, equal in spans.items():
+            look: dict[str, Any] = {
+                "transform": axes.get_xaxis_transform(),
+                "alpha": 0.16,
+                "zorder": 0,
+            }
+            axes.broken_barh(equal, (0, 1), facecolor=colour, linewidth=0, **look)
+
+    def draw(self, axes: Axes, ruler: Ruler | None = None, above: float = 0.0) -> None:
+        """Draw the band ``above`` the axes, in inches: with a ruler with names, otherwise thin.
+
+        Where a name does not fit, there is the number or nothing. Matplotlib draws all bars with the same look as one
+        artist, which is much faster.
+        """
+        height = _THIN_LANE if ruler is None else LANE
+        transform = inches_above(axes)
+        spans: dict[tuple[Fill, float, bool], list[_Span]] = {}
+        for _, row, lane in self._placed:
+            start_s, width_s = self._place(row)
+            bottom = above + (self._lanes - lane - 1) * height
+            is_wide = width_s > self._length_s * _WIDE
+            fill = row.fill if is_wide else Fill(row.fill.colour)
+            spans.setdefault((fill, bottom, is_wide), []).append((start_s, width_s))
+            if ruler is not None and is_wide:
+                room = width_s / self._length_s * axes.bbox.width / DPI - _MARGIN
+                middle = (start_s + width_s / 2, bottom + height / 2)
+                _write_on(axes, fill, middle, _fit_name(row, room, ruler))
+        for (fill, bottom, is_wide), equal in spans.items():
+            look: dict[str, Any] = {
+                "facecolor": fill.colour,
+                "hatch": fill.hatch,
+                "edgecolor": "white",
+            }
+            width = 0.7 * is_wide
+            axes.broken_barh(
+                equal,
+                (bottom, height),
+                transform=transform,
+                clip_on=False,
+                linewidth=width,
+                **look,
+            )
+        if ruler is not None and self._left_out:
+            beside = (1.005 * self._length_s, above + height / 2)
+            write(axes, beside, f"and {self._left_out:,} more", transform=transform, color=FAINT)
+
+    def _place(self, row: NumberedOperation) -> _Span:
+        start_s = max(0.0, row.operation.start_s)
+        end_s = min(row.operation.end_s, self._length_s)
+        width_s = max(end_s - start_s, self._length_s * _NARROWEST)
+        return min(start_s, self._length_s - width_s), width_s
+
+
+def inches_above(axes: Axes) -> Transform:
+    """Return the transform of points with data as x, and inches above the axes as y."""
+    top = ScaledTranslation(0, 1, axes.transAxes)  # type: ignore[arg-type]  # it is affine
+    return blended_transform_factory(axes.transData, axes.figure.dpi_scale_trans + top)
+
+
+def _fit_name(row: NumberedOperation, room: float, ruler: Ruler) -> str:
+    """Return the number and the part of the title that fits, if that part can be read."""
+    for title in (row.title, row.short_title, ""):
+        text = f"{row.number} {title}".strip()
+        if ruler.width(text, _SIZE) <= room:
+            return text
+        if title == row.short_title and room >= _CUT_NAME:
+            return ruler.fitted(text, room, _SIZE)
+    return ""
+
+
+def _write_on(axes: Axes, fill: Fill, middle: tuple[float, float], text: str) -> None:
+    look: dict[str, Any] = {"color": fill.ink, "ha": "center", "fontsize": _SIZE}
+    if fill.hatch:
+        look["bbox"] = {"boxstyle": "square,pad=0.1", "facecolor": fill.colour, "edgecolor": "none"}
+    if text:
+        write(axes, middle, text, transform=inches_above(axes), **look)
+
+
+def write(axes: Axes, point: tuple[float, float], text: str, **look: Any) -> None:  # noqa: ANN401 — any property of a text
+    """Write a small text, by default in dark letters; dollar signs in the text are not mathematics."""
+    axes.text(
+        *point,
+        text,
+        **{"fontsize": 8.0, "color": INK, "va": "center", "parse_math": False, **look},
+    )

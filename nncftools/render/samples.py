@@ -1,8 +1,8 @@
-"""The samples and the session as files: the NNCF memory monitor's text log, CSV, Parquet, and the session itself.
+"""The samples and the session as files: the text log of NNCF's memory monitor, CSV, Parquet, and the session file.
 
 The text log has one row per sample, then total time and maximum. CSV has a column per metric, bytes and seconds, and an
-empty cell for unknown. Parquet is for pandas, Polars, DuckDB and Spark; it needs pyarrow. The session may have been
-read from a journal, another tool's log or several files.
+empty cell for unknown. Parquet is for pandas, Polars, DuckDB and Spark, and needs pyarrow. The session file holds a
+session of any origin: a journal, the log of another tool, or several files.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import pathlib
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import isnan
@@ -33,7 +33,7 @@ _NOTHING = "No measurements recorded.\nThe recording ended before the first samp
 
 
 def memory_log_report(session: Session, view: View) -> dict[str, Callable[[pathlib.Path], None]]:
-    """Return functions that write the log and the picture of each metric, by the monitor's file names."""
+    """Return functions that write the log and the picture of each metric, by the file names of the monitor."""
     from nncftools.render import plot
 
     files: dict[str, Callable[[pathlib.Path], None]] = {}
@@ -45,20 +45,24 @@ def memory_log_report(session: Session, view: View) -> dict[str, Callable[[pathl
 
 
 def write(session: Session, view: View, metric: str, path: pathlib.Path) -> None:
-    """Write the log of one metric without its unknown samples, with the session's peak as maximum. Raises OSError."""
-    of = level(session, metric)
-    peak = (of.from_zero() if view.from_zero else of).peak
-    rows = known_rows(session, metric, view.unit, from_zero=view.from_zero)
-    write_rows(*rows, view.unit, path, most=None if peak is None else view.unit.of(peak))
+    """Write the log of one metric without unknown samples; the maximum is the peak of the session. Raises OSError."""
+    figures = level(session, metric)
+    peak = (figures.from_zero() if view.from_zero else figures).peak
+    most = None if peak is None else view.unit.of(peak)
+    time_s, values = known_rows(session, metric, view.unit, from_zero=view.from_zero)
+    write_rows(time_s, values, view.unit, path, most=most)
 
 
 def known_rows(session: Session, metric: str, unit: MemoryUnit, *, from_zero: bool) -> tuple[list[float], list[float]]:
     """Return the known samples of a metric as seconds since the session's first sample, and values in ``unit``."""
-    pairs = zip(session.samples.time_s, session.samples[metric], strict=True)
-    known = [(time_s, value) for time_s, value in pairs if not isnan(value)]
-    zero = known[0][1] if from_zero and known else 0.0
-    first_s = session.samples.time_s[0] if known else 0.0
-    return [time_s - first_s for time_s, _ in known], [unit.of(value - zero) for _, value in known]
+    times_s = []
+    values = []
+    for time_s, value in zip(session.samples.time_s, session.samples[metric], strict=True):
+        if not isnan(value):
+            times_s.append(time_s - session.samples.time_s[0])
+            values.append(value)
+    zero = values[0] if from_zero and values else 0.0
+    return times_s, [unit.of(value - zero) for value in values]
 
 
 def write_rows(
@@ -76,32 +80,45 @@ def write_rows(
 
 
 _ROWS = 10_000
-"""Converted to text at a time: until then, every cell is an object, which takes memory."""
+"""Rows that are converted to text at a time: until then, every cell is an object, which takes memory."""
 
 
 def csv_report(session: Session, _view: View) -> str:
     """Return all samples with all metrics."""
-    names = [TIME, *session.samples.metrics]
-    columns = [session.samples[name] for name in names]
+    columns = {name: session.samples[name] for name in (TIME, *session.samples.metrics)}
     text = io.StringIO()
-    text.write(csv_line(names))
-    for begin in range(0, len(session.samples), _ROWS):
-        cells = (_cells(name, column[begin : begin + _ROWS]) for name, column in zip(names, columns, strict=True))
-        text.writelines(f"{row}\n" for row in map(",".join, zip(*cells, strict=True)))
+    text.write(csv_line(columns))
+    for start in range(0, len(session.samples), _ROWS):
+        end = start + _ROWS
+        cells = [_cells(name, column[start:end]) for name, column in columns.items()]
+        text.writelines(f"{','.join(row)}\n" for row in zip(*cells, strict=True))
     return text.getvalue()
 
 
 def _cells(name: str, values: array[float]) -> list[str]:
     """Return values as text: bytes and counts as integers, unknown values as empty cells."""
-    is_whole = are_whole(name, values)
-    numbers = [None if isnan(value) else round(value) for value in values] if is_whole else list(values)
-    return msgspec.json.encode(numbers).decode()[1:-1].replace("null", "").split(",")  # NaN is null; repr() is slower
+    numbers: Iterable[float | None] = values
+    if are_whole(name, values):
+        numbers = map(_round, values)
+    return (
+        msgspec.json.encode(list(numbers))
+        .decode()[1:-1]
+        .replace(
+            "null",
+            "",
+        )
+        .split(",")
+    )  # NaN is null
+
+
+def _round(value: float) -> int | None:
+    return None if isnan(value) else round(value)
 
 
 def parquet_report(session: Session, _view: View) -> bytes:
     """Return all samples with all metrics; the metadata (``DataFrame.attrs``) has the rest of the session.
 
-    Its columns are those of ``to_pandas()``. Raises NncfToolsError when pyarrow is not installed.
+    The columns are those of ``to_pandas()``. Raises NncfToolsError when pyarrow is not installed.
     """
     try:
         import pyarrow  # noqa: F401, ICN001 — pandas uses it
@@ -109,8 +126,10 @@ def parquet_report(session: Session, _view: View) -> bytes:
         message = "parquet needs pyarrow; install it with: pip install 'nncf-tools[parquet]'"
         raise NncfToolsError(message) from error
     frame = session.to_pandas()
-    names = [field.name for field in FIELDS if field.name != "samples"]
-    facts: dict[Any, Any] = {name: msgspec.to_builtins(getattr(session, name)) for name in names}
+    facts: dict[Any, Any] = {}
+    for field in FIELDS:
+        if field.name != "samples":
+            facts[field.name] = msgspec.to_builtins(getattr(session, field.name))
     for process in facts["processes"]:
         process["series"] = None
     frame.attrs = facts
@@ -119,5 +138,5 @@ def parquet_report(session: Session, _view: View) -> bytes:
 
 
 def session_report(session: Session, _view: View) -> bytes:
-    """Return the contents of a session file; fields of the loaded file that this version does not know are kept."""
+    """Return the contents of a session file, with fields of the loaded file that this version does not know."""
     return encoded(session)

@@ -1,19 +1,40 @@
-"""The summary of a run, the tree of its peak, and the comparison, for scripts: JSON documents with stable keys.
+"""JSON documents for programs: the summary of a run, the tree of the peak, a comparison, and figures for services.
 
-``docs/report.md`` and ``docs/compare.md`` describe the keys.
+``docs/reports.md`` and ``docs/compare-and-ci.md`` describe the keys. The services keep a history of figures:
+
+- Bencher Metric Format has ``value`` and, where known, ``lower_value`` and ``upper_value``
+  (https://bencher.dev/docs/reference/bencher-metric-format). Figures have no units: all are in bytes and seconds.
+- github-action-benchmark with the tool ``customSmallerIsBetter`` reads a list of ``name``, ``unit``, ``value``, and the
+  texts ``range`` and ``extra`` (https://github.com/benchmark-action/github-action-benchmark). Memory is always in MiB:
+  a history needs one unit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from statistics import median
+from typing import Any, NamedTuple
 
 import msgspec
 
+from nncftools import metrics
 from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, of_peak, running_text
-from nncftools.analysis.code_places import brief_label, is_of_user, last_line
-from nncftools.analysis.comparison import Comparison
-from nncftools.analysis.figures import Difference, Side, smallest_p
+from nncftools.analysis.code_places import SEPARATOR, brief_label, is_of_user, last_line
+from nncftools.analysis.comparison import Comparison, Run, figures_of_run, longest_in_all
+from nncftools.analysis.figures import (
+    CPU_TIME,
+    DURATION,
+    PEAK,
+    Difference,
+    Figure,
+    Side,
+    Value,
+    Values,
+    known_figure,
+    smallest_p,
+)
 from nncftools.analysis.frames import WITHOUT_STACK, Holder, Node, peak_holders, tree_of
 from nncftools.analysis.gates import Verdict
 from nncftools.analysis.operation import Operation
@@ -23,10 +44,10 @@ from nncftools.analysis.summary import cores_average, cpu_s, largest_process, le
 from nncftools.limits.judges import verdict
 from nncftools.limits.needs import needs
 from nncftools.metrics import is_memory
-from nncftools.render.listing import by_key, estimates_by_key, timeline
+from nncftools.render.listing import estimates_by_key, figures_by_key, timeline
 from nncftools.render.sentences import hints, where_text
 from nncftools.render.session_tables import significant
-from nncftools.render.view import View, as_json
+from nncftools.render.view import View, as_json, clip, command_text
 from nncftools.session.model import Frame
 from nncftools.units import MemoryUnit
 
@@ -46,28 +67,29 @@ _OF_PROCESS = (
 _OF_VERDICT = ("cause", "certainty", "text", "at_s", "signal", "evidence", "is_not", "is_for_memory")
 _OF_LARGEST = ("id", "pid", "name", "peak_rss", "high_water_mark")
 _OF_RANK = ("name", "rank", "host", "start_s", "duration_s", "exit", "peaks", "cpu_s")
+_OF_MEMORY = ("kind", "file", "size", "clean", "anonymous")
 
 
 def report(session: Session, view: View) -> str:
-    """Return the summary: all memory metrics in bytes, operations of the view's depth."""
+    """Return the summary: all memory metrics in bytes, operations of the depth of the view."""
     needed = needs(session)
     summary = {
         "format": FORMAT,
         "version": VERSION,
         "tool_version": session.tool_version,
         "title": view.title,
-        **_fields(session, ("name", "command", "attached_to", "rank")),
-        "ranks": [_fields(run, _OF_RANK) for run in session.ranks],
-        **_fields(session, ("start", "duration_s", "finished", "exit")),
-        "verdict": _verdict(session),
-        **_fields(session, ("host", "from_zero", "peaks")),
-        "peak": _peak(session),
-        "needs": None if needed is None else _fields(needed, ("floor", "at_s", "comfortable", "is_bound")),
-        "memory": {name: _level(session, name) for name in session.samples.metrics if is_memory(name)},
+        **_read_fields(session, ("name", "command", "attached_to", "rank")),
+        "ranks": [_read_fields(run, _OF_RANK) for run in session.ranks],
+        **_read_fields(session, ("start", "duration_s", "finished", "exit")),
+        "verdict": _write_verdict(session),
+        **_read_fields(session, ("host", "from_zero", "peaks")),
+        "peak": _write_peak(session),
+        "needs": None if needed is None else _read_fields(needed, ("floor", "at_s", "comfortable", "is_bound")),
+        "memory": {name: _write_level(session, name) for name in session.samples.metrics if is_memory(name)},
         "cpu": {"total_s": cpu_s(session), "cores_average": cores_average(session)},
         "totals": session.totals,
-        "phases": [_operation(operation) for operation in timeline(session.operations, view.depth)],
-        "processes": _processes(session),
+        "phases": [_write_operation(operation) for operation in timeline(session.operations, view.depth)],
+        "processes": _write_processes(session),
         "models": session.models,
         "samples": {"kept": len(session.samples), "taken": taken(session), "metrics": session.samples.metrics},
         "sampler": session.sampler,
@@ -76,102 +98,118 @@ def report(session: Session, view: View) -> str:
     return as_json(summary)
 
 
-def _verdict(session: Session) -> dict[str, Any] | None:
-    if (judged := verdict(session, MemoryUnit.MiB)) is None:
+def _write_verdict(session: Session) -> dict[str, Any] | None:
+    judged = verdict(session, MemoryUnit.MiB)
+    if judged is None:
         return None
     state = judged.state
     return {
-        **_fields(judged, _OF_VERDICT),
-        "process": None if judged.process is None else _fields(judged.process, ("id", "pid", "name")),
+        **_read_fields(judged, _OF_VERDICT),
+        "process": None if judged.process is None else _read_fields(judged.process, ("id", "pid", "name")),
         "rss": None if state.at_s is None else state.rss,
         "rss_at_s": state.at_s,
         "growth_per_s": state.growth_per_s,
         "limit": None if judged.limit is None else judged.limit._asdict(),
         "operation": state.operation or None,
         "running": state.running or None,
-        "largest": [_fields(process, _OF_LARGEST) for process in state.largest],
+        "largest": [_read_fields(process, _OF_LARGEST) for process in state.largest],
     }
 
 
-def _fields(of: object, keys: Sequence[str]) -> dict[str, Any]:
-    return {key: getattr(of, key) for key in keys}
+def _read_fields(record: object, keys: Sequence[str]) -> dict[str, Any]:
+    return {key: getattr(record, key) for key in keys}
 
 
-def _level(session: Session, name: str) -> dict[str, float | None]:
-    sizes = _fields(level(session, name), ("first", "final", "delta", "average", "lowest"))
-    return {key: None if size is None else round(size) for key, size in sizes.items()}
+def _write_level(session: Session, name: str) -> dict[str, float | None]:
+    sizes = _read_fields(level(session, name), ("first", "final", "delta", "average", "lowest"))
+    known = {key: round(size) for key, size in sizes.items() if size is not None}
+    return dict.fromkeys(sizes) | known
 
 
-def _peak(session: Session) -> dict[str, Any] | None:
-    """Return the moment of the RSS peak and its operations by name, the outermost first."""
-    if (peak := session.peak_place) is None:
+def _write_peak(session: Session) -> dict[str, Any] | None:
+    peak = session.peak_place
+    if peak is None:
         return None
     return {
         "rss": session.rss_peak.low,
         "from_s": peak.from_s,
         "to_s": peak.to_s,
-        **{
-            key: [operation.name for operation in operations]
-            for key, operations in (("operation", peak.path), ("either", peak.either), ("rivals", peak.rivals))
-        },
+        "operation": [operation.name for operation in peak.path],
+        "either": [operation.name for operation in peak.either],
+        "rivals": [operation.name for operation in peak.rivals],
         "may_be_outside": peak.may_be_outside,
         "nearest": None if peak.nearest is None else peak.nearest.name,
         "text": where_text(session),
-        "build_up": _build_up(session),
+        "build_up": _write_build_up(session),
     }
 
 
-def _build_up(session: Session) -> dict[str, Any] | None:
-    """Return which code and which kinds of memory the peak consists of; None when the session has no stacks of it."""
-    if (rise := of_peak(session)) is None:
+def _write_build_up(session: Session) -> dict[str, Any] | None:
+    """Return the code and the kinds of memory of the peak; None when the session has no stacks of the peak."""
+    rise = of_peak(session)
+    if rise is None:
         return None
-    memory, root = kinds_near(session, rise.at_s, rise.size), tree_of(rise)
+    memory = kinds_near(session, rise.at_s, rise.size)
     groups: list[tuple[object, ...]] = []
     if memory is not None:
-        groups = [(of.kind, of.file, of.rss, of.clean, of.anonymous) for of in memory.groups]
-        groups += [("not_read", "", memory.not_read, None, None)] if memory.not_read else []
+        groups = [
+            (
+                group.kind,
+                group.file,
+                group.rss,
+                group.clean,
+                group.anonymous,
+            )
+            for group in memory.groups
+        ]
+        if memory.not_read:
+            groups.append(("not_read", "", memory.not_read, None, None))
     return {
         "at_s": rise.at_s,
         "size": rise.size,
         **{kind: rise.sum_of(kind) for kind in (SEEN, PROGRAM, NOT_SEEN, SHARED)},
-        "certain": root.certain,
+        "certain": tree_of(rise).certain,
         "running": None if rise.top is None else running_text(rise.top),
-        "holders": [_holder(holder) for holder in peak_holders(session, _MOST_HOLDERS)],
+        "holders": [_write_holder(holder) for holder in peak_holders(session, _MOST_HOLDERS)],
         "memory_at_s": None if memory is None else memory.at_s,
         "memory_total": None if memory is None else memory.total,
-        "memory": [dict(zip(("kind", "file", "size", "clean", "anonymous"), group, strict=True)) for group in groups],
+        "memory": [dict(zip(_OF_MEMORY, group, strict=True)) for group in groups],
     }
 
 
-def _holder(of: Holder) -> dict[str, Any]:
-    """Return who holds a part of the peak; the frames are those that name it, the outermost first."""
-    frames = [{"function": frame.function, "file": frame.file, "line": frame.line or None} for frame in of.stack]
-    optional = {key: getattr(of, key) or None for key in ("source", "program", "or_later")}
-    parts = [{"name": name, "size": size} for name, size in of.parts]
+def _write_holder(holder: Holder) -> dict[str, Any]:
+    """Return the holder of a part of the peak; the frames are the code in the label, the outermost first."""
     return {
-        "label": of.label,
-        "text": of.label,
-        **optional,
-        **_fields(of, ("kind", "size", "certain")),
-        "parts": parts,
-        "frames": frames,
+        "label": holder.label,
+        "text": holder.label,
+        "source": holder.source or None,
+        "program": holder.program or None,
+        "or_later": holder.or_later or None,
+        **_read_fields(holder, ("kind", "size", "certain")),
+        "parts": [{"name": name, "size": size} for name, size in holder.parts],
+        "frames": [
+            {"function": frame.function, "file": frame.file, "line": frame.line or None} for frame in holder.stack
+        ],
     }
 
 
-def _operation(operation: Operation) -> dict[str, Any]:
+def _write_operation(operation: Operation) -> dict[str, Any]:
+    fields = _read_fields(operation, _OF_OPERATION)
+    fields["duration_s"] = operation.known_duration_s
+    fields |= figures_by_key(operation) | estimates_by_key(operation)
     bracket = operation.of("rss").peak
-    bounds = {} if bracket is None else {f"rss_peak_{key}": getattr(bracket, key) for key in ("high", "from_s", "to_s")}
-    fields = _fields(operation, _OF_OPERATION) | {"duration_s": operation.known_duration_s}
-    return fields | by_key(operation) | estimates_by_key(operation) | bounds
+    if bracket is not None:
+        fields |= {"rss_peak_high": bracket.high, "rss_peak_from_s": bracket.from_s, "rss_peak_to_s": bracket.to_s}
+    return fields
 
 
-def _processes(session: Session) -> dict[str, Any]:
+def _write_processes(session: Session) -> dict[str, Any]:
     largest = largest_process(session)
     return {
         "seen": len(session.processes) or None,
         "short_lived": short_lived(session) if session.processes else None,
         "largest": None if largest is None else {"id": largest.process.id, "bytes": largest.size},
-        "mattering": [_fields(process, _OF_PROCESS) for process in significant(session.processes)],
+        "mattering": [_read_fields(process, _OF_PROCESS) for process in significant(session.processes)],
     }
 
 
@@ -183,13 +221,13 @@ _DEEPEST = 401
 def peak_tree(session: Session, rise: BuildUp, title: str) -> str:
     """Return which code held the memory as one line of JSON: deep trees would be mostly spaces with indentation."""
     has_files = session.snapshots is not None and any(watched.shared for watched in session.snapshots.processes)
-    root = _node(tree_of(rise), _DEEPEST, has_files=has_files)
+    root = _write_node(tree_of(rise), _DEEPEST, has_files=has_files)
     document = {"format": PEAK_FORMAT, "version": VERSION, "at_s": rise.at_s, **root, "label": title}
     return msgspec.json.encode(document).decode() + "\n"
 
 
-def _node(node: Node, levels: int, *, has_files: bool) -> dict[str, Any]:
-    """Return a place in the code with so many levels of its parts; None for unknown."""
+def _write_node(node: Node, levels: int, *, has_files: bool) -> dict[str, Any]:
+    """Return a function with this number of levels of callees."""
     frame = node.frame or Frame("", "", 0)
     last = last_line(frame)
     children = node.sorted_children if levels else ()
@@ -205,7 +243,7 @@ def _node(node: Node, levels: int, *, has_files: bool) -> dict[str, Any]:
         "own": None if node.frame is None else is_of_user(frame),
         "label": node.text if node.frame is None else brief_label(frame),
         "or_later": node.or_later or None,
-        "children": [_node(child, levels - 1, has_files=has_files) for child in children],
+        "children": [_write_node(child, levels - 1, has_files=has_files) for child in children],
     }
 
 
@@ -213,27 +251,27 @@ COMPARISON_FORMAT = "nncf-tools-comparison"
 
 
 def document(comparisons: Sequence[tuple[Comparison, Sequence[Verdict]]]) -> dict[str, Any]:
-    """Return comparisons, each with the results of its gates, in bytes and seconds; None for unknown."""
+    """Return comparisons, each with the results of gates, in bytes and seconds; None for unknown."""
     return {
         "format": COMPARISON_FORMAT,
         "version": VERSION,
-        "comparisons": [_comparison(comparison, verdicts) for comparison, verdicts in comparisons],
+        "comparisons": [_write_comparison(comparison, verdicts) for comparison, verdicts in comparisons],
     }
 
 
-def _comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    grouped, of_stack = comparison.is_of_groups, ("function", "file", "base", "new", "change")
-    stacks = [
-        {"text": stack.label, **_fields(stack, of_stack), "within_bounds": stack.is_within_bounds}
-        for stack in comparison.stacks or ()
-    ]
+def _write_comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    stacks = None
+    if comparison.stacks is not None:
+        stacks = []
+        for stack in comparison.stacks:
+            fields = _read_fields(stack, ("function", "file", "base", "new", "change"))
+            stacks.append({"text": stack.label, **fields, "within_bounds": stack.is_within_bounds})
+    best = smallest_p(len(comparison.base), len(comparison.new)) if comparison.is_of_groups else None
     return {
-        **{
-            side: [{"session": run.title, "command": run.command, "peak": run.peak} for run in runs]
-            for side, runs in (("base", comparison.base), ("new", comparison.new))
-        },
-        "smallest_p": smallest_p(len(comparison.base), len(comparison.new)) if grouped else None,
-        "figures": _figures(comparison.figures),
+        "base": list(map(_write_run, comparison.base)),
+        "new": list(map(_write_run, comparison.new)),
+        "smallest_p": best,
+        "figures": _write_differences(comparison.figures),
         "operations": [
             {
                 "name": operation.name,
@@ -241,33 +279,163 @@ def _comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> dict[str
                 "new_runs": operation.new_runs,
                 "base_functions": operation.base_signatures,
                 "new_functions": operation.new_signatures,
-                "figures": _figures(operation.differences),
+                "figures": _write_differences(operation.differences),
             }
             for operation in comparison.operations
         ],
-        "stacks": None if comparison.stacks is None else stacks,
+        "stacks": stacks,
         "only_base": [figure.name for figure in comparison.only_base],
         "only_new": [figure.name for figure in comparison.only_new],
-        "gates": [{"gate": of.gate.text, "passed": of.passed, "measured": of.measured} for of in verdicts],
-        "settings": [_fields(setting, ("name", "base", "new")) for setting in comparison.settings],
+        "gates": [
+            {"gate": verdict.gate.text, "passed": verdict.passed, "measured": verdict.measured} for verdict in verdicts
+        ],
+        "settings": [_read_fields(setting, ("name", "base", "new")) for setting in comparison.settings],
         "warnings": comparison.warnings,
     }
 
 
-def _figures(differences: Mapping[str, Difference]) -> dict[str, Any]:
+def _write_run(run: Run) -> dict[str, Any]:
+    return {"session": run.title, "command": run.command, "peak": run.peak}
+
+
+def _write_differences(differences: Mapping[str, Difference]) -> dict[str, Any]:
     return {
         name: {
             "unit": difference.figure.unit,
-            "base": _side(difference.base),
-            "new": _side(difference.new),
-            **_fields(difference, ("change", "percent")),
+            "base": _write_side(difference.base),
+            "new": _write_side(difference.new),
+            **_read_fields(difference, ("change", "percent")),
             "within_brackets": difference.is_within_brackets,
-            **_fields(difference, ("p", "exceeds_spread", "stands_out")),
+            **_read_fields(difference, ("p", "exceeds_spread", "stands_out")),
         }
         for name, difference in differences.items()
     }
 
 
-def _side(side: Side) -> dict[str, Any]:
-    bounds = {"min": min(side.values), "max": max(side.values)}
-    return {"median": side.median, **bounds, "high": side.high, "runs": side.values}
+def _write_side(side: Side) -> dict[str, Any]:
+    values = side.values
+    return {
+        "median": side.median,
+        "min": min(values),
+        "max": max(values),
+        "high": side.high,
+        "runs": values,
+    }
+
+
+_LONGEST = 1000
+"""Bencher takes names of up to 1,024 characters."""
+_LONGEST_SLUG = 64
+_MOST_OPERATIONS = 50
+_OF_TRACKED_OPERATION = (f"{PEAK}rss", DURATION, CPU_TIME)
+_DIGITS = 6
+
+
+class _Tracked(NamedTuple):
+    """One figure of one benchmark in bytes, seconds or as a number, with bounds where they are known."""
+
+    benchmark: str
+    """The run, or an operation of the run."""
+    figure: Figure
+    value: float
+    """The median of several runs."""
+    lower: float | None
+    upper: float | None
+    runs: int
+
+
+def write_history(service: str, groups: Mapping[str, Sequence[Run]]) -> str:
+    """Return runs as JSON for a service; ``groups`` has a run or repeated runs by name of benchmark."""
+    figures: list[_Tracked] = []
+    for name, runs in groups.items():
+        figures += _track(name, runs)
+    return as_json(_SERVICES[service](figures))
+
+
+def _report_history(service: str, session: Session, view: View) -> str:
+    """Return the figures of a session; the benchmark has the name of the title, or else of the command."""
+    name = view.title or command_text(session)
+    return write_history(service, {name: [figures_of_run(session, name, view.depth)]})
+
+
+bencher_report = partial(_report_history, "bencher")
+benchmark_action_report = partial(_report_history, "benchmark-action")
+
+
+def _track(name: str, runs: Sequence[Run]) -> Iterator[_Tracked]:
+    """Yield the figures of one run or a group of repeated runs, then the figures of the longest operations."""
+    yield from _select_figures(name, [run.figures for run in runs], _is_tracked)
+    for title, values in longest_in_all(runs, _MOST_OPERATIONS, max):
+        yield from _select_figures(f"{name}{SEPARATOR}{title}", values, _OF_TRACKED_OPERATION.__contains__)
+
+
+def _select_figures(name: str, runs: Sequence[Values], is_wanted: Callable[[str], bool]) -> Iterator[_Tracked]:
+    """Yield the wanted figures that all runs have."""
+    benchmark = clip(name, _LONGEST)
+    for key in runs[0]:
+        values = [run[key] for run in runs if key in run]
+        if is_wanted(key) and len(values) == len(runs):
+            lower, upper = _find_bounds(values)
+            yield _Tracked(
+                benchmark=benchmark,
+                figure=known_figure(key),
+                value=median(value.low for value in values),
+                lower=lower,
+                upper=upper,
+                runs=len(values),
+            )
+
+
+def _find_bounds(values: Sequence[Value]) -> tuple[float | None, float | None]:
+    """Return the bracket of a peak, or the smallest and the largest value of several runs."""
+    lows = [value.low for value in values]
+    highs = [value.high for value in values if value.high is not None]
+    if len(highs) == len(values):
+        return min(lows), max(highs)
+    return (min(lows), max(lows)) if len(values) > 1 else (None, None)
+
+
+def _is_tracked(name: str) -> bool:
+    """Return whether a figure belongs into a history.
+
+    Address space, parts of RSS and figures of the machine do not belong there; nor does I/O, which depends on the
+    contents of the page cache.
+    """
+    metric = metrics.of(name.removeprefix(PEAK))
+    if metric is None:
+        return True
+    if metric.is_virtual or metric.part_of or metric.scope == metrics.MACHINE:
+        return False
+    return metric.family in {None, metrics.CPU_TIME}
+
+
+def _write_bencher(figures: Sequence[_Tracked]) -> dict[str, dict[str, Any]]:
+    benchmarks: dict[str, dict[str, Any]] = {}
+    for tracked in figures:
+        values = {"value": tracked.value, "lower_value": tracked.lower, "upper_value": tracked.upper}
+        slug = re.sub(r"[\W_]", "-", tracked.figure.name)[:_LONGEST_SLUG]
+        measures = benchmarks.setdefault(tracked.benchmark, {})
+        measures[slug] = {key: value for key, value in values.items() if value is not None}
+    return benchmarks
+
+
+def _write_benchmark_action(figures: Sequence[_Tracked]) -> list[dict[str, Any]]:
+    entries = []
+    for tracked in figures:
+        is_size = tracked.figure.unit == "B"
+        factor = MemoryUnit.MiB.factor if is_size else 1
+        entry: dict[str, Any] = {
+            "name": f"{tracked.benchmark}{SEPARATOR}{tracked.figure.label}",
+            "unit": "MiB" if is_size else tracked.figure.unit or "times",
+            "value": round(tracked.value / factor, _DIGITS),
+        }
+        if tracked.lower is not None and tracked.upper is not None:
+            entry["range"] = f"{tracked.lower / factor:.6g} to {tracked.upper / factor:.6g}"
+            entry["extra"] = "range: the bounds of the real peak"
+        if tracked.runs > 1:
+            entry["extra"] = f"median of {tracked.runs} runs; range: the smallest and the largest"
+        entries.append(entry)
+    return entries
+
+
+_SERVICES = {"bencher": _write_bencher, "benchmark-action": _write_benchmark_action}

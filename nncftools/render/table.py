@@ -1,4 +1,4 @@
-"""Tables as data, which text, Markdown and the page write in their own ways, and how Rich paints them in a terminal.
+"""Tables as data, and how a terminal and Markdown show them; the page shows them in ``page.py``.
 
 Estimates of memory have a ``≈``.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Flag, auto
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -18,22 +18,27 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text as RichText
 
-from nncftools.analysis.operation import Figures, Operation
+from nncftools import markdown
+from nncftools.analysis.operation import Operation
+from nncftools.analysis.peaks import Figures
 from nncftools.units import UNKNOWN, MemoryUnit, folds, printable, text_of
 
 
 class Text(RichText):
-    """Text whose lines are not broken inside of names and figures, as far as there is room."""
+    """Text whose lines break between names and figures, as far as there is room."""
 
     def wrap(self, console: Console, width: int, **settings: Any) -> Lines:  # noqa: ANN401 — Rich's
-        """Return its lines."""
-        lines = [part for line in self.split(allow_blank=True) for part in line.divide(folds(line.plain, width))]
-        of = self if settings["no_wrap"] else RichText("\n").join(lines)
-        return RichText.wrap(of, console, width, **settings)
+        """Return the lines."""
+        if settings["no_wrap"]:
+            return super().wrap(console, width, **settings)
+        lines: list[RichText] = []
+        for line in self.split(allow_blank=True):
+            lines += line.divide(folds(line.plain, width))
+        return RichText("\n").join(lines).wrap(console, width, **settings)
 
 
 class Output(Flag):
-    """Where a row is shown."""
+    """The outputs that show a row."""
 
     TEXT = auto()
     MARKDOWN = auto()
@@ -43,39 +48,48 @@ class Output(Flag):
 
 @dataclass(frozen=True)
 class Column:
-    """A column; adjacent columns with the same ``group`` have its name above them."""
+    """A column; adjacent columns with the same ``group`` have that name above them."""
 
     heading: str
     group: str = ""
     unit: str = ""
     is_text: bool = False
-    """Whether it is left-aligned; figures are right-aligned."""
+
+    @property
+    def alignment(self) -> Literal["left", "right"]:
+        """Left for texts, right for figures."""
+        return "left" if self.is_text else "right"
+
+
+def make_columns(name: str, figures: Iterable[str]) -> list[Column]:
+    """Return a column of text, and columns of figures."""
+    return [Column(name, is_text=True), *map(Column, figures)]
 
 
 class Cell(NamedTuple):
-    """A cell of any text: each output escapes what has a special meaning in it."""
+    """A cell of any text: each output escapes the characters that have a meaning there."""
 
     text: str
     is_strong: bool = False
     below: str = ""
     """An addition in small print."""
     size: float | None = None
-    """The bytes that ``text`` states in a unit that suits them; a table may write all sizes in one unit instead."""
+    """The bytes in ``text``; a table may write all sizes in one unit instead."""
     value: float | None = None
-    """The figure in ``text``, which a picture shows as a bar."""
+    """The figure in ``text``; a picture shows a bar of this length."""
 
     def shown(self, unit: MemoryUnit | None = None) -> str:
-        """Return the text; a size without a unit of its own is in ``unit``."""
+        """Return the text; with a unit, a size in bytes is written in that unit."""
         return self.text if unit is None or self.size is None else unit.text(self.size)
 
 
 def size_cell(size: float | None, unit: MemoryUnit, *, is_strong: bool = False) -> Cell:
-    """Return the cell of bytes in a unit, which the heading names."""
+    """Return the cell of a size in bytes, for a column whose heading names the unit."""
     return Cell(unit.text(size), is_strong)
 
 
 def figure_cell(value: float | None, unit: str) -> Cell:
-    """Return the cell of a figure in ``"B"``, ``"s"`` or ``""``, written in the unit that suits it."""
+    """Return the cell of a figure in ``"B"``, ``"s"`` or ``""``, written in the unit that suits the figure."""
     return Cell(text_of(value, unit), size=value if unit == "B" else None, value=value)
 
 
@@ -85,57 +99,104 @@ class Row:
 
     cells: Sequence[Cell]
     depth: int = 0
-    """How far the first text is indented."""
+    """Level of indentation of the first text."""
     is_strong: bool = False
     is_faint: bool = False
     note: str = ""
-    """What plain text adds to the row where other outputs use emphasis."""
+    """Words that plain text adds to the row where other outputs use emphasis."""
     function: str = ""
     """The function of an operation, for outputs that show no ``details``."""
     details: str = ""
     colour: str = ""
     span_s: tuple[float, float] | None = None
-    """The part of the run that the row describes; what has no known end ends with its start."""
+    """Start and end of the part of the run that the row describes; both are the start if the end is unknown."""
     output: Output = Output.ALL
+
+    def with_cells(self, indexes: Sequence[int]) -> Row:
+        """Return the row with only these cells."""
+        return replace(self, cells=[self.cells[index] for index in indexes])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table; one without rows is not shown."""
+    """A table; outputs leave out a table without rows."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]
     more: str = ""
-    """What the table leaves out."""
+    """A text about the rows that were left out."""
     note: str = ""
-    """What explains its cells."""
+    """An explanation of the cells."""
 
     def of(self, output: Output) -> Table:
-        """Return the part of the table that an output shows."""
+        """Return the table with only the rows that an output shows."""
         return replace(self, rows=[row for row in self.rows if output in row.output])
 
     def with_columns(self, indexes: Sequence[int]) -> Table:
-        """Return the table with only these of its columns."""
-        rows = [replace(row, cells=[row.cells[index] for index in indexes]) for row in self.rows]
+        """Return the table with only these columns."""
+        rows = [row.with_cells(indexes) for row in self.rows]
         return replace(self, columns=[self.columns[index] for index in indexes], rows=rows)
 
     def headings(self, between: str, *, has_units: bool = True) -> list[str]:
-        """Return a heading for each column; the first column of a group has the group's name and ``between`` before it.
+        """Return a heading for each column, with the unit if ``has_units``.
 
-        The heading of a group of one column is the group's name alone. Without ``has_units``, units are left out; on
-        two lines, the group has the unit.
+        The first heading of a group has the group's name and ``between`` before it. If ``between`` is a line break,
+        the unit is behind the group's name. The only column of a group is headed by the group's name alone.
         """
         groups = ["", *(column.group for column in self.columns)]
         headings = []
-        for before, column in zip(groups, self.columns, strict=False):
+        for previous, column in zip(groups, self.columns, strict=False):
             unit = f", {column.unit}" if column.unit and has_units else ""
             heading = f"{column.heading}{unit}"
-            if column.group not in {"", before}:
-                is_alone, on_two_lines = groups.count(column.group) == 1, f"{column.group}{unit}\n{column.heading}"
-                in_group = on_two_lines if between == "\n" else f"{column.group}{between}{heading}"
-                heading = column.group if is_alone else in_group
+            if column.group not in {"", previous}:
+                if groups.count(column.group) == 1:
+                    heading = column.group
+                elif between == "\n":
+                    heading = f"{column.group}{unit}\n{column.heading}"
+                else:
+                    heading = f"{column.group}{between}{heading}"
             headings.append(heading)
         return headings
+
+
+def render_markdown(table: Table, *, code_in: int | None = None) -> Iterator[list[str]]:
+    """Yield the lines of a table in Markdown, and the lines below the table; nothing for a table without rows.
+
+    ``code_in`` is the index of a column of code.
+    """
+    table = table.of(Output.MARKDOWN)
+    if not table.rows:
+        return
+    alignments = [column.alignment for column in table.columns]
+    rows = [_render_cells(table, row, code_in) for row in table.rows]
+    yield [markdown.draw_table(table.headings(" "), rows, alignments)]
+    if table.more:
+        yield [f"… {table.more}"]
+    if table.note:
+        yield [markdown.text(table.note)]
+
+
+def _render_cells(table: Table, row: Row, code_in: int | None) -> list[str]:
+    """Return cells with their emphasis; the last column of text, which has the names, is indented."""
+    texts = []
+    names = 0
+    for index, cell in enumerate(row.cells):
+        text = markdown.text(cell.text)
+        if index == code_in:
+            text = markdown.code(cell.text)
+        elif text and (cell.is_strong or row.note):
+            text = f"**{text}**"
+        if table.columns[index].is_text:
+            names = index
+        texts.append(f"{text} ({markdown.text(cell.below)})" if cell.below else text)
+    name = f"{texts[names]} {markdown.code(row.function)}".strip()
+    texts[names] = "&nbsp;&nbsp;" * row.depth + name
+    return texts
+
+
+def join_blocks(blocks: Iterable[Sequence[str]]) -> str:
+    """Return blocks of lines as Markdown, without empty blocks; the text ends with a line break."""
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
 FIRST_COLUMN = 12
@@ -166,101 +227,116 @@ def warnings(texts: Iterable[str]) -> Iterator[RenderableType]:
 def painted(table: Table, *, unit: MemoryUnit | None = None, folds: bool = False) -> Grid:
     """Return a table for Rich to print.
 
-    ``unit`` is the one of all sizes that have none of their own; the heading names it. With ``folds``, texts are
-    wrapped where there is no room, and indented.
+    With ``unit``, all sizes in bytes are written in that unit, and headings have no units. With ``folds``, texts are
+    indented, and wrapped where there is no room.
     """
-    of = table.of(Output.TEXT)
+    table = table.of(Output.TEXT)
     result = grid()
-    headings = of.headings("\n", has_units=unit is None)
-    lines = max((heading.count("\n") for heading in headings), default=0)
-    for column, heading in zip(of.columns, headings, strict=True):
+    headings = table.headings("\n", has_units=unit is None)
+    height = max((heading.count("\n") for heading in headings), default=0)
+    for column, heading in zip(table.columns, headings, strict=True):
         result.add_column(
-            "\n" * (lines - heading.count("\n")) + heading,
-            justify="left" if column.is_text else "right",
+            "\n" * (height - heading.count("\n")) + heading,
+            justify=column.alignment,
             no_wrap=not (folds and column.is_text),
             overflow="fold" if folds else "ellipsis",
         )
-    has_notes = any(row.note for row in of.rows)
+    has_notes = any(row.note for row in table.rows)
     if has_notes:
         result.add_column(no_wrap=True)
-    for row in of.rows:
-        texts = [Text(cell.shown(unit), style="bold" if cell.is_strong else "") for cell in row.cells]
-        for cell, text in zip(row.cells, texts, strict=True):
+    for row in table.rows:
+        cells: list[RenderableType] = []
+        for column, cell in zip(table.columns, row.cells, strict=True):
+            text = Text(cell.shown(unit), style="bold" if cell.is_strong else "")
             text.append(f"\n{cell.below}" if cell.below else "", style="not bold dim")
-        notes = [Text(row.note)] if has_notes else []
-        indents = (2 * row.depth if folds and column.is_text else 0 for column in of.columns)
-        cells = (Padding.indent(text, by) if by else text for text, by in zip(texts, indents, strict=True))
-        result.add_row(*cells, *notes, style="bold" if row.note else "dim" if row.is_faint else "")
+            is_indented = folds and column.is_text and row.depth
+            cells.append(Padding.indent(text, 2 * row.depth) if is_indented else text)
+        if has_notes:
+            cells.append(Text(row.note))
+        style = "dim" if row.is_faint else ""
+        result.add_row(*cells, style="bold" if row.note else style)
     return result
 
 
 _NAMES = 20
-"""In a terminal, names have so many columns at least, or a third of the width."""
+"""Least width of the names in a terminal, unless a third of the console is less."""
 
 
 class Fitting(NamedTuple):
-    """A table whose columns continue below when the console is too narrow; groups of columns stay together."""
+    """A table whose columns continue below in a narrow console; groups of columns stay together."""
 
     table: Table
     unit: MemoryUnit | None = None
-    """The one of sizes that have none of their own."""
+    """The unit of all sizes in bytes."""
     first: int = 0
-    """Unless all columns fit, so many are a part of their own."""
+    """Number of columns that are shown alone first if not all columns fit."""
     cut_names: Callable[[int], Sequence[str]] | None = None
-    """Returns the names of the rows for a width; without it, names are wrapped."""
+    """Function that returns the names of the rows for a width; without it, names are wrapped."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = self.table.of(Output.TEXT)
         widths = column_widths(table, self.unit)
-        room = options.max_width - max((len(row.note) + 1 for row in table.rows if row.note), default=0)
+        notes = max([len(row.note) for row in table.rows], default=0)
+        room = options.max_width - notes - (notes > 0)
         names = min(widths[0], _NAMES, options.max_width // 3)
-        parts = _split(column_groups(table), widths, room - names)
-        if len(parts) > 1 and 0 < sum(widths[1 : self.first + 1]) <= room - names:
-            rest = [group for group in column_groups(table) if group[0] > self.first]
-            parts = [list(range(1, self.first + 1)), *_split(rest, widths, room - names)]
-        for number, places in enumerate(parts):
+        groups = column_groups(table)
+        parts = _split(groups, widths, room - names)
+        first = range(1, self.first + 1)
+        fits = sum(widths[index] for index in first) <= room - names
+        if first and fits and len(parts) > 1:
+            rest = [group for group in groups if group[0] > self.first]
+            parts = [list(first), *_split(rest, widths, room - names)]
+        for number, indexes in enumerate(parts):
             if number:
                 table = replace(table, rows=[replace(row, note="") for row in table.rows])
                 room = options.max_width
                 yield Text()
-            left = max(room - sum(widths[place] for place in places), names)
-            part = table.with_columns([0, *places])
+            width = max(room - sum(widths[index] for index in indexes), names)
+            part = table.with_columns([0, *indexes])
             if self.cut_names is not None:
-                named = zip(self.cut_names(left), part.rows, strict=True)
-                rows = [replace(row, cells=[Cell(name), *row.cells[1:]], depth=0) for name, row in named]
+                rows = []
+                for name, row in zip(self.cut_names(width), part.rows, strict=True):
+                    cells = [Cell(name), *row.cells[1:]]
+                    rows.append(replace(row, cells=cells, depth=0))
                 part = replace(part, rows=rows)
-            shown = painted(part, unit=self.unit, folds=True)
-            shown.columns[0].max_width = left
-            yield shown
+            result = painted(part, unit=self.unit, folds=True)
+            result.columns[0].max_width = width
+            yield result
 
 
 def column_widths(table: Table, unit: MemoryUnit | None = None) -> list[int]:
-    """Return the widths of the columns, each with the gap before it."""
-    headings = table.headings("\n", has_units=unit is None)
+    """Return the widths of the columns, each with the gap before the column."""
     widths = []
-    for index, heading in enumerate(headings):
-        cells = [row.cells[index] for row in table.rows]
-        texts = [*heading.split("\n"), *(cell.shown(unit) for cell in cells), *(cell.below for cell in cells)]
+    for index, heading in enumerate(table.headings("\n", has_units=unit is None)):
+        texts = heading.split("\n")
+        for row in table.rows:
+            texts += (row.cells[index].shown(unit), row.cells[index].below)
         widths.append(max(map(cell_len, texts)) + (index > 0))
     return widths
 
 
 def _split(groups: Iterable[Sequence[int]], widths: Sequence[int], room: int) -> list[list[int]]:
-    """Return the columns of each part: as many groups as there is room for beside the names."""
+    """Return the columns of each part: as many groups as fit beside the names."""
     parts: list[list[int]] = []
+    free = -1
     for group in groups:
-        if not parts or sum(widths[place] for place in (*parts[-1], *group)) > room:
+        width = sum(widths[index] for index in group)
+        if width > free:
             parts.append([])
+            free = room
         parts[-1] += group
+        free -= width
     return parts or [[]]
 
 
 def column_groups(table: Table) -> list[list[int]]:
-    """Return the columns after the first by group; one without a heading belongs to the one before."""
+    """Return the indexes of the columns after the first by group; a column without heading joins the previous group."""
     groups: list[list[int]] = []
-    for index, (before, column) in enumerate(pairwise(table.columns), 1):
-        is_same = column.group == before.group if column.group else not column.heading
-        groups = [*groups[:-1], [*groups[-1], index]] if groups and is_same else [*groups, [index]]
+    for index, (previous, column) in enumerate(pairwise(table.columns), 1):
+        is_same = column.group == previous.group if column.group else not column.heading
+        if not groups or not is_same:
+            groups.append([])
+        groups[-1].append(index)
     return groups
 
 
@@ -272,14 +348,14 @@ def has_estimates(operations: Iterable[Operation]) -> bool:
     return any(operation.of("rss").delta_is_estimate for operation in operations)
 
 
-def change_text(of: Figures, write: Callable[[float], str]) -> str:
-    """Return with its sign by how much memory grew; an estimate has a ``≈``."""
-    if of.delta is None:
+def change_text(figures: Figures, write: Callable[[float], str]) -> str:
+    """Return the growth of memory with a sign; an estimate has a ``≈``."""
+    if figures.delta is None:
         return UNKNOWN
-    return f"{'≈' if of.delta_is_estimate else ''}{signed(write(of.delta))}"
+    return f"{'≈' if figures.delta_is_estimate else ''}{signed(write(figures.delta))}"
 
 
 def signed(change: str) -> str:
-    """Return the text of a change with its sign, unless it is 0 as written."""
+    """Return the text of a change with a sign, unless the text says 0."""
     is_zero_or_less = change.startswith(("-", UNKNOWN)) or not change.strip("0.,")
     return change if is_zero_or_less else f"+{change}"

@@ -1,49 +1,73 @@
-"""A chart of a session for the terminal: memory over time, with operations and rates below it on the same time axis.
+"""A chart of a session for the terminal: memory over time, with operations and rates below on the same time axis.
 
-The live view is made of the same parts.
+The live view consists of the same parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.segment import SegmentLines
 from rich.text import Text
 
-from nncftools.analysis import series
-from nncftools.analysis.operation import RATE_WINDOW_S
+from nncftools import metrics
+from nncftools.analysis import summary
+from nncftools.analysis.peaks import RATE_WINDOW_S
 from nncftools.analysis.session import Session
 from nncftools.limits.needs import MACHINE, effective_limit
-from nncftools.render import terminal_plot
+from nncftools.metrics import cpu_counters
 from nncftools.render.listing import timeline
 from nncftools.render.peak_lines import memory_line
 from nncftools.render.sentences import span_text
-from nncftools.render.terminal_plot import SIGNS, Line, Span, Window
-from nncftools.render.terminal_style import AXIS, CURVES, GUTTER, PEAK, TerminalStyle, colours_of, fitting, render_rows
+from nncftools.render.terminal_plot import (
+    AXIS,
+    CURVES,
+    GOOD,
+    GUTTER,
+    MOST_LINES,
+    PEAK,
+    SIGNS,
+    WARNING,
+    Floats,
+    Line,
+    Marked,
+    Span,
+    TerminalStyle,
+    Window,
+    chart_problem,
+    colours_of,
+    fitting,
+    operations_row,
+    plot,
+    render_rows,
+)
 from nncftools.render.view import View, label
-from nncftools.units import MemoryUnit
+from nncftools.units import MemoryUnit, fixed, shortened, text_of
 
-_LOWEST, _HIGHEST, _NOT_ON_A_TERMINAL = 12, 40, 24
-"""Heights of a report's chart, in lines."""
+_LOWEST = 12
+"""Heights of the chart of a report, in lines."""
+_HIGHEST = 40
+_NOT_ON_A_TERMINAL = 24
 _CAPTION = f"beside the bars: the highest over {RATE_WINDOW_S:g} s"
 
 
 class _Chart(NamedTuple):
-    """The chart of a session as wide and high as the terminal, with the characters and colours that it supports."""
+    """The chart of a session in the size of the terminal, with the characters and colours of the terminal."""
 
     session: Session
     view: View
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        with_prompt = min(max(console.size.height - 2, _LOWEST), _HIGHEST)
-        height = with_prompt if console.is_terminal else _NOT_ON_A_TERMINAL
+        height = _NOT_ON_A_TERMINAL
+        if console.is_terminal:
+            height = min(max(console.size.height - 2, _LOWEST), _HIGHEST)
         colours = colours_of(console)
         style = TerminalStyle(self.view.unit, unicode=not options.ascii_only, colours=colours)
-        content = chart(self.session, self.view, options.max_width, height, style)
+        content = chart(self.session, self.view, options.max_width, height, style=style)
         yield SegmentLines(render_rows(content, options.max_width, None, style), new_lines=True)
 
 
@@ -52,53 +76,151 @@ def report(session: Session, view: View) -> _Chart:
     return _Chart(session, view)
 
 
-def chart(session: Session, view: View, width: int, height: int, style: TerminalStyle) -> Group:
+def chart(session: Session, view: View, width: int, height: int, *, style: TerminalStyle) -> Group:
     """Return the chart of a session: ``height`` rows of ``width`` columns."""
     run_s = max(session.duration_s, 1e-3)
     shown = Window(run_s, max(10, width - GUTTER - 1), run_s)
-    names = _names(session, view)
-    lines, peak, peak_at = [], None, ""
+    names = _select_metrics(session, view)
+    lines = []
+    peak = None
+    peak_at = ""
     for name in names:
         line = memory_line(session, replace(view, unit=MemoryUnit.B), name, 8 * shown.columns)
         if line is None:
-            lines.append(Line(label(name), np.empty(0), np.empty(0)))
+            nothing = np.empty(0)
+            lines.append(Line(label(name), nothing, nothing))
             continue
         sizes = np.maximum(line.sizes, 0.0) if view.from_zero else line.sizes
-        lines.append(Line(label(name), line.time_s, sizes, float(sizes[~np.isnan(sizes)][-1])))
-        if name == names[0] and name in session.peaks and not view.from_zero and line.span_s is not None:
-            peak, peak_at = (line.peak_size, line.peak[0]), span_text(line.span_s)
+        last = float(sizes[~np.isnan(sizes)][-1])
+        lines.append(Line(label(name), line.time_s, sizes, last))
+        is_first = name == names[0] and name in session.peaks
+        if is_first and not view.from_zero and line.span_s is not None:
+            peak = (line.peak_size, line.peak[0])
+            peak_at = span_text(line.span_s)
     limit = None if view.from_zero or names[:1] != ["rss"] else effective_limit(session)
-    marked = terminal_plot.Marked(peak, None if limit is None or limit.kind == MACHINE else limit.size)
-    spans = [Span(of.name, of.start_s, of.end_s, of.kind) for of in timeline(session.operations, 1)]
-    below = [terminal_plot.operations_row(spans, shown, style)] if spans else []
-    for rate in terminal_plot.rates_shown(session.samples):
-        rates = terminal_plot.rates_in_columns(*series.rates_of(session, rate.counters, shown.columns), shown)
-        if not np.isnan(rates).all():
-            below += terminal_plot.rate_rows(rate, rates, series.highest_rate(session, rate.counters), style.gutter)
-    if len(below) > bool(spans):
-        below.append(Text(f"{' ' * (style.gutter + 1)}{_CAPTION}", AXIS, no_wrap=True))
-    problem = terminal_plot.chart_problem()
-    plotted = Text(problem) if problem else terminal_plot.plot(lines, marked, shown, height - len(below) - 1, style)
-    legend = fitting(_legend(lines, peak, peak_at, style), width)
+    marked = Marked(peak, None if limit is None or limit.kind == MACHINE else limit.size)
+    below = _make_rows_below(session, shown, style)
+    problem = chart_problem()
+    plotted = Text(problem)
+    if not problem:
+        plotted = plot(lines, marked, shown, height - len(below) - 1, style=style)
+    legend = fitting(_make_legend(lines, peak, peak_at, style), width)
     legend.pad_left(min(style.gutter + 1, width - legend.cell_len))
     return Group(legend, plotted, *below)
 
 
-def _names(session: Session, view: View) -> list[str]:
-    """Return the metrics to draw: the first one, and those that are not written as 0 all the time."""
-    nothing, figures = view.unit.text(0), session.samples.figures
-    known = [name for name in view.metrics if name in session.samples]
-    shown = [name for name in known if name == known[0] or view.unit.text(figures(name).highest) != nothing]
-    return shown[: terminal_plot.MOST_LINES]
+def _select_metrics(session: Session, view: View) -> list[str]:
+    """Return the metrics to draw: the first metric, and further metrics that are not always written as 0."""
+    zero = view.unit.text(0)
+    names: list[str] = []
+    for name in view.metrics:
+        if name not in session.samples:
+            continue
+        if not names or view.unit.text(session.samples.figures(name).highest) != zero:
+            names.append(name)
+    return names[:MOST_LINES]
 
 
-def _legend(lines: Sequence[Line], peak: tuple[float, float] | None, peak_at: str, style: TerminalStyle) -> list[Text]:
-    """Return each metric with its sign and its latest value, and the peak."""
+def _make_rows_below(session: Session, shown: Window, style: TerminalStyle) -> list[RenderableType]:
+    operations = timeline(session.operations, 1)
+    spans = [
+        Span(
+            operation.name,
+            operation.start_s,
+            operation.end_s,
+            operation.kind,
+        )
+        for operation in operations
+    ]
+    below: list[RenderableType] = [operations_row(spans, shown, style)] if spans else []
+    has_rates = False
+    for rate in rates_shown(session.samples):
+        moments, rates = summary.rates_of(session, rate.counters, shown.columns)
+        in_columns = rates_in_columns(moments, rates, shown)
+        if not np.isnan(in_columns).all():
+            has_rates = True
+            below += rate_rows(rate, in_columns, summary.highest_rate(session, rate.counters), style.gutter)
+    if has_rates:
+        below.append(Text(f"{' ' * (style.gutter + 1)}{_CAPTION}", AXIS, no_wrap=True))
+    return below
+
+
+def _make_legend(
+    lines: Sequence[Line], peak: tuple[float, float] | None, peak_at: str, style: TerminalStyle
+) -> list[Text]:
     parts = []
     for number, line in enumerate(lines):
         value = f"{line.label} {style.unit.label(line.last)}  "
         parts.append(Text.assemble((f"{SIGNS[number]} ", CURVES[number]), value))
-        if number == 0 and peak is not None:
-            parts.append(Text.assemble(("◆", PEAK), f" peak {style.unit.label(peak[0])} "))
-            parts.append(Text(f"at {peak_at}  "))
+    if lines and peak is not None:
+        size = Text.assemble(("◆", PEAK), f" peak {style.unit.label(peak[0])} ")
+        parts[1:1] = [size, Text(f"at {peak_at}  ")]
     return parts
+
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_FULL = len(_BLOCKS) - 1
+_NAME = 5
+_OF_STORAGE = {"read_bytes": ("Read", "#4a90e0"), "write_bytes": ("Write", WARNING)}
+
+
+class Rate(NamedTuple):
+    """A rate to show: the sum of some counters."""
+
+    name: str
+    counters: tuple[str, ...]
+    unit: str
+    """``cores``, ``B``, ``s`` or empty."""
+    colour: str
+
+    def figure(self, value: float, room: int) -> str:
+        """Return a rate as text of fewer than ``room`` characters: ``0.98`` of cores, ``1.2 MiB/s``, ``1M/s``."""
+        if self.unit == "cores":
+            return fixed(value, 2)
+        number, _, unit = text_of(value, self.unit).partition(" ")
+        if not unit and value >= 1e4:  # noqa: PLR2004 — a count with five digits or more
+            number = f"{value / 1e3:.0f}"
+            unit = "k"
+        whole = f"{float(number.replace(',', '')):.0f}"
+        texts = (f"{number} {unit}/s", f"{whole} {unit}/s", f"{whole}{unit[:1]}/s", f"{whole}{unit[:1]}")
+        return next((text for text in texts if len(text) < room), whole)[:room]
+
+
+def rates_shown(columns: Collection[str]) -> Sequence[Rate]:
+    """Return the rates to show of a run with these columns: busy cores, storage, and counters without family."""
+    cores = cpu_counters(columns)
+    rates = [Rate("Cores", cores, "cores", GOOD)] if cores else []
+    for column, metric in metrics.of_operations(columns).items():
+        if metric.is_counter and metric.family != metrics.SYSTEM_CALLS and column in columns:
+            name, colour = _OF_STORAGE.get(column, (metric.label, CURVES[1]))
+            rates.append(Rate(shortened(name, _NAME), (column,), metric.unit, colour))
+    return rates
+
+
+def rates_in_columns(moments: Floats, rates: Floats, shown: Window) -> Floats:
+    """Return the rate in the middle of each column; each rate goes from a moment to the next moment."""
+    if not len(rates):
+        return np.full(shown.columns, np.nan)
+    middles = (np.arange(shown.columns) + 0.5) * shown.end_s / shown.columns
+    indexes = np.searchsorted(moments, middles, side="right") - 1
+    is_within = (indexes >= 0) & (indexes < len(rates))
+    known = rates[np.clip(indexes, 0, len(rates) - 1)]
+    return np.where(is_within, known, np.nan)
+
+
+def rate_rows(rate: Rate, rates: Floats, figure: float | None, gutter: int, height: int = 1) -> Iterator[Text]:
+    """Yield ``height`` rows of bars; full height is the highest rate, 0 and unknown rates are blank.
+
+    ``figure`` is the rate beside the bars; None for nothing.
+    """
+    highest = float(np.nanmax(rates, initial=1.0 if rate.unit == "cores" else 0.0)) or 1.0
+    heights = np.nan_to_num(rates) / highest * height
+    filled = np.ceil(heights * _FULL - 1e-9).astype(int)
+    for below in reversed(range(height)):
+        name = Text(" " * (gutter + 1))
+        if not below:
+            room = gutter - _NAME
+            value = "" if figure is None else rate.figure(figure, room)
+            name = Text.assemble(f"{rate.name:<{_NAME}}", (f"{value:>{room}} ", AXIS))
+        levels = np.clip(filled - below * _FULL, 0, _FULL)
+        yield name.append("".join(_BLOCKS[level] for level in levels), rate.colour)

@@ -1,145 +1,270 @@
-"""The report for a terminal, readable at 80 columns and without colour."""
+"""The report as text for a terminal (80 columns, no colour needed), as Markdown, and for a notebook."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text as RichText
 
 from nncftools.analysis.session import Session
-from nncftools.render import answer, session_tables
+from nncftools.analysis.summary import cpu_s, taken
+from nncftools.markdown import code, text
+from nncftools.render import peak_lines, session_tables
 from nncftools.render import table as tables
-from nncftools.render.operations_table import operations_table
-from nncftools.render.peak_lines import peak_lines, verdict_lines
-from nncftools.render.sentences import brief_hints, hints
+from nncftools.render.operations_table import operations, operations_table
+from nncftools.render.sentences import brief_hints, hints, missing_line
 from nncftools.render.session_tables import few_processes, memory, ranks
 from nncftools.render.table import Text
-from nncftools.render.view import SEPARATOR, View, command_text
-from nncftools.units import printable, shortened
+from nncftools.render.view import SEPARATOR, View, command_text, label, write_title
+from nncftools.units import MemoryUnit, printable, seconds_text, shortened, size_text
 
 _TITLE = 200
-_MOST_OPERATIONS, _MOST_BRIEF_OPERATIONS = 60, 12
-"""When there are more, the longest are shown."""
+_MOST_OPERATIONS = 60
+"""A report shows the longest operations: a comment on GitHub holds 65,536 characters."""
+_MOST_BRIEF_OPERATIONS = 12
 _DEVICES = "Devices"
-_MOST_LINES = 8
-"""Of the default report without operations, with the line of the files."""
-_OF_CLOSING = 1
+_MOST_LINES = 7
+"""Lines of the default report without operations, and without the line that names the files."""
 _CERTAIN = " (certain)"
-_FEWEST_HOLDERS, _MOST_HOLDERS, _MOST_WARNINGS = 2, 4, 3
-_SHORTEST_LABEL, _LONGEST_LABEL = 20, 32
+_FEWEST_HOLDERS = 2
+_MOST_HOLDERS = 4
+_MOST_WARNINGS = 3
+_SHORTEST_LABEL = 20
+_LONGEST_LABEL = 32
 
 
 def report(session: Session, view: View) -> RenderableType:
     """Return the report for Rich to print."""
-    if view.brief:
-        return _brief(session, view)
-    rank_table, process_table = ranks(session, view.unit), few_processes(session, view.unit)
-    fact_rows = session_tables.facts(session, view.unit).of(tables.Output.TEXT).rows
-    warnings = hints(session, view.unit)
-    return Group(
-        *_headlines(session, view),
-        Text(printable(view.title) or shortened(command_text(session), _TITLE)),
-        Text(session_tables.run(session), style="dim"),
-        Text(),
-        tables.Fitting(memory(session, view)),
-        Text(),
-        *((tables.painted(rank_table, folds=True), Text()) if rank_table.rows else ()),
-        *((table, Text()) if (table := operations_table(session, view, _MOST_OPERATIONS)) else ()),
-        tables.pairs(((row.cells[0].text, Text(row.cells[1].text)) for row in fact_rows), tables.FIRST_COLUMN),
-        *((Text(), tables.Fitting(process_table)) if len(process_table.rows) > 1 else ()),
-        *((Text(), *tables.warnings(warnings)) if warnings else ()),
-    )
+    return Group(*(_render_brief(session, view) if view.brief else _render_details(session, view)))
 
 
-def _brief(session: Session, view: View) -> RenderableType:
-    """Return the answer: the peak, who held it, how little is enough, and the operations that matter."""
-    verdict = verdict_lines(session, view.unit)[:1]
-    above = [Text(text.removesuffix(_CERTAIN), style="bold red") for _, text in verdict]
-    headline = Text(answer.headline(session, view), style="bold")
+def _render_details(session: Session, view: View) -> Iterator[RenderableType]:
+    yield from _render_headlines(session, view)
+    yield Text(write_title(session, view, _TITLE))
+    yield Text(session_tables.run(session), style="dim")
+    yield Text()
+    yield tables.Fitting(memory(session, view))
+    yield Text()
     rank_table = ranks(session, view.unit)
-    below = [_sufficient(session, view, has_verdict=bool(verdict)), *_further(session, view)]
-    missing = _missing(session)
-    room = _MOST_LINES - len(above) - 1 - len(below) - len(missing) - _OF_CLOSING
-    rows = answer.rows_of_peak(session, view, max(_FEWEST_HOLDERS, min(_MOST_HOLDERS, room - 1)))
-    operations = operations_table(session, view, _MOST_BRIEF_OPERATIONS)
-    return Group(
-        *above,
-        headline,
-        *((_Rows(rows),) if rows else ()),
-        *missing,
-        *((Text(), tables.painted(rank_table, folds=True)) if rank_table.rows else ()),
-        *((Text(), operations) if operations else ()),
-        *([Text()] if rank_table.rows or operations else ()),
-        *below,
-    )
-
-
-def _missing(session: Session) -> list[RenderableType]:
-    if session.snapshots is None and not session.warnings:
-        return []
-    from nncftools.render.sentences import missing_line  # most runs without stacks do without it
-
-    text = missing_line(session)
-    return [Text(printable(text), style="yellow")] if text else []
-
-
-def _sufficient(session: Session, view: View, *, has_verdict: bool) -> RenderableType:
-    """Return how little memory is enough and how long the run took, and how it ended if no verdict says so."""
-    text = Text(answer.sufficient(session, view.unit))
-    ending = session_tables.failure(session)
-    if ending and not (has_verdict and session.exit is not None and session.exit.signal is not None):
-        text.append(SEPARATOR)
-        text.append(ending, style="bold")
-    return text
-
-
-def _further(session: Session, view: View) -> Iterator[RenderableType]:
-    """Yield the peaks of metrics that the user named, the devices, and the warnings."""
-    if peaks := answer.other_peaks(session, view):
-        yield Text(peaks)
-    facts = [row.cells for row in session_tables.facts(session, view.unit).rows]
-    for heading, fact in facts:
-        if heading.text == _DEVICES:
-            yield Text(f"{heading.text} {fact.text}")
-    warnings = brief_hints(session)
-    more = len(warnings) - _MOST_WARNINGS
-    if more > 1:
-        warnings[_MOST_WARNINGS:] = [f"{more} more warnings are among the details"]
+    if rank_table.rows:
+        yield tables.painted(rank_table, folds=True)
+        yield Text()
+    table = operations_table(session, view, _MOST_OPERATIONS)
+    if table is not None:
+        yield table
+        yield Text()
+    yield _render_pairs(session_tables.list_facts(session, view.unit))
+    process_table = few_processes(session, view.unit)
+    if len(process_table.rows) > 1:
+        yield Text()
+        yield tables.Fitting(process_table)
+    warnings = hints(session, view.unit)
+    if warnings:
+        yield Text()
     yield from tables.warnings(warnings)
 
 
-class _Rows(NamedTuple):
-    """Rows about who held the peak; each is one line, which is cut where it does not fit."""
+def _render_pairs(lines: Iterable[tuple[str, str]]) -> RenderableType:
+    rows = [(heading, Text(line)) for heading, line in lines]
+    return tables.pairs(rows, tables.FIRST_COLUMN)
 
-    rows: Sequence[answer.HolderRow]
+
+def _render_brief(session: Session, view: View) -> Iterator[RenderableType]:
+    """Yield the peak, the holders of the memory, how little memory is enough, and the operations that matter."""
+    verdict = peak_lines.explain_verdict(session, view.unit)[:1]
+    for _, conclusion in verdict:
+        yield Text(conclusion.removesuffix(_CERTAIN), style="bold red")
+    yield Text(peak_lines.write_headline(session, view), style="bold")
+    missing = _render_missing(session)
+    below = [_render_need(session, view, has_verdict=bool(verdict)), *_render_further(session, view)]
+    room = _MOST_LINES - len(verdict) - len(missing) - len(below) - 2
+    holders = peak_lines.list_holders(session, view, max(_FEWEST_HOLDERS, min(_MOST_HOLDERS, room)))
+    if holders:
+        yield _Holders(holders)
+    yield from missing
+    rank_table = ranks(session, view.unit)
+    if rank_table.rows:
+        yield Text()
+        yield tables.painted(rank_table, folds=True)
+    table = operations_table(session, view, _MOST_BRIEF_OPERATIONS)
+    if table is not None:
+        yield Text()
+        yield table
+    if rank_table.rows or table is not None:
+        yield Text()
+    yield from below
+
+
+def _render_missing(session: Session) -> list[RenderableType]:
+    if session.snapshots is None and not session.warnings:
+        return []
+    line = missing_line(session)
+    return [Text(printable(line), style="yellow")] if line else []
+
+
+def _render_need(session: Session, view: View, *, has_verdict: bool) -> RenderableType:
+    """Return how little memory is enough and the duration, and how the run ended if no verdict says so."""
+    line = Text(peak_lines.write_need(session, view.unit))
+    ending = session_tables.failure(session)
+    was_killed = session.exit is not None and session.exit.signal is not None
+    if ending and not (has_verdict and was_killed):
+        line.append(SEPARATOR)
+        line.append(ending, style="bold")
+    return line
+
+
+def _render_further(session: Session, view: View) -> Iterator[RenderableType]:
+    """Yield the peaks of metrics that the user named, the devices, and the warnings."""
+    peaks = peak_lines.write_other_peaks(session, view)
+    if peaks:
+        yield Text(peaks)
+    for heading, fact in session_tables.list_facts(session, view.unit):
+        if heading == _DEVICES:
+            yield Text(f"{heading} {fact}")
+    warnings = brief_hints(session)
+    more = len(warnings) - _MOST_WARNINGS
+    if more > 1:
+        warnings[_MOST_WARNINGS:] = [f"{more} more warnings are in the detailed report"]
+    yield from tables.warnings(warnings)
+
+
+class _Holders(NamedTuple):
+    """Rows about the holders of the peak; each row is one line, which is cut at the edge of the console."""
+
+    rows: Sequence[peak_lines.HolderRow]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(len(row.size) for row in self.rows)
-        most = max(_SHORTEST_LABEL, (options.max_width - width) // 2)
-        labels = [shortened(row.label, most) if row.text else row.label for row in self.rows]
-        longest = max((len(label) for label, row in zip(labels, self.rows, strict=True) if row.text), default=0)
-        for label, row in zip(labels, self.rows, strict=True):
+        room = max(_SHORTEST_LABEL, (options.max_width - width) // 2)
+        labels = [shortened(row.label, room) for row in self.rows if row.text]
+        longest = max(map(len, labels), default=0)
+        for row in self.rows:
             line = RichText(f"  {row.size:>{width}}  ")
-            line.append(f"{label:<{min(longest, _LONGEST_LABEL)}}" if row.text else label)
-            line.append(f"  {row.text}" if row.text else "", style="dim")
+            if row.text:
+                line.append(f"{shortened(row.label, room):<{min(longest, _LONGEST_LABEL)}}")
+                line.append(f"  {row.text}", style="dim")
+            else:
+                line.append(row.label)
             line.truncate(options.max_width, overflow="ellipsis")
             yield line
 
 
-def _headlines(session: Session, view: View) -> Iterator[RenderableType]:
-    """Yield why something died, if anything did, and the peak with its time, its operation and its owners."""
-    if verdict := verdict_lines(session, view.unit):
+def _render_headlines(session: Session, view: View) -> Iterator[RenderableType]:
+    """Yield why something died, if anything did, and the peak with time, operation and holders."""
+    verdict = peak_lines.explain_verdict(session, view.unit)
+    if verdict:
         (heading, conclusion), *details = verdict
         yield Text(f"{heading}  {conclusion}", style="bold red")
-        yield tables.pairs(((f"  {heading}", Text(of)) for heading, of in details), tables.FIRST_COLUMN)
+        yield _render_pairs([(f"  {heading}", line) for heading, line in details])
         yield Text()
-    yield Text(answer.headline(session, view), style="bold")
-    if rows := answer.rows_of_peak(session, view):
-        yield _Rows(rows)
-    yield _sufficient(session, view, has_verdict=False)
-    if peak := session_tables.peak(session, view):
-        lines = [("peak", " ".join(filter(None, peak))), *peak_lines(session, view.unit)]
-        yield tables.pairs(((f"  {heading}", Text(of)) for heading, of in lines), tables.FIRST_COLUMN)
+    yield Text(peak_lines.write_headline(session, view), style="bold")
+    holders = peak_lines.list_holders(session, view)
+    if holders:
+        yield _Holders(holders)
+    yield _render_need(session, view, has_verdict=False)
+    peak = session_tables.peak(session, view)
+    if peak:
+        lines = [("peak", peak), *peak_lines.explain_peak(session, view.unit)]
+        yield _render_pairs([(f"  {heading}", line) for heading, line in lines])
     yield Text()
+
+
+def markdown_report(session: Session, view: View) -> str:
+    """Return the report as Markdown for a pull request; the text ends with a line break."""
+    title = write_title(session, view, _TITLE)
+    blocks = list(_write_headlines(session, view))
+    blocks.append([text(title) if view.title else code(title)])
+    for table in (
+        memory(session, view),
+        ranks(session, view.unit),
+        operations(session, view, _MOST_OPERATIONS),
+        session_tables.facts(session, view.unit),
+    ):
+        blocks += tables.render_markdown(table)
+    blocks += [[f"> **Note:** {text(hint)}"] for hint in hints(session, view.unit)]
+    return tables.join_blocks(blocks)
+
+
+def _write_headlines(session: Session, view: View) -> Iterator[list[str]]:
+    """Yield why something died, if anything did, and the peak, if the view shows the peak."""
+    verdict = peak_lines.explain_verdict(session, view.unit)
+    ending = session_tables.failure(session)
+    if verdict:
+        (heading, conclusion), *details = verdict
+        yield [f"**{heading}: {text(conclusion)}**"]
+        yield [f"- {text(line)}" for line in peak_lines.join_lines(details)]
+    elif ending:
+        yield [f"**Failed: {text(ending)}**"]
+    yield [f"### {text(peak_lines.write_headline(session, view))}"]
+    holders = []
+    for row in peak_lines.list_holders(session, view):
+        source = code(row.text) if row.is_source else text(row.text)
+        holders.append(f"- {text(row.size)} {text(row.label)} {source}".rstrip())
+    yield holders
+    lines = (peak_lines.write_need(session, view.unit), peak_lines.write_other_peaks(session, view))
+    yield [text(line) for line in lines if line]
+    if session_tables.peak(session, view):
+        yield [f"- {text(line)}" for line in peak_lines.join_lines(peak_lines.explain_peak(session, view.unit))]
+
+
+def notebook_cell(session: Session, view: View) -> str:
+    """Return Markdown for a notebook: the picture, as PNG inside the text, and the report."""
+    import base64
+    import io
+
+    from nncftools.drawing import missing_glyphs_as_boxes
+    from nncftools.render import panels
+
+    picture = io.BytesIO()
+    with missing_glyphs_as_boxes():
+        panels.page(session, view).savefig(picture, format="png")
+    content = base64.b64encode(picture.getvalue()).decode()
+    return f"![Memory over time](data:image/png;base64,{content})\n\n{markdown_report(session, view)}"
+
+
+_WIDTH = 100
+_HEADING = 9
+_MOST_METRICS = 3
+
+
+def five_lines(session: Session, metrics: Sequence[str]) -> str:
+    """Return the command, the run, the peak of the first of ``metrics``, the cost and the content; sizes in MiB."""
+    cost = []
+    spent_s = cpu_s(session)
+    if spent_s is not None:
+        cost.append(f"{seconds_text(spent_s)} of CPU")
+    for column, action in (("read_bytes", "read from storage"), ("write_bytes", "written")):
+        size = session.totals.get(column)
+        if size is not None:
+            cost.append(f"{size_text(size)} {action}")
+    if "rss" in metrics:
+        peak = peak_lines.write_peak(session, View(metrics)).removeprefix("Peak memory ")
+    else:
+        name = next(iter(metrics), "rss")
+        size = session.peaks[name].low if name in session.peaks else None
+        peak = f"{label(name)} {MemoryUnit.MiB.label(size)}"
+    lines = {
+        "Session": command_text(session),
+        "  run": session_tables.run(session),
+        "  peak": peak,
+        "  used": ", ".join(cost) or "unknown",
+        "  holds": _describe_content(session),
+    }
+    return "\n".join(f"{heading:<{_HEADING}}{shortened(line, _WIDTH - _HEADING)}" for heading, line in lines.items())
+
+
+def _describe_content(session: Session) -> str:
+    names = session.samples.metrics
+    more = f" and {len(names) - _MOST_METRICS} more" if len(names) > _MOST_METRICS else ""
+    texts = [f"{taken(session):,} samples of {', '.join(names[:_MOST_METRICS])}{more}"]
+    counts = {
+        ("process", "processes"): len(session.processes),
+        ("operation", "operations"): len(session.marks),
+    }
+    for (singular, plural), count in counts.items():
+        texts.append(f"{count:,} {singular if count == 1 else plural}")
+    if session.snapshots is not None and session.snapshots.processes:
+        texts.append("stacks")
+    return ", ".join(texts)

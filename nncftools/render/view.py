@@ -1,14 +1,14 @@
-"""What every renderer receives beside the session (metrics, unit, how), and the formats of a report by name.
+"""The view that renderers receive beside the session (metrics, unit, levels), and the formats of a report by name.
 
-A format is one function, ``(session, view) -> Content``. To add a format, write its function and add a line here. The
-type of its result decides where the result can go:
+A format is one function, ``(session, view) -> Content``. To add a format, write a function and add a line here. The
+type of the result decides where the result can go:
 
 - ``str``: text, which is written unchanged;
-- a Rich renderable: text that adapts to the terminal; elsewhere its lines have at most 100 characters;
+- a Rich renderable: text that adapts to the terminal; elsewhere, lines have at most 100 characters;
 - ``bytes``: a document for another program, which is never shown on a terminal;
 - a mapping of file names to functions that write these files: several files for a folder.
 
-``json`` and ``csv`` are for scripts: they have all metrics in bytes and seconds, whatever the view is.
+``json`` and ``csv`` are for scripts: they have all metrics in bytes and seconds, for any view.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import msgspec
 from nncftools import metrics
 from nncftools.analysis.session import Session
 from nncftools.errors import UsageError
-from nncftools.units import MemoryUnit, not_one_of, printable
+from nncftools.units import MemoryUnit, not_one_of, printable, shortened
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class View:
-    """What the user wants to see of a session."""
+    """The choices of the user about reports."""
 
     metrics: Sequence[str]
     """Memory metrics in the order of display."""
@@ -44,15 +44,15 @@ class View:
     """Subtract the first sample from memory."""
     title: str = ""
     depth: int = 1
-    """How many levels of nested operations to show."""
+    """Number of levels of nested operations to show."""
     brief: bool = False
-    """Whether a text has only what the first look is for."""
+    """Whether a text is the short default report."""
     asked: Sequence[str] = ()
-    """Metrics that the user named: the default report has the peak of each."""
+    """Metrics that the user named: the default report has their peaks."""
 
     @property
     def above(self) -> str:
-        """What follows the name of a memory axis: nothing, or that it begins at the first sample."""
+        """Addition to the name of memory that counts from the first sample; empty for other memory."""
         return " above the first sample" if self.from_zero else ""
 
 
@@ -62,11 +62,21 @@ def label(column: str) -> str:
     return printable(column if metric is None else metric.label)
 
 
+def clip(text: str, length: int) -> str:
+    """Return a text without control characters, shortened in the middle to at most ``length`` characters."""
+    return shortened(printable(text), length)
+
+
+def brief_label(size: float, unit: MemoryUnit) -> str:
+    """Return a size without needless digits, and the unit: ``254 MiB``."""
+    return f"{unit.brief(size)} {unit}"
+
+
 BREAK = "<br>"
 
 
 def plotly_text(text: str, letters: int = 70) -> str:
-    """Return a text in lines of so many letters for plotly, which interprets some HTML."""
+    """Return a text in lines of at most ``letters`` for plotly, which interprets some HTML."""
     from html import escape
 
     return BREAK.join(escape(line, quote=False) for line in textwrap.wrap(text, letters))
@@ -77,32 +87,39 @@ def command_text(session: Session) -> str:
     return printable(shlex.join(session.command)) or printable(session.name) or "unknown command"
 
 
+def write_title(session: Session, view: View, length: int) -> str:
+    """Return the title of the view, or else the command, in at most ``length`` characters."""
+    return shortened(printable(view.title) or command_text(session), length)
+
+
 def as_json(document: object) -> str:
-    """Return a document as indented JSON, which ends with a line break."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    """Return a document as indented JSON with a line break at the end."""
+    encoded = msgspec.json.encode(document)
+    return msgspec.json.format(encoded, indent=2).decode() + "\n"
 
 
 Files = Mapping[str, Callable[[pathlib.Path], None]]
 """Functions that write files, by file name."""
 Content = Union["RenderableType", bytes, Files]
 END = math.inf
-"""As a moment in seconds: when the code of the program had finished."""
+"""The moment when the code of the program had finished, in place of a number of seconds."""
 FROM_ZERO = "_from-zero"
-"""Ends the file names of figures that count from their first sample."""
+"""End of the file names of figures that count from the first sample."""
 
 
 def log_stem(metric: str, *, from_zero: bool, rank: str = "") -> str:
-    """Return the file name of a metric's log without its ending; ``rank`` is the suffix of a job's rank."""
+    """Return the file name of the log of a metric without ending; ``rank`` is the suffix of a rank of a job."""
     return f"{metric.replace('/', '_')}_memory_usage{rank}{FROM_ZERO if from_zero else ''}"
 
 
 Format = Callable[["Session", "View"], Content]
 
 SEPARATOR = " · "
-"""Between the parts of a line."""
-TEXT, PAGE = "text", "html"
+"""Between parts of a line."""
+TEXT = "text"
+PAGE = "html"
 PICTURE = "picture"
-"""What stands for a format in a file that ends as a picture does: the picture of ``--plot``."""
+"""In place of a format: the picture of ``--plot``, for a file with the ending of a picture."""
 PICTURES = (".png", ".svg", ".pdf")
 ENDINGS = {
     ".txt": (TEXT, "terminal", "markdown", "csv", "collapsed"),
@@ -114,10 +131,10 @@ ENDINGS = {
     ".parquet": ("parquet",),
     **dict.fromkeys(PICTURES, (PICTURE,)),
 }
-"""By the ending of a file: the formats that it may hold. Without ``--format``, the first one is written."""
+"""Formats by the ending of a file. Without ``--format``, the first format is written."""
 FORMATS = {
     TEXT: "nncftools.render.text:report",
-    "markdown": "nncftools.render.markdown:report",
+    "markdown": "nncftools.render.text:markdown_report",
     "json": "nncftools.render.summary_json:report",
     "csv": "nncftools.render.samples:csv_report",
     PAGE: "nncftools.render.page:report",
@@ -128,11 +145,11 @@ FORMATS = {
     "collapsed": "nncftools.render.stacks:collapsed_report",
     "speedscope": "nncftools.render.stacks:report",
     "parquet": "nncftools.render.samples:parquet_report",
-    "bencher": "nncftools.render.benchmarks:bencher_report",
-    "benchmark-action": "nncftools.render.benchmarks:benchmark_action_report",
+    "bencher": "nncftools.render.summary_json:bencher_report",
+    "benchmark-action": "nncftools.render.summary_json:benchmark_action_report",
 }
 REMOVED = {"openmetrics": "json", "hyperfine": "json"}
-"""By a format of an earlier version: the one that has the same figures."""
+"""Formats of earlier versions: the format with the same figures."""
 
 
 def format_named(name: str) -> Format:

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NamedTuple
 
-from nncftools import __version__
-from nncftools.errors import NncfToolsError
+from nncftools.errors import NncfToolsError, __version__
 from nncftools.files import above_standard, descriptors_in_use, write_all
 from nncftools.journal.reading import FORMAT, VERSION, End, ExitStatus, Header, Start
 from nncftools.journal.writing import Plan

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nncftools.analysis.comparison import Comparison, Run, compared, matched, measured
+from nncftools.analysis.comparison import Comparison, Run, compared, match_operations, measured
 from nncftools.analysis.figures import Value
 from nncftools.analysis.operation import Operation
 from nncftools.errors import NncfToolsError
@@ -271,7 +271,7 @@ class TestWarnings:
             ({"sampler": SamplerFacts(interval_s=2)}, "different intervals: base 0.5 s; new 2 s"),
             ({"tool_version": "9"}, "different tool versions: base 0.1.0; new 9"),
             ({"command": ["work", "--slow"]}, "different commands"),
-            ({"finished": False}, "b is unfinished: its figures are those up to then"),
+            ({"finished": False}, "b is unfinished: its figures end where the recording broke off"),
             ({"exit": Exit(code=3)}, "b ended with exit status 3"),
             ({"exit": Exit(signal=9)}, "b was killed by signal 9"),
         ],
@@ -301,7 +301,7 @@ def names(*runs: Calls) -> list[tuple[str | None, ...]]:
         {f"{place}:{name}({of})": operation(name, f"lib.{name}", of) for place, (name, of) in enumerate(run)}
         for run in runs
     ]
-    return [tuple(one.get(place) for place in range(len(runs))) for one in matched(functions)]
+    return [tuple(one.get(place) for place in range(len(runs))) for one in match_operations(functions)]
 
 
 CALLS = [("f", "a"), ("f", "a"), ("g", "")]
@@ -339,4 +339,4 @@ def test_name_is_enough() -> None:
     """Operations of one name are matched even if other functions did them."""
     one, other = ({"Export": operation("Export", call, "x")} for call in ("torch.onnx.export", "convert_model"))
 
-    assert matched([one, other]) == [{0: "Export", 1: "Export"}]
+    assert match_operations([one, other]) == [{0: "Export", 1: "Export"}]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Part
-from nncftools.analysis.figures import CodePath, GrownStack, HeldSize, grown, places
+from nncftools.analysis.figures import CodePath, GrownStack, HeldSize, find_grown, places
 from tests.made_up import MIB
 from tests.made_up_stacks import stack
 
@@ -30,14 +30,14 @@ def test_largest_change_first() -> None:
     base = held((100, (MAIN, LOAD)), (100, (MAIN, RUN)))
     new = held((100, (MAIN, LOAD)), (300, (MAIN, RUN)))
 
-    assert changes(grown([base], [new], 5)) == [("b.py main (torch run)", 200)]
+    assert changes(find_grown([base], [new], 5)) == [("b.py main (torch run)", 200)]
 
 
 def test_matched_by_function() -> None:
     """Lines, and folders of environments and programs, do not matter."""
     base = held((100, ("/old/b.py:9 main", "/env/lib/python3.10/site-packages/torch/load.py:5 load")))
     new = held((130, ("/new/b.py:7 main", LOAD)))
-    (found,) = grown([base], [new], 5)
+    (found,) = find_grown([base], [new], 5)
 
     assert (found.base, found.new) == (100 * MIB, 130 * MIB)
     assert (found.function, found.file) == ("load", "torch/load.py")
@@ -71,7 +71,7 @@ def test_other_script(base: tuple[str, ...], new: tuple[str, ...], label: str) -
     """A function of one script is that of another one, whatever the files are called and whoever calls it."""
     other = (50, ("/a/util.py:1 same",))
 
-    assert changes(grown([held((100, base), other)], [held((130, new), other)], 5)) == [(label, 30)]
+    assert changes(find_grown([held((100, base), other)], [held((130, new), other)], 5)) == [(label, 30)]
 
 
 def test_several_scripts() -> None:
@@ -79,7 +79,7 @@ def test_several_scripts() -> None:
     base = held((100, ("/a/one.py:1 main",)), (300, ("/a/two.py:1 main",)), (50, ("/a/same.py:1 main",)))
     new = held((110, ("/a/uno.py:1 main",)), (340, ("/a/due.py:1 main",)), (80, ("/a/same.py:1 main",)))
 
-    assert changes(grown([base], [new], 5)) == [("due.py main", 40), ("same.py main", 30), ("uno.py main", 10)]
+    assert changes(find_grown([base], [new], 5)) == [("due.py main", 40), ("same.py main", 30), ("uno.py main", 10)]
 
 
 OPTIMUM = "optimum/main.py:1 main"
@@ -96,7 +96,7 @@ def test_console_script(script: str, label: str) -> None:
     )
     new = held((130, (f"{script}:8 <module>", OPTIMUM, LOAD)), (50, (f"{script}:8 <module>", RUN)))
 
-    assert changes(grown([base], [new], 5)) == [(label, 30)]
+    assert changes(find_grown([base], [new], 5)) == [(label, 30)]
 
 
 def test_imports() -> None:
@@ -111,7 +111,7 @@ def test_imports() -> None:
         for torch, python in ((100, 10), (250, 40))
     )
 
-    assert changes(grown([base], [new], 5)) == [("Python and imports", 180)]
+    assert changes(find_grown([base], [new], 5)) == [("Python and imports", 180)]
 
 
 def test_expressions() -> None:
@@ -119,7 +119,7 @@ def test_expressions() -> None:
     inner = [f"/a/b.py:{line} main.<locals>.<{kind}>" for line, kind in enumerate(("listcomp", "lambda"), start=3)]
     base, new = (held(*((size, (MAIN, *of)) for of in ((), inner[:1], inner[1:]))) for size in (10, 30))
 
-    assert changes(grown([base], [new], 5)) == [("b.py main", 60)]
+    assert changes(find_grown([base], [new], 5)) == [("b.py main", 60)]
 
 
 def test_grown_here_and_shrunk_there() -> None:
@@ -127,7 +127,7 @@ def test_grown_here_and_shrunk_there() -> None:
     base = held((200, (MAIN, LOAD)), (100, (MAIN, RUN)))
     new = held((100, (MAIN, LOAD)), (210, (MAIN, RUN)))
 
-    assert changes(grown([base], [new], 5)) == [
+    assert changes(find_grown([base], [new], 5)) == [
         ("b.py main (torch run)", 110),
         ("b.py main (torch load)", -100),
     ]
@@ -138,7 +138,7 @@ def test_groups_by_their_medians() -> None:
     base = [held((size, (MAIN, LOAD))) for size in (100, 110, 500)]
     new = [held((size, (MAIN, LOAD))) for size in (150, 160, 170)]
 
-    assert changes(grown(base, new, 5)) == [("b.py main (torch load)", 50)]
+    assert changes(find_grown(base, new, 5)) == [("b.py main (torch load)", 50)]
 
 
 def test_other_lines() -> None:
@@ -146,7 +146,7 @@ def test_other_lines() -> None:
     base = held((100, (MAIN, LOAD)), (100, (MAIN, "torch/load.py:7 load")))
     new = held((300, ("/a/b.py:4 main", "torch/load.py:3 load")))
 
-    assert changes(grown([base], [new], 5)) == [("b.py main (torch load)", 100)]
+    assert changes(find_grown([base], [new], 5)) == [("b.py main (torch load)", 100)]
 
 
 def test_programs_by_name() -> None:
@@ -154,7 +154,7 @@ def test_programs_by_name() -> None:
     base = of_parts(Part(100 * MIB, PROGRAM, 1, stack(MAIN), 0, "cc1plus"))
     new = of_parts(*(Part(100 * MIB, PROGRAM, number, stack(LOAD), 0, "cc1plus") for number in (2, 3)))
 
-    assert changes(grown([base], [new], 5)) == [("cc1plus", 100)]
+    assert changes(find_grown([base], [new], 5)) == [("cc1plus", 100)]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_without_code(kind: str, label: str) -> None:
     certain = Part(100 * MIB, SEEN, 0, stack(MAIN), 1)
     of = [of_parts(certain, Part(size * MIB, kind, 0)) for size in (20, 60)]
 
-    assert changes(grown([of[0]], [of[1]], 5)) == [(label, 40)]
+    assert changes(find_grown([of[0]], [of[1]], 5)) == [(label, 40)]
 
 
 def test_bounds() -> None:
@@ -174,9 +174,9 @@ def test_bounds() -> None:
     unseen = of_parts(Part(100 * MIB, NOT_SEEN, 0))
     certain = held((100, (MAIN, LOAD)))
 
-    assert all(of.is_within_bounds for of in grown(likely[:1], likely[1:], 5))
-    assert [of.is_within_bounds for of in grown([certain], [unseen], 5) if of.file] == [True]
-    assert [of.is_within_bounds for of in grown([certain], [held((300, (MAIN, LOAD)))], 5)] == [False]
+    assert all(of.is_within_bounds for of in find_grown(likely[:1], likely[1:], 5))
+    assert [of.is_within_bounds for of in find_grown([certain], [unseen], 5) if of.file] == [True]
+    assert [of.is_within_bounds for of in find_grown([certain], [held((300, (MAIN, LOAD)))], 5)] == [False]
 
 
 def test_bounds_of_certain_callers() -> None:
@@ -184,17 +184,17 @@ def test_bounds_of_certain_callers() -> None:
     base = of_parts(Part(100 * MIB, SEEN, 0, stack(MAIN, LOAD, "t/a.py:1 a"), 2))
     new = of_parts(Part(100 * MIB, SEEN, 0, stack(MAIN, RUN, "t/a.py:1 a"), 2))
 
-    assert [of.is_within_bounds for of in grown([base], [new], 5)] == [False, False]
+    assert [of.is_within_bounds for of in find_grown([base], [new], 5)] == [False, False]
 
 
 def test_equal() -> None:
     """Changes of less than 1 % are none."""
-    assert grown([held((1000, (MAIN, LOAD)))], [held((1005, (MAIN, LOAD)))], 5) == []
+    assert find_grown([held((1000, (MAIN, LOAD)))], [held((1005, (MAIN, LOAD)))], 5) == []
 
 
 def test_deep() -> None:
     """Stacks of 1,000 frames can be compared."""
     deep = tuple(f"torch/m{number}.py:1 f" for number in range(1000))
-    (found,) = grown([held((100, deep))], [held((200, deep))], 5)
+    (found,) = find_grown([held((100, deep))], [held((200, deep))], 5)
 
     assert found.file == "torch/m999.py"

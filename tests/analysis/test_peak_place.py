@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from nncftools.analysis.peaks import PeakPlace, narrow
+from nncftools.analysis.operation import PeakPlace
+from nncftools.analysis.peaks import narrow
 from nncftools.analysis.session import Session
 from nncftools.render.sentences import where_text
 from nncftools.session.model import Mark, OwnMemory, Peak, Rise
@@ -84,7 +85,7 @@ def test_inside_of_parallel_operations() -> None:
 @pytest.mark.parametrize(
     ("helper_s", "rivals", "expected"),
     [
-        ((0.0, 0.1), [], "during A › B, or outside of all operations"),
+        ((0.0, 0.1), [], "during A › B, or outside all operations"),
         ((0.3, 0.4), ["A"], "during A › B, or in the rest of A"),
         ((0.5, 0.6), ["A"], "during A › B, or in the rest of A"),
     ],

@@ -72,7 +72,7 @@ def test_a_clock_that_nothing_keeps() -> None:
     _, warnings = start_times({"a": recorded("10", 1), "b": recorded("10", 1, "other", "node", error_s=None)})
 
     assert len(warnings) == 1
-    assert warnings[0].startswith("the clocks may not be comparable: nothing, such as NTP, synchronizes that of")
+    assert warnings[0].startswith("the clocks may not be comparable: nothing, such as NTP, synchronizes the clock of")
     assert "node" in warnings[0]
     assert "box" not in warnings[0]
 
@@ -282,7 +282,7 @@ class TestRanks:
 
     def test_twice_the_same(self) -> None:
         """Two recordings of one rank are refused."""
-        with pytest.raises(NncfToolsError, match=r"a and b are both of rank 1: name the recordings of one job"):
+        with pytest.raises(NncfToolsError, match=r"a and b are both rank 1: name the recordings of one job"):
             merged({"a": rank(1, 1), "b": rank(1, 1)})
 
     def test_put_together_before(self) -> None:

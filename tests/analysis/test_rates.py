@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from nncftools.analysis.series import rates
+from nncftools.analysis.summary import rates
 
 
 def test_a_rate_is_between_two_moments() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from nncftools.analysis.series import decimated_with_gaps, keep_extremes
+from nncftools.analysis.summary import decimated_with_gaps, keep_extremes
 
 
 def test_short_series_is_left_alone() -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from nncftools.analysis import build_up, frames
 from nncftools.analysis.session import Session
-from nncftools.render import markdown, page, summary_json, text
+from nncftools.render import page, summary_json, text
 from nncftools.render.view import View
 from nncftools.session.model import Mark, Process
 from tests.made_up import MIB, mib, session
@@ -80,7 +80,7 @@ def test_nothing_hides() -> None:
 def test_build_up_of_the_peak_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The code that took the peak, and who held it, are found once for all outputs of a session."""
     calls: list[str] = []
-    for module, name in ((build_up, "_of_peak"), (frames, "_rows_of_peak")):
+    for module, name in ((build_up, "_build_up_peak"), (frames, "_rows_of_peak")):
         original = getattr(module, name)
 
         def counted(of: Session, original: Callable[[Session], object] = original) -> object:
@@ -90,7 +90,7 @@ def test_build_up_of_the_peak_is_made_once(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(module, name, counted)
     of = grown((stack("/a/b.py:9 main"), 300))
     view = View(metrics=["rss"])
-    for report in (text.report, markdown.report, page.report, summary_json.report):
+    for report in (text.report, text.markdown_report, page.report, summary_json.report):
         report(of, view)
 
     assert sorted(calls) == ["nncftools.analysis.build_up", "nncftools.analysis.frames"]

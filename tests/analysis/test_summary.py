@@ -353,7 +353,7 @@ def test_unknown_counters() -> None:
 
 PSS = (
     "RSS counts shared pages once for each process: near its peak, when RSS was {}, PSS was {}; "
-    "to size a machine, take PSS"
+    "use PSS to size a machine"
 )
 
 

@@ -11,7 +11,7 @@ import pytest
 import nncftools
 from nncftools import Profiler, Session
 from nncftools.errors import NncfToolsError
-from nncftools.render.markdown import report
+from nncftools.render.text import markdown_report as report
 from nncftools.session import model
 from tests.made_up import mib, session
 from tests.render.golden import run

@@ -17,9 +17,9 @@ from benchmarks.truth.random_programs.judging import (
     judge,
 )
 from benchmarks.truth.random_programs.truth import Headline, Operation, Truth
-from nncftools.analysis.operation import Bracket, Figures
 from nncftools.analysis.operation import Operation as Said
-from nncftools.analysis.peaks import PeakPlace
+from nncftools.analysis.operation import PeakPlace
+from nncftools.analysis.peaks import Bracket, Figures
 from nncftools.session.model import Peak, Start
 from tests.made_up import MIB
 

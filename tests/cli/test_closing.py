@@ -26,9 +26,6 @@ def test_files(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     assert "Written to run-1.json … run-3.json" in result.stderr
     assert "Next  nncf-tools compare --base 'run-*.json' --new 'NEW-*.json'  when another group" in result.stderr
 
-    other = nncf_tools("monitor", "--repeat", "2", "-i", "0.02", "-o", "new.json", *burner("touch", 20, 0))
-    assert other.stderr.endswith("Next  nncf-tools compare --base 'run-*.json' --new 'new-*.json'\n")
-
 
 def test_too_short(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Runs without a sample have no table, but their files are named."""
@@ -89,7 +86,6 @@ def test_not_with(in_process: Run, words: tuple[str, ...], message: str) -> None
 @pytest.mark.parametrize(
     ("columns", "expected"),
     [
-        (40, ["run.json", "which line held it:", "nncf-tools profile sleep 0.3"]),
         (50, ["run.json", "which line held it: nncf-tools profile sleep 0.3"]),
         (80, ["run.json · which line held it: nncf-tools profile sleep 0.3"]),
     ],

@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from nncftools.cli.app import app
-from nncftools.cli.options import program_candidates
+from nncftools.cli.options import complete_program
 from nncftools.metrics import METRICS
 from tests.conftest import HANGING_S, Run
 
@@ -109,7 +109,7 @@ def test_programs_of_folders_that_can_be_read(tmp_path: pathlib.Path, monkeypatc
     (tmp_path / "[mine]-folder").mkdir()
     monkeypatch.setenv("PATH", os.pathsep.join(["n" * 300, str(tmp_path / "gone"), str(tmp_path)]))
 
-    assert program_candidates(typer.Context(typer.main.get_command(app)), "[mi") == ["[mine]"]
+    assert complete_program(typer.Context(typer.main.get_command(app)), "[mi") == ["[mine]"]
 
 
 def pressed(folder: pathlib.Path, argv: list[str], prepare: str, typed: str) -> str:

@@ -15,8 +15,8 @@ import pytest
 from nncftools.analysis.session import Session
 from nncftools.cli import closing, destination
 from nncftools.cli.closing import is_worth_a_page
-from nncftools.cli.destination import numbered
-from nncftools.cli.options import session_candidates
+from nncftools.cli.destination import add_suffix
+from nncftools.cli.options import complete_session
 from nncftools.errors import NncfToolsError
 from nncftools.files import Folder
 from nncftools.render.view import View
@@ -31,7 +31,7 @@ from tests.made_up import mib, session
 )
 def test_numbered(name: str, expected: str) -> None:
     """The suffix comes before the extensions of a session."""
-    assert numbered(pathlib.Path("x") / name, "-2") == pathlib.Path("x") / expected
+    assert add_suffix(pathlib.Path("x") / name, "-2") == pathlib.Path("x") / expected
 
 
 NAMES = ("oldest", "middle", "newest")
@@ -66,7 +66,7 @@ def logs(tmp_path: pathlib.Path) -> pathlib.Path:
 def test_words(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, typed: str, meant: str) -> None:
     """``latest``, ``latest~1`` and folders mean recordings, counted from the newest."""
     monkeypatch.chdir(logs.parent)
-    found = destination.recording(pathlib.Path(typed), destination.DEFAULT_LOG_DIR)
+    found = destination.find_recording(pathlib.Path(typed), destination.DEFAULT_LOG_DIR)
 
     assert found.resolve() == logs / meant / "session.json"
 
@@ -86,7 +86,7 @@ def test_each_recording_counts_once(logs: pathlib.Path, name: str, make: Callabl
     (logs / "latest").unlink()
     make(logs / "newest", logs / name)
 
-    assert [path.parent.name for path in destination.in_order(logs)] == ["newest", "middle", "oldest"]
+    assert [path.parent.name for path in destination.list_recordings(logs)] == ["newest", "middle", "oldest"]
 
 
 def test_a_recording_outside(logs: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -94,7 +94,7 @@ def test_a_recording_outside(logs: pathlib.Path, tmp_path: pathlib.Path) -> None
     (logs / "newest").rename(tmp_path / "elsewhere")
     (logs / "linked").symlink_to(tmp_path / "elsewhere")
 
-    assert [path.parent.name for path in destination.in_order(logs)] == ["linked", "middle", "oldest"]
+    assert [path.parent.name for path in destination.list_recordings(logs)] == ["linked", "middle", "oldest"]
 
 
 def _make_nothing(_: pathlib.Path) -> None:
@@ -158,13 +158,13 @@ def test_a_file_of_such_a_name(logs: pathlib.Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(logs.parent)
     pathlib.Path("latest").touch()
 
-    assert destination.recording(pathlib.Path("latest"), destination.DEFAULT_LOG_DIR) == pathlib.Path("latest")
+    assert destination.find_recording(pathlib.Path("latest"), destination.DEFAULT_LOG_DIR) == pathlib.Path("latest")
 
 
 def test_too_far_back(logs: pathlib.Path) -> None:
     """More recordings back than there are is refused with their number."""
     with pytest.raises(NncfToolsError, match=r"there is no latest~3: '.*' holds 3 recordings"):
-        destination.newest(logs, 3)
+        destination.find_newest(logs, 3)
 
 
 @pytest.mark.parametrize("words", [("report",), ("watch",), ("report", "--format", "json"), ("compare", "latest~1")])
@@ -183,15 +183,15 @@ def test_completion(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None
     """Tab offers the words with the folders that they mean."""
     monkeypatch.chdir(logs.parent)
 
-    assert session_candidates("latest~")[:3] == [("latest", "newest"), ("latest~1", "middle"), ("latest~2", "oldest")]
-    assert session_candidates("run") == []
+    assert complete_session("latest~")[:3] == [("latest", "newest"), ("latest~1", "middle"), ("latest~2", "oldest")]
+    assert complete_session("run") == []
 
 
 def last_line(logs: pathlib.Path, name: str = "newest", *, profiled: bool = False) -> str:
     """Return the last line of a recording that wrote to a folder of ``logs``."""
     folder = logs / name
     place = destination.Destination(Folder(folder), folder / "session.json", f"memory_logs/{name}", folder)
-    place = destination.with_views(place, plot=None, opens=False)
+    place = destination.add_views(place, plot=None, opens=False)
     return closing.last_lines(Session.load(place.session), place, View(["rss"]), profiled=profiled)
 
 
@@ -273,7 +273,7 @@ def test_a_copy_keeps_its_order(tmp_path: pathlib.Path) -> None:
         session({"rss": mib(10, 50)}, start=start, duration_s=duration_s).save(tmp_path / name / "session.json")
         os.utime(tmp_path / name / "session.json", (2e9 + number, 2e9 + number))
 
-    assert [path.parent.name for path in destination.in_order(tmp_path)] == ["a", "b", "c"]
+    assert [path.parent.name for path in destination.list_recordings(tmp_path)] == ["a", "b", "c"]
 
 
 def test_only_latest_is_left(tmp_path: pathlib.Path) -> None:
@@ -281,7 +281,7 @@ def test_only_latest_is_left(tmp_path: pathlib.Path) -> None:
     (tmp_path / "latest").mkdir()
     session({"rss": mib(10, 50)}).save(tmp_path / "latest/session.json")
 
-    assert destination.newest(tmp_path) == tmp_path / "latest/session.json"
+    assert destination.find_newest(tmp_path) == tmp_path / "latest/session.json"
 
 
 @pytest.mark.parametrize("full_at", ["journal", "marks", "snapshots", "write"])

@@ -50,7 +50,7 @@ TAKEN = {
 }
 PEAK = "--peak: only with --format text, markdown or json, or an --output that ends in .txt, .md or .json"
 OTHER_NAME = "this command also reads or writes {!r}; choose another name"
-ONE_OF = "{!r} does not end in one of {}; choose such a name, or a format with --format"
+ONE_OF = "{!r} does not end in one of {}; change the name, or add --format"
 NEVER = "no {} file holds the format {}; choose another ending"
 OF_JSON = ("session", "perfetto", "speedscope", "bencher", "benchmark-action")
 """Formats whose files end as those of the summary do."""
@@ -124,16 +124,6 @@ def test_format_and_ending(in_process: Run, folder: pathlib.Path, format_: str, 
     judge_refused(done, folder, before, "option --output: " + NEVER.format(ending, format_))
 
 
-@pytest.mark.parametrize("format_", ["openmetrics", "hyperfine", "HYPERFINE"])
-@pytest.mark.parametrize("command", COMMANDS)
-def test_removed_format(in_process: Run, folder: pathlib.Path, command: str, format_: str) -> None:
-    """A format of an earlier version is refused with the one that has its figures."""
-    before = content_of(folder)
-    refused = in_process(*COMMANDS[command], "-f", format_, "-o", "out.json")
-
-    judge_refused(refused, folder, before, f"option --format: {format_.lower()} was removed; use --format json")
-
-
 def test_every_format_has_an_ending() -> None:
     """Each format has an ending, but the one that makes a folder."""
     held = {name for formats in view.ENDINGS.values() for name in formats}
@@ -175,7 +165,7 @@ def test_compare_refuses(in_process: Run, folder: pathlib.Path, words: tuple[str
         (("--open", "-o", "x.txt"), "--output: " + NEVER.format(".txt", "html")),
         (("--open", "-f", "text"), "--open: it opens the page; not with --format text"),
         (("--peak", "-o", "x.html"), PEAK),
-        (("-f", "SVG"), "--format: svg is a picture; write it with --output FILE.svg"),
+        (("-f", "SVG"), "--format: svg is a picture format; use --output FILE.svg"),
         (("-o", "logs"), "--output: 'logs' is a folder; a file name expected"),
     ],
 )  # fmt: skip

@@ -19,7 +19,7 @@ from tests.surroundings import HANGING_S
 pytestmark = pytest.mark.process
 
 TASKS = [f"Task {number}" for number in range(6)]
-NOTE = "parallel: others of its process ran at the same time; growth, CPU and I/O are those of all of them"
+NOTE = "parallel: other operations of its process ran at the same time; growth, CPU and I/O include theirs"
 
 
 @pytest.fixture(scope="module")

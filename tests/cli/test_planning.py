@@ -13,7 +13,7 @@ import pytest
 from nncftools.analysis.session import Session
 from nncftools.cli import options, planning
 from nncftools.cli.options import Request
-from nncftools.cli.planning import arguments, shell_only
+from nncftools.cli.planning import arguments, find_special
 from nncftools.errors import SessionFileError, UsageError
 from nncftools.limits import needs
 from nncftools.limits.needs import Available
@@ -59,9 +59,9 @@ from tests.memory_group import IS_POSSIBLE, MemoryGroup
         ("python -c 'print(1); print(2)'", ""),
     ],
 )
-def test_shell_only(line: str, special: str) -> None:
+def test_find_special(line: str, special: str) -> None:
     """The first characters that a shell would act on are found; what is quoted or inside a word is literal."""
-    assert shell_only(line) == special
+    assert find_special(line) == special
 
 
 @pytest.mark.parametrize("words", [["python a.py > out.txt"], ["a|b"]])
@@ -320,7 +320,7 @@ def test_session_without_floor() -> None:
     session().save("earlier.json")
 
     assert refused("earlier.json") == (
-        "option --require: 'earlier.json' does not hold what its command needed; record it again"
+        "option --require: 'earlier.json' does not contain the needs of the command; record it again"
     )
 
 
@@ -336,7 +336,7 @@ def test_no_session() -> None:
     ("fields", "words", "note"),
     [
         ({}, WORDS, ""),
-        ({}, ["rest"], "'earlier.json' is of another command"),
+        ({}, ["rest"], "'earlier.json' was recorded with a different command"),
         ({"command": ["work", "--password=***"]}, ["work", "--password=hush"], ""),
         ({"exit": Exit(signal=9)}, WORDS, "the run in 'earlier.json' was cut short: it needs more than 1 GiB"),
     ],

@@ -202,7 +202,7 @@ def test_two_recordings_of_one_rank(tmp_path: pathlib.Path, of_torchrun: Job, in
     run = in_process("report", "a.json", "a-rank1.json")
 
     assert run.returncode == 1
-    assert run.stderr.endswith("a.json and a-rank1.json are both of rank 1: name the recordings of one job\n")
+    assert run.stderr.endswith("a.json and a-rank1.json are both rank 1: name the recordings of one job\n")
 
 
 @pytest.mark.long

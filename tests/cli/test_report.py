@@ -122,7 +122,7 @@ class TestFormats:
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr == (
             f"nncf-tools: error: option --format: {name} needs the stacks of the peak; this session has none; "
-            "record it with `nncf-tools profile` or `nncf-tools monitor --stacks`, which take stacks\n"
+            "`nncf-tools profile` and `nncf-tools monitor --stacks` record stacks\n"
         )
 
     def test_memory_log_is_a_folder(self, in_process: Run, tmp_path: pathlib.Path) -> None:
@@ -250,7 +250,7 @@ class TestBadInput:
             (["--plot", "no/such/folder/a.png"], "option --plot: cannot write 'no/such/folder/a.png'"),
             (
                 ["--format", "pdf"],
-                "option --format: pdf is a picture; write it with --output FILE.pdf",
+                "option --format: pdf is a picture format; use --output FILE.pdf",
             ),
             (["--format", "memory-log"], "option --format: memory-log consists of several files; name a folder"),
             (["--output", "no/such/folder/a"], "option --output: cannot write 'no/such/folder/a'"),
@@ -273,6 +273,21 @@ PEAK_FORMATS = "text, markdown or json, or an --output that ends in .txt, .md or
 
 
 class TestPeak:
+    @pytest.mark.usefixtures("session")
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (["--from", "5", "--to", "1"], "option --from: 5 s is later than --to, 1 s"),
+            (["--from", "5"], "option --from: a time needs --to TIME"),
+            (["--to", "5"], "option --to: only with --from TIME"),
+        ],
+    )
+    def test_times(self, in_process: Run, words: list[str], message: str) -> None:
+        """The option that is wrong is named: a begin after the end, or one of the two alone."""
+        result = in_process("report", "run.json", "--peak", *words)
+
+        assert (result.returncode, result.stderr) == (2, f"nncf-tools: error: {message}\n")
+
     @pytest.fixture
     def stacks(self, tmp_path: pathlib.Path) -> None:
         """Write a session with stacks."""
@@ -304,7 +319,7 @@ class TestPeak:
     @pytest.mark.parametrize(
         ("words", "message"),
         [
-            (("--peak", "--at", "99"), "option --at: 99 s is outside of the recording, which lasted 0.980 s"),
+            (("--peak", "--at", "99"), "option --at: 99 s is outside the recording, which lasted 0.980 s"),
             (("--peak", "--operation", "X"), "option --operation: no operation 'X'; the session has no operations"),
             (("--peak", "--at", "1", "--operation", "X"), "option --at: either --operation or --at, not both"),
             (("--at", "1"), "option --at: only with --peak"),
@@ -326,6 +341,6 @@ class TestPeak:
 
         assert result.returncode == 1
         assert result.stderr == (
-            "nncf-tools: error: option --peak: this session was recorded without stacks; record it with "
-            "`nncf-tools profile` or `nncf-tools monitor --stacks`, which take stacks\n"
+            "nncf-tools: error: option --peak: this session was recorded without stacks; "
+            "`nncf-tools profile` and `nncf-tools monitor --stacks` record stacks\n"
         )

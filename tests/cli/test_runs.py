@@ -64,10 +64,10 @@ class TestList:
 
     def test_ends_meanwhile(self, in_process: Run, logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A journal whose recording ends while it is listed, or a folder that is removed then, is no error."""
-        paths = destination.in_order(logs)
+        paths = destination.list_recordings(logs)
         shutil.rmtree(paths[0].parent)
         gone = logs / "2026-11-20_10-00-00_work" / "session.journal.jsonl"
-        monkeypatch.setattr(destination, "in_order", lambda _: [*paths, gone])
+        monkeypatch.setattr(destination, "list_recordings", lambda _: [*paths, gone])
         result = in_process("list")
 
         assert result.returncode == 0
@@ -156,7 +156,7 @@ class TestPrune:
                 kept.rename(shown)
             return True
 
-        monkeypatch.setattr(runs, "_agreed", swaps)
+        monkeypatch.setattr(runs, "_is_confirmed", swaps)
         result = in_process("prune", "--keep", 2)
 
         assert result.returncode == NncfToolsError.exit_code
@@ -196,7 +196,7 @@ class TestPrune:
             questions.append(question)
             return next(answers)
 
-        monkeypatch.setattr(runs, "_agreed", agrees)
+        monkeypatch.setattr(runs, "_is_confirmed", agrees)
         result = in_process("prune", "--keep", 0)
 
         assert questions[0].startswith("Remove 2 recordings, ")

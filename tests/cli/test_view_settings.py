@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from rich.color import ColorSystem
 
-from nncftools.cli.display import view_settings
+from nncftools.cli.display import make_settings
 from nncftools.render.view import View
 
 TRUE, MANY, FEW = ColorSystem.TRUECOLOR, ColorSystem.EIGHT_BIT, ColorSystem.STANDARD
@@ -26,7 +26,7 @@ def test_colours(monkeypatch: pytest.MonkeyPatch, surroundings: dict[str, str], 
     for name, value in surroundings.items():
         monkeypatch.setenv(name, value)
 
-    assert view_settings(View(["rss"]), "utf-8").colours == colours
+    assert make_settings(View(["rss"]), "utf-8").colours == colours
 
 
 @pytest.mark.parametrize(
@@ -43,4 +43,4 @@ def test_characters(monkeypatch: pytest.MonkeyPatch, encoding: str | None, term:
     """More than ASCII is shown where the encoding has it; the fonts of the kernel's console do not."""
     monkeypatch.setenv("TERM", term)
 
-    assert view_settings(View(["rss"]), encoding).unicode is expected
+    assert make_settings(View(["rss"]), encoding).unicode is expected

@@ -337,7 +337,7 @@ class TestEnded:
         process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", *burner("touch", 5, "go"))
         start = start_of(tmp_path / JOURNAL)
         sampler = psutil.Process(start["sampler_pid"])
-        terminal = PseudoTerminal(tmp_path, "watch", "run.json", periods={"cli.watch._PATIENCE_S": 0.1})
+        terminal = PseudoTerminal(tmp_path, "watch", "run.json", periods={"cli.report._PATIENCE_S": 0.1})
         terminal.until(RECORDING)
         process.kill()
         process.wait(HANGING_S)

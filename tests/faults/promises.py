@@ -120,6 +120,12 @@ RULES = (
         ),
     ),
     Rule(
+        "a compiled library",
+        "plotext's compiled part ends the process by SIGABRT where it gets no memory",
+        "status 134|left behind",
+        lambda outcome: outcome.fault.name == "ulimit -v" and outcome.status == 128 + signal.SIGABRT,
+    ),
+    Rule(
         "the end of pytest",
         "pytest prints a traceback if SIGINT arrives while its plugins end",
         "a traceback",

@@ -23,7 +23,7 @@ from nncftools.live.layout import Drawing
 from nncftools.marks import calls
 from nncftools.metrics import memory_of
 from nncftools.reading_marks.collecting import write_sidecar
-from nncftools.render import benchmarks, build_up, comparison_outputs, overlay, panels, plot, sentences, summary_json
+from nncftools.render import build_up, comparison_outputs, overlay, panels, plot, sentences, summary_json
 from nncftools.render.view import FORMATS, View, format_named
 from nncftools.units import MemoryUnit
 from tests.fuzz import corpus, interpreters
@@ -86,7 +86,7 @@ def _compare(session: Session, _: pathlib.Path) -> None:
             screen.plain(comparison_outputs.as_text(found, MemoryUnit.MiB))
             comparison_outputs.as_markdown(found, MemoryUnit.MiB, verdicts)
             for service in ("bencher", "benchmark-action"):
-                benchmarks.write_history(service, {"one": [base, new]})
+                summary_json.write_history(service, {"one": [base, new]})
 
 
 def _merge(session: Session, _: pathlib.Path) -> None:
@@ -170,7 +170,7 @@ def _session(path: pathlib.Path, _: pathlib.Path) -> Session:
 
 
 def _with_marks(path: pathlib.Path, marks: pathlib.Path) -> Session:
-    return opening.open_session(path, path.parent, [marks])
+    return opening.open_session(path, path.parent, sidecars=[marks])
 
 
 def _table(path: pathlib.Path, _: pathlib.Path) -> None:

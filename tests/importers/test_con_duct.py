@@ -8,7 +8,7 @@ from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
 from nncftools.importers.source import read_session
 from nncftools.limits.judges import verdict
-from nncftools.render.answer import sufficient
+from nncftools.render.peak_lines import write_need
 from nncftools.session.model import Exit
 from nncftools.units import MemoryUnit
 from tests.importers.logs import INFO, INFO_KIB, USAGE, USAGE_KIB, imported, json_lines, report
@@ -49,7 +49,7 @@ def test_processes(both: Session) -> None:
 
 def test_the_command_has_ended(both: Session) -> None:
     """The report does not say that the command went on after its recording."""
-    assert sufficient(both, MemoryUnit.MiB) == "took 4.2 s"
+    assert write_need(both, MemoryUnit.MiB) == "took 4.2 s"
 
 
 def test_rows_are_maxima_of_windows(both: Session) -> None:

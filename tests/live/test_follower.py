@@ -453,7 +453,7 @@ def test_peak_of_the_session() -> None:
     after = replay.run.peaks
 
     assert (before.value, before.operation) == (100 * MIB, None)
-    assert after["rss"] == (level, 0.45, level, "Load")
+    assert (after["rss"].value, after["rss"].at_s, after["rss"].operation) == (level, 0.45, "Load")
     assert (after["anon"].value, after["anon"].at_s) == (70 * MIB, 1.0)
 
 

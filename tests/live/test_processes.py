@@ -8,7 +8,7 @@ import pytest
 from nncftools.live.figures import ViewSettings
 from nncftools.live.layout import process_table, short_commands
 from nncftools.live.run import LiveProcess
-from nncftools.render.terminal_style import TerminalStyle, render_rows
+from nncftools.render.terminal_plot import TerminalStyle, render_rows
 from tests.live.made_up import MIB
 
 SEEN = [

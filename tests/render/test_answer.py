@@ -6,7 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from nncftools.analysis.session import Session
-from nncftools.render.answer import headline, largest_holder, other_peaks, rows_of_peak, sufficient
+from nncftools.render.peak_lines import (
+    list_holders,
+    name_largest_holder,
+    write_headline,
+    write_need,
+    write_other_peaks,
+)
 from nncftools.render.view import View
 from nncftools.session.model import Exit, Floor, Mark, WatchedProcess
 from nncftools.units import MemoryUnit
@@ -30,7 +36,7 @@ def nested(*names: str) -> list[Mark]:
 
 def rows(of: Session, unit: MemoryUnit = MemoryUnit.MiB, most: int = 4) -> list[tuple[str, str, str]]:
     """Return size, label and text of each row."""
-    return [(row.size, row.label, row.text) for row in rows_of_peak(of, View(["rss"], unit=unit), most)]
+    return [(row.size, row.label, row.text) for row in list_holders(of, View(["rss"], unit=unit), most)]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +57,7 @@ def rows(of: Session, unit: MemoryUnit = MemoryUnit.MiB, most: int = 4) -> list[
 )
 def test_headline(of: Session, expected: str) -> None:
     """The first line has the peak, its time and its operation; where processes share pages, it says so."""
-    assert expected in headline(of, VIEW)
+    assert expected in write_headline(of, VIEW)
 
 
 @pytest.mark.parametrize(
@@ -69,13 +75,17 @@ def test_headline_of_a_view(view: View, expected: str) -> None:
     """A title replaces the name of the run; the figure is RSS unless the view does not show it."""
     of = session({"rss": mib(100, 300, 200), "system": mib(700, 800, 900)})
 
-    assert headline(of, view) == expected
+    assert write_headline(of, view) == expected
 
 
 def test_hostile_names() -> None:
     """Control characters are escaped, and long names are shortened."""
     of = grown((stack(f"/a/{HOSTILE}.py:1 {HOSTILE}"), 300), name=HOSTILE, marks=nested(HOSTILE))
-    texts = [headline(of, VIEW), largest_holder(of, MemoryUnit.MiB), *(text for row in rows(of) for text in row)]
+    texts = [
+        write_headline(of, VIEW),
+        name_largest_holder(of, MemoryUnit.MiB),
+        *(text for row in rows(of) for text in row),
+    ]
 
     assert all(text.isprintable() for text in texts)
     assert max(map(len, texts)) < 160
@@ -125,13 +135,13 @@ def test_source_and_parts() -> None:
 @pytest.mark.parametrize("view", [View(["rss"], from_zero=True), View(["system"])], ids=["from zero", "another metric"])
 def test_no_rows(view: View) -> None:
     """A view that does not show the whole RSS has no rows about it."""
-    assert rows_of_peak(grown((LOAD, 300)), view) == []
+    assert list_holders(grown((LOAD, 300)), view) == []
 
 
 def test_largest_holder() -> None:
     """The largest code is named; nothing without stacks."""
-    assert largest_holder(grown((LOAD, 100), (RUN, 300)), MemoryUnit.MiB) == "300 MiB in b.py:2 run"
-    assert largest_holder(session(), MemoryUnit.MiB) == ""
+    assert name_largest_holder(grown((LOAD, 100), (RUN, 300)), MemoryUnit.MiB) == "300 MiB in b.py:2 run"
+    assert name_largest_holder(session(), MemoryUnit.MiB) == ""
 
 
 @pytest.mark.parametrize(
@@ -153,15 +163,15 @@ def test_largest_holder() -> None:
 )
 def test_sufficient(fields: dict[str, Any], expected: str) -> None:
     """One line says how little memory is enough, if it is known, and how long the run took."""
-    assert sufficient(session(**fields), MemoryUnit.MiB) == expected
+    assert write_need(session(**fields), MemoryUnit.MiB) == expected
 
 
 def test_other_peaks() -> None:
     """Each further metric that the user named has its peak; PSS has it, as it is recorded only if it is named."""
     of = session({"rss": mib(100, 300), "pss": mib(90, 250), "swap": [0, 0]})
 
-    assert other_peaks(of, View(["rss", "anon", "system"])) == ""
-    assert other_peaks(of, View(["rss", "pss"])) == "Peaks of PSS 250 MiB"
-    assert other_peaks(of, View(["rss"], asked=["rss", "pss", "swap", "anon"])) == (
+    assert write_other_peaks(of, View(["rss", "anon", "system"])) == ""
+    assert write_other_peaks(of, View(["rss", "pss"])) == "Peaks of PSS 250 MiB"
+    assert write_other_peaks(of, View(["rss"], asked=["rss", "pss", "swap", "anon"])) == (
         "Peaks of PSS 250 MiB · Swap 0.0 MiB · Anon unknown"
     )

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from nncftools.analysis.comparison import Run, measured
-from nncftools.render import benchmarks
+from nncftools.render import summary_json
 from nncftools.render.view import View
 from nncftools.session.model import Mark
 from tests.made_up import MIB, mib, process, session
@@ -22,12 +22,12 @@ def run(peak: float, **fields: Any) -> Run:  # noqa: ANN401 — any field of a s
 
 def of_bencher(*runs: Run) -> dict[str, Any]:
     """Return the document for Bencher."""
-    return dict(json.loads(benchmarks.write_history("bencher", {"work": runs})))
+    return dict(json.loads(summary_json.write_history("bencher", {"work": runs})))
 
 
 def of_action(*runs: Run) -> dict[str, dict[str, Any]]:
     """Return the entries for github-action-benchmark by their names."""
-    return {one["name"]: one for one in json.loads(benchmarks.write_history("benchmark-action", {"work": runs}))}
+    return {one["name"]: one for one in json.loads(summary_json.write_history("benchmark-action", {"work": runs}))}
 
 
 class TestBencher:
@@ -63,8 +63,8 @@ class TestBencher:
         """The report of one session is called as the command, or as the title says."""
         one = session()
 
-        assert list(json.loads(benchmarks.bencher_report(one, VIEW))) == ["work --fast"]
-        assert list(json.loads(benchmarks.bencher_report(one, View(["rss"], title="export")))) == ["export"]
+        assert list(json.loads(summary_json.bencher_report(one, VIEW))) == ["work --fast"]
+        assert list(json.loads(summary_json.bencher_report(one, View(["rss"], title="export")))) == ["export"]
 
 
 class TestBenchmarkAction:
@@ -90,7 +90,7 @@ class TestBenchmarkAction:
 
     def test_report(self) -> None:
         """A session alone is a document, too."""
-        assert [one["name"] for one in json.loads(benchmarks.benchmark_action_report(session(), VIEW))] == [
+        assert [one["name"] for one in json.loads(summary_json.benchmark_action_report(session(), VIEW))] == [
             "work --fast › Peak RSS",
             "work --fast › Duration",
             "work --fast › CPU time",

@@ -129,7 +129,7 @@ class TestStacks:
         shown = text(compared([measured(runs[0], "base.json")], [measured(runs[1], "new.json")]))
 
         assert any("~ b.py main (t load)" in line for line in shown)
-        assert "~ code: it may have held the same: not all of it is certain" in shown
+        assert "~ code: both sides may be equal, as a part is not certain" in shown
 
 
 def brief(of: Comparison, *gates: str) -> list[str]:

@@ -12,13 +12,13 @@ from nncftools.render.listing import (
     FILLS,
     OTHER_PACKAGES,
     REST,
+    choose_package_fills,
+    drop_small,
     fills,
     luminance,
-    numbered,
-    package_fills,
-    peak_notes,
+    note_peak,
+    number_operations,
     timeline,
-    without_small,
 )
 from nncftools.session.model import Mark, Rise
 from nncftools.session.nesting import KINDS
@@ -197,7 +197,7 @@ def named(name: str = "step", start_s: float = 0, duration_s: float = 1, **field
 )
 def test_title(fields: dict[str, Any], expected: str) -> None:
     """A title has the operation's name, its number of calls, whether it is parallel, and its error, for any name."""
-    assert numbered([named(**fields)], session())[0].title == expected
+    assert number_operations([named(**fields)], session())[0].title == expected
 
 
 @pytest.mark.parametrize(
@@ -215,14 +215,16 @@ def test_title(fields: dict[str, Any], expected: str) -> None:
 )
 def test_details(fields: dict[str, Any], expected: str) -> None:
     """Details are how it ended, the function with its arguments, and the time in repeated calls."""
-    assert numbered([named(**fields)], session())[0].details == expected
+    assert number_operations([named(**fields)], session())[0].details == expected
 
 
 def test_numbers_are_paths_in_the_tree() -> None:
     """A number says which operation on each level it is, so it does not depend on how many levels are shown."""
     marks = [("a", 0), ("b", 1), ("c", 2), ("c", 2), ("b", 1), ("a", 0), ("b", 1), ("a", 0)]
     of = [operation(name, float(start_s), end_s=9.0, depth=depth) for start_s, (name, depth) in enumerate(marks)]
-    numbers = {depth: [row.number for row in numbered(timeline(nested(of), depth), session())] for depth in (1, 2, 3)}
+    numbers = {
+        depth: [row.number for row in number_operations(timeline(nested(of), depth), session())] for depth in (1, 2, 3)
+    }
 
     assert numbers[3] == ["1", "1.1", "1.1.1", "1.1.2", "1.2", "2", "2.1", "3"]
     assert numbers[2] == [number for number in numbers[3] if number.count(".") < 2]
@@ -231,7 +233,7 @@ def test_numbers_are_paths_in_the_tree() -> None:
 
 def test_a_level_without_an_operation() -> None:
     """Where a log has no operation around an inner one, the number of the outer level stays."""
-    assert [row.number for row in numbered([named("b", depth=1), named("a")], session())] == ["0.1", "1"]
+    assert [row.number for row in number_operations([named("b", depth=1), named("a")], session())] == ["0.1", "1"]
 
 
 class TestSmall:
@@ -241,7 +243,7 @@ class TestSmall:
     def left(*operations: Operation, peak_mib: int = 1000) -> list[int]:
         """Return the numbers of the operations that are shown of a run of 100 s."""
         of = session({"rss": mib(1, peak_mib)}, duration_s=100.0)
-        return [int(one.number) for one in without_small(numbered(operations, of), of)]
+        return [int(one.number) for one in drop_small(number_operations(operations, of), of)]
 
     def test_folded(self) -> None:
         """Several small ones are left out."""
@@ -291,8 +293,8 @@ class TestNotes:
             named("C", depth=1),
         ]
 
-        assert peak_notes(every, session()) == {id(every[1]): "<- peak"}
-        assert peak_notes(every[:1], session()) == {id(every[0]): "<- peak"}
+        assert note_peak(every, session()) == {id(every[1]): "<- peak"}
+        assert note_peak(every[:1], session()) == {id(every[0]): "<- peak"}
 
     def test_either(self) -> None:
         """Operations of which one holds it have a question mark, and not the operation around them."""
@@ -307,14 +309,14 @@ class TestNotes:
         _, first, second = every = of.operations
 
         assert [one.has_peak for one in every] == [True, None, None]
-        assert peak_notes(every, of) == {id(first): "<- peak?", id(second): "<- peak?"}
+        assert note_peak(every, of) == {id(first): "<- peak?", id(second): "<- peak?"}
 
     @pytest.mark.parametrize("depth", [0, 1])
     def test_rival(self, depth: int) -> None:
         """The operation that holds it has the mark, also if another one, beside it or inside it, may hold it, too."""
         holder, rival = named("A", has_peak=True), named("B", depth=depth, has_peak=None)
 
-        assert peak_notes([holder, rival], session()) == {id(holder): "<- peak", id(rival): "<- peak?"}
+        assert note_peak([holder, rival], session()) == {id(holder): "<- peak", id(rival): "<- peak?"}
 
     @pytest.mark.parametrize(("span", "note"), [((0, 0.45), "after"), ((0.55, 1), "before")])
     def test_just_outside(self, span: tuple[float, float], note: str) -> None:
@@ -322,7 +324,7 @@ class TestNotes:
         columns = {"rss": mib(*[100] * 5, 300, *[100] * 5), "time_s": [place / 10 for place in range(11)]}
         of = session(columns, marks=[Mark(name="A", start_s=span[0], end_s=span[1])])
 
-        assert peak_notes(of.operations, of) == {id(of.operations[0]): f"<- peak just {note}"}
+        assert note_peak(of.operations, of) == {id(of.operations[0]): f"<- peak just {note}"}
 
 
 EVERY_COLOUR = sorted({look.colour for look in FILLS})
@@ -438,19 +440,19 @@ def test_nothing() -> None:
 class TestPackages:
     def test_known_ones(self) -> None:
         """The program's own code and known packages always have the same fill."""
-        of = package_fills(["somewhere", "torch", ""])
+        of = choose_package_fills(["somewhere", "torch", ""])
 
-        assert (of[""], of["torch"]) == (package_fills([""])[""], package_fills(["torch"])["torch"])
+        assert (of[""], of["torch"]) == (choose_package_fills([""])[""], choose_package_fills(["torch"])["torch"])
 
     def test_program_stands_out(self) -> None:
         """No package has the colour of the program's own code, even if that is not there."""
-        of = package_fills([f"p{number}" for number in range(50)])
+        of = choose_package_fills([f"p{number}" for number in range(50)])
 
-        assert package_fills([""])[""].colour not in {fill.colour for fill in of.values()}
+        assert choose_package_fills([""])[""].colour not in {fill.colour for fill in of.values()}
 
     def test_others(self) -> None:
         """The first packages have a plain colour each, the others one together."""
-        of = list(package_fills([f"p{number}" for number in range(20)]).values())
+        of = list(choose_package_fills([f"p{number}" for number in range(20)]).values())
 
         assert len(set(of[:8])) == 8
         assert set(of[8:]) == {OTHER_PACKAGES}
@@ -459,7 +461,7 @@ class TestPackages:
     def test_readable(self) -> None:
         """Names can be read on every fill: the contrast is at least 4.5, as WCAG asks for."""
         packages = ["", "python", "torch", "openvino", "nncf", "transformers", "optimum", *"abc"]
-        every = {*package_fills(packages).values(), REST, OTHER_PACKAGES}
+        every = {*choose_package_fills(packages).values(), REST, OTHER_PACKAGES}
 
         assert all(_contrast(fill.colour, fill.ink) >= 4.5 for fill in every)
 

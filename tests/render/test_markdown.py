@@ -8,8 +8,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from nncftools.markdown import code, text
-from nncftools.render.markdown import report
 from nncftools.render.table import NOTE
+from nncftools.render.text import markdown_report as report
 from nncftools.render.view import View
 from nncftools.session.model import Exit, Mark
 from tests.made_up import mib, process, session

@@ -11,11 +11,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from nncftools.analysis.session import Session
-from nncftools.render.markdown import report as markdown_report
-from nncftools.render.notebook import cell as notebook_cell
 from nncftools.render.operations_table import operations, operations_table
 from nncftools.render.page import report as page_report
 from nncftools.render.table import NOTE
+from nncftools.render.text import markdown_report, notebook_cell
 from nncftools.render.view import View
 from nncftools.session.model import END_UNKNOWN, Mark, OwnMemory
 from nncftools.units import MemoryUnit
@@ -193,7 +192,7 @@ def test_operations_beside_others_of_their_process() -> None:
     names = [row.cells[1].text for row in operations(of, View(["rss"], depth=2), MOST).rows]
 
     assert names[1:-1] == ["a (parallel)", "in a (parallel)", "b (parallel)", "in b (parallel)"]
-    assert "parallel: others of its process ran at the same time" in text_of(of, depth=2, brief=False)
+    assert "parallel: other operations of its process ran" in text_of(of, depth=2, brief=False)
 
 
 def test_operations_of_several_processes() -> None:

@@ -140,7 +140,7 @@ class TestFlame:
         found = graph(built_up(([MAIN], 100)), View(metrics=["rss"], unit=MemoryUnit.GiB))
 
         assert (found["unit"], found["bytes"], found["digits"]) == ("GiB", 2**30, 3)
-        assert found["text"] == "Which code made memory rise to its peak of 0.098 GiB."
+        assert found["text"] == "The code that made memory rise to its peak of 0.098 GiB."
 
     @pytest.mark.parametrize("of", [session(), session(snapshots=Snapshots(missing="why"))])
     def test_nothing_seen(self, of: Session) -> None:
@@ -525,8 +525,11 @@ class TestPage:
         ids=["no sample", "unknown", "no metric"],
     )
     def test_nothing(self, of: Session) -> None:
-        """Where nothing is known, the page says so in place of an empty picture."""
-        assert data_of(page(of, metrics=list(of.samples)[1:]))["chart"]["nothing"] == "no samples were recorded"
+        """Where nothing is known, the page says so in place of an empty picture, and has no program that draws."""
+        text = page(of, metrics=list(of.samples)[1:])
+
+        assert data_of(text)["chart"]["nothing"] == "no samples were recorded"
+        assert len(text) < 100_000
 
     def test_without_plotly(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without plotly one line says how to install it."""

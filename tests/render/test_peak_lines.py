@@ -9,14 +9,14 @@ from rich.console import Console
 
 from nncftools.analysis.session import Session
 from nncftools.journal.writing import GROUP, THROTTLE
-from nncftools.render import markdown, summary_json, text
+from nncftools.render import summary_json, text
 from nncftools.render.peak_lines import (
     DrawnLimit,
-    as_sentences,
-    drawn_limit,
-    limit_text,
-    peak_lines,
-    verdict_lines,
+    choose_drawn_limit,
+    explain_peak,
+    explain_verdict,
+    join_lines,
+    write_limit,
 )
 from nncftools.render.stacks import percents
 from nncftools.render.view import View
@@ -43,7 +43,7 @@ LOAD, RUN = stack(MAIN, "torch/load.py:1 load"), stack(MAIN, "torch/run.py:2 run
 
 def lines(of: Session) -> dict[str, str]:
     """Return the lines under the peak by their headings."""
-    return dict(sentence.split(": ", 1) for sentence in as_sentences(peak_lines(of, MemoryUnit.MiB)))
+    return dict(sentence.split(": ", 1) for sentence in join_lines(explain_peak(of, MemoryUnit.MiB)))
 
 
 def test_lines_of_stacks() -> None:
@@ -59,7 +59,7 @@ def test_lines_of_stacks() -> None:
 
 def test_recorded_without_stacks() -> None:
     """A session without snapshots has no such lines."""
-    assert peak_lines(session(), MemoryUnit.MiB) == []
+    assert explain_peak(session(), MemoryUnit.MiB) == []
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_recorded_without_stacks() -> None:
 )
 def test_no_stacks(of: Snapshots, expected: str) -> None:
     """If there are no stacks, one line says why."""
-    assert peak_lines(session(snapshots=of), MemoryUnit.MiB) == [("stacks", expected)]
+    assert explain_peak(session(snapshots=of), MemoryUnit.MiB) == [("stacks", expected)]
 
 
 def test_several_processes() -> None:
@@ -134,7 +134,7 @@ def shown(renderable: RenderableType) -> str:
 def of_a_death() -> dict[str, str]:
     """Return the lines about a command that the kernel killed in its group, by heading."""
     session = run(KILLED, oom_kills=[counted()], memory_limits=[limit(310)], control_groups=COUNTED)
-    return dict(verdict_lines(session, MemoryUnit.MiB))
+    return dict(explain_verdict(session, MemoryUnit.MiB))
 
 
 def test_conclusion_comes_first() -> None:
@@ -157,14 +157,14 @@ def test_evidence() -> None:
 
 def test_what_it_was_not() -> None:
     """A death that has another reason says that memory had not run out."""
-    lines = dict(verdict_lines(run(KILLED, totals=NO_KILLS), MemoryUnit.MiB))
+    lines = dict(explain_verdict(run(KILLED, totals=NO_KILLS), MemoryUnit.MiB))
 
     assert lines["not"] == "by the kernel, which killed no process of the run; because memory ran out"
 
 
 def test_name_at_the_start() -> None:
     """The name of a program keeps its letters at the start of the sentence."""
-    lines = verdict_lines(run(Exit(code=0), child(), oom_kills=[counted()]), MemoryUnit.MiB)
+    lines = explain_verdict(run(Exit(code=0), child(), oom_kills=[counted()]), MemoryUnit.MiB)
 
     assert lines[0][1].startswith("worker (pid 101) was killed")
 
@@ -173,15 +173,15 @@ def test_nothing_died() -> None:
     """Without a death there are no lines, in no output."""
     session, view = run(Exit(code=0)), View(metrics=["rss"])
 
-    assert verdict_lines(session, MemoryUnit.MiB) == []
-    assert "Verdict" not in shown(text.report(session, view)) + markdown.report(session, view)
+    assert explain_verdict(session, MemoryUnit.MiB) == []
+    assert "Verdict" not in shown(text.report(session, view)) + text.markdown_report(session, view)
     assert json.loads(summary_json.report(session, view))["verdict"] is None
 
 
 def test_every_output() -> None:
     """Text and Markdown begin with the verdict, before the peak; JSON has its parts."""
     session, view = run(KILLED, oom_kills=[counted()], memory_limits=[limit(310)]), View(metrics=["rss"])
-    of_text, of_markdown = shown(text.report(session, view)), markdown.report(session, view)
+    of_text, of_markdown = shown(text.report(session, view)), text.markdown_report(session, view)
     of_json = json.loads(summary_json.report(session, view))["verdict"]
 
     assert of_text.index(f"Verdict {CONCLUSION}") < of_text.index("Peak memory")
@@ -202,56 +202,57 @@ class TestText:
     @pytest.mark.parametrize(("size_mib", "share"), [(400, "75 % of 400 MiB"), (8192, "4 % of 8 GiB")])
     def test_group(self, size_mib: int, share: str) -> None:
         """A share of a control group's limit is told with the file that sets it, however little of it was held."""
-        assert limit_text(limited(size_mib)) == f"{share} (control group, set by {FILE})"
+        assert write_limit(limited(size_mib)) == f"{share} (control group, set by {FILE})"
 
     @pytest.mark.parametrize(("size_mib", "expected"), [(400, "75 % of 400 MiB (all of the machine)"), (600, None)])
     def test_machine(self, size_mib: int, expected: str | None) -> None:
         """The machine's memory is a limit only for a run that held more than half of it."""
-        assert limit_text(session(host=Host(memory=size_mib * MIB))) == expected
+        assert write_limit(session(host=Host(memory=size_mib * MIB))) == expected
 
     def test_own_limit(self) -> None:
         """The limit of the recording itself is told as what it is."""
         reached = LimitReached(at_s=0.5, rss=300 * MIB, limit=200 * MIB, action="warn")
 
-        assert limit_text(session(limit_reached=reached)) == "150 % of 200 MiB (--max-memory)"
+        assert write_limit(session(limit_reached=reached)) == "150 % of 200 MiB (--max-memory)"
 
     def test_throttling(self) -> None:
         """A limit above which processes are only slowed down is named."""
-        assert str(limit_text(limited(400, THROTTLE))).startswith("75 % of 400 MiB (control group, memory.high, set by")
+        text = str(write_limit(limited(400, THROTTLE)))
+        assert text.startswith("75 % of 400 MiB (control group, memory.high, set by")
 
     def test_unknown(self) -> None:
         """Without a limit, without a peak, and with memory from an unknown zero there is no share."""
-        assert limit_text(session()) is None
-        assert limit_text(limited(400, peaks={})) is None
-        assert limit_text(limited(400, from_zero=True)) is None
+        assert write_limit(session()) is None
+        assert write_limit(limited(400, peaks={})) is None
+        assert write_limit(limited(400, from_zero=True)) is None
 
     def test_harmless(self) -> None:
         """The name of a group may be long and hostile."""
         hostile = MemoryLimit(kind=GROUP, size=400 * MIB, set_by="/sys/\x1b[31m" + "x" * 500)
-        text = str(limit_text(session(memory_limits=[hostile])))
+        text = str(write_limit(session(memory_limits=[hostile])))
 
         assert text.isprintable()
         assert len(text) < 140
 
     def test_under_the_headline(self) -> None:
         """The limit is the first line under the peak, without stacks, too."""
-        assert peak_lines(limited(400), MemoryUnit.MiB) == [("limit", limit_text(limited(400)))]
+        assert explain_peak(limited(400), MemoryUnit.MiB) == [("limit", write_limit(limited(400)))]
 
 
 class TestDrawn:
     def test_near(self) -> None:
         """A limit is drawn when the peak is above half of it; sizes are in the view's unit."""
-        assert drawn_limit(limited(400), VIEW) == DrawnLimit(400, "limit", "400 MiB")
-        assert drawn_limit(limited(600), VIEW) is None
+        assert choose_drawn_limit(limited(400), VIEW) == DrawnLimit(400, "limit", "400 MiB")
+        assert choose_drawn_limit(limited(600), VIEW) is None
 
     def test_machine(self) -> None:
         """The memory of the machine is named as such."""
-        found = drawn_limit(session(host=Host(memory=400 * MIB)), View(metrics=["rss"], unit=MemoryUnit.GiB))
+        found = choose_drawn_limit(session(host=Host(memory=400 * MIB)), View(metrics=["rss"], unit=MemoryUnit.GiB))
 
         assert found is not None
-        assert (found.size, found.label) == (pytest.approx(0.390625), "machine\n400 MiB")
+        assert found == DrawnLimit(pytest.approx(0.390625), "machine", "400 MiB")
 
     @pytest.mark.parametrize("view", [View(metrics=["pss"]), View(metrics=["rss"], from_zero=True)])
     def test_other_axis(self, view: View) -> None:
         """It is drawn only next to RSS as it is."""
-        assert drawn_limit(limited(400), view) is None
+        assert choose_drawn_limit(limited(400), view) is None

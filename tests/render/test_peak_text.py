@@ -108,7 +108,7 @@ def test_of(spans: list[tuple[int | None, float, float]], expected: list[str]) -
     of = performers_run(*spans)
     performers = Performers(of)
 
-    assert [performers.of(operation) for operation in of.operations] == expected
+    assert [performers.name_process(operation) for operation in of.operations] == expected
 
 
 def test_many_processes_at_once() -> None:
@@ -120,7 +120,7 @@ def test_many_processes_at_once() -> None:
     of = session(marks=marks)
     performers = Performers(of)
 
-    assert [performers.of(operation) for operation in of.operations[:2]] == ["pid 0", "pid 1"]
+    assert [performers.name_process(operation) for operation in of.operations[:2]] == ["pid 0", "pid 1"]
 
 
 class TestToldApart:

@@ -11,8 +11,9 @@ from PIL import Image
 
 from nncftools.analysis.ranks import merged
 from nncftools.analysis.session import Session
-from nncftools.render import markdown, plot, summary_json
+from nncftools.render import plot, summary_json
 from nncftools.render.session_tables import ranks
+from nncftools.render.text import markdown_report
 from nncftools.render.view import View
 from nncftools.session.model import Device, Exit, Host, Rank
 from nncftools.units import MemoryUnit
@@ -69,7 +70,7 @@ def test_text(job: Session) -> None:
 
 def test_markdown(job: Session) -> None:
     """The row of the rank that held most is bold."""
-    text = re.sub(" +", " ", markdown.report(job, VIEW))
+    text = re.sub(" +", " ", markdown_report(job, VIEW))
 
     assert "| 0 | node-01 | 300.0 |" in text
     assert "| **1** | **node-01** | **900.0** |" in text

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from nncftools.analysis.operation import Figures, Operation
-from nncftools.render.notebook import cell
 from nncftools.render.page import report
 from nncftools.render.panels import page
 from nncftools.render.table import NOTE, change_text, has_estimates
+from nncftools.render.text import notebook_cell
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB
 from tests.render import golden
@@ -49,7 +49,7 @@ def test_has_estimates(figures: dict[str, Figures], expected: bool) -> None:  # 
 
 def test_notebook() -> None:
     """A notebook has estimates and their explanation."""
-    text = cell(golden.run(), golden.VIEW)
+    text = notebook_cell(golden.run(), golden.VIEW)
 
     assert re.search(r"\| +≈-600\.0 \|", text)
     assert NOTE in text

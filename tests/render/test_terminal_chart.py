@@ -4,7 +4,7 @@ import pytest
 
 from nncftools.analysis.session import Session
 from nncftools.render.terminal_chart import chart
-from nncftools.render.terminal_style import TerminalStyle, render_rows
+from nncftools.render.terminal_plot import TerminalStyle, render_rows
 from nncftools.render.view import View
 from nncftools.session.model import Mark
 from tests.made_up import mib, session
@@ -15,7 +15,7 @@ def drawn(
 ) -> list[str]:
     """Return the lines of a chart without colours."""
     style = TerminalStyle(unicode=unicode, colours=None)
-    rows = render_rows(chart(of, view or View(["rss"]), width, height, style), width, None, style)
+    rows = render_rows(chart(of, view or View(["rss"]), width, height, style=style), width, None, style)
     return ["".join(part.text for part in row) for row in rows]
 
 

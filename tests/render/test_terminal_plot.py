@@ -12,28 +12,25 @@ from rich.text import Text
 
 from nncftools.render import terminal_plot
 from nncftools.render.listing import luminance
+from nncftools.render.terminal_chart import Rate, rate_rows
 from nncftools.render.terminal_plot import (
-    Line,
-    Marked,
-    Rate,
-    Span,
-    Window,
-    clock,
-    column_extremes,
-    operations_row,
-    plot,
-    rate_rows,
-    ticks,
-    time_ticks,
-)
-from nncftools.render.terminal_style import (
     COLOURS,
     CURVES,
     DANGER,
+    Line,
+    Marked,
+    Span,
     TerminalStyle,
+    Window,
+    clock,
     coloured,
+    column_extremes,
     name_style,
+    operations_row,
+    plot,
     render_rows,
+    ticks,
+    time_ticks,
 )
 
 CPU = Rate("Cores", ("cpu_user", "cpu_system"), "cores", "#209850")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nncftools.analysis.operation import UNKNOWN, Bracket, Column, Figures, allocated, figures_of, with_allocated
-from nncftools.analysis.session import Session
+from nncftools.analysis.peaks import UNKNOWN, Bracket, Column, Figures, Timeline
+from nncftools.analysis.session import Session, add_allocator, measure_device, read_allocator
 from nncftools.session.model import Device, Mark, OwnMemory, Process
 from nncftools.session.nesting import find_device, take_allocated
 from nncftools.session.recording import session_from
@@ -140,21 +140,21 @@ class TestAllocated:
     )
     def test_of_a_mark(self, start: OwnMemory, end: OwnMemory, expected: Figures) -> None:
         """The peak of an operation is exact where the allocator's own mark rose in it, and has bounds otherwise."""
-        assert allocated(mark(start, end), 0.8, "nvidia0") == expected
+        assert read_allocator(mark(start, end), 0.8, "nvidia0") == expected
 
     def test_not_read(self) -> None:
         """What marked from outside read nothing."""
-        assert allocated(Mark(name="x", start_s=0.0), 1.0, "nvidia0") is None
+        assert read_allocator(Mark(name="x", start_s=0.0), 1.0, "nvidia0") is None
 
     def test_least_of_the_device(self) -> None:
         """A process holds at least what its allocator gave out; a larger sample counts more."""
         of_allocator = Figures(0, 5, Bracket(7, 7, 0.2, 0.8))
 
-        assert with_allocated(UNKNOWN, of_allocator) == Figures(
+        assert add_allocator(UNKNOWN, of_allocator) == Figures(
             None, 5, Bracket(7, None, 0.2, 0.8), end_is_estimate=True
         )
         sampled = Figures(1, 9, Bracket(9, None, 0.5, 0.5))
-        assert (with_allocated(sampled, of_allocator), with_allocated(sampled, None)) == (sampled, sampled)
+        assert (add_allocator(sampled, of_allocator), add_allocator(sampled, None)) == (sampled, sampled)
 
     @pytest.mark.parametrize(
         ("times", "values", "span", "silent", "expected"),
@@ -179,13 +179,15 @@ class TestAllocated:
         """A reading after an end is not part of an operation; where a driver fell silent, nothing is known after it."""
         of = Mark(name="x", start_s=span[0])
 
-        assert figures_of(MEMORY, of, span[1], Column(times, values), silent) == expected
+        assert (
+            measure_device(MEMORY, of, span[1], column=Column(Timeline(times), values), incomplete=silent) == expected
+        )
 
     def test_program_without_torch(self) -> None:
         """That torch has given out nothing says nothing of what a process holds."""
         of = mark(own(None), own(None))
 
-        assert with_allocated(UNKNOWN, allocated(of, 0.8, "nvidia0")) == UNKNOWN
+        assert add_allocator(UNKNOWN, read_allocator(of, 0.8, "nvidia0")) == UNKNOWN
 
     def test_columns_of_marks(self) -> None:
         """What processes read at their marks is a column: the sum of those that use one device; its peak is a mark."""

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from benchmarks.truth.random_programs.envelope import Interval
     from benchmarks.truth.random_programs.truth import Headline, Operation, Truth
     from nncftools import Session
-    from nncftools.analysis.operation import Bracket, Figures
     from nncftools.analysis.operation import Operation as Said
-    from nncftools.analysis.peaks import PeakPlace
+    from nncftools.analysis.operation import PeakPlace
+    from nncftools.analysis.peaks import Bracket, Figures
 
 _MIB = 2**20
 _CLOSE, _CLOSE_BYTES = 0.02, 3 * _MIB

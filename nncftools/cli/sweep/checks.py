@@ -1,17 +1,17 @@
-"""Checks of a sweep: all that can be known before the first run, which may be hours before the last one."""
+"""Checks before a sweep: the last run may start hours after the first run, so all mistakes are reported now."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
-import itertools
 import json
 import os
-import pathlib
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nncftools import intake
 from nncftools.backports import SAFE_PATH
@@ -19,38 +19,46 @@ from nncftools.cli import destination, options
 from nncftools.cli.model_folder import config_of
 from nncftools.cli.sweep import grid
 from nncftools.cli.sweep.grid import Configuration, Weights
-from nncftools.cli.sweep.options import SweepOptions
-from nncftools.cli.sweep.results import State, SweepFolder, SweepRow, differing, stamp
+from nncftools.cli.sweep.results import State, SweepFolder, SweepRow, explain_difference, make_stamp
 from nncftools.cli.sweep.runs import Sweep
 from nncftools.cli.sweep.steps import CALIBRATION, KIND, LAST_WORDS, MODEL, PROMPTS, TEXT
 from nncftools.cli.sweep.worker import evaluation
 from nncftools.compression import filling
 from nncftools.errors import NncfToolsError, UsageError, refuse_to_record
 
+if TYPE_CHECKING:
+    from nncftools.cli.sweep import SweepOptions
+
 RUN = 12
-"""Two texts that share this many words in a row have a common source."""
+"""Two texts with this number of equal words in a row have a common source."""
 
 
-def shared(text: str, other: str) -> str:
-    """Return the first run of 12 words that is in both texts; empty if they share none."""
-    known = set(_runs(other))
-    return next((" ".join(run) for run in _runs(text) if run in known), "")
+def find_shared(text: str, other: str) -> str:
+    """Return the first 12 words in a row that are in both texts; empty without any."""
+    other_runs = set(_split_runs(other))
+    return next((" ".join(run) for run in _split_runs(text) if run in other_runs), "")
 
 
-def _runs(text: str) -> Iterator[tuple[str, ...]]:
+def _split_runs(text: str) -> Iterator[tuple[str, ...]]:
     words = re.findall(r"\w+", text.casefold())
-    return zip(*(itertools.islice(words, start, None) for start in range(RUN)), strict=False)
+    shifted = [words[start:] for start in range(RUN)]
+    return zip(*shifted, strict=False)
 
 
 _INSTALL = "pip install 'nncf-tools[nncf]'"
-_OPTIMUM = "see docs/sweep.md: pip install --no-deps optimum-intel, after torch, optimum and transformers"
+_INSTALL_OTHERS = {
+    "lm_eval": "pip install lm_eval",
+    "optimum-intel": "see docs/compression-and-sweep.md: "
+    "pip install --no-deps optimum-intel, after torch, optimum and transformers",
+}
 _FOR_LANGUAGE = (TEXT, CALIBRATION, LAST_WORDS, PROMPTS)
-_ASKS_S = 60
-_WRITTEN = (".csv", ".md", ".png")
+_TIMEOUT_S = 60
+_ENDINGS = (".csv", ".md", ".png")
+"""Endings of the files of results."""
 
 
-def checked(request: SweepOptions) -> tuple[Sweep, list[str]]:
-    """Return what to do, and notes for the user. Raises NncfToolsError for anything that would fail later."""
+def make_plan(request: SweepOptions) -> tuple[Sweep, list[str]]:
+    """Return the checked sweep, and notes for the user. Raises NncfToolsError for anything that would fail later."""
     refuse_to_record()
     if request.output.suffix != ".csv":
         raise UsageError(f"option --output: a file that ends in .csv expected, found {str(request.output)!r}")
@@ -58,45 +66,60 @@ def checked(request: SweepOptions) -> tuple[Sweep, list[str]]:
     for name, path in inputs.items():
         with options.naming_option(f"--{name}"):
             if path.exists() and not path.is_file():
-                raise UsageError(f"{str(path)!r}: a regular file expected: each configuration reads it again")
+                raise UsageError(f"{str(path)!r}: a regular file expected, because each configuration reads the file")
             intake.whole(path)
     _check_output(request, inputs)
     configurations: Sequence[Configuration]
     notes: list[str] = []
-    code, setup = "", "model"
+    code = ""
+    setup = "model"
     if KIND in inputs:
-        code = _code(inputs[KIND])
-        configurations = _of_kind(request, inputs, code)
+        code = _read_code(inputs[KIND])
+        configurations = _make_quantizations(request, inputs, code)
     else:
-        configurations, notes = _of_language(request, inputs)
-        sizes = {weights.group_size for weights in configurations if weights.group_size is not None}
-        setup = f"model, group size {sizes.pop()}" if len(sizes) == 1 else "model"
+        configurations, notes = _make_weights(request, inputs)
+        sizes = {weights.group_size for weights in configurations} - {None}
+        if len(sizes) == 1:
+            setup = f"model, group size {sizes.pop()}"
     with options.naming_option("--only"):
-        chosen = grid.chosen(configurations, request.only or ())
-    needing = next((configuration.name for configuration in chosen if configuration.needs_data), None)
-    if needing is not None and CALIBRATION not in inputs:
-        raise UsageError(f"option --calibration: a text is needed by {needing!r}; or choose others with --only")
+        chosen = grid.choose(configurations, request.only or ())
+    needing = [configuration.name for configuration in chosen if configuration.needs_data]
+    if needing and CALIBRATION not in inputs:
+        raise UsageError(
+            f"option --calibration: {needing[0]!r} needs a text; or choose other configurations with --only"
+        )
     _check_tasks(request)
     _check_packages(request)
     inputs[MODEL] = request.model
-    stamps = {name: stamp(path) for name, path in inputs.items()}
-    stamps |= {"tasks": ",".join(request.tasks)} if request.tasks else {}
-    model = request.name.strip() or (request.model if request.model.name.strip(".") else request.model.resolve()).name
-    folder, state = SweepFolder(request.output), State(model, setup, stamps)
-    before = _before(request, folder, state, configurations)
-    return Sweep(request, configurations, chosen, folder, state, inputs, code, before), notes
+    stamps = {name: make_stamp(path) for name, path in inputs.items()}
+    if request.tasks:
+        stamps["tasks"] = ",".join(request.tasks)
+    name = request.name.strip() or request.model.absolute().name
+    state = State(name, setup, stamps)
+    folder = SweepFolder(request.output)
+    plan = Sweep(
+        options=request,
+        grid=configurations,
+        chosen=chosen,
+        folder=folder,
+        state=state,
+        inputs=inputs,
+        code=code,
+        earlier=_take_earlier(request, folder, state, configurations),
+    )
+    return plan, notes
 
 
-def _code(path: pathlib.Path) -> str:
-    """Return the user's file, which is read only once: what was checked is what runs. Raises NncfToolsError."""
+def _read_code(path: Path) -> str:
+    """Return the text of the user's file, read once so that the sweep runs the checked text. Raises NncfToolsError."""
     with options.naming_option("--kind"):
         try:
-            return importlib.util.decode_source(grid.own_content(path, may_wait=False))
+            return importlib.util.decode_source(grid.read_own(path, may_wait=False))
         except (SyntaxError, UnicodeDecodeError) as error:
             raise UsageError(f"{str(path)!r} is not Python source: {error}") from error
 
 
-def _of_kind(request: SweepOptions, inputs: Mapping[str, pathlib.Path], text: str) -> Sequence[Configuration]:
+def _make_quantizations(request: SweepOptions, inputs: Mapping[str, Path], text: str) -> Sequence[Configuration]:
     for name in _FOR_LANGUAGE:
         if name in inputs:
             raise UsageError(f"option --{name}: for language models; with --kind, your file provides data and score")
@@ -107,65 +130,66 @@ def _of_kind(request: SweepOptions, inputs: Mapping[str, pathlib.Path], text: st
         code = compile(text, str(inputs[KIND]), "exec")
     except (SyntaxError, ValueError) as error:
         raise UsageError(f"option --kind: {error}") from error
-    for needed in ("calibration", "score"):
-        if needed not in code.co_names:
-            raise UsageError(f"option --kind: {str(inputs[KIND])!r} has no function {needed!r}")
+    for function in ("calibration", "score"):
+        if function not in code.co_names:
+            raise UsageError(f"option --kind: {str(inputs[KIND])!r} has no function {function!r}")
     with options.naming_option("--grid"):
         return grid.quantization_grid(request.grid)
 
 
-def _of_language(request: SweepOptions, inputs: Mapping[str, pathlib.Path]) -> tuple[list[Weights], list[str]]:
+def _make_weights(request: SweepOptions, inputs: Mapping[str, Path]) -> tuple[list[Weights], list[str]]:
     if TEXT not in inputs:
         raise UsageError("option --text: a held-out text is needed to measure quality")
     with options.naming_option("--model"):
         if not request.model.is_dir():
             raise UsageError(f"the folder of a language model expected, found {str(request.model)!r}")
         config_of(request.model)
-        layers = grid.layers_of(request.model)
+        layers = grid.read_layers(request.model)
     with options.naming_option("--grid"):
         configurations, notes = grid.weight_grid(request.grid, layers)
     words: dict[str, str] = {}
     for name in _FOR_LANGUAGE:
         if name in inputs:
             with options.naming_option(f"--{name}"):
-                words[name] = _words(inputs[name])
+                words[name] = _read_words(inputs[name])
     for name in (TEXT, LAST_WORDS):
-        both = shared(words[CALIBRATION], words[name]) if CALIBRATION in words and name in words else ""
-        if both:
-            why = f"{str(inputs[name])!r} holds the same words, so results would look too good: {both!r}"
-            raise UsageError(f"option --calibration: {why}; use a text of another source")
+        shared = find_shared(words.get(CALIBRATION, ""), words.get(name, ""))
+        if shared:
+            why = f"{str(inputs[name])!r} contains the same words, so results would look too good: {shared!r}"
+            raise UsageError(f"option --calibration: {why}; use a text from another source")
     return configurations, notes
 
 
-def _words(path: pathlib.Path) -> str:
-    """Return the documents of a file; raise NncfToolsError for lines of a .jsonl without a text, and for no words."""
+def _read_words(path: Path) -> str:
+    """Return the documents of a file. Raises NncfToolsError for lines of a .jsonl without a text, and for no words."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise NncfToolsError(f"{str(path)!r} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise NncfToolsError(f"{str(path)!r} is not a text in UTF-8: {error.reason}") from error
-    for number, line in enumerate(text.split("\n"), 1) if path.suffix == ".jsonl" else ():
-        try:
-            has_text = not line.strip() or isinstance(json.loads(line)["text"], str)
-        except (ValueError, TypeError, KeyError, RecursionError):
-            has_text = False
-        if not has_text:
-            raise UsageError(f"{str(path)!r}: line {number}: an object with a text as 'text' expected")
-    words = "\n".join(evaluation.documents(str(path)))
+    if path.suffix == ".jsonl":
+        for number, line in enumerate(text.split("\n"), 1):
+            try:
+                has_text = not line.strip() or isinstance(json.loads(line)["text"], str)
+            except (ValueError, TypeError, KeyError, RecursionError):
+                has_text = False
+            if not has_text:
+                raise UsageError(f"{str(path)!r}: line {number}: an object with a text as 'text' expected")
+    words = "\n".join(evaluation.read_documents(str(path)))
     if not words.split():
-        raise UsageError(f"{str(path)!r} holds no words")
+        raise UsageError(f"{str(path)!r} contains no words")
     return words
 
 
-def _check_output(request: SweepOptions, inputs: Mapping[str, pathlib.Path]) -> None:
-    """Raise UsageError for results that would lie in the model's folder, or replace an input."""
+def _check_output(request: SweepOptions, inputs: Mapping[str, Path]) -> None:
+    """Raise UsageError for results in the folder of the model, or in the place of an input."""
     output = request.output.resolve()
     if request.model.is_dir() and output.is_relative_to(request.model.resolve()):
         why = "is in the folder of the model, which a sweep must not change"
         raise UsageError(f"option --output: {str(request.output)!r} {why}; name another folder")
     for name, path in inputs.items():
-        if path.resolve() in {output.with_suffix(ending) for ending in _WRITTEN}:
+        if path.resolve() in {output.with_suffix(ending) for ending in _ENDINGS}:
             raise UsageError(f"option --output: the results would replace the file of --{name}; choose another name")
 
 
@@ -175,33 +199,39 @@ def _check_tasks(request: SweepOptions) -> None:
     if request.include_path is not None:
         with options.naming_option("--include-path"):
             grid.check_tasks(request.include_path)
+    tasks = request.tasks or ()
     with options.naming_option("--tasks"):
-        for name in request.tasks or ():
+        for name in tasks:
             if os.sep in name:
-                raise UsageError(f"the name of a task expected, found {name!r}; --include-path has tasks of your own")
-        filling.tasks_of([name for name in request.tasks or () if ":" in name])
+                raise UsageError(
+                    f"the name of a task expected, found {name!r}; for a task of your own, use --include-path"
+                )
+        filling.tasks_of([name for name in tasks if ":" in name])
 
 
 def _check_packages(request: SweepOptions) -> None:
-    """Raise NncfToolsError unless the interpreter has what the steps import. A dry run needs nothing of it."""
+    """Raise NncfToolsError if the interpreter lacks a package that the steps import. A dry run needs no package."""
     if request.dry_run:
         return
     python = request.interpreter
     if shutil.which(python) is None:
         raise UsageError(f"option --python: {python!r} is not a program")
-    needs_export = request.kind is None and not (request.model / "openvino_model.xml").exists()
-    wanted = ["nncf", "openvino", *(["optimum-intel"] if needs_export else []), *(["lm_eval"] if request.tasks else [])]
+    packages = ["nncf", "openvino"]
+    if request.kind is None and not (request.model / "openvino_model.xml").exists():
+        packages.append("optimum-intel")
+    if request.tasks:
+        packages.append("lm_eval")
     script = (
         f"{SAFE_PATH}; import importlib.metadata as m, json\n"
         "def has(n):\n  try:\n    return bool(m.version(n))\n  except m.PackageNotFoundError:\n    return False\n"
         "print(json.dumps([n for n in sys.argv[1:] if not has(n)]))"
     )
-    words = [python, "-c", script, *wanted]
+    words = [python, "-c", script, *packages]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=_ASKS_S, check=False)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
         missing = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
-        raise UsageError(f"option --python: {python!r} did not answer within {_ASKS_S} s") from None
+        raise UsageError(f"option --python: {python!r} did not answer within {_TIMEOUT_S} s") from None
     except OSError as error:
         raise UsageError(f"option --python: {python!r} cannot be started: {error.strerror}") from error
     except ValueError:
@@ -209,16 +239,15 @@ def _check_packages(request: SweepOptions) -> None:
             f"option --python: {python!r} does not work as a Python interpreter: {done.stderr.strip()}"
         ) from None
     if missing:
-        everything = f"{_INSTALL}; {_OPTIMUM}" if needs_export else _INSTALL
-        alone = {("lm_eval",): "pip install lm_eval", ("optimum-intel",): _OPTIMUM}
-        why = f"{python!r} has no {' and no '.join(missing)}: {alone.get(tuple(missing), everything)}"
+        advice = dict.fromkeys(_INSTALL_OTHERS.get(name, _INSTALL) for name in missing)
+        why = f"{python!r} has no {' and no '.join(missing)}: {'; '.join(advice)}"
         raise NncfToolsError(f"{why}; or name another Python with --python")
 
 
-def _before(
+def _take_earlier(
     request: SweepOptions, folder: SweepFolder, state: State, grid: Sequence[Configuration]
 ) -> dict[str, SweepRow]:
-    """Return the rows of a sweep that is replaced, and remove it. Raises UsageError if it must not be."""
+    """Remove the sweep that --force replaces, and return the rows of it. Raises UsageError without --force."""
     if folder.is_foreign:
         raise UsageError(
             f"option --output: {str(folder.path)!r} exists and is not the folder of a sweep; choose another name"
@@ -230,15 +259,15 @@ def _before(
             raise UsageError(f"option --output: {error}; give --force to replace it") from error
         earlier = None
     if request.resume and earlier is not None:
-        why = differing(earlier, state)
-        if why:
-            raise UsageError(f"option --resume: {str(folder.path)!r} cannot go on: {why}")
+        difference = explain_difference(earlier, state)
+        if difference:
+            raise UsageError(f"option --resume: {str(folder.path)!r} cannot continue: {difference}")
         return {}
     if request.dry_run:
         return {} if earlier is None else folder.rows(grid)
     if earlier is not None and not request.force:
         raise UsageError(f"option --output: {str(folder.path)!r} has a sweep already; use --resume or --force")
-    for ending in _WRITTEN:
+    for ending in _ENDINGS:
         destination.check_file("--output", request.output.with_suffix(ending), force=request.force)
     rows: dict[str, SweepRow] = {}
     if folder.path.exists():

@@ -1,4 +1,4 @@
-"""``nncf-tools sweep``: compresses a real model in many ways, and makes the results that viz-compression shows."""
+"""``nncf-tools sweep``: compress a model in many ways, with the results that viz-compression shows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nncftools.cli import options, screen
 from nncftools.cli.compression import viz_compression
 from nncftools.cli.parameters import with_options
-from nncftools.cli.sweep.options import SweepOptions
+from nncftools.cli.sweep import SweepOptions
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import seconds_text
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def sweep(request: SweepOptions) -> int:
     """Compress a model in many ways; measure size, quality, time, and memory.
 
-    The results are a CSV file, and a table and a picture of it as made by
-    viz-compression. Each configuration is on disk as soon as it has ended.
+    The results are a CSV file, with a table and a picture as viz-compression makes
+    them. Each configuration is saved as soon as it has ended.
 
     \b
     Examples:
@@ -32,19 +32,20 @@ def sweep(request: SweepOptions) -> int:
       nncf-tools sweep --model DIR -o results.csv --text held_out.txt --dry-run
       nncf-tools sweep --model model.onnx --kind my_data.py -o results.csv
 
-    Each configuration runs in processes of its own that are recorded; results.sweep
-    holds the recordings. It needs NNCF and OpenVINO: pip install 'nncf-tools[nncf]',
-    and optimum-intel to export a folder of Hugging Face; docs/sweep.md says how.
+    Each configuration runs in recorded processes; the folder results.sweep holds
+    the recordings. The sweep needs NNCF and OpenVINO (pip install
+    'nncf-tools[nncf]'), and optimum-intel to export a folder of Hugging Face; see
+    docs/compression-and-sweep.md.
     """
     begun_s = time.monotonic()
     from nncftools.cli.sweep import checks, runs
 
-    _check_shown(request)
-    plan, notes = checks.checked(request)
+    _check_figures(request)
+    plan, notes = checks.make_plan(request)
     for note in notes:
         screen.message(f"note: {note}")
     if request.dry_run:
-        screen.to_stdout(runs.dry_run(plan))
+        screen.to_stdout(runs.describe_plan(plan))
         return 0
     interrupted = plan.run()
     if interrupted is not None:
@@ -52,8 +53,8 @@ def sweep(request: SweepOptions) -> int:
     status = _finish(plan)
     if request.scheduler is None:
         wall_s = time.monotonic() - begun_s
-        own = max(0.0, wall_s - plan.measured_s) / wall_s
-        screen.to_stderr(f"Took {seconds_text(wall_s)}, {own:.1%} of it outside of the measured processes\n")
+        overhead = max(0.0, wall_s - plan.measured_s) / wall_s
+        screen.to_stderr(f"Took {seconds_text(wall_s)}, {overhead:.1%} of it outside the measured processes\n")
     return status
 
 
@@ -62,28 +63,40 @@ def _finish(plan: Sweep) -> int:
     from nncftools.cli.sweep import runs
 
     rows = list(plan.folder.rows(plan.grid).values())
-    for row in rows:
-        if not row.is_complete:
-            screen.message(f"failed: {row.name}: {row.failed}")
-    if not rows[0].is_complete:
+    failed = [row for row in rows if not row.is_complete]
+    for row in failed:
+        screen.message(f"failed: {row.name}: {row.failed}")
+    if rows[0] in failed:
         raise NncfToolsError(f"the baseline failed: {rows[0].failed}; without it there is no table and no picture")
-    table, request = plan.folder.output, plan.options
+    table = plan.folder.output
+    options = plan.options
     plan.folder.check()
-    viz_compression(inputs=[table], recommend=request.recommend, also=request.also, extra=True, lenient=True)
+    viz_compression(
+        inputs=[table],
+        recommend=options.recommend,
+        also=options.also,
+        extra=True,
+        lenient=True,
+    )
     plan.folder.check()
-    runs.define(table.with_suffix(".md"), rows)
-    return int(any(not row.is_complete for row in rows))
+    runs.add_definitions(table.with_suffix(".md"), rows)
+    return int(bool(failed))
 
 
-def _check_shown(request: SweepOptions) -> None:
+def _check_figures(request: SweepOptions) -> None:
     """Raise UsageError for figures that the results will not have."""
     from nncftools.compression.reading import FIRST_TOKEN, LATENCY
     from nncftools.compression.results import bounds_of
 
-    with options.naming_option("--recommend"):
-        bounded = [figure.name for figure in bounds_of(request.recommend).figures] if request.recommend else []
-    shown = [figure.replace("-", " ") for figure in request.also or ()]
-    for name, figures in (("--recommend", bounded), ("--also", shown)):
+    names = {"--also": [figure.replace("-", " ") for figure in request.also or ()]}
+    if request.recommend:
+        with options.naming_option("--recommend"):
+            names["--recommend"] = [figure.name for figure in bounds_of(request.recommend).figures]
+    if request.kind is None:
+        return
+    for option_name, figures in names.items():
         for figure in (LATENCY, FIRST_TOKEN):
-            if request.kind is not None and figure.name in figures:
-                raise UsageError(f"option {name}: {figure.name!r} is of language models; --kind measures another one")
+            if figure.name in figures:
+                raise UsageError(
+                    f"option {option_name}: {figure.name!r} exists only for language models, not with --kind"
+                )

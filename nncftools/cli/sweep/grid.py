@@ -1,13 +1,13 @@
-"""Which configurations a sweep tries: a grid in a TOML file, checked against the layers of the model.
+"""The configurations of a sweep: a grid in a TOML file, checked against the layers of the model.
 
-The sizes of the layers are in the headers of the model's files: no library of models is needed to check a grid.
+The headers of the model's files contain the sizes of the layers, so the checks need no library of models.
 """
 
 from __future__ import annotations
 
 import os
-import pathlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -21,40 +21,44 @@ from nncftools.files import is_open_to_all, other_owner
 
 _MATRIX = 2
 _EMBEDDINGS = ("embed", "lm_head", "wte", "wpe")
-"""Parts of names of what is compressed to int8 or not at all."""
+"""Parts of the names of tensors that are compressed to int8 or not at all."""
 _INPUTS = ("hidden_size", "intermediate_size")
 
 
 class Layers(NamedTuple):
-    """What the sizes of the layers allow."""
+    """Sizes of the layers of a model."""
 
     inputs: frozenset[int]
-    """How many inputs the layers have; empty for unknown."""
+    """Numbers of inputs; empty if unknown."""
     smallest: int | None
-    """The smallest number of inputs or outputs; None for unknown."""
+    """The smallest number of inputs or outputs; None if unknown."""
 
     def indivisible(self, size: int) -> int | None:
-        """Return a number of inputs that groups of this size do not divide; None if they divide all."""
+        """Return the first number of inputs that is not a multiple of a group size, None without any."""
         return next((inputs for inputs in sorted(self.inputs) if inputs % size), None)
 
 
-def layers_of(model: pathlib.Path) -> Layers:
-    """Return the layers of a Hugging Face folder. Raises NncfToolsError if a file in it cannot be read."""
-    named = [pair for file in sorted(model.glob("*.safetensors")) for pair in tensors_of(file).items()]
-    inner = [tensor.shape for name, tensor in named if not any(part in name for part in _EMBEDDINGS)]
-    shapes = [shape for shape in inner if len(shape) == _MATRIX and min(shape) > 0]
+def read_layers(model: Path) -> Layers:
+    """Return the layers of a Hugging Face folder. Raises NncfToolsError for an unreadable file."""
+    shapes: list[Sequence[int]] = []
+    for file in model.glob("*.safetensors"):
+        for name, tensor in tensors_of(file).items():
+            is_matrix = len(tensor.shape) == _MATRIX and min(tensor.shape) > 0
+            if is_matrix and not any(part in name for part in _EMBEDDINGS):
+                shapes.append(tensor.shape)
     if shapes:
-        return Layers(frozenset(shape[-1] for shape in shapes), min(min(shape) for shape in shapes))
+        inputs = {shape[-1] for shape in shapes}
+        return Layers(frozenset(inputs), min(map(min, shapes)))
     config = config_of(model)
-    inputs = [config[name] for name in _INPUTS if isinstance(config.get(name), int)]
+    inputs = {config[name] for name in _INPUTS if isinstance(config.get(name), int)}
     return Layers(frozenset(inputs), min(inputs, default=None))
 
 
 GRIDS = ("quick", "full")
 GROUP_SIZES = (128, 64, 32, 16)
-"""The usual ones, the preferred first."""
+"""Usual group sizes, in the order of preference."""
 _PER_CHANNEL = -1
-_FOLDER = pathlib.Path(__file__).with_name("grids")
+_FOLDER = Path(__file__).with_name("grids")
 _INT8 = "int8"
 _WORDS = {"sym": "symmetric", "asym": "asymmetric"}
 _MODES = {"int8_sym", "int8_asym", "int4_sym", "int4_asym", "int2_sym", "int3_sym"}
@@ -70,13 +74,11 @@ _Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class _Grid(msgspec.Struct, forbid_unknown_fields=True):
-    """A file."""
-
     configuration: list[dict[str, Any]] = []
 
 
 class _Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a configuration of either kind has: its name, then the setting that is ``fp32`` for the baseline."""
+    """The base of both kinds of configurations; the field after the name is ``fp32`` for the baseline."""
 
     name: str
 
@@ -87,22 +89,22 @@ class _Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
     @property
     def rank(self) -> int | None:
-        """The rank of adapters; None without any."""
+        """The rank of adapters; None without adapters."""
         return None
 
     @property
     def needs_data(self) -> bool:
-        """Whether it needs data for calibration that the user's file does not give."""
+        """Whether the configuration needs a text for calibration."""
         return False
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that are given, without the name."""
-        given: dict[str, Any] = msgspec.to_builtins(self)
-        return {name: value for name, value in given.items() if name != "name" and value is not None}
+        """Return the settings that are not None, without the name."""
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        return {name: value for name, value in fields.items() if name != "name" and value is not None}
 
 
 class Weights(_Configuration, frozen=True):
-    """One compression of a language model's weights; None leaves a setting to NNCF."""
+    """A compression of the weights of a language model; NNCF decides on settings that are None."""
 
     mode: str
     """``fp32`` for the baseline, or a mode of ``nncf.compress_weights``."""
@@ -120,13 +122,18 @@ class Weights(_Configuration, frozen=True):
     def title(self) -> str:
         """The mode in words: ``int4 symmetric + awq``."""
         first, _, last = self.mode.partition("_")
-        data_aware = [("awq", self.awq), ("scale estimation", self.scale_estimation), ("gptq", self.gptq)]
-        how = [text for text, is_on in [*data_aware, ("lora correction", self.lora_rank)] if is_on]
-        return " + ".join([f"{first} {_WORDS.get(last, last)}".strip(), *how])
+        methods = {
+            "awq": self.awq,
+            "scale estimation": self.scale_estimation,
+            "gptq": self.gptq,
+            "lora correction": self.lora_rank,
+        }
+        mode = f"{first} {_WORDS.get(last, last)}".strip()
+        return " + ".join([mode, *filter(methods.get, methods)])
 
     @property
     def shares(self) -> tuple[float, float]:
-        """The shares of layers in 4 bits and in 8 bits, as asked for."""
+        """The requested shares of layers in 4 bits and in 8 bits."""
         if self.is_baseline:
             return 0.0, 0.0
         if self.mode.startswith(_FOUR_BITS):
@@ -136,23 +143,25 @@ class Weights(_Configuration, frozen=True):
 
     @property
     def rank(self) -> int | None:
-        """The rank of adapters."""
+        """The rank of adapters; None without adapters."""
         return self.lora_rank
 
     @property
     def needs_data(self) -> bool:
-        """Whether it needs data for calibration."""
+        """Whether the configuration needs a text for calibration."""
         return bool(self.awq or self.scale_estimation or self.gptq or self.lora_rank)
 
     @property
     def effort(self) -> float:
-        """The usual time, in times of the baseline's: measured on SmolLM2-135M."""
-        parts = [(self.gptq, 5.0), (self.lora_rank, 6.0), (self.scale_estimation, 1.2), (self.awq, 1.2)]
-        return 1.0 if self.is_baseline else 2.0 + sum(more for is_on, more in parts if is_on)
+        """The usual duration as a multiple of the baseline's, measured with SmolLM2-135M."""
+        if self.is_baseline:
+            return 1.0
+        data_aware = 1.2 * bool(self.scale_estimation) + 1.2 * bool(self.awq)
+        return 2.0 + data_aware + 5.0 * bool(self.gptq) + 6.0 * bool(self.lora_rank)
 
 
 class Quantization(_Configuration, frozen=True):
-    """One quantization of a model of another kind; None leaves a setting to NNCF."""
+    """A quantization of another kind of model; NNCF decides on settings that are None."""
 
     preset: str
     """``fp32`` for the baseline, ``performance`` or ``mixed``."""
@@ -166,10 +175,14 @@ class Quantization(_Configuration, frozen=True):
         """The settings in words: ``int8 mixed + accurate bias correction``."""
         if self.is_baseline:
             return BASELINE
-        accurate = "accurate bias correction" if self.fast_bias_correction is False else ""
-        smooth = {None: "", True: "smooth quant", False: "no smooth quant"}[self.smooth_quant]
-        samples = f"{self.subset_size} samples" if self.subset_size else ""
-        return " + ".join(filter(None, [f"{_INT8} {self.preset}", accurate, smooth, samples]))
+        parts = [f"{_INT8} {self.preset}"]
+        if self.fast_bias_correction is False:
+            parts.append("accurate bias correction")
+        if self.smooth_quant is not None:
+            parts.append("smooth quant" if self.smooth_quant else "no smooth quant")
+        if self.subset_size:
+            parts.append(f"{self.subset_size} samples")
+        return " + ".join(parts)
 
     @property
     def shares(self) -> tuple[float, float]:
@@ -178,8 +191,10 @@ class Quantization(_Configuration, frozen=True):
 
     @property
     def effort(self) -> float:
-        """The usual time, in times of the baseline's."""
-        return 1.0 if self.is_baseline else 4.0 if self.fast_bias_correction is False else 2.0
+        """The usual duration as a multiple of the baseline's."""
+        if self.is_baseline:
+            return 1.0
+        return 4.0 if self.fast_bias_correction is False else 2.0
 
 
 Configuration = Weights | Quantization
@@ -187,32 +202,31 @@ _Kind = TypeVar("_Kind", bound="_Configuration")
 
 
 def weight_grid(grid: str, layers: Layers) -> tuple[list[Weights], list[str]]:
-    """Return the configurations of a built-in grid or of a TOML file, with group sizes, and notes on what is left out.
+    """Return the configurations of a built-in grid or a TOML file, with group sizes, and notes on omitted ones.
 
-    The first one is the baseline. Raises NncfToolsError for a file that is none, or that does not fit the layers.
+    The baseline is the first. Raises NncfToolsError for a file that is not a grid, or does not fit the layers.
     """
     is_built_in = grid in GRIDS
-    path = _FOLDER / f"{grid}.toml" if is_built_in else pathlib.Path(grid)
+    path = _FOLDER / f"{grid}.toml" if is_built_in else Path(grid)
+    group_size = next((size for size in GROUP_SIZES if layers.indivisible(size) is None), _PER_CHANNEL)
     configurations: list[Weights] = []
     notes: list[str] = []
     for weights in _read(path, Weights):
-        wrong = next(_faults(weights, layers), "")
-        if wrong and is_built_in:
-            notes.append(f"{weights.name} is left out: {wrong}")
-        elif wrong:
-            raise NncfToolsError(f"{str(path)!r}: configuration {weights.name!r}: {wrong}")
-        elif weights.group_size is None and weights.mode.startswith(_GROUPED):
-            # the largest usual size that divides the layers; channels where none does
-            size = next((size for size in GROUP_SIZES if layers.indivisible(size) is None), _PER_CHANNEL)
-            configurations.append(msgspec.structs.replace(weights, group_size=size))
-        else:
-            configurations.append(weights)
+        fault = next(_find_faults(weights, layers), "")
+        if fault and not is_built_in:
+            raise NncfToolsError(f"{str(path)!r}: configuration {weights.name!r}: {fault}")
+        if fault:
+            notes.append(f"{weights.name} is left out: {fault}")
+            continue
+        if weights.group_size is None and weights.mode.startswith(_GROUPED):
+            weights = msgspec.structs.replace(weights, group_size=group_size)  # noqa: PLW2901 — the same, complete
+        configurations.append(weights)
     return _with_baseline(path, configurations, Weights(BASELINE, BASELINE)), notes
 
 
 def quantization_grid(grid: str) -> list[Quantization]:
-    """Return the configurations of a built-in grid or a TOML file; the first is the baseline. Raises NncfToolsError."""
-    path = _FOLDER / f"kind_{grid}.toml" if grid in GRIDS else pathlib.Path(grid)
+    """Return the configurations of a built-in grid or a TOML file, the baseline first. Raises NncfToolsError."""
+    path = _FOLDER / f"kind_{grid}.toml" if grid in GRIDS else Path(grid)
     configurations = _read(path, Quantization)
     for model in configurations:
         if not model.is_baseline and model.preset not in _PRESETS:
@@ -221,26 +235,26 @@ def quantization_grid(grid: str) -> list[Quantization]:
     return _with_baseline(path, configurations, Quantization(BASELINE, BASELINE))
 
 
-def chosen(grid: Sequence[_Kind], names: Sequence[str]) -> list[_Kind]:
-    """Return the configurations of these names, and the baseline; all of them without names. Raises NncfToolsError."""
-    known = [configuration.name for configuration in grid]
+def choose(grid: Sequence[_Kind], names: Sequence[str]) -> list[_Kind]:
+    """Return the baseline and the named configurations; without names, return all. Raises NncfToolsError."""
+    in_grid = [configuration.name for configuration in grid]
     for name in names:
-        if name not in known:
-            raise NncfToolsError(f"no configuration {name!r} in the grid: it has {', '.join(known)}")
+        if name not in in_grid:
+            raise NncfToolsError(f"no configuration {name!r} in the grid, only {', '.join(in_grid)}")
     return [each for each in grid if not names or each.name in names or each.is_baseline]
 
 
-def refuse_changeable(path: pathlib.Path, status: os.stat_result) -> None:
-    """Raise UsageError if another user may change what runs."""
+def refuse_changeable(path: Path, status: os.stat_result) -> None:
+    """Raise UsageError for a file that another user may change, because the file decides which code runs."""
     why = other_owner(status)
     if is_open_to_all(status):
         why = "may be changed by every user"
     if why:
-        raise UsageError(f"{str(path)!r} {why}, and decides what runs here; name a copy of your own")
+        raise UsageError(f"{str(path)!r} {why}, and decides which code runs here; name a copy of your own")
 
 
-def check_tasks(path: pathlib.Path) -> None:
-    """Raise UsageError for tasks that another user could change before they run: they may name functions."""
+def check_tasks(path: Path) -> None:
+    """Raise UsageError for tasks that another user could change, because tasks may name functions to run."""
     if not path.is_dir():
         raise UsageError(f"{str(path)!r} is not a folder")
     folder = path.resolve()
@@ -251,17 +265,17 @@ def check_tasks(path: pathlib.Path) -> None:
         raise UsageError(f"{str(part)!r} cannot be read: {error.strerror}") from error
 
 
-def own_content(path: pathlib.Path, *, may_wait: bool) -> bytes:
-    """Return the content of a file that decides what runs; it is opened once. Raises NncfToolsError."""
+def read_own(path: Path, *, may_wait: bool) -> bytes:
+    """Return the content of a file after ``refuse_changeable`` on the open file. Raises NncfToolsError."""
     with intake.open_file(path, may_wait=may_wait) as file:
         refuse_changeable(path, os.fstat(file.fileno()))
         return intake.content(file, path)
 
 
-def _read(path: pathlib.Path, kind: type[_Kind]) -> list[_Kind]:
+def _read(path: Path, kind: type[_Kind]) -> list[_Kind]:
     expected = f"a grid has tables [[configuration]] with `name` and `{kind.__struct_fields__[1]}`"
     try:
-        text = intake.whole(path) if path.parent == _FOLDER else own_content(path, may_wait=True)
+        text = intake.whole(path) if path.parent == _FOLDER else read_own(path, may_wait=True)
         document = msgspec.convert(toml_of(text.decode("utf-8")), _Grid)
         configurations = [msgspec.convert(table, kind) for table in document.configuration]
     except (OSError, SessionFileError) as error:
@@ -271,7 +285,8 @@ def _read(path: pathlib.Path, kind: type[_Kind]) -> list[_Kind]:
     if not configurations:
         raise NncfToolsError(f"{str(path)!r}: no configuration; {expected}")
     names: set[str] = set()
-    for name in (configuration.name for configuration in configurations):
+    for configuration in configurations:
+        name = configuration.name
         if name in names:
             raise NncfToolsError(f"{str(path)!r}: two configurations are named {name!r}")
         if not name.strip() or not name.isprintable() or len(name) > _LONGEST_NAME:
@@ -280,29 +295,30 @@ def _read(path: pathlib.Path, kind: type[_Kind]) -> list[_Kind]:
     return configurations
 
 
-def _faults(weights: Weights, layers: Layers) -> Iterator[str]:
-    """Yield what is wrong with a configuration by itself, then why it cannot be applied to the layers."""
+def _find_faults(weights: Weights, layers: Layers) -> Iterator[str]:
+    """Yield the faults of a configuration itself, then the reasons why the configuration does not fit the layers."""
     if not weights.is_baseline and weights.mode not in _MODES:
         yield f"mode {BASELINE} or {', '.join(sorted(_MODES))} expected, found {weights.mode!r}"
     others = [name for name in weights.settings() if name != "mode"]
     if weights.is_baseline and others:
         yield f"the baseline has no {others[0]}"
     if weights.mode.startswith(_INT8):
-        yield from (f"{name} does not go with {weights.mode}" for name in others if name != "all_layers")
-    rank, size = weights.lora_rank, weights.group_size
+        yield from (f"{name} cannot be used with {weights.mode}" for name in others if name != "all_layers")
+    rank = weights.lora_rank
+    size = weights.group_size
     if weights.gptq and rank:
         yield "NNCF cannot do gptq and lora_rank together"
     if size is not None and size < 1 and size != _PER_CHANNEL:
         yield f"group_size of at least 1, or {_PER_CHANNEL} for channels, expected, found {size}"
     if rank is not None and layers.smallest is not None and rank > layers.smallest:
-        yield f"rank {rank} is more than the smallest layer has ({layers.smallest})"
-    odd = None if size is None or size <= 0 else layers.indivisible(size)
-    if odd is not None:
-        yield f"group size {size} does not divide layers with {odd} inputs"
+        yield f"rank {rank} is larger than the smallest layer ({layers.smallest})"
+    indivisible = None if size is None or size <= 0 else layers.indivisible(size)
+    if indivisible is not None:
+        yield f"group size {size} does not divide layers with {indivisible} inputs"
 
 
-def _with_baseline(path: pathlib.Path, configurations: Sequence[_Kind], baseline: _Kind) -> list[_Kind]:
+def _with_baseline(path: Path, configurations: Sequence[_Kind], baseline: _Kind) -> list[_Kind]:
     first = next((each for each in configurations if each.is_baseline), baseline)
     if first is baseline and any(each.name == BASELINE for each in configurations):
-        raise NncfToolsError(f"{str(path)!r}: {BASELINE!r} is the name of the baseline; choose another one")
+        raise NncfToolsError(f"{str(path)!r}: {BASELINE!r} is the name of the baseline; choose another name")
     return [first, *(each for each in configurations if not each.is_baseline)]

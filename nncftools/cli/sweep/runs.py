@@ -1,20 +1,19 @@
-"""A sweep, from its checked options to its results, and what it would run; imported after the options are parsed."""
+"""The runs of a sweep, from checked options to results; the list for a dry run."""
 
 from __future__ import annotations
 
-import pathlib
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nncftools import intake
 from nncftools.cli import destination, screen, series
 from nncftools.cli.series import Runner
 from nncftools.cli.sweep import results, steps
 from nncftools.cli.sweep.grid import Configuration
-from nncftools.cli.sweep.options import SweepOptions
 from nncftools.cli.sweep.results import State, SweepFolder, SweepRow
 from nncftools.cli.sweep.steps import CALIBRATION, KIND, MODEL, PROMPTS, Task
 from nncftools.compression.reading import INT4, INT8, PLOT_NAME, SIZE
@@ -23,120 +22,110 @@ from nncftools.files import write_file
 from nncftools.limits import needs
 from nncftools.units import MemoryUnit, brief_size, printable, seconds_text
 
-
-class Expected(NamedTuple):
-    """What is expected of a configuration; None is unknown."""
-
-    seconds: float | None
-    is_measured: bool
-    """Whether ``seconds`` is of this configuration; else it is estimated from others."""
-    peak: int | None
-    """The largest memory of compression and of inference in a run before, in bytes."""
+if TYPE_CHECKING:
+    from nncftools.cli.sweep import SweepOptions
 
 
-def expected(configuration: Configuration, grid: Sequence[Configuration], before: Mapping[str, SweepRow]) -> Expected:
-    """Return what to expect of a configuration, from the rows of earlier runs by name.
-
-    The time of one that never ran is its usual effort times the seconds per effort of those that ran.
-    """
-    row = before.get(configuration.name)
-    if row is not None and row.is_complete:
-        peaks = [size for size in (row.peak, row.inference_peak) if size is not None]
-        return Expected(row.wall_s, is_measured=True, peak=max(peaks, default=None))
-    known = [other for other in grid if other.name in before and before[other.name].is_complete]
-    effort = sum(other.effort for other in known)
-    unit_s = sum(before[other.name].wall_s for other in known) / effort if effort else None
-    return Expected(None if unit_s is None else unit_s * configuration.effort, is_measured=False, peak=None)
+def estimate_unit_s(grid: Sequence[Configuration], rows: Mapping[str, SweepRow]) -> float | None:
+    """Return the seconds per unit of effort in complete rows; None without such rows."""
+    complete = [configuration for configuration in grid if is_complete(rows, configuration)]
+    effort = sum(configuration.effort for configuration in complete)
+    return sum(rows[configuration.name].wall_s for configuration in complete) / effort if effort else None
 
 
-def time_left_s(
-    todo: Sequence[Configuration], grid: Sequence[Configuration], before: Mapping[str, SweepRow]
-) -> float | None:
-    """Return the seconds that configurations may still take; None for unknown."""
-    times = [expected(configuration, grid, before).seconds for configuration in todo]
-    known = [time_s for time_s in times if time_s is not None]
-    return sum(known) if len(known) == len(times) else None
+def is_complete(rows: Mapping[str, SweepRow], configuration: Configuration) -> bool:
+    """Return whether a configuration has a row without a failure."""
+    row = rows.get(configuration.name)
+    return row is not None and row.is_complete
 
 
-_DONE = ".exported"
+def estimate_s(configuration: Configuration, rows: Mapping[str, SweepRow], unit_s: float) -> float:
+    """Return the duration of an earlier run of a configuration, or else an estimate by effort."""
+    if is_complete(rows, configuration):
+        return rows[configuration.name].wall_s
+    return unit_s * configuration.effort
+
+
+_EXPORTED = ".exported"
+"""A file in the folder of an exported model, written after the export."""
 _MOST = 1e8
-"""A figure of this many times the baseline's is that of a collapsed model."""
+"""A model has collapsed if a figure is this multiple of the figure of the baseline."""
 _EXPORT = "optimum.commands.optimum_cli"
 _TASK = "text-generation-with-past"
 
 
 @dataclass
 class Sweep:
-    """What to do, by options that were checked, and what has ended."""
+    """A sweep with checked options, and the rows so far."""
 
     options: SweepOptions
     grid: Sequence[Configuration]
-    """All configurations: those that ended before stay in the results."""
+    """All configurations; rows of earlier runs stay in the results."""
     chosen: Sequence[Configuration]
-    """The configurations that have a row at the end."""
+    """The configurations to run, the baseline first."""
     folder: SweepFolder
     state: State
-    inputs: Mapping[str, pathlib.Path]
-    """Paths by what they are for; ``model`` is the folder or file that the user named."""
+    inputs: Mapping[str, Path]
+    """Paths by role: ``model``, ``text``, ``calibration`` …"""
     code: str
-    """The user's file of ``--kind``, as it was when it was checked."""
-    before: Mapping[str, SweepRow]
-    """Rows of an earlier sweep that is replaced: only for the time that is left."""
+    """The checked text of the file of ``--kind``."""
+    earlier: Mapping[str, SweepRow]
+    """Rows of a replaced sweep, only to estimate durations."""
     rows: dict[str, SweepRow] = field(default_factory=dict)
     """The rows of the configurations that have ended, by name."""
     measured_s: float = 0.0
-    """For how many seconds the measured processes ran."""
+    """Total duration of the measured processes."""
 
     def run(self) -> int | None:
-        """Run what is left; return the exit status if that was interrupted, else None."""
-        with series.runner() as runner, destination.writing("--output", self.folder.path), self.folder.locked():
+        """Run all missing configurations; return the exit status after an interruption, else None."""
+        writing = destination.writing("--output", self.folder.path)
+        with series.runner() as runner, writing, self.folder.locked():
             only = self.options.only or ()
             rows = self.folder.rows(self.grid).items()
             self.rows = {name: row for name, row in rows if row.is_complete or name not in only}
-            self._go(runner)
+            self._run_missing(runner)
         if not runner.is_interrupted():
             return None
-        count = " of ".join(self.count)
-        screen.line(f"nncf-tools: interrupted; {count} configurations are kept; go on with --resume")
+        screen.line(
+            f"nncf-tools: interrupted; {self._progress(' of ')} configurations are kept; continue with --resume"
+        )
         return runner.exit_status
 
-    def _go(self, runner: Runner) -> None:
-        """Run what is missing. Raises NncfToolsError, OSError, Interrupted."""
+    def _run_missing(self, runner: Runner) -> None:
+        """Run all missing configurations. Raises NncfToolsError, OSError, Interrupted."""
         self.folder.begin(self.state)
         if self.options.max_memory is not None and self.options.scheduler is None:
-            parent = steps.parent_group()
-            how = "by a control group" if parent else "by the sampler, which ends what exceeds it in the sum of RSS"
+            parent = steps.find_parent_group()
+            how = "enforced by the sampler, which ends the step if the sum of RSS is larger"
             if parent is not None:
                 needs.remove_leftovers(parent)
-            screen.line(f"Limit of each step: {MemoryUnit.MiB.label(self.options.max_memory)}, {how}")
-        inputs = self._inputs(runner)
-        self._write()
+                how = "enforced by a control group"
+            screen.line(f"Memory limit of each step: {MemoryUnit.MiB.label(self.options.max_memory)}, {how}")
+        inputs = self._export_inputs(runner)
+        self._write_table()
         run = partial(self._run_here, runner)
         if self.options.scheduler is not None:
-            from nncftools.cli.sweep.cluster import Cluster
-
             with runner.starter.interruptible():
-                cluster = Cluster(self.options.scheduler, self.folder, runner)
-            run = partial(cluster.run, ended=self._ended)
-        for group in (self.chosen[:1], self.chosen[1:]):  # the baseline first: others need its row
+                cluster = steps.Cluster(self.options.scheduler, self.folder, runner)
+            run = partial(cluster.run, ended=self._keep)
+        for group in (self.chosen[:1], self.chosen[1:]):  # other tasks need the row of the baseline
             missing = [configuration for configuration in group if configuration.name not in self.rows]
-            run([self._task(configuration, inputs) for configuration in missing])
+            run([self._make_task(configuration, inputs) for configuration in missing])
 
     def _run_here(self, runner: Runner, tasks: Sequence[Task]) -> None:
-        """Run tasks on this machine, one after another."""
         for task in tasks:
             screen.line(f"Running {task.row.name}…")
             runner.check()
             self.folder.clear(task.row.name)
-            self._ended(steps.run_task(task, runner))
+            self._keep(steps.run_task(task, runner))
 
-    def _inputs(self, runner: Runner) -> dict[str, str]:
-        """Return the inputs of all tasks, with the model exported."""
-        inputs = {name: str(path.absolute()) for name, path in self.inputs.items()}
-        if KIND in inputs or pathlib.Path(inputs[MODEL], "openvino_model.xml").exists():
+    def _export_inputs(self, runner: Runner) -> dict[str, str]:
+        """Return the inputs of all tasks; export the model to OpenVINO if necessary."""
+        inputs = {name: f"{path.absolute()}" for name, path in self.inputs.items()}
+        if KIND in inputs or Path(inputs[MODEL], "openvino_model.xml").exists():
             return inputs
         target = self.folder.path / "model"
-        if not (target / _DONE).exists():
+        if not (target / _EXPORTED).exists():
             screen.line("Exporting the model…")
             runner.check()
             self.folder.check()
@@ -144,27 +133,40 @@ class Sweep:
             recordings = self.folder.path.absolute() / "export"
             recordings.mkdir(exist_ok=True)
             options = ["--model", inputs[MODEL], "--task", _TASK, "--weight-format", "fp32"]
-            words = ["export", "openvino", *options, str(target.absolute())]
-            ran = steps.run_module(_EXPORT, words, self.options.interpreter, recordings, "export", runner)
+            ran = steps.run_module(
+                _EXPORT,
+                ["export", "openvino", *options, str(target.absolute())],
+                python=self.options.interpreter,
+                path=recordings / "export",
+                runner=runner,
+            )
             self.measured_s += ran.seconds
             if ran.failed:
                 log = recordings / "export.log"
-                raise NncfToolsError(f"the model could not be exported: {ran.failed}; its output is in {log}")
-            write_file(target / _DONE, b"")
+                raise NncfToolsError(f"the model could not be exported: {ran.failed}; the output is in {log}")
+            write_file(target / _EXPORTED, b"")
         return {**inputs, MODEL: str(target.absolute())}
 
-    def _task(self, configuration: Configuration, inputs: Mapping[str, str]) -> Task:
-        options, shares = self.options, configuration.shares
-        reference = self.rows.get(self.grid[0].name)
-        continuations = None if reference is None or not reference.is_complete else reference.continuations
-        without = set() if configuration.is_baseline or continuations is not None else {PROMPTS}
+    def _make_task(self, configuration: Configuration, inputs: Mapping[str, str]) -> Task:
+        options = self.options
+        baseline = self.rows.get(self.grid[0].name)
+        continuations = None if baseline is None or not baseline.is_complete else baseline.continuations
+        inputs = dict(inputs)
+        if not configuration.is_baseline and continuations is None:
+            inputs.pop(PROMPTS, None)
+        int4, int8 = configuration.shares
         return Task(
             row=SweepRow(
-                configuration.name, configuration.settings(), configuration.title, *shares, configuration.rank
+                name=configuration.name,
+                settings=configuration.settings(),
+                mode=configuration.title,
+                int4=int4,
+                int8=int8,
+                rank=configuration.rank,
             ),
             is_baseline=configuration.is_baseline,
-            needs_data=configuration.needs_data or (shares[0] not in {0.0, 1.0} and CALIBRATION in inputs),
-            inputs={name: path for name, path in inputs.items() if name not in without},
+            needs_data=configuration.needs_data or (0.0 < int4 < 1.0 and CALIBRATION in inputs),
+            inputs=inputs,
             folder=str(self.folder.of(configuration.name).absolute()),
             python=options.interpreter,
             max_memory=options.max_memory,
@@ -175,70 +177,85 @@ class Sweep:
             reference=continuations,
         )
 
-    def _ended(self, row: SweepRow) -> None:
+    def _keep(self, row: SweepRow) -> None:
         """Write a row to the disk before anything else is done."""
-        row.failed = row.failed or collapsed(row, self.rows.get(self.grid[0].name))
+        baseline = self.rows.get(self.grid[0].name)
+        row.failed = row.failed or find_collapse(row, baseline)
         self.rows[row.name] = row
         self.folder.keep(row)
-        self._write()
+        self._write_table()
         self.measured_s += row.measured_s
-        todo = [configuration for configuration in self.chosen if configuration.name not in self.rows]
-        left_s = time_left_s(todo, self.grid, {**self.before, **self.rows})
-        left = "" if not todo or left_s is None else f"; about {seconds_text(left_s)} left"
-        screen.line(f"[{'/'.join(self.count)}] {row.name}: {_outcome(row)}, {seconds_text(row.wall_s)}{left}")
+        missing = [configuration for configuration in self.chosen if configuration.name not in self.rows]
+        rows = {**self.earlier, **self.rows}
+        unit_s = estimate_unit_s(self.grid, rows)
+        estimate = ""
+        if missing and unit_s is not None:
+            left_s = sum(estimate_s(configuration, rows, unit_s) for configuration in missing)
+            estimate = f"; about {seconds_text(left_s)} left"
+        screen.line(f"[{self._progress('/')}] {row.name}: {_describe(row)}, {seconds_text(row.wall_s)}{estimate}")
 
-    def _write(self) -> None:
-        rows = [self.rows[configuration.name] for configuration in self.grid if configuration.name in self.rows]
+    def _write_table(self) -> None:
+        names = [configuration.name for configuration in self.grid]
+        rows = [self.rows[name] for name in names if name in self.rows]
         if rows:
             self.folder.write_table(self.state, rows)
 
-    @property
-    def count(self) -> tuple[str, str]:
-        """How many of the configurations have ended, and how many there are."""
-        ended = sum(configuration.name in self.rows for configuration in self.chosen)
-        return str(ended), str(len(self.chosen))
+    def _progress(self, separator: str) -> str:
+        ended = [configuration for configuration in self.chosen if configuration.name in self.rows]
+        return f"{len(ended)}{separator}{len(self.chosen)}"
 
 
-def dry_run(plan: Sweep) -> str:
-    """Return what would run, with the times and peaks that earlier runs make probable."""
-    known = {**plan.before, **plan.folder.rows(plan.grid)}
-    lines = []
-    done = set() if plan.before else {name for name, row in known.items() if row.is_complete}
+def describe_plan(plan: Sweep) -> str:
+    """Return the configurations to run, with expected durations, and the peaks of earlier runs."""
+    rows = {**plan.earlier, **plan.folder.rows(plan.grid)}
+    unit_s = estimate_unit_s(plan.grid, rows)
+    done = [] if plan.earlier else [configuration for configuration in plan.chosen if is_complete(rows, configuration)]
+    missing = [configuration for configuration in plan.chosen if configuration not in done]
+    total = "time unknown, because nothing has run yet"
+    if unit_s is not None:
+        total_s = sum(estimate_s(configuration, rows, unit_s) for configuration in missing)
+        total = f"about {seconds_text(total_s)}"
+    lines = [f"{len(missing)} of {len(plan.chosen)} configurations of {plan.state.model} would run: {total}"]
     for configuration in plan.chosen:
-        name, usual = configuration.name, expected(configuration, plan.grid, known)
-        took = "time unknown" if usual.seconds is None else seconds_text(usual.seconds)
-        took += "" if usual.is_measured or usual.seconds is None else " (estimated)"
-        peak = "" if usual.peak is None else f", peak {MemoryUnit.MiB.label(usual.peak)}"
-        lines.append(f"  {name}: {configuration.title}: {'done; ' if name in done else ''}{took}{peak}")
-    todo = [configuration for configuration in plan.chosen if configuration.name not in done]
-    left_s = time_left_s(todo, plan.grid, known)
-    total = "time unknown, because nothing has run yet" if left_s is None else f"about {seconds_text(left_s)}"
-    first = f"{len(todo)} of {len(plan.chosen)} configurations of {plan.state.model} would run: {total}"
-    return "".join(f"{printable(line)}\n" for line in [first, *lines])
+        line = f"  {configuration.name}: {configuration.title}: "
+        if configuration in done:
+            line += "done; "
+        line += "time unknown" if unit_s is None else seconds_text(estimate_s(configuration, rows, unit_s))
+        if is_complete(rows, configuration):
+            row = rows[configuration.name]
+            line += f", peak {MemoryUnit.MiB.label(max(row.peak or 0, row.inference_peak or 0))}"
+        elif unit_s is not None:
+            line += " (estimated)"
+        lines.append(line)
+    return "".join(f"{printable(line)}\n" for line in lines)
 
 
-def _outcome(row: SweepRow) -> str:
+def _describe(row: SweepRow) -> str:
     if not row.is_complete:
         return f"failed: {row.failed}"
-    size = "size unknown" if row.size is None else f"{brief_size(row.size)} of weights"
-    quality = [f"{column} {value:.4g}" for column, (value, _) in list(row.figures.items())[:1]]
-    peak = [] if row.peak is None else [f"peak {MemoryUnit.MiB.label(row.peak)}"]
-    return ", ".join([size, *quality, *peak])
-
-
-def collapsed(row: SweepRow, baseline: SweepRow | None) -> str:
-    """Return which figure is beyond all comparison with the baseline's; empty if none is."""
+    texts = ["size unknown" if row.size is None else f"{brief_size(row.size)} of weights"]
     for column, (value, _) in row.figures.items():
-        base = None if baseline is None else baseline.figures.get(column)
-        if base is not None and abs(value) >= _MOST * abs(base[0]) > 0:
-            return f"the model has collapsed: {column} {value:.3g}, the baseline's is {base[0]:.3g}"
+        texts.append(f"{column} {value:.4g}")
+        break
+    if row.peak is not None:
+        texts.append(f"peak {MemoryUnit.MiB.label(row.peak)}")
+    return ", ".join(texts)
+
+
+def find_collapse(row: SweepRow, baseline: SweepRow | None) -> str:
+    """Return a message about a figure that is far beyond the figure of the baseline; empty without any."""
+    if baseline is not None:
+        for column, (value, _) in row.figures.items():
+            base, _ = baseline.figures.get(column, (0.0, None))
+            if abs(value) >= _MOST * abs(base) > 0:
+                return f"the model has collapsed: {column} {value:.3g}, the baseline has {base:.3g}"
     return ""
 
 
-def define(table: pathlib.Path, rows: Sequence[SweepRow]) -> None:
+def add_definitions(table: Path, rows: Sequence[SweepRow]) -> None:
     """Append the definitions of the columns to the table. Raises NncfToolsError."""
-    quality = dict.fromkeys(column for row in rows for column in row.figures)
-    text = results.markdown([INT4, INT8, PLOT_NAME, SIZE, *quality, *results.measured_columns(rows)])
+    columns = [*results.quality_columns(rows), *results.measured_columns(rows)]
+    definitions = results.define_columns([INT4, INT8, PLOT_NAME, SIZE, *columns])
     with destination.writing("--output", table):
-        write_file(table, intake.whole(table, may_wait=False) + text.encode())
-    screen.to_stderr(f"{printable(str(table))} says what each column means\n")
+        write_file(table, intake.whole(table, may_wait=False) + definitions.encode())
+    screen.to_stderr(f"{printable(str(table))} defines the columns\n")

@@ -1,99 +1,108 @@
-"""One configuration of a sweep: the task, which may be done here or on another machine, and its row from that.
+"""A task of a sweep: compress and evaluate one configuration, on this machine or on a worker of a Dask cluster.
 
-Its steps are processes of their own, and each is recorded.
+Each step of a task is a recorded process. A worker runs each task in a new process, and returns the files.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
+import io
 import json
 import math
 import os
-import pathlib
 import shutil
+import signal
+import subprocess
+import sys
+import tarfile
 import tempfile
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from nncftools.analysis.session import Session
-from nncftools.cli import destination, options
-from nncftools.cli.series import LONGEST_REASON, Runner, why
+from nncftools.backports import running
+from nncftools.cli import destination, options, screen
+from nncftools.cli.series import LONGEST_REASON, Runner, runner, why
 from nncftools.cli.sweep import grid, worker
-from nncftools.cli.sweep.results import SweepRow
+from nncftools.cli.sweep.results import ROW, SweepFolder, SweepRow, list_files, make_stamp
 from nncftools.compression import filling
 from nncftools.compression.reading import STDERR
-from nncftools.errors import NncfToolsError
+from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Folder, above_standard
 from nncftools.limits import needs
+from nncftools.sampler.client import Interrupted, held_back
 from nncftools.units import MemoryUnit, shortened
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-MODEL, TEXT, LAST_WORDS, PROMPTS, CALIBRATION, KIND = "model", "text", "lambada", "prompts", "calibration", "kind"
-"""What the inputs are for; the keys of ``Task.inputs``."""
+MODEL = "model"
+TEXT = "text"
+LAST_WORDS = "lambada"
+PROMPTS = "prompts"
+CALIBRATION = "calibration"
+KIND = "kind"
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What to run for one configuration, and with which inputs."""
+    """A configuration to run, with the inputs."""
 
     row: SweepRow
-    """The row, with what is known before the task runs."""
+    """The row without results."""
     is_baseline: bool
     needs_data: bool
     inputs: dict[str, str]
-    """Paths by what they are for: the exported model, texts, the user's file."""
+    """Paths by role: ``model``, ``text``, ``calibration`` …"""
     folder: str
-    """Where recordings and logs go."""
+    """Folder for recordings and logs."""
     python: str
-    """The interpreter that has NNCF and OpenVINO."""
+    """The interpreter with NNCF and OpenVINO."""
     max_memory: int | None = None
     keep_model: bool = False
     tasks: list[str] = []
-    """Tasks of lm-evaluation-harness, each also with a metric: ``arc_easy:acc``."""
+    """Tasks of lm-evaluation-harness, some with a metric: ``arc_easy:acc``."""
     include_path: str = ""
-    """A folder with tasks of the user's."""
+    """Folder with tasks that the user wrote."""
     code: str = ""
-    """The user's file, for a model of another kind."""
+    """Text of the user's file, for other models than language models."""
     reference: list[list[int]] | None = None
     """The baseline's continuations of the prompts."""
 
 
 ENVIRONMENT = {"CI": "true", "HF_HUB_OFFLINE": "1"}
-"""Unless they are set: without the first, OpenVINO's telemetry forks the process that is measured."""
+"""Defaults for each step; without ``CI``, the telemetry of OpenVINO forks the measured process."""
 INTERVAL_S = 0.05
-_WORKER = str(pathlib.Path(worker.__file__).parent)
+_WORKER = str(Path(worker.__file__).parent)
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A step that ended."""
+    """A step that has ended."""
 
     session: Session | None
     result: dict[str, Any] | None
-    """What it measured; None if it failed."""
+    """The measured figures; None after a failure."""
     failed: str
-    """Why it failed; empty if it did not."""
+    """The cause of a failure; empty after success."""
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Duration of the step."""
         return 0.0 if self.session is None else self.session.duration_s
 
-    @property
-    def peak(self) -> tuple[int | None, int | None]:
-        """The bracket of its RSS peak, in bytes."""
-        peak = None if self.session is None else self.session.peaks.get("rss")
-        return (None, None) if peak is None else (peak.low, peak.high)
 
-
-def parent_group() -> needs.ParentGroup | None:
-    """Return where control groups with a limit can be made; None where that is not allowed."""
+def find_parent_group() -> needs.ParentGroup | None:
+    """Return the parent for control groups with a limit; None if such groups are not allowed here."""
     try:
         return needs.parent_group()
     except OSError:
@@ -101,14 +110,14 @@ def parent_group() -> needs.ParentGroup | None:
 
 
 def run_task(task: Task, runner: Runner) -> SweepRow:
-    """Compress, save and evaluate one configuration; return its row.
+    """Compress, save and evaluate a configuration; return the row.
 
-    What fails makes a row with the verdict. Raises Interrupted, and NncfToolsError if no process can be started.
+    A failure is noted in the row. Raises Interrupted, and NncfToolsError if no process can be started.
     """
     begun_s = time.monotonic()
     steps = _Steps(task, runner)
     try:
-        model = steps.model()
+        model = steps.make_model()
         if model is not None:
             steps.evaluate(model)
     finally:
@@ -120,83 +129,92 @@ def run_task(task: Task, runner: Runner) -> SweepRow:
 
 
 class _Steps:
-    """The steps of one configuration."""
+    """The steps of a task."""
 
     def __init__(self, task: Task, runner: Runner) -> None:
         self._task = task
         self._row = task.row
         self._runner = runner
-        self.folder = pathlib.Path(task.folder)
+        self.folder = Path(task.folder)
         self.saved = self.folder / "model"
-        self._parent = None if task.max_memory is None else parent_group()
+        self._parent = None if task.max_memory is None else find_parent_group()
 
-    def model(self) -> pathlib.Path | None:
-        """Make the compressed model, and return its folder; None if that failed."""
-        task, row = self._task, self._row
+    def make_model(self) -> Path | None:
+        """Compress the model, and return the new folder; None after a failure."""
+        task = self._task
         if task.is_baseline and KIND not in task.inputs:
-            return pathlib.Path(task.inputs[MODEL])
+            return Path(task.inputs[MODEL])
         ran = self._run("quantize" if KIND in task.inputs else "compress", task.inputs[MODEL])
-        if not task.is_baseline:
-            row.peak, row.peak_high = ran.peak
-            row.owner = owner(ran.session)
+        if not task.is_baseline and ran.session is not None:
+            peak = ran.session.peaks["rss"]
+            self._row.peak = peak.low
+            self._row.peak_high = peak.high
+            self._row.owner = find_owner(ran.session)
         if ran.result is None:
             return None
-        row.compression_s = ran.result["compression_s"]
+        self._row.compression_s = ran.result["compression_s"]
         return self.saved
 
-    def evaluate(self, model: pathlib.Path) -> None:
-        """Evaluate a saved model into the row."""
+    def evaluate(self, model: Path) -> None:
+        """Evaluate a saved model, and note the results in the row."""
         row = self._row
         ran = self._run("score" if KIND in self._task.inputs else "evaluate", str(model))
-        row.inference_peak, _ = ran.peak
+        if ran.session is not None:
+            row.inference_peak = ran.session.peaks["rss"].low
         if ran.result is None:
             return
-        row.size = sum(file.stat().st_size for file in model.glob("*.bin") if "tokenizer" not in file.name)
-        self._keep(ran.result["figures"])
-        for name in {"widths", "first_token_s", "per_token_s", "inference_s", "continuations"} & ran.result.keys():
-            setattr(row, name, ran.result[name])
+        weights = [file for file in model.glob("*.bin") if "tokenizer" not in file.name]
+        row.size = sum(file.stat().st_size for file in weights)
+        self._add_figures(ran.result.pop("figures"))
+        for name, value in ran.result.items():
+            setattr(row, name, value)
         if self._task.tasks and row.is_complete:
             self._evaluate_tasks(model)
 
-    def _evaluate_tasks(self, model: pathlib.Path) -> None:
-        task, results = self._task, self.folder / "tasks"
-        names = ",".join(dict.fromkeys(name.partition(":")[0] for name in task.tasks))
-        argv = ["--model", "openvino", "--model_args", f"pretrained={model}"]
-        argv += ["--tasks", names, "--device", "cpu", "--output_path", str(results)]
-        argv += ["--include_path", task.include_path] if task.include_path else []
-        if task.include_path:  # lm-evaluation-harness reads them now, hours after they were checked
-            with options.naming_option("--include-path"):
-                grid.check_tasks(pathlib.Path(task.include_path))
-        if self._noted(run_module("lm_eval", argv, task.python, self.folder, "tasks", self._runner)).failed:
+    def _evaluate_tasks(self, model: Path) -> None:
+        task = self._task
+        results = self.folder / "tasks"
+        names = dict.fromkeys(name.partition(":")[0] for name in task.tasks)
+        words = ["--model", "openvino", "--model_args", f"pretrained={model}"]
+        words += ["--tasks", ",".join(names), "--device", "cpu", "--output_path", str(results)]
+        if task.include_path:
+            words += ["--include_path", task.include_path]
+            with options.naming_option("--include-path"):  # hours may have passed since the first check
+                grid.check_tasks(Path(task.include_path))
+        ran = run_module("lm_eval", words, python=task.python, path=results, runner=self._runner)
+        self._note_end(ran)
+        if ran.failed:
             return
         try:
-            wanted = filling.tasks_of([name for name in task.tasks if ":" in name])
+            tasks = filling.tasks_of([name for name in task.tasks if ":" in name])
             (file,) = results.rglob("results_*.json")
-            figures = filling.from_lm_eval(file, wanted, may_wait=False)
-            filling.check_found(wanted, figures)
+            figures = filling.from_lm_eval(file, tasks, may_wait=False)
+            filling.check_found(tasks, figures)
         except (NncfToolsError, ValueError) as error:
             self._row.failed = shortened(f"tasks: {error}", LONGEST_REASON)
             return
-        quality = {name: value for name, value in figures.items() if not name.endswith(STDERR)}
-        self._keep({name: (value, figures.get(name + STDERR)) for name, value in quality.items()})
+        for name, value in figures.items():
+            if not name.endswith(STDERR):
+                self._add_figures({name: (value, figures.get(name + STDERR))})
 
-    def _keep(self, figures: Mapping[str, Sequence[float | None]]) -> None:
-        """Add figures of quality to the row; one that is not a finite number makes it a failed row."""
+    def _add_figures(self, figures: Mapping[str, Sequence[float | None]]) -> None:
+        """Add figures of quality to the row; a value that is not finite counts as a failure."""
         for column, (value, stderr) in figures.items():
             if value is None or not math.isfinite(value):
-                self._row.failed = f"evaluate: {column} is {value}: the model has collapsed, or its score is wrong"
+                self._row.failed = f"evaluate: {column} is {value}: the model has collapsed, or the score is wrong"
                 return
-            self._row.figures[column] = value, stderr if stderr is not None and math.isfinite(stderr) else None
+            if stderr is not None and not math.isfinite(stderr):
+                stderr = None  # noqa: PLW2901 — the same value, cleaned
+            self._row.figures[column] = value, stderr
 
-    def _noted(self, ran: Ran) -> Ran:
-        """Note the time of a step in the row, and whether it failed."""
+    def _note_end(self, ran: Ran) -> None:
         self._row.measured_s += ran.seconds
         self._row.failed = ran.failed
-        return ran
 
     def _run(self, step: str, model: str) -> Ran:
-        """Run a step under the limit of the task, if it has one."""
-        task, limit = self._task, self._task.max_memory
+        """Run a step, under the memory limit of the task if there is a limit."""
+        task = self._task
+        limit = task.max_memory
         job: dict[str, Any] = {
             "step": step,
             "name": task.row.name,
@@ -208,22 +226,25 @@ class _Steps:
             "code": task.code,
             **{name: task.inputs.get(name) for name in (TEXT, LAST_WORDS, PROMPTS, CALIBRATION, KIND)},
         }
-        record = partial(_recorded, self._runner, task.python, job, self.folder / step)
+        path = self.folder / step
+        record = partial(_record, self._runner, task.python, job=job, path=path)
         if self._parent is None or limit is None:
-            return self._noted(record(max_memory=limit))
-        with needs.LimitedGroup(self._parent, 1) as group:
-            group.limit(limit)
-            ran = record(entry=group.entry)
-            if group.oom_kills() and ran.result is None:
-                over = f"{step}: out of memory, the limit was {MemoryUnit.MiB.label(limit)}"
-                ran = Ran(ran.session, None, over)
-        return self._noted(ran)
+            ran = record(max_memory=limit)
+        else:
+            with needs.LimitedGroup(self._parent, 1) as group:
+                group.limit(limit)
+                ran = record(entry=group.entry)
+                if group.oom_kills() and ran.result is None:
+                    text = f"{step}: out of memory, the limit was {MemoryUnit.MiB.label(limit)}"
+                    ran = Ran(ran.session, None, text)
+        self._note_end(ran)
+        return ran
 
 
 class _Step:
-    """What the process of a step inherits: its job, a file without a name to which it appends its result, and a pipe.
+    """The descriptors that the process of a step inherits: a file without a name, and a pipe.
 
-    The pipe ends when we are gone, and the step with it.
+    The file holds the job; the step appends the result. The pipe ends with our process, and so does the step.
     """
 
     def __init__(self, python: str, job: Mapping[str, Any]) -> None:
@@ -246,40 +267,47 @@ class _Step:
             os.close(descriptor)
 
     def result(self) -> dict[str, Any] | None:
-        """Return what the step measured, after its end; None if it wrote no result."""
+        """Return the figures of a step that has ended; None if the step wrote no result."""
         with open(self._job, "rb", closefd=False) as file:
             file.seek(len(self._written))
             result = file.read()
         return json.loads(result) if result else None
 
 
-def run_module(  # noqa: PLR0913, PLR0917 — what a step is recorded with
-    module: str, words: Sequence[str], python: str, folder: pathlib.Path, name: str, runner: Runner
-) -> Ran:
-    """Record a module of a library with a command line of its own; it ends with the sweep. Raises NncfToolsError.
+def run_module(module: str, words: Sequence[str], *, python: str, path: Path, runner: Runner) -> Ran:
+    """Record a module of a library with a command line, as a step of the sweep. Raises NncfToolsError.
 
-    It runs in an empty folder: lm-evaluation-harness and the data sets of Hugging Face take a folder that has the name
-    of a task for the task, and run the code in it.
+    The module runs in an empty folder: lm-evaluation-harness and the data sets of Hugging Face take a folder with the
+    name of a task for the task, and run the code in that folder. ``path`` is the path of the files without an ending.
     """
     with tempfile.TemporaryDirectory(prefix="nncf-tools-") as empty:
-        job = {"step": "module", "name": name, "module": module, "words": list(words), "folder": empty}
-        return _recorded(runner, python, job, folder / name)
+        job = {
+            "step": "module",
+            "name": path.name,
+            "module": module,
+            "words": list(words),
+            "folder": empty,
+        }
+        return _record(runner, python, job=job, path=path)
 
 
-def _recorded(  # noqa: PLR0913 — what a step is recorded with
+def _record(  # noqa: PLR0913 — the settings of a step
     runner: Runner,
     python: str,
-    job: Mapping[str, Any],
-    path: pathlib.Path,
     *,
+    job: Mapping[str, Any],
+    path: Path,
     max_memory: int | None = None,
     entry: Sequence[str] = (),
 ) -> Ran:
-    """Record a step, with operations and stacks; ``path`` has no ending. Raises NncfToolsError."""
-    action = "warn" if max_memory is None else "kill"
+    """Record a step with operations and stacks; ``path`` has no ending. Raises NncfToolsError."""
     with _Step(python, job) as step:
         request = options.Request(
-            words=step.argv, types=["rss"], interval=INTERVAL_S, max_memory=max_memory, on_limit=action
+            words=step.argv,
+            types=["rss"],
+            interval=INTERVAL_S,
+            max_memory=max_memory,
+            on_limit="warn" if max_memory is None else "kill",
         )
         with destination.opened("--output", path.with_suffix(".log")) as log:
             recorded = runner.record(path, request, log, entry=entry, environment=ENVIRONMENT)
@@ -288,16 +316,228 @@ def _recorded(  # noqa: PLR0913 — what a step is recorded with
     return Ran(recorded.session, result, failed)
 
 
-def owner(session: Session | None) -> str:
-    """Return the operation that holds the RSS peak, or the place in the code; empty for unknown."""
+def find_owner(session: Session) -> str:
+    """Return the operation or the place in the code at the RSS peak; empty if unknown."""
     from nncftools.analysis import build_up, code_places
     from nncftools.render.sentences import where_text
 
-    if session is None:
-        return ""
     where = where_text(session).removeprefix("during ")
     if where:
         return where
     rise = build_up.of_peak(session)
     frame = None if rise is None or rise.top is None else code_places.best_frame(rise.top.stack)
     return "" if frame is None else code_places.brief_label(frame)
+
+
+_TASK_FILE = "task.json"
+_CHECKS_S = 0.5
+_LONGEST_ERROR = 300
+
+
+def lacks_inputs(inputs: Mapping[str, str], stamps: Mapping[str, str], digest: str) -> bool:
+    """Return whether this machine has the inputs neither in a shared folder nor in the cache."""
+    return not _cache_folder(digest).exists() and not _are_shared(inputs, stamps)
+
+
+def receive(archive: bytes, digest: str) -> None:
+    """Unpack inputs from the sweep into the cache, once per machine."""
+    target = _cache_folder(digest)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as name:
+        inputs = Path(name, "inputs")
+        unpack(archive, inputs)
+        if not target.exists():
+            inputs.rename(target)
+
+
+def work(encoded: bytes, stamps: Mapping[str, str], digest: str) -> bytes:
+    """Run a task, and return the folder of the task as an archive. Raises NncfToolsError."""
+    task = msgspec.json.decode(encoded, type=Task)
+    inputs = task.inputs
+    if not _are_shared(inputs, stamps):
+        cache = _cache_folder(digest)
+        names = {name: Path(path).name for name, path in inputs.items()}
+        inputs = {name: str(cache / name / file) for name, file in names.items()}
+    python = task.python if Path(task.python).exists() else sys.executable
+    with tempfile.TemporaryDirectory(prefix="nncf-tools-sweep-") as name:
+        folder = Path(name)
+        task = msgspec.structs.replace(
+            task,
+            folder=name,
+            inputs=inputs,
+            python=python,
+            keep_model=False,
+        )
+        (folder / _TASK_FILE).write_bytes(msgspec.json.encode(task))
+        words = [*running(__name__), name]
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        if not (folder / ROW).exists():
+            error = done.stderr[-_LONGEST_ERROR:].strip()
+            raise NncfToolsError(f"{task.row.name}: exit status {done.returncode}: {error}")
+        return pack({"": folder})
+
+
+def pack(parts: Mapping[str, Path]) -> bytes:
+    """Return an archive of files and folders, by name in the archive."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz", compresslevel=1) as archive:
+        for name, path in parts.items():
+            archive.add(path, arcname=name)
+    return content.getvalue()
+
+
+def unpack(archive: bytes, folder: Path) -> None:
+    """Unpack an archive; refuse paths outside the folder."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        opened.extractall(folder, filter="data")
+
+
+def _cache_folder(digest: str) -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache, "nncf-tools", "sweep", digest)
+
+
+def _are_shared(inputs: Mapping[str, str], stamps: Mapping[str, str]) -> bool:
+    if not all(map(Path.exists, map(Path, inputs.values()))):
+        return False
+    return stamps == {name: make_stamp(path) for name, path in inputs.items()}
+
+
+def _run_in_folder(folder: Path) -> None:
+    """Run the task in a folder, in the main thread of a process, because signals need the main thread."""
+    task = msgspec.json.decode((folder / _TASK_FILE).read_bytes(), type=Task)
+    with runner() as task_runner:
+        ends = threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True)
+        ends.start()
+        row = run_task(task, task_runner)
+        (folder / ROW).write_bytes(msgspec.json.encode(row))
+
+
+def _end_with(parent: int) -> None:
+    """End the task when the worker has ended, because nobody would take the files."""
+    while os.getppid() == parent:
+        time.sleep(_CHECKS_S)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+_CONNECT_TIMEOUT_S = 20
+_POLL_S = 0.2
+_ANSWER_TIMEOUT_S = 60
+_SEND_TIMEOUT_S = 3600
+_CANCEL_TIMEOUT_S = 5
+_MOST_TRIES = 3
+_DIGEST = 16
+
+
+class Cluster:
+    """Runs tasks on the workers of a cluster; workers may come and go."""
+
+    def __init__(self, address: str, folder: SweepFolder, runner: Runner) -> None:
+        """Connect to the scheduler. Raises UsageError if that is impossible."""
+        try:
+            import distributed
+        except ImportError as error:
+            raise UsageError("option --scheduler: Dask is not installed: pip install 'nncf-tools[dask]'") from error
+        self._folder = folder
+        self._runner = runner
+        self._tries = Counter[str]()
+        self._make_stamp = functools.cache(make_stamp)
+        """Inputs do not change during a sweep."""
+        try:
+            self._client: Any = distributed.Client(address, timeout=_CONNECT_TIMEOUT_S, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"option --scheduler: {address!r} cannot be reached: {error}") from error
+
+    def run(self, tasks: Sequence[Task], ended: Callable[[SweepRow], None]) -> None:
+        """Run tasks, and call ``ended`` with each new row. Raises NncfToolsError, Interrupted.
+
+        After the loss of a worker, the task runs again on another worker.
+        """
+        active: dict[str, tuple[Task, Any]] = {}
+        """The task on each worker, and the future of the archive."""
+        try:
+            with self._runner.starter.interruptible():  # Dask waits for up to an hour
+                self._run(list(tasks), active, ended)
+            self._runner.check()
+        except Interrupted:
+            futures = [future for _, future in active.values()]
+            cancels = threading.Thread(
+                target=self._client.cancel,
+                args=[futures],
+                kwargs={"force": True},
+                daemon=True,
+            )
+            with held_back():
+                cancels.start()
+            cancels.join(_CANCEL_TIMEOUT_S)  # the scheduler may hang
+            raise
+
+    def _run(self, waiting: list[Task], active: dict[str, tuple[Task, Any]], ended: Callable[[SweepRow], None]) -> None:
+        while (waiting or active) and not self._runner.is_interrupted():
+            workers = set(self._client.scheduler_info(n_workers=-1)["workers"])
+            for address, (task, future) in list(active.items()):
+                if address in workers and not future.done():
+                    continue
+                del active[address]
+                if future.status == "finished":
+                    ended(self._take_result(task, future))
+                else:
+                    self._check_tries(task, self._explain(future, is_there=address in workers))
+                    future.cancel()
+                    waiting.insert(0, task)
+            for address in sorted(workers - set(active))[: len(waiting)]:
+                task = waiting.pop(0)
+                screen.line(f"Running {task.row.name} on {address}…")
+                active[address] = task, self._submit(task, address)
+            time.sleep(_POLL_S)
+
+    def _check_tries(self, task: Task, why: str) -> None:
+        name = task.row.name
+        self._tries[name] += 1
+        if self._tries[name] >= _MOST_TRIES:
+            raise NncfToolsError(f"{name} failed {_MOST_TRIES} times on the cluster: {why}")
+        screen.line(f"{name}: {why}; it runs again")
+
+    def _submit(self, task: Task, address: str) -> Any:  # noqa: ANN401 — Dask's
+        """Send missing inputs to a worker, start the task, and return the future."""
+        stamps = {name: self._make_stamp(path) for name, path in task.inputs.items()}
+        text = repr(sorted(stamps.items()))
+        digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]
+        where = {"workers": [address], "allow_other_workers": False, "pure": False}
+        lacks = self._client.submit(lacks_inputs, task.inputs, stamps, digest, **where)
+        if lacks.result(timeout=_ANSWER_TIMEOUT_S):
+            parts: dict[str, Path] = {}
+            for name, path in task.inputs.items():
+                parts |= {f"{name}/{file.name}": file for file in list_files(Path(path))}
+            archive = self._client.scatter(pack(parts), workers=[address], hash=False)
+            received = self._client.submit(receive, archive, digest, **where)
+            received.result(timeout=_SEND_TIMEOUT_S)
+        return self._client.submit(work, msgspec.json.encode(task), stamps, digest, **where)
+
+    def _take_result(self, task: Task, future: Any) -> SweepRow:  # noqa: ANN401 — Dask's
+        """Put the files of a task into the folder of the sweep, and return the row."""
+        target = self._folder.clear(task.row.name)
+        with tempfile.TemporaryDirectory(dir=target.parent) as name:
+            folder = Path(name, "task")
+            unpack(future.result(), folder)
+            row = msgspec.json.decode((folder / ROW).read_bytes(), type=SweepRow)
+            target.rmdir()
+            folder.rename(target)
+        return row
+
+    @staticmethod
+    def _explain(future: Any, *, is_there: bool) -> str:  # noqa: ANN401 — Dask's
+        if not is_there:
+            return "its worker is lost"
+        error = future.exception() if future.status == "error" else future.status
+        return f"its worker failed: {error}"
+
+
+if __name__ == "__main__":
+    _run_in_folder(Path(sys.argv[1]))

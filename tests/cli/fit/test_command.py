@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from nncftools.cli import fit_runs
 from nncftools.cli.destination import locked
-from nncftools.cli.fit import runs
-from nncftools.cli.fit.search import Fit, FitOptions
+from nncftools.cli.fit_search import Fit, FitOptions
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.limits import needs
 from tests import waiting
@@ -39,7 +39,9 @@ def result(folder: pathlib.Path) -> dict[str, object]:
 
 def begun(folder: pathlib.Path) -> Fit:
     """Return the search to go on with."""
-    return runs.begun_search(runs.new_search(request()), runs.results_of(request(output=folder, resume=True)))
+    return fit_runs.resume_search(
+        fit_runs.make_search(request()), fit_runs.make_results(request(output=folder, resume=True))
+    )
 
 
 def left(pid: int) -> list[str]:
@@ -51,10 +53,6 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("words", "message"),
         [
-            (["--give-up", "9x"], "option --give-up: removed; a run ends after five times the time"),
-            (["--swap", "2GiB"], "option --swap: removed; runs have no swap"),
-            (["--tolerance", "1%"], "option --tolerance: removed; limits are found to 3%"),
-            (["--slower", "2"], "option --slower: removed; full speed is up to 1.1 times"),
             (["--resume"], "option --resume: only with --output"),
         ],
     )
@@ -82,9 +80,9 @@ class TestOptions:
 
         assert done.returncode == NncfToolsError.exit_code
         assert done.stderr == (
-            "nncf-tools: error: no control group with a memory limit can be made here: Permission denied; run it as "
+            "nncf-tools: error: no control group with a memory limit can be made here: Permission denied; run as "
             "root or, with control groups of version 2, as a user of systemd, or use --free-only for the floor and "
-            "the comfortable amount of a free run\n"
+            "the comfortable amount of a run without a limit\n"
         )
         assert not pathlib.Path("ran").exists()
         assert not pathlib.Path("memory_logs").exists()
@@ -94,8 +92,8 @@ class TestOptions:
         (tmp_path / "fit.json").write_text("{}")
 
         with pytest.raises(UsageError, match="has a search already; use --resume or --force"):
-            runs.results_of(request(output=tmp_path))
-        assert runs.results_of(request(output=tmp_path, resume=True)).folder == tmp_path
+            fit_runs.make_results(request(output=tmp_path))
+        assert fit_runs.make_results(request(output=tmp_path, resume=True)).folder == tmp_path
 
     @pytest.mark.parametrize(
         ("content", "message"),
@@ -125,7 +123,7 @@ class TestOptions:
         others = ["run-all.json", "run-1.txt", "notes.md"]
         for name in ("fit.json", "fit.md", "fit.png", "run-1.json", "run-12.log", *others):
             (tmp_path / name).touch()
-        with runs.results_of(request(output=tmp_path, force=True)).locked():
+        with fit_runs.make_results(request(output=tmp_path, force=True)).locked():
             pass
 
         assert {path.name for path in tmp_path.iterdir()} == set(others)
@@ -133,7 +131,7 @@ class TestOptions:
     def test_no_search_to_remove(self, tmp_path: pathlib.Path) -> None:
         """Where no search was, recordings of another one's are left alone."""
         (tmp_path / "run-1.json").touch()
-        with runs.results_of(request(output=tmp_path)).locked():
+        with fit_runs.make_results(request(output=tmp_path)).locked():
             pass
 
         assert (tmp_path / "run-1.json").exists()
@@ -142,7 +140,7 @@ class TestOptions:
         """A second search in the same folder is refused before it runs or removes anything."""
         (tmp_path / "fit.json").touch()
         with locked("--output", tmp_path, ""), pytest.raises(UsageError, match="another search writes to"):
-            runs.search(request(output=tmp_path, force=True), None)
+            fit_runs.search(request(output=tmp_path, force=True), None)
         with locked("--output", tmp_path, ""):
             assert (tmp_path / "fit.json").exists()
 
@@ -152,7 +150,7 @@ class TestOptions:
 
     def test_secrets(self) -> None:
         """The result does not contain what looks like a secret in the command."""
-        assert "hunter2" not in str(runs.new_search(request("work", "--password", "hunter2")).command)
+        assert "hunter2" not in str(fit_runs.make_search(request("work", "--password", "hunter2")).command)
 
 
 @pytest.mark.process
@@ -186,7 +184,7 @@ def test_command_that_fails(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     done = nncf_tools("fit", "--free-only", "-o", "out", "--", "sh", "-c", "echo no such model; exit 3")
 
     assert done.returncode == 1
-    assert "the command does not work without a limit: exit status 3; its output is in " in done.stderr
+    assert "the command does not work without a limit: exit status 3; the output is in " in done.stderr
     assert (tmp_path / "out/run-1.log").read_text() == "no such model\n"
 
 
@@ -196,7 +194,7 @@ def test_clean_up_that_fails(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     done = nncf_tools("fit", "--free-only", "--before", "echo oh; false", "-o", "out", "--", "touch", "ran")
 
     assert done.returncode == 1
-    assert "option --before: 'echo oh; false' failed; its output is in " in done.stderr
+    assert "option --before: 'echo oh; false' failed; the output is in " in done.stderr
     assert not (tmp_path / "ran").exists()
 
 
@@ -298,7 +296,7 @@ class TestSearches:
 
         assert done.returncode == 1
         assert "given up after" in done.stdout
-        assert "ended by nncf-tools fit after" in nncf_tools("report", tmp_path / "out/run-2.json").stdout
+        assert "nncf-tools fit ended the command after" in nncf_tools("report", tmp_path / "out/run-2.json").stdout
         assert result(tmp_path / "out")["works_from"] is None
 
     def test_killed(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:

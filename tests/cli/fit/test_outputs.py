@@ -10,9 +10,8 @@ import pytest
 from matplotlib import rc_context
 from rich.console import Console
 
-from nncftools.cli import screen
-from nncftools.cli.fit import runs
-from nncftools.cli.fit.search import Fit
+from nncftools.cli import fit_runs, screen
+from nncftools.cli.fit_search import Fit
 from nncftools.cli.options import SeriesRequest
 from nncftools.cli.series import Results
 from nncftools.errors import NncfToolsError, UsageError
@@ -27,7 +26,7 @@ WIDE = search(trial(0.02, 5, "given up after 100 s"), trial(7), works=7, fast=7)
 def drawn(fit: Fit, folder: pathlib.Path) -> list[str]:
     """Return the texts in the picture."""
     with rc_context({"svg.fonttype": "none"}):
-        runs.draw(fit, GIB, folder / "fit.svg")
+        fit_runs.draw(fit, GIB, folder / "fit.svg")
     found = (folder / "fit.svg").read_text(encoding="utf-8")
     return [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", found)]
 
@@ -42,7 +41,7 @@ def test_narrow() -> None:
     fit = search(trial(5.3, ended="out of memory, given up after 100 s"))
     console = Console(width=60, file=io.StringIO())
     with console.capture() as captured:
-        console.print(runs.shown(fit, GIB).text)
+        console.print(fit_runs.make_result(fit, GIB).text)
     shown = captured.get()
 
     assert "out of memory, given up after 100 s" in shown
@@ -54,7 +53,7 @@ def test_commands(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) ->
     """Commands to copy are not cut, however long."""
     fit = search(trial(5.3), fast=5.3)
     fit.command = ["optimum-cli", "export", "--model", "m" * 200, "OUT"]
-    results(tmp_path).finish(fit, runs.shown(fit, GIB))
+    results(tmp_path).finish(fit, fit_runs.make_result(fit, GIB))
     lines = capsys.readouterr().out.splitlines()[-2:]
 
     assert [line.split()[0] for line in lines] == ["docker", "systemd-run"]
@@ -65,8 +64,8 @@ def test_warnings_are_shown() -> None:
     """Text and Markdown say what makes the result less sure."""
     fit = search(trial(5.3), fast=5.3, is_finished=False)
 
-    assert "! the search is not finished" in screen.plain(runs.shown(fit, GIB).text)
-    assert "- ⚠ the search is not finished" in runs.shown(fit, GIB).markdown
+    assert "! the search is not finished" in screen.plain(fit_runs.make_result(fit, GIB).text)
+    assert "- ⚠ the search is not finished" in fit_runs.make_result(fit, GIB).markdown
 
 
 @pytest.mark.parametrize("fit", [NEVER, WIDE])
@@ -78,9 +77,9 @@ def test_picture_of_extremes(fit: Fit, tmp_path: pathlib.Path) -> None:
 def test_files(tmp_path: pathlib.Path) -> None:
     """Markdown and picture are written; without a run under a limit there is no picture."""
     (tmp_path / "free").mkdir()
-    results(tmp_path).finish(FOUND, runs.shown(FOUND, GIB))
+    results(tmp_path).finish(FOUND, fit_runs.make_result(FOUND, GIB))
     free = search(works=None, fast=None)
-    results(tmp_path / "free").finish(free, runs.shown(free, GIB))
+    results(tmp_path / "free").finish(free, fit_runs.make_result(free, GIB))
 
     assert {path.name for path in tmp_path.iterdir()} == {"fit.md", "fit.png", "free"}
     assert [path.name for path in (tmp_path / "free").iterdir()] == ["fit.md"]
@@ -108,11 +107,11 @@ def test_picture_without_memory(tmp_path: pathlib.Path) -> None:
         raise ImportError("PLEASE READ THIS\n\nOriginal error was: x.so: failed to map segment from shared object")
 
     with pytest.raises(NncfToolsError, match=r"fit.png is not: not enough memory; if `ulimit -v` limits the address"):
-        results(tmp_path).finish(FOUND, runs.shown(FOUND, GIB)._replace(draw=draw))
+        results(tmp_path).finish(FOUND, fit_runs.make_result(FOUND, GIB)._replace(draw=draw))
 
 
 FAILED = trial(5.2, ended="out of memory")
-PEAK = "Without a limit, its peak is 7.20 GiB"
+PEAK = "The peak without a limit is 7.20 GiB"
 DOCKER = "(docker run --memory 5428m)"
 
 
@@ -125,17 +124,17 @@ DOCKER = "(docker run --memory 5428m)"
             search(trial(0.002), works=0.002),
             "Smallest memory limit that works: 0.00 GiB (docker run --memory 6m)",
         ),
-        (NEVER, "Unknown: the command failed with each limit that was tried, up to 9.00 GiB"),
+        (NEVER, "Unknown: the command failed with all limits that were tried, up to 9.00 GiB"),
         (
             search(works=None, fast=None),
-            "Needs at least 5.20 GiB, by one run without a limit (no limit was tried)",
+            "Needs at least 5.20 GiB, measured in one run without a limit (no limit was tried)",
         ),
     ],
     ids=["found", "no limit failed", "least of docker", "never worked", "only free"],
 )
 def test_answer(fit: Fit, answer: str) -> None:
     """The first line of text and of Markdown is the smallest limit that works, or why it is not known."""
-    shown = runs.shown(fit, GIB)
+    shown = fit_runs.make_result(fit, GIB)
 
     assert screen.plain(shown.text).splitlines()[0] == answer
     assert shown.markdown.splitlines()[0].replace("\\", "") == f"**{answer}**"
@@ -148,42 +147,45 @@ def test_answer(fit: Fit, answer: str) -> None:
         (search(trial(5.3), trial(6, 1.36), FAILED, fast=5.3), []),
         (
             search(trial(5.3), trial(6, 1.05), FAILED, fast=5.3),
-            ["From 5.30 GiB on it is as fast as without a limit: 2 runs were"],
+            ["With 5.30 GiB or more, the command is as fast as without a limit: 2 runs were"],
         ),
     ],
     ids=["one run", "one is slow", "fast"],
 )
 def test_speed(fit: Fit, sentences: list[str]) -> None:
     """Full speed is said only if several runs show it; nothing calls a slower run full speed."""
-    assert list(runs.sentences(fit, GIB)) == [PEAK, *sentences]
+    assert list(fit_runs.write_sentences(fit, GIB)) == [PEAK, *sentences]
 
 
 def test_only_free() -> None:
     """Without a limit that was tried, the comfortable amount follows the floor."""
-    assert list(runs.sentences(search(works=None, fast=None), GIB)) == ["With 7.00 GiB it reads no file twice", PEAK]
+    assert list(fit_runs.write_sentences(search(works=None, fast=None), GIB)) == [
+        "With 7.00 GiB, the command reads no file twice",
+        PEAK,
+    ]
 
 
 def test_no_limit_to_copy() -> None:
     """Where nothing worked, there is no command to copy."""
-    assert runs.shown(NEVER, GIB).to_copy == []
+    assert fit_runs.make_result(NEVER, GIB).to_copy == []
 
 
 def test_free_run() -> None:
     """The free run is one line."""
-    assert runs.of_free(FREE, GIB) == (
+    assert fit_runs.describe_free(FREE, GIB) == (
         "without a limit, worked, 20.00 s, floor 5.20 GiB, comfortable 7.00 GiB, peak 7.20 GiB"
     )
 
 
 def test_runs() -> None:
     """Each run is one line; a single run says nothing about speed."""
-    assert runs.of_trial(trial(5.3, 2.1), GIB) == "5.30 GiB, worked, 42.00 s"
-    assert runs.of_trial(trial(5.3, 0.5, "out of memory"), GIB) == "5.30 GiB, out of memory, 10.00 s"
+    assert fit_runs.describe_trial(trial(5.3, 2.1), GIB) == "5.30 GiB, worked, 42.00 s"
+    assert fit_runs.describe_trial(trial(5.3, 0.5, "out of memory"), GIB) == "5.30 GiB, out of memory, 10.00 s"
 
 
 def test_words_commands() -> None:
     """Limits of the commands are whole MiB, rounded up, without swap."""
-    docker, systemd = runs.shown(search(trial(5.3)), GIB).to_copy
+    docker, systemd = fit_runs.make_result(search(trial(5.3)), GIB).to_copy
 
     assert "--memory 5428m --memory-swap 5428m" in docker
     assert "-p MemoryMax=5428M -p MemorySwapMax=0M" in systemd
@@ -192,14 +194,14 @@ def test_words_commands() -> None:
 def test_line_breaks_to_copy() -> None:
     """A script of several lines stays one when its line is copied to a shell; nothing in it acts on the terminal."""
     script = "printf 'a\\t'\necho \x1b"
-    line = runs.shown(msgspec.structs.replace(FOUND, command=["sh", "-c", script]), GIB).to_copy[0]
+    line = fit_runs.make_result(msgspec.structs.replace(FOUND, command=["sh", "-c", script]), GIB).to_copy[0]
 
     assert line.endswith(r"""IMAGE sh -c $'printf \'a\\t\'\necho \x1b'""")
 
 
 def test_least_of_docker() -> None:
     """Docker refuses limits below 6 MiB; systemd does not."""
-    docker, systemd = runs.shown(search(trial(0.002), works=0.002), GIB).to_copy
+    docker, systemd = fit_runs.make_result(search(trial(0.002), works=0.002), GIB).to_copy
 
     assert docker.startswith("docker run --memory 6m --memory-swap 6m ")
     assert "MemoryMax=3M -p MemorySwapMax=0M" in systemd
@@ -207,9 +209,9 @@ def test_least_of_docker() -> None:
 
 def test_not_finished() -> None:
     """A search that is not finished says how to go on."""
-    assert list(runs.notes(FOUND)) == []
-    assert list(runs.notes(search(trial(5.3), is_finished=False))) == [
-        "the search is not finished; go on with --resume and a larger --runs"
+    assert list(fit_runs.write_notes(FOUND)) == []
+    assert list(fit_runs.write_notes(search(trial(5.3), is_finished=False))) == [
+        "the search is not finished; continue with --resume and a larger --runs"
     ]
 
 
@@ -217,7 +219,7 @@ def test_failed_for_another_reason() -> None:
     """Where every run failed, and none for want of memory, a note names the logs and the usual cure."""
     killed = search(trial(9, ended="out of memory"), works=None, fast=None)
 
-    assert list(runs.notes(killed)) == []
-    assert list(runs.notes(NEVER)) == [
-        "no run was out of memory: run-*.log say why they failed; --before can remove files of earlier runs"
+    assert list(fit_runs.write_notes(killed)) == []
+    assert list(fit_runs.write_notes(NEVER)) == [
+        "no run was out of memory: see run-*.log for the errors; --before can remove files of earlier runs"
     ]

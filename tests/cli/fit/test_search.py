@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from nncftools.cli.fit.search import WORKED, Fit, Free, Trial
+from nncftools.cli.fit_search import WORKED, Fit, Free, Trial
 from tests.made_up import MIB
 
 MOST_RUNS = 8

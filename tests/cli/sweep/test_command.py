@@ -16,10 +16,9 @@ import psutil
 import pytest
 
 from nncftools.cli.compression import Also
-from nncftools.cli.sweep import checks, cluster
+from nncftools.cli.sweep import SweepOptions, checks, steps
 from nncftools.cli.sweep.command import sweep
-from nncftools.cli.sweep.options import SweepOptions
-from nncftools.cli.sweep.results import stamp
+from nncftools.cli.sweep.results import make_stamp
 from nncftools.errors import NncfToolsError, UsageError
 from tests.conftest import BURNERS, Run, command_line
 from tests.surroundings import HANGING_S
@@ -111,7 +110,7 @@ def run(in_process: Run, inputs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) 
 class TestChecks:
     def test_group_size_is_part_of_the_setup(self, inputs: pathlib.Path) -> None:
         """The first column says which group size the layers allow, the model is named like its folder."""
-        plan, _ = checks.checked(request(inputs))
+        plan, _ = checks.make_plan(request(inputs))
 
         assert (plan.state.model, plan.state.setup) == ("model", "model, group size 64")
 
@@ -124,7 +123,7 @@ class TestChecks:
             ({"only": ["int2"]}, "option --only: no configuration 'int2'"),
             ({"text": None}, "option --text: a held-out text is needed"),
             ({"prompts": pathlib.Path("nowhere")}, "option --prompts: "),
-            ({"calibration": None}, "option --calibration: a text is needed by 'scale estimation'"),
+            ({"calibration": None}, "option --calibration: 'scale estimation' needs a text"),
             ({"python": "/nowhere", "dry_run": False}, "option --python: '/nowhere' is not a program"),
         ],
     )
@@ -133,14 +132,14 @@ class TestChecks:
     ) -> None:
         """The error names the option, before anything runs."""
         with pytest.raises(NncfToolsError) as error:
-            checks.checked(request(inputs, **options))
+            checks.make_plan(request(inputs, **options))
 
         assert expected in str(error.value) or "nowhere: cannot be read" in str(error.value)
 
     @pytest.mark.parametrize(
         ("name", "content", "expected"),
         [
-            ("a.txt", b" \n", "'.*a.txt' holds no words"),
+            ("a.txt", b" \n", "'.*a.txt' contains no words"),
             ("a.txt", b"\xff\xfe", "is not a text in UTF-8"),
             ("a.jsonl", b'{"text": "one"}\n{"words": 1}\n', "line 2: an object with a text as 'text' expected"),
         ],
@@ -150,7 +149,7 @@ class TestChecks:
         (inputs / name).write_bytes(content)
 
         with pytest.raises(NncfToolsError, match=f"option --prompts: .*{expected}"):
-            checks.checked(request(inputs, prompts=inputs / name))
+            checks.make_plan(request(inputs, prompts=inputs / name))
 
     @pytest.mark.process
     def test_python_that_is_no_program(self, inputs: pathlib.Path) -> None:
@@ -158,7 +157,7 @@ class TestChecks:
         (inputs / "python").write_text("print()")
 
         with pytest.raises(UsageError, match=r"option --python: '.*/python' cannot be started: Exec format error"):
-            checks.checked(request(inputs, python=str(inputs / "python"), dry_run=False))
+            checks.make_plan(request(inputs, python=str(inputs / "python"), dry_run=False))
 
     @pytest.mark.process
     def test_results_do_not_replace_what_is_no_result(self, inputs: pathlib.Path) -> None:
@@ -181,7 +180,7 @@ class TestChecks:
         (inputs / "mine.sweep" / "precious").touch()
         for options, expected in cases:
             with pytest.raises(UsageError, match=expected):
-                checks.checked(request(inputs, python=str(inputs / "python"), **options))
+                checks.make_plan(request(inputs, python=str(inputs / "python"), **options))
 
         assert (inputs / "mine.sweep" / "precious").exists()
 
@@ -192,8 +191,8 @@ class TestChecks:
         (inputs / "results.sweep" / "sweep.json").write_text("{")
         options: dict[str, Any] = {"output": inputs / "results.csv", "python": str(inputs / "python"), "dry_run": False}
         with pytest.raises(UsageError, match="give --force to replace it"):
-            checks.checked(request(inputs, **options))
-        checks.checked(request(inputs, **options, force=True))
+            checks.make_plan(request(inputs, **options))
+        checks.make_plan(request(inputs, **options, force=True))
 
         assert not (inputs / "results.sweep").exists()
 
@@ -202,15 +201,15 @@ class TestChecks:
         lines = inputs / "calibration.jsonl"
         lines.write_text(json.dumps({"text": "\n".join(WORDS.split())}))
 
-        with pytest.raises(UsageError, match="holds the same words"):
-            checks.checked(request(inputs, calibration=lines))
+        with pytest.raises(UsageError, match="contains the same words"):
+            checks.make_plan(request(inputs, calibration=lines))
 
     def test_figures_of_language_models_do_not_go_with_kind(self, inputs: pathlib.Path) -> None:
         """They would be missed after hours, when all has run."""
         options: dict[str, Any] = {"model": inputs / "m.onnx", "output": inputs / "r.csv", "kind": inputs / "kind.py"}
-        with pytest.raises(UsageError, match="option --recommend: 'latency' is of language models"):
+        with pytest.raises(UsageError, match="option --recommend: 'latency' exists only for language models"):
             sweep(**options, recommend="latency<1s")
-        with pytest.raises(UsageError, match="option --also: 'first token' is of language models"):
+        with pytest.raises(UsageError, match="option --also: 'first token' exists only for language models"):
             sweep(**options, also=[Also.FIRST_TOKEN])
 
     def test_calibration_on_the_text_is_refused(self, inputs: pathlib.Path) -> None:
@@ -218,11 +217,11 @@ class TestChecks:
         (inputs / "calibration.txt").write_text(OTHER + WORDS)
 
         with pytest.raises(UsageError, match=r"option --calibration: .*each process has memory of its own"):
-            checks.checked(request(inputs))
+            checks.make_plan(request(inputs))
 
     def test_no_calibration_is_needed_without_a_configuration_that_needs_it(self, inputs: pathlib.Path) -> None:
         """What is chosen counts, not the whole grid."""
-        plan, _ = checks.checked(request(inputs, only=["int4"], calibration=None))
+        plan, _ = checks.make_plan(request(inputs, only=["int4"], calibration=None))
 
         assert [configuration.name for configuration in plan.chosen] == ["fp32", "int4"]
 
@@ -230,7 +229,7 @@ class TestChecks:
     def test_missing_packages_are_named_with_how_to_install_them(self, inputs: pathlib.Path) -> None:
         """One line names what is missing and both recipes."""
         with pytest.raises(NncfToolsError) as error:
-            checks.checked(request(inputs, dry_run=False))
+            checks.make_plan(request(inputs, dry_run=False))
 
         assert "has no nncf and no openvino and no optimum-intel" in str(error.value)
         assert "pip install 'nncf-tools[nncf]'" in str(error.value)
@@ -242,12 +241,12 @@ class TestChecks:
         kind.write_text("def calibration(): ...\n")
         without: dict[str, Any] = {"text": None, "calibration": None, "kind": kind}
         with pytest.raises(UsageError, match=r"option --model: with --kind, a file \.xml \(OpenVINO\) or \.onnx"):
-            checks.checked(request(inputs, **without))
+            checks.make_plan(request(inputs, **without))
         (inputs / "m.onnx").touch()
         with pytest.raises(UsageError, match="no function 'score'"):
-            checks.checked(request(inputs, **without, model=inputs / "m.onnx"))
+            checks.make_plan(request(inputs, **without, model=inputs / "m.onnx"))
         with pytest.raises(UsageError, match="option --text: for language models"):
-            checks.checked(request(inputs, kind=kind))
+            checks.make_plan(request(inputs, kind=kind))
 
     @another_user.as_another
     @pytest.mark.parametrize("option", ["kind", "grid"])
@@ -259,13 +258,13 @@ class TestChecks:
     ) -> None:
         """A file that another user may write to decides nothing that runs; what was read once is what runs."""
         options = decisive(inputs, option)
-        plan, _ = checks.checked(request(inputs, **options))
+        plan, _ = checks.make_plan(request(inputs, **options))
         file = pathlib.Path(options[option])
         os.chown(file, owner, owner)
         file.chmod(mode)
 
         with pytest.raises(UsageError, match=f"option --{option}: .*{file.name}' .*{why}"):
-            checks.checked(request(inputs, **options))
+            checks.make_plan(request(inputs, **options))
         assert option == "grid" or plan.code == file.read_text()
 
     @another_user.as_another
@@ -276,33 +275,33 @@ class TestChecks:
         tasks = inputs / "shared" / "tasks"
         tasks.mkdir(parents=True)
         (tasks / "utils.py").touch()
-        checks.checked(request(inputs, include_path=tasks))
+        checks.make_plan(request(inputs, include_path=tasks))
         os.chown(inputs / name, owner, owner)
         (inputs / name).chmod(mode)
 
         with pytest.raises(UsageError, match=f"option --include-path: .*{name}'"):
-            checks.checked(request(inputs, include_path=tasks))
+            checks.make_plan(request(inputs, include_path=tasks))
         if name != "shared":
             return
         (inputs / name).chmod(0o1777)
         os.chown(inputs / name, 0, 0)
-        checks.checked(request(inputs, include_path=tasks))
+        checks.make_plan(request(inputs, include_path=tasks))
 
     @pytest.mark.process
     def test_python_that_hangs(self, inputs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A Python that does not answer is no traceback."""
-        monkeypatch.setattr(checks, "_ASKS_S", 0.1)
+        monkeypatch.setattr(checks, "_TIMEOUT_S", 0.1)
         hangs = inputs / "hangs"
         hangs.write_text("#!/bin/sh\nexec sleep 100\n")
         hangs.chmod(0o755)
 
         with pytest.raises(UsageError, match=r"hangs' did not answer within 0\.1 s"):
-            checks.checked(request(inputs, python=str(hangs), dry_run=False))
+            checks.make_plan(request(inputs, python=str(hangs), dry_run=False))
 
     def test_file_is_no_task(self, inputs: pathlib.Path) -> None:
         """Tasks are named: lm-evaluation-harness would run the code beside a file."""
         with pytest.raises(UsageError, match=r"option --tasks: the name of a task expected, found '\./task\.yaml:acc'"):
-            checks.checked(request(inputs, tasks=["./task.yaml:acc"]))
+            checks.make_plan(request(inputs, tasks=["./task.yaml:acc"]))
 
     @another_user.as_another
     @pytest.mark.process
@@ -352,7 +351,7 @@ class TestRuns:
         _, error = first.communicate(timeout=HANGING_S)
 
         assert first.returncode == 128 + signal.SIGINT
-        assert "interrupted; 3 of 4 configurations are kept; go on with --resume" in error
+        assert "interrupted; 3 of 4 configurations are kept; continue with --resume" in error
         assert not pathlib.Path(f"/proc/{(inputs / 'waited').read_text()}").exists()
 
     def test_results_are_shown_and_explained(self, inputs: pathlib.Path, run: Run) -> None:
@@ -364,7 +363,7 @@ class TestRuns:
 
         assert done.returncode == 1, done.stderr
         assert " is the smallest with error up to 20%: " in done.stdout.splitlines()[0]
-        assert "outside of the measured processes" in done.stderr
+        assert "outside the measured processes" in done.stderr
         assert (inputs / "results.png").stat().st_size > 1000
         assert failed["failed"] == "compress: exit status 1: ValueError: a channel size of 576 cannot be divided by 100"
         assert failed["failed"] in table
@@ -392,7 +391,7 @@ class TestRuns:
         dry = run("--dry-run")
 
         assert "has a sweep already; use --resume or --force" in again.stderr
-        assert "cannot go on: it was made with another text" in other.stderr
+        assert "cannot continue: it was made with a different text" in other.stderr
         assert (again.returncode, other.returncode, dry.returncode) == (2, 2, 0)
         assert "int8: int8 asymmetric" in dry.stdout
         assert "wait: int4 symmetric: " in dry.stdout
@@ -441,7 +440,7 @@ class TestRuns:
     def test_help_is_short_of_heavy_modules(self, nncf_tools: Run) -> None:
         """The command itself loads none of the libraries that the steps use."""
         script = (
-            "import sys; from nncftools.cli.sweep import command, runs, checks, steps; "
+            "import sys; from nncftools.cli.sweep import runs, checks, steps; "
             "print({'torch', 'nncf', 'openvino', 'distributed', 'matplotlib', 'pandas'} & set(sys.modules))"
         )
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -515,15 +514,15 @@ class TestCluster:
         """A worker that does not see the same files lacks them until they were sent."""
         monkeypatch.setenv("XDG_CACHE_HOME", str(inputs / "cache"))
         paths = {"model": str(inputs / "model"), "text": str(inputs / "text.txt")}
-        same = {name: stamp(pathlib.Path(path)) for name, path in paths.items()}
+        same = {name: make_stamp(pathlib.Path(path)) for name, path in paths.items()}
         other = {**same, "text": "another"}
 
-        assert not cluster.lacking(paths, same, "abc")
-        assert cluster.lacking(paths, other, "abc")
-        sent = cluster.packed({f"{name}/{pathlib.Path(path).name}": pathlib.Path(path) for name, path in paths.items()})
-        cluster.receive(sent, "abc")
-        cluster.receive(sent, "abc")
-        assert not cluster.lacking(paths, other, "abc")
+        assert not steps.lacks_inputs(paths, same, "abc")
+        assert steps.lacks_inputs(paths, other, "abc")
+        sent = steps.pack({f"{name}/{pathlib.Path(path).name}": pathlib.Path(path) for name, path in paths.items()})
+        steps.receive(sent, "abc")
+        steps.receive(sent, "abc")
+        assert not steps.lacks_inputs(paths, other, "abc")
         received = inputs / "cache" / "nncf-tools" / "sweep" / "abc"
         assert (received / "text" / "text.txt").read_text() == WORDS
         assert (received / "model" / "model" / "config.json").exists()

@@ -8,7 +8,7 @@ import pathlib
 import pytest
 
 from nncftools.cli.sweep import grid
-from nncftools.cli.sweep.grid import Layers, layers_of
+from nncftools.cli.sweep.grid import Layers, read_layers
 from nncftools.errors import NncfToolsError
 
 SMOLLM2 = Layers(frozenset({576, 1536}), 192)
@@ -40,7 +40,7 @@ def test_full_grid_leaves_out_ranks_that_the_layers_do_not_have() -> None:
     assert [one.rank for one in found if one.rank] == [8, 128]
     assert {0.4, 0.6, 0.8} == {one.ratio for one in found if one.ratio is not None}
     assert any(one.gptq for one in found)
-    assert notes == ["lora 256 is left out: rank 256 is more than the smallest layer has (192)"]
+    assert notes == ["lora 256 is left out: rank 256 is larger than the smallest layer (192)"]
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_file_gets_a_baseline(tmp_path: pathlib.Path) -> None:
         ("[[configuration]]\nname = 'a'\nmode = 'nf4'\n" * 2, "two configurations are named 'a'"),
         ("[[configuration]]\nname = 'a'\nmode = 'int4_sym'\nratio = 80", "Expected `float` <= 1.0 - at `$.ratio`"),
         ("[[configuration]]\nname = 'a'\nmode = 'int4_sym'\ngroup_size = 128", "group size 128 does not divide layers"),
-        ("[[configuration]]\nname = 'a'\nmode = 'int4_sym'\nlora_rank = 256", "rank 256 is more than the smallest"),
-        ("[[configuration]]\nname = 'a'\nmode = 'int8_sym'\nawq = true", "awq does not go with int8_sym"),
+        ("[[configuration]]\nname = 'a'\nmode = 'int4_sym'\nlora_rank = 256", "rank 256 is larger than the smallest"),
+        ("[[configuration]]\nname = 'a'\nmode = 'int8_sym'\nawq = true", "awq cannot be used with int8_sym"),
         ("[[configuration]]\nname = 'a'\nmode = 'nf4'\ngptq = true\nlora_rank = 8", "gptq and lora_rank together"),
         ("[[configuration]]\nname = 'a'\nmode = 'nf4'\nlora_rank = 0", "Expected `int` >= 1 - at `$.lora_rank`"),
         (
@@ -126,9 +126,9 @@ def test_chosen_keeps_the_baseline() -> None:
     """A chosen configuration comes with the baseline; an unknown name is refused with those that there are."""
     found, _ = grid.weight_grid("quick", UNKNOWN)
 
-    assert [one.name for one in grid.chosen(found, ["int4"])] == ["fp32", "int4"]
-    with pytest.raises(NncfToolsError, match="no configuration 'nf4' in the grid: it has fp32, int8"):
-        grid.chosen(found, ["nf4"])
+    assert [one.name for one in grid.choose(found, ["int4"])] == ["fp32", "int4"]
+    with pytest.raises(NncfToolsError, match="no configuration 'nf4' in the grid, only fp32, int8"):
+        grid.choose(found, ["nf4"])
 
 
 def test_quantization_grid_has_the_presets_and_bias_corrections() -> None:
@@ -162,7 +162,7 @@ def test_layers_are_read_from_the_headers_of_weights(tmp_path: pathlib.Path) -> 
         "model.norm.weight": [576],
     }
     write_weights(tmp_path / "model.safetensors", shapes)
-    found = layers_of(tmp_path)
+    found = read_layers(tmp_path)
 
     assert found.inputs == {576, 1536}
     assert found.smallest == 192
@@ -173,7 +173,7 @@ def test_layers_are_read_from_the_configuration_without_weights(tmp_path: pathli
     """A folder that was exported has no file of weights that is known here."""
     (tmp_path / "config.json").write_text('{"hidden_size": 576, "intermediate_size": 1536}')
 
-    assert layers_of(tmp_path) == ({576, 1536}, 576)
+    assert read_layers(tmp_path) == ({576, 1536}, 576)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\x02\0\0\0\0\0\0\0[]", HUGE])
@@ -182,4 +182,4 @@ def test_damaged_weights_are_refused(tmp_path: pathlib.Path, content: bytes) -> 
     (tmp_path / "model.safetensors").write_bytes(content)
 
     with pytest.raises(NncfToolsError, match=r"model\.safetensors: weights in safetensors expected"):
-        layers_of(tmp_path)
+        read_layers(tmp_path)

@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 
 from nncftools.cli.sweep import grid, runs
 from nncftools.cli.sweep.grid import Layers
-from nncftools.cli.sweep.results import State, SweepFolder, SweepRow, differing, stamp, table, widths_text
-from nncftools.cli.sweep.runs import expected, time_left_s
+from nncftools.cli.sweep.results import (
+    State,
+    SweepFolder,
+    SweepRow,
+    describe_widths,
+    explain_difference,
+    make_stamp,
+    make_table,
+)
+from nncftools.cli.sweep.runs import estimate_s, estimate_unit_s
 from nncftools.compression import reading
 from nncftools.compression.checking import FAILED
 from nncftools.compression.outputs import Request, make
@@ -34,7 +42,7 @@ def row_of(name: str, **figures: object) -> SweepRow:
 
 def cells(rows: list[SweepRow]) -> list[dict[str, str]]:
     """Return the rows of the CSV file."""
-    return list(csv.DictReader(io.StringIO(table("M", "model, group size 64", rows))))
+    return list(csv.DictReader(io.StringIO(make_table("M", "model, group size 64", rows))))
 
 
 def test_table_has_what_is_known() -> None:
@@ -64,8 +72,8 @@ def test_failed_row_has_no_size_and_no_quality() -> None:
 
 def test_widths_leave_out_what_rounds_to_nothing() -> None:
     """The largest share comes first."""
-    assert widths_text({"int8": 20, "int4": 80}) == "int4 80%, int8 20%"
-    assert widths_text({}) == ""
+    assert describe_widths({"int8": 20, "int4": 80}) == "int4 80%, int8 20%"
+    assert describe_widths({}) == ""
 
 
 def test_rows_are_kept_until_settings_change(tmp_path: pathlib.Path) -> None:
@@ -105,23 +113,26 @@ def test_sweep_of_other_inputs_cannot_go_on(tmp_path: pathlib.Path) -> None:
     """The difference is named: another text makes other figures."""
     text = tmp_path / "text.txt"
     text.write_text("one")
-    before = State("M", "model", {"text": stamp(text)})
+    before = State("M", "model", {"text": make_stamp(text)})
     text.write_text("two")
 
-    assert differing(before, before) == ""
-    assert differing(before, State("M", "model", {"text": stamp(text)})) == "it was made with another text"
-    assert "not of 'N'" in differing(before, State("N", "model", before.inputs))
+    assert explain_difference(before, before) == ""
+    assert (
+        explain_difference(before, State("M", "model", {"text": make_stamp(text)}))
+        == "it was made with a different text"
+    )
+    assert "not with 'N'" in explain_difference(before, State("N", "model", before.inputs))
 
 
 def test_time_is_expected_by_runs_before() -> None:
     """A configuration that ran takes as long again; the others by their usual effort."""
     before = {"fp32": row_of("fp32", wall_s=10.0), "int8": row_of("int8", wall_s=20.0, peak=7, inference_peak=3)}
-    known, other = expected(GRID[1], GRID, before), expected(GRID[3], GRID, before)
+    unit_s = estimate_unit_s(GRID, before)
 
-    assert (known.seconds, known.is_measured, known.peak) == (20.0, True, 7)
-    assert (other.seconds, other.is_measured, other.peak) == (pytest.approx(32), False, None)
-    assert time_left_s(GRID[2:], GRID, before) == pytest.approx(52)
-    assert time_left_s(GRID, GRID, {}) is None
+    assert unit_s is not None
+    assert estimate_s(GRID[1], before, unit_s) == 20.0
+    assert estimate_s(GRID[3], before, unit_s) == pytest.approx(32)
+    assert estimate_unit_s(GRID, {}) is None
 
 
 def test_one_sweep_at_a_time(tmp_path: pathlib.Path) -> None:
@@ -148,8 +159,8 @@ def test_collapsed_model_is_told_from_a_bad_one() -> None:
     """Its row is a failure: the error would be beyond what a picture can show."""
     base = row_of("fp32", figures={PERPLEXITY: (20.0, None)})
 
-    assert runs.collapsed(row_of("int4", figures={PERPLEXITY: (2e4, None)}), base) == ""
-    assert "has collapsed: held-out text, word perplexity 1e+14, the baseline's is 20" in runs.collapsed(
+    assert runs.find_collapse(row_of("int4", figures={PERPLEXITY: (2e4, None)}), base) == ""
+    assert "has collapsed: held-out text, word perplexity 1e+14, the baseline has 20" in runs.find_collapse(
         row_of("int4", figures={PERPLEXITY: (1e14, None)}), base
     )
 
@@ -160,7 +171,7 @@ def test_figure_that_cannot_be_compared_is_no_part_of_the_error(tmp_path: pathli
     base = row_of("fp32", size=2**30, figures=figures)
     other = row_of("int4", size=2**28, figures={PERPLEXITY: (21.0, None), "score": (0.5, None)})
     path = tmp_path / "results.csv"
-    path.write_text(table("M", "model", [base, other]))
+    path.write_text(make_table("M", "model", [base, other]))
     outcome = make(Request([path], lenient=True))
 
     assert outcome.notes == [
@@ -179,7 +190,9 @@ HOSTILE = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "'=
 def test_text_that_spreadsheets_would_run(tmp_path: pathlib.Path, text: str) -> None:
     """No text is a formula to a spreadsheet, numbers are as they were, and our own reader takes off what was added."""
     path = tmp_path / "results.csv"
-    path.write_text(table(text, "model", [row_of("fp32", owner=text, figures={"score": (-0.5, 1e-05)})]), newline="")
+    path.write_text(
+        make_table(text, "model", [row_of("fp32", owner=text, figures={"score": (-0.5, 1e-05)})]), newline=""
+    )
     with path.open(newline="") as file:
         (shown,) = csv.DictReader(file)
     (record,) = reading.read(path).records
@@ -197,7 +210,7 @@ def test_text_that_spreadsheets_would_run(tmp_path: pathlib.Path, text: str) -> 
 def test_written_and_read_again(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     """Each text is the same after a table was written and read."""
     path = tmp_path_factory.mktemp("written") / "results.csv"
-    path.write_text(table("M", "model", [row_of("fp32", failed=text) for text in texts]), newline="")
+    path.write_text(make_table("M", "model", [row_of("fp32", failed=text) for text in texts]), newline="")
 
     assert [record.cells[FAILED] for record in reading.read(path).records] == texts
 
@@ -208,4 +221,4 @@ def test_file_of_others_is_read_as_it_is(tmp_path: pathlib.Path) -> None:
     path.write_text("model,mode\n'=1,fp32\n")
 
     assert reading.read(path).records[0].cells["model"] == "'=1"
-    assert MARK not in table("M", "model", [row_of("fp32")])
+    assert MARK not in make_table("M", "model", [row_of("fp32")])

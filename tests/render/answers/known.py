@@ -20,15 +20,14 @@ import nncftools.limits
 from nncftools import metrics
 from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, at_end, of_peak
 from nncftools.analysis.frames import holders, tree_of
-from nncftools.analysis.operation import RATE_WINDOW_S
+from nncftools.analysis.peaks import RATE_WINDOW_S
 from nncftools.analysis.rss_levels import kinds_near
-from nncftools.analysis.series import highest_rate
 from nncftools.analysis.session import unmarked
-from nncftools.analysis.summary import level
+from nncftools.analysis.summary import highest_rate, level
 from nncftools.errors import NncfToolsError
 from nncftools.render.listing import timeline
 from nncftools.render.stacks import percents
-from nncftools.render.terminal_plot import rates_shown
+from nncftools.render.terminal_chart import rates_shown
 from nncftools.session.samples import Samples
 
 if TYPE_CHECKING:

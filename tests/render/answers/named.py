@@ -15,8 +15,7 @@ from html import unescape
 from typing import TYPE_CHECKING, Any
 
 from nncftools import metrics
-from nncftools.analysis.series import highest_rate
-from nncftools.analysis.summary import cores_average, cpu_s, level
+from nncftools.analysis.summary import cores_average, cpu_s, highest_rate, level
 from nncftools.metrics import cpu_counters
 from tests.render.answers.known import Figure, figure
 from tests.render.answers.outputs import COMPARED

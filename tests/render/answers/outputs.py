@@ -19,7 +19,7 @@ from nncftools.cli.compare import FORMATS as OF_COMPARE
 from nncftools.live.figures import Machine, ViewSettings, status_line
 from nncftools.live.follower import Replay
 from nncftools.live.layout import Drawing
-from nncftools.render import notebook, text
+from nncftools.render import text
 from nncftools.render.view import FORMATS, View, format_named, label
 
 if TYPE_CHECKING:
@@ -105,9 +105,9 @@ def _shown(name: str, session: Session) -> str:
     if name == "default report":
         return screen.plain(text.report(session, dataclasses.replace(view_of(session), brief=True)))
     if name == "five lines":
-        return notebook.five_lines(session, view_of(session).metrics)
+        return text.five_lines(session, view_of(session).metrics)
     if name == "notebook":
-        return notebook.cell(session, view_of(session)).partition("\n")[2]
+        return text.notebook_cell(session, view_of(session)).partition("\n")[2]
     replay = Replay(session)
     for now_s in itertools.chain(session.samples.time_s, [session.duration_s]):
         replay.advance(now_s)

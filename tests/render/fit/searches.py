@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nncftools.cli.fit.search import WORKED, Fit, Free, Trial
+from nncftools.cli.fit_search import WORKED, Fit, Free, Trial
 
 GIB = 2**30
 FREE = Free(duration_s=20.0, floor=round(5.2 * GIB), comfortable=7 * GIB, peak_rss=round(7.2 * GIB))

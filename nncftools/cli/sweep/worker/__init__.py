@@ -1,8 +1,8 @@
-"""What runs in the environment of NNCF and OpenVINO, one process for each step; it needs nothing else of nncf-tools.
+"""Steps of a sweep, in the environment of NNCF and OpenVINO; this folder imports nothing else of nncf-tools.
 
-A step compresses and saves, or evaluates what was saved, or runs a module of a library, so that it ends with the sweep.
-It reads its job and appends its result, both JSON. Both are in a file without a name, which is inherited: nobody else
-can open or replace it.
+Each step is a process. A step compresses and saves a model, evaluates a saved model, or runs a module of a library. The
+step inherits a file without a name, which no other process can open or replace: the step reads the job from the file,
+and appends the result, both as JSON.
 """
 
 from __future__ import annotations
@@ -19,39 +19,40 @@ from typing import Any
 
 
 def run(job: int, sweep: int) -> None:
-    """Run the step of a job. Nobody writes to the pipe ``sweep``: it ends when the sweep is gone or says so."""
-    for descriptor in (job, sweep):
-        os.set_inheritable(descriptor, False)
+    """Run the step of a job. Nobody writes to the pipe ``sweep``, so a read returns at the end of the sweep."""
+    os.set_inheritable(job, False)
+    os.set_inheritable(sweep, False)
     threading.Thread(target=_end_with, args=(sweep,), daemon=True).start()
     with open(job, "r+b") as file:
         todo = json.loads(file.read())
         name = todo["step"]
-        step = module if name == "module" else getattr(importlib.import_module(f"{__name__}.model"), name)
-        file.write(b"\n" + json.dumps(step(todo)).encode())
+        step = run_module if name == "module" else getattr(importlib.import_module(f"{__name__}.model"), name)
+        result = json.dumps(step(todo))
+        file.write(b"\n" + result.encode())
 
 
 def _end_with(sweep: int) -> None:
-    """End this process with the sweep: another one may measure here next."""
+    """End this process with the sweep, because another sweep may measure on this machine."""
     os.read(sweep, 1)
     os._exit(1)
 
 
 def seconds(begun_s: float) -> float:
-    """Return the seconds since a moment of ``time.perf_counter``."""
+    """Return the seconds since a time of ``time.perf_counter``."""
     return time.perf_counter() - begun_s
 
 
-def user_module(job: dict[str, Any]) -> Any:  # noqa: ANN401 — it is the user's
-    """Return the user's Python file as a module: the text that the sweep has read, not what has its name by now."""
-    theirs = types.ModuleType("nncf_tools_sweep_kind")
-    theirs.__file__ = job["kind"]
+def load_user_module(job: dict[str, Any]) -> Any:  # noqa: ANN401 — the user's module
+    """Run the text of the user's Python file, as the sweep has read the file, and return the module."""
+    module = types.ModuleType("nncf_tools_sweep_kind")
+    module.__file__ = job["kind"]
     code = compile(job["code"], job["kind"], "exec", dont_inherit=True)
-    exec(code, theirs.__dict__)  # noqa: S102 — the user asks for it
-    return theirs
+    exec(code, module.__dict__)  # noqa: S102 — the user asks for it
+    return module
 
 
-def module(job: dict[str, Any]) -> dict[str, Any]:
-    """Run ``module`` with the command line ``words`` in ``folder``; return nothing. It may end the process."""
+def run_module(job: dict[str, Any]) -> dict[str, Any]:
+    """Run ``module`` with the command line ``words`` in ``folder``; return an empty result. May end the process."""
     os.chdir(job["folder"])
     sys.argv = [job["module"], *job["words"]]
     try:

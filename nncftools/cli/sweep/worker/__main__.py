@@ -1,6 +1,6 @@
-"""Run one step: ``python …/worker JOB SWEEP``, two descriptors that the package explains.
+"""Run a step: ``python …/worker JOB SWEEP``, with two descriptors (see ``run``).
 
-The folder is loaded by path: nncf-tools need not be installed there.
+The folder is loaded by path, because the environment need not contain nncf-tools.
 """
 
 import importlib.util

@@ -1,4 +1,4 @@
-"""Texts, and measures of quality from a model's logits on them: NumPy only, and nothing of the model's library.
+"""Measures of quality, from texts and the logits of a model, with NumPy only.
 
 Word perplexity and last words follow the definitions of lm-evaluation-harness.
 """
@@ -8,21 +8,22 @@ from __future__ import annotations
 import difflib
 import json
 import math
-import pathlib
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Encode = Callable[[str], list[int]]
-"""Returns the tokens of a text, without special ones."""
+"""Return the tokens of a text, without special tokens."""
 Logits = Callable[[Sequence[int]], Iterator[NDArray[np.float32]]]
-"""Yields the logits after each token of a new sequence, in arrays of (some positions, vocabulary)."""
+"""Yield the logits after each token of a new sequence, in arrays of (some positions, vocabulary)."""
 
 BLOCK = 64
-"""Tokens whose log-likelihoods are summed to one observation of the standard error: neighbours depend on each other."""
+"""Neighbouring tokens are not independent, so each block of 64 tokens is an observation for standard errors."""
 _FEWEST = 2
 
 
@@ -31,45 +32,43 @@ class Score(NamedTuple):
 
     value: float
     stderr: float | None
-    """Standard error; None when there are too few observations."""
+    """Standard error; None with too few observations."""
 
 
 class Likelihood(NamedTuple):
-    """How a model predicts a continuation."""
+    """The probability of a continuation."""
 
     of_tokens: NDArray[np.float64]
-    """The natural logarithm of each token's probability."""
+    """The natural logarithm of the probability of each token."""
     is_greedy: bool
-    """Whether each token is the most probable one."""
+    """Whether each token is the most probable token."""
 
 
 def likelihood(logits_of: Logits, context: Sequence[int], continuation: Sequence[int]) -> Likelihood:
-    """Return how probable a continuation is after a context, which holds at least one token."""
-    tokens = [*context, *continuation[:-1]]
-    wanted = np.asarray(continuation)
+    """Return the probability of a continuation after a context of at least one token."""
+    tokens = [*context, *continuation]
     skipped = len(context) - 1
-    of_tokens = np.empty(len(wanted))
-    is_greedy, at = True, 0
-    for logits in logits_of(tokens):
-        first, last = max(skipped - at, 0), len(logits)
-        at += last
-        if first >= last:
-            continue
-        start = at - last + first - skipped
-        targets = wanted[start : start + last - first]
-        rows = logits[first:last].astype(np.float64)
-        top = rows.max(axis=1)
-        logsumexp = top + np.log(np.exp(rows - top[:, None]).sum(axis=1))
-        of_tokens[start : start + len(rows)] = rows[np.arange(len(rows)), targets] - logsumexp
+    end = 0
+    parts: list[NDArray[np.float64]] = []
+    is_greedy = True
+    for logits in logits_of(tokens[:-1]):
+        rows = logits[max(skipped - end, 0) :].astype(np.float64)
+        end += len(logits)
+        start = end - len(rows)
+        targets = np.asarray(tokens[start + 1 : end + 1], dtype=np.intp)
+        largest = rows.max(axis=1)
+        sums = np.exp(rows - largest[:, None]).sum(axis=1)
+        chosen = rows[np.arange(len(rows)), targets]
+        parts.append(chosen - (largest + np.log(sums)))
         is_greedy = is_greedy and bool(np.all(rows.argmax(axis=1) == targets))
-    return Likelihood(of_tokens, is_greedy)
+    return Likelihood(np.concatenate(parts), is_greedy)
 
 
 def windows(tokens: Sequence[int], prefix: int, length: int) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield context and continuation of a rolling log-likelihood: each token is predicted once.
+    """Yield context and continuation for a rolling log-likelihood: each token is predicted once.
 
-    The first window begins with the token ``prefix``. A window holds at most ``length`` tokens to read; the last one
-    ends with the text and has as much context as fits.
+    The first window begins with the token ``prefix``. The model reads at most ``length`` tokens of a window; the last
+    window ends with the text and has as much context as fits.
     """
     if not tokens:
         return
@@ -82,42 +81,48 @@ def windows(tokens: Sequence[int], prefix: int, length: int) -> Iterator[tuple[l
 
 
 def word_perplexity(logits_of: Logits, documents: Sequence[str], encode: Encode, prefix: int, length: int) -> Score:
-    """Return exp(−(sum of log-likelihoods) ÷ (number of words)); words are what whitespace separates."""
+    """Return exp(−(sum of log-likelihoods) ÷ (number of words)); whitespace separates words."""
     words = sum(len(re.split(r"\s+", document)) for document in documents)
     blocks: list[tuple[float, int]] = []
     for document in documents:
-        parts = [likelihood(logits_of, *window).of_tokens for window in windows(encode(document), prefix, length)]
-        of_tokens = np.concatenate(parts) if parts else np.empty(0)
-        cut = (of_tokens[start : start + BLOCK] for start in range(0, len(of_tokens), BLOCK))
-        blocks += [(float(part.sum()), len(part)) for part in cut]
+        parts = [np.empty(0)]
+        for context, continuation in windows(encode(document), prefix, length):
+            parts.append(likelihood(logits_of, context, continuation).of_tokens)
+        of_tokens = np.concatenate(parts)
+        for start in range(0, len(of_tokens), BLOCK):
+            block = of_tokens[start : start + BLOCK]
+            blocks.append((float(block.sum()), len(block)))
     value = _exp(-math.fsum(total for total, _ in blocks) / words)
     error = _error_of_sum(blocks)
     return Score(value, None if error is None else value * error / words)
 
 
 def last_words(logits_of: Logits, passages: Sequence[str], encode: Encode) -> tuple[Score, Score]:
-    """Return accuracy and perplexity of the last word of passages: what follows the last blank, after all before it.
+    """Return accuracy and perplexity of the last word of each passage, after all words before.
 
-    A word counts as right when each of its tokens is the most probable one. Perplexity is exp(−(mean log-likelihood)).
+    A blank separates the last word. A guess is right if each token is the most probable token. Perplexity is
+    exp(−(mean log-likelihood)).
     """
     likelihoods = []
     for passage in passages:
-        before, whole = encode(passage.rpartition(" ")[0]), encode(passage)
-        likelihoods.append(likelihood(logits_of, whole[: len(before)], whole[len(before) :]))
+        tokens = encode(passage)
+        start = len(encode(passage.rpartition(" ")[0]))
+        likelihoods.append(likelihood(logits_of, tokens[:start], tokens[start:]))
     right = np.array([each.is_greedy for each in likelihoods], dtype=float)
     logs = np.array([each.of_tokens.sum() for each in likelihoods])
-    perplexity, error = _exp(-logs.mean()), _error_of_mean(logs)
+    perplexity = _exp(-logs.mean())
+    error = _error_of_mean(logs)
     accuracy = Score(float(right.mean()), _error_of_mean(right))
     return accuracy, Score(perplexity, None if error is None else perplexity * error)
 
 
 def similarity(continuations: Sequence[Sequence[int]], reference: Sequence[Sequence[int]]) -> Score:
-    """Return how alike continuations are: per pair, twice the number of matching tokens ÷ the number of both.
+    """Return the mean similarity of pairs: twice the number of matching tokens ÷ the number of tokens of both.
 
-    Matching runs of tokens are found as by ``difflib.SequenceMatcher``; 1 is the same text, 0 has no token in common.
+    ``difflib.SequenceMatcher`` finds matching tokens; 1 is the same text, 0 has no token in common.
     """
-    pairs = zip(continuations, reference, strict=True)
-    ratios = np.array([difflib.SequenceMatcher(None, a, b, autojunk=False).ratio() for a, b in pairs])
+    matchers = map(partial(difflib.SequenceMatcher, None, autojunk=False), continuations, reference)
+    ratios = np.array([matcher.ratio() for matcher in matchers])
     return Score(float(ratios.mean()), _error_of_mean(ratios))
 
 
@@ -129,46 +134,50 @@ def _exp(value: float) -> float:
 
 
 def _error_of_mean(values: NDArray[np.float64]) -> float | None:
-    return None if len(values) < _FEWEST else float(values.std(ddof=1) / math.sqrt(len(values)))
+    if len(values) < _FEWEST:
+        return None
+    return float(values.std(ddof=1) / math.sqrt(len(values)))
 
 
 def _error_of_sum(blocks: Sequence[tuple[float, int]]) -> float | None:
-    """Return the standard error of the sum of blocks, which are taken as independent; the last one may be shorter."""
+    """Return the standard error of the sum of blocks, taken as independent; the last block may be shorter."""
     if len(blocks) < _FEWEST:
         return None
     sums, sizes = np.array(blocks).T
     rest = sums - sums.sum() / sizes.sum() * sizes
-    return float(math.sqrt(len(blocks) / (len(blocks) - 1) * float((rest**2).sum())))
+    factor = len(blocks) / (len(blocks) - 1)
+    return math.sqrt(factor * float((rest**2).sum()))
 
 
 LEAST_WORDS = 40
-"""A passage whose last word is guessed has at least so many words."""
+"""The least number of words in a passage."""
 _SENTENCE = re.compile(r"(?<=[.!?])[\"'”’)]*\s+")
 _AROUND = "\"'“”‘’()[].,;:!?*_—-"
 
 
-def documents(path: str) -> list[str]:
-    """Return the documents of a file that are not empty: ``text`` of each line of a ``.jsonl``, or the whole file."""
-    file = pathlib.Path(path)
+def read_documents(path: str) -> list[str]:
+    """Return the documents of a file: ``text`` of each line of a ``.jsonl``, or the whole file; skip empty texts."""
+    file = Path(path)
     text = file.read_text(encoding="utf-8-sig")
     if file.suffix != ".jsonl":
         return [text.strip()]
-    # other ends of lines than \n, such as U+2028, may be inside of a text
-    texts: list[str] = [json.loads(line)["text"].strip() for line in text.split("\n") if line.strip()]
-    return [document for document in texts if document]
+    lines = filter(str.strip, text.split("\n"))  # a text may contain other ends of lines, such as U+2028
+    texts: list[str] = [json.loads(line)["text"] for line in lines]
+    return [text.strip() for text in texts if text.strip()]
 
 
-def lines(path: str) -> list[str]:
-    """Return the lines of a file that hold something; of a ``.jsonl`` the field ``text``."""
+def read_lines(path: str) -> list[str]:
+    """Return the lines of a file that are not empty; for a ``.jsonl``, the field ``text`` of each line."""
     if path.endswith(".jsonl"):
-        return documents(path)
-    return [line.strip() for line in pathlib.Path(path).read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+        return read_documents(path)
+    text = Path(path).read_text(encoding="utf-8-sig")
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def passages(document: str) -> list[str]:
-    """Return passages of whole sentences, without a full stop at their end, on one line each.
+def split_passages(document: str) -> list[str]:
+    """Return passages of whole sentences, without line breaks and without a full stop at the end.
 
-    A passage ends with the first sentence after 40 words.
+    A passage ends with the first end of a sentence after 40 words.
     """
     texts: list[str] = []
     words: list[str] = []

@@ -142,7 +142,7 @@ def test_similarity_counts_matching_tokens() -> None:
 def test_passages_are_whole_sentences_without_their_full_stop() -> None:
     """A passage ends with the first sentence after 40 words; what is left over is no passage."""
     sentence = "Ten words make up this sentence of a made-up text. "
-    found = evaluation.passages(sentence * 9)
+    found = evaluation.split_passages(sentence * 9)
 
     assert [len(passage.split()) for passage in found] == [40, 40]
     assert all(passage.endswith(" text") for passage in found)
@@ -167,4 +167,4 @@ def test_documents_are_lines_that_hold_something(tmp_path: pathlib.Path) -> None
     file = tmp_path / "a.jsonl"
     file.write_text('\ufeff{"text": "one\u2028two "}\n{"text": ""}\n', encoding="utf-8")
 
-    assert evaluation.documents(str(file)) == ["one\u2028two"]
+    assert evaluation.read_documents(str(file)) == ["one\u2028two"]

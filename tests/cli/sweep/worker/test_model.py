@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from nncftools.cli.sweep.worker.model import Constant, by_width
+from nncftools.cli.sweep.worker.model import Constant, count_weights
 
 
 def test_weights_are_counted_by_width() -> None:
@@ -14,4 +14,4 @@ def test_weights_are_counted_by_width() -> None:
         Constant("Constant_1", "i64", (4, 4)),
     ]
 
-    assert by_width(found) == {"int4": 64 * 576, "int8": 57600}
+    assert count_weights(found) == {"int4": 64 * 576, "int8": 57600}

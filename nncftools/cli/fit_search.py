@@ -1,0 +1,241 @@
+"""The options and the runs of a search for memory limits, and the rules for the next limit to try.
+
+The search finds the smallest limit with which a command works, and the smallest limit with full speed. The rules assume
+that more memory never hurts: a command that works with a limit also works with every larger limit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+
+from nncftools.cli import options
+from nncftools.cli.parameters import RUN, option
+
+FORMAT = "nncf-tools-fit"
+VERSION = 1
+"""1: first version (2026-11)."""
+WORKED = "worked"
+"""``Trial.ended`` after success."""
+OUT_OF_MEMORY = "out of memory"
+"""The beginning of ``Trial.ended`` if the kernel killed a process."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions(options.SeriesRequest):
+    """The options of `fit`."""
+
+    runs: Annotated[int, option("--runs N", RUN, "Largest number of runs, including runs without a limit.", min=2)] = 10
+    success: Annotated[
+        str | None, option("--success COMMAND", RUN, "Shell command after each run; a non-zero exit means: not worked.")
+    ] = None
+    before: Annotated[str | None, option("--before COMMAND", RUN, "Shell command before each run, to clean up.")] = None
+    free_only: Annotated[bool, option("--free-only", RUN, "Only run without a limit; needs no control group.")] = False
+    interval: options.Interval = 0.1
+    shell: options.Shell = False
+
+    @property
+    def recorded(self) -> options.Request:
+        """The options for the recording of each run."""
+        return options.Request(
+            words=self.words,
+            shell=self.shell,
+            types=["rss"],
+            interval=self.interval,
+            no_auto=True,
+            stacks=False,
+        )
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """A run with a limit; bytes and seconds, null if unknown."""
+
+    limit: int
+    worked: bool
+    ended: str
+    """The outcome in words: ``worked``, ``out of memory``, ``exit status 1``, ``given up after 12 s``."""
+    gave_up: bool = False
+    """Whether the search ended a run that took too long; false if the kernel had killed a process."""
+    duration_s: float
+    slower: float
+    """The duration as a multiple of the duration without a limit."""
+    refaults: int | None = None
+    """Bytes that were dropped from memory and read again."""
+    stall_s: float | None = None
+    """Time during which a task waited for memory (PSI)."""
+    session: str = ""
+    """File name of the recording."""
+
+
+class Free(msgspec.Struct, frozen=True, kw_only=True):
+    """The run without a limit; bytes and seconds."""
+
+    duration_s: float
+    floor: int
+    comfortable: int
+    peak_rss: int
+    charged: int | None = None
+    """The largest charge of the control group, with page cache: a limit of this size has no effect."""
+    session: str = ""
+    files: list[str] = []
+    """The files that the run read or mapped."""
+
+
+class Fit(msgspec.Struct, kw_only=True):
+    """The state of a search, saved as ``fit.json``."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    command: list[str]
+    success: str | None = None
+    """The shell command that decides whether a run worked."""
+    free: Free | None = None
+    free_runs: int = 0
+    """The number of runs without a limit: 2 if the first run found files in the page cache."""
+    trials: list[Trial] = []
+    is_finished: bool = False
+    works_from: int | None = None
+    """The smallest limit with which the command worked."""
+    fast_from: int | None = None
+    """The smallest limit with about the same duration as without a limit."""
+
+    @property
+    def unlimited(self) -> Free:
+        """The run without a limit, which has ended."""
+        assert self.free is not None
+        return self.free
+
+    @property
+    def runs(self) -> int:
+        """The number of runs that have ended."""
+        return self.free_runs + len(self.trials)
+
+    @property
+    def is_smallest(self) -> bool:
+        """Whether the command failed with a limit that is hardly smaller than ``works_from``."""
+        works = self.works_from or 0
+        return works - self._largest_failed() <= _step(works)
+
+    @property
+    def fast(self) -> list[Trial]:
+        """The runs with ``fast_from`` or more, if there are at least two and all had full speed."""
+        runs = [trial for trial in self.trials if trial.limit >= (self.fast_from or math.inf)]
+        are_fast = len(runs) > 1 and all(trial.worked and trial.slower <= _SLOWER for trial in runs)
+        return runs if are_fast else []
+
+    def next_limit(self) -> int | None:
+        """Update the result and return the next limit to try; None at the end of the search."""
+        worked = [trial.limit for trial in self.trials if trial.worked]
+        fast = [trial.limit for trial in self.trials if self.is_fast(trial)]
+        self.works_from = min(worked, default=None)
+        self.fast_from = min(fast, default=None)
+        limit = self._next_working(worked) or self._next_fast(fast)
+        self.is_finished = limit is None
+        return None if limit is None else max(_MIB, round(limit))
+
+    def is_fast(self, trial: Trial) -> bool:
+        """Return whether a trial took about as long as the run without a limit.
+
+        A run without refaults did not lack memory, so slow storage is accepted as the cause of up to 2.5 times the
+        duration.
+        """
+        few = max(self.unlimited.comfortable * _FEW, _LEAST_STEP)
+        has_refaults = trial.refaults is None or trial.refaults > few
+        factor = _SLOWER if has_refaults else _SLOW_STORAGE
+        free_s = self.unlimited.duration_s
+        return trial.worked and trial.duration_s <= max(free_s * factor, free_s + _NOISE_S)
+
+    def _largest_failed(self) -> int:
+        """Return the largest failed limit below ``works_from``; 0 without any."""
+        works = self.works_from or math.inf
+        failed = [trial.limit for trial in self.trials if not trial.worked]
+        return max((limit for limit in failed if limit < works), default=0)
+
+    def _next_working(self, worked: Sequence[int]) -> float | None:
+        free = self.unlimited
+        failed = self._largest_failed()
+        if worked:
+            return _choose_between(failed, worked, _step(min(worked)))
+        limits = [free.comfortable * factor for factor in _ABOVE_COMFORTABLE]
+        if not any(trial.gave_up and trial.limit == failed for trial in self.trials):
+            limits += [free.floor * factor for factor in _ABOVE_FLOOR]
+        elif len(self.trials) < _TRIES_WITH_FILES:
+            limits.append(failed * (2 if free.comfortable > free.floor * _MANY_FILES else _SLIGHTLY_MORE))
+        least = failed + max(failed * _TOLERANCE / 2, _LEAST_STEP) if failed else 0
+        return _choose_from(least, limits)
+
+    def _next_fast(self, good: Sequence[int]) -> float | None:
+        comfortable = self.unlimited.comfortable
+        fast = min(good, default=math.inf)
+        limits = [trial.limit for trial in self.trials]
+        slow = max((limit for limit in limits if limit < fast), default=0)
+        if not good:
+            largest = max(self.unlimited.charged or 0, comfortable * _ABOVE_COMFORTABLE[-1])
+            return _choose_from(slow * (1 + _NEAR), [self.unlimited.peak_rss, comfortable, largest])
+        is_steep = comfortable / 2 < fast <= comfortable
+        near = comfortable * _NEAR if is_steep else max(fast, comfortable) * _NEAR_ON_SLOPE
+        return _choose_between(slow, good, near) if slow else None
+
+
+_MIB = 1 << 20
+_TOLERANCE = 0.03
+"""The accepted error of the smallest limit, as a share of the limit."""
+_SLOWER = 1.1
+"""Full speed allows this multiple of the duration without a limit."""
+_LEAST_STEP = 4 * _MIB
+"""Repeated runs of a Python program differ by almost this much."""
+_ABOVE_FLOOR = (1.005, 1.034, 1.064, 1.125, 1.3, 2.0, 4.0)
+"""Multiples of the floor, tried in turn until the command works."""
+_ABOVE_COMFORTABLE = (1.0, 1.15, 1.5)
+_SLIGHTLY_MORE = 1.125
+"""The factor for the next limit after a run that only took too long."""
+_MANY_FILES = 4
+"""The next limit is doubled instead if the comfortable amount is more than this multiple of the floor."""
+_TRIES_WITH_FILES = 3
+"""From this number of trials on, neither factor is tried."""
+_FAR = 5
+"""Above this ratio of working limit to failed limit, the next limit is the geometric mean."""
+_MOST_DOWN = 5
+"""The search ends if more limits than this worked and none failed: the floor is far too high."""
+_NEAR = 0.05
+"""The accepted error of the limit of full speed, as a share of the comfortable amount."""
+_NEAR_ON_SLOPE = 0.1
+"""The accepted error elsewhere: below half of the comfortable amount, the duration rises slowly with smaller limits;
+above the comfortable amount, the limit depends on the bytes that the run writes."""
+_JUST_BELOW = 0.9
+"""The first step down, as a share of the accepted error: if the command fails there, the limit is found."""
+_FEW = 0.02
+"""Fewer refaults than this share of the comfortable amount are ignored."""
+_SLOW_STORAGE = 2.5
+_NOISE_S = 0.1
+"""Durations with a smaller difference are equal."""
+
+
+def _choose_from(least: float, limits: Sequence[float]) -> float | None:
+    return min((limit for limit in limits if limit >= least), default=None)
+
+
+def _step(limit: float) -> float:
+    """Return the accepted error of a limit, in bytes."""
+    return max(limit * _TOLERANCE, _LEAST_STEP)
+
+
+def _choose_between(bad: float, good: Sequence[int], near: float) -> float | None:
+    """Return a limit between the bad limit and all good limits; None if the gap is at most ``near``.
+
+    The first step down is within the accepted error, and each further step is twice as long: files that are read
+    repeatedly either fit or do not fit, so the limit is often just below the first guess.
+    """
+    smallest, *others = sorted(good)
+    if smallest - bad <= near or (not bad and len(others) >= _MOST_DOWN):
+        return None
+    if bad and others and smallest > bad * _FAR:
+        return math.sqrt(bad * smallest)
+    step = near * _JUST_BELOW
+    if others:
+        step = max(step, 2 * (others[0] - smallest))
+    return max(smallest - step, (bad + smallest) / 2)
