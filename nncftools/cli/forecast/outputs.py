@@ -194,10 +194,12 @@ def draw(result: Result, known: Forecast, unit: MemoryUnit, path: pathlib.Path) 
         "ha": "right",
         "bbox": {"fc": "white", "ec": "none", "pad": 1},
     }
-    drawing.annotate(axes, text, (result.layers, value), offset=(-10, 8), **look)
+    point = (result.layers, value)
+    drawing.annotate(axes, text, point, offset=(-10, 8), **look)
     floor_label = f"floor, {unit.label(known.floor.value)}"
     triangle: dict[str, Any] = {"color": drawing.FAINT, "markersize": 7}
-    axes.plot(result.layers, unit.of(known.floor.value), "v", label=floor_label, **triangle)
+    floor = unit.of(known.floor.value)
+    axes.plot(result.layers, floor, "v", label=floor_label, **triangle)
     top = max(high, *peaks) * 1.15
     if result.limit is not None:
         limit = unit.of(result.limit)
