@@ -379,12 +379,9 @@ for name in "argparse typing inspect tarfile decimal ast locale unittest.mock py
 
 @pytest.mark.long
 @pytest.mark.process
-@pytest.mark.parametrize("version", ["3.8", "3.9", *VERSIONS])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_lines(version: str) -> None:
-    """The line of each instruction of large modules is the one that Python finds, in any order of asking.
-
-    Logs of earlier versions have tables of Python 3.8 and 3.9.
-    """
+    """The line of each instruction of large modules is the one that Python finds, in any order of asking."""
     done = subprocess.run([python(version), "-c", LINES], capture_output=True, text=True, timeout=HANGING_S, check=True)
     compared = 0
     for text in done.stdout.splitlines():
