@@ -504,7 +504,7 @@ def _pages() -> Iterator[tuple[str, Callable[[], str]]]:
 
 def _pictures() -> Iterator[tuple[str, Callable[[], str]]]:
     yield "plot.picture.txt", _picture(f"report {_EXPORT} --plot run.svg")
-    yield "plot.facts.picture.txt", _picture("report facts.json -t rss,pss,device_memory --plot run.svg")
+    yield "plot.facts.picture.txt", _picture("report facts.json -t rss,device_allocated --plot run.svg")
     yield "panels.picture.txt", _picture("report parallel.json --depth 2 --panels run.svg")
     yield "plot.job.picture.txt", _picture(f"report {_SESSIONS['job']} --plot run.svg")
     yield "panels.facts.picture.txt", _picture("report facts.json --panels run.svg")
