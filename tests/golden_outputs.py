@@ -469,6 +469,7 @@ def _screens() -> Iterator[tuple[str, Callable[[], str]]]:
     yield "report.colour.chart.txt", _told(f"report {_EXPORT} -f terminal", in_colour=True)
     yield "report.died.colour.txt", _told("report died_of_limit.json --details", in_colour=True)
     yield "report.brief.died.txt", _told("report died_of_limit.json")
+    yield "report.brief.facts.txt", _told("report facts.json")
     yield "report.brief.txt", _told("report no_samples.json")
     yield "report.brief.job.txt", _told(f"report {_SESSIONS['job']}")
 
