@@ -433,6 +433,8 @@ def _formats() -> Iterator[tuple[str, Callable[[], str]]]:
     yield "report.memory-log.txt", _told("report export.json -f memory-log -o log", draws=LEFT_OUT)
     yield "report.parquet.json", lambda: _parquet("export.json")
     yield "report.facts.parquet.json", lambda: _parquet("facts.json")
+    for name in ("odd_before", "facts"):
+        yield f"report.{name}.bencher.json", _alone(f"report {name}.json -f bencher")
     yield "report.facts.csv", _alone("report facts.json -f csv")
     yield (
         "report.facts.memory-log.txt",
@@ -469,7 +471,7 @@ def _screens() -> Iterator[tuple[str, Callable[[], str]]]:
     yield "report.colour.chart.txt", _told(f"report {_EXPORT} -f terminal", in_colour=True)
     yield "report.died.colour.txt", _told("report died_of_limit.json --details", in_colour=True)
     yield "report.brief.died.txt", _told("report died_of_limit.json")
-    yield "report.brief.facts.txt", _told("report facts.json")
+    yield "report.brief.facts.txt", _told("report facts.json -t rss,pss,shmem,system")
     yield "report.brief.txt", _told("report no_samples.json")
     yield "report.brief.job.txt", _told(f"report {_SESSIONS['job']}")
 

@@ -14,7 +14,7 @@ from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render import panels, plot
 from nncftools.render import view as render_view
 from nncftools.render.view import View, command_text, label
-from nncftools.session.model import END_UNKNOWN, Device, Mark
+from nncftools.session.model import END_UNKNOWN, Mark
 from tests.made_up import mib, session
 
 SPARSE = {
@@ -34,16 +34,6 @@ SPARSE = {
         marks=[Mark(name=f"{place % 50}", start_s=place / 1_100, end_s=(place + 1) / 1_100) for place in range(1_100)]
     ),
 }
-WITH_DEVICES = session(
-    {
-        "rss": mib(100, 300, 200),
-        **{f"device_{name}@nvidia0": mib(0, 70, None) for name in ("memory", "allocated", "used")},
-        "device_memory@gpu0.system": mib(None, 5, 6),
-        "device_busy@nvidia0": [0, 50.5, None],
-    },
-    devices=[Device(device="nvidia0", model="X", memory=80 << 20), Device(device="nvidia1", missing="why")],
-    marks=[Mark(name="Export", start_s=0.2, end_s=0.8)],
-)
 OF_STACKS = ("collapsed", "speedscope")
 """Formats that say so when a session has no stacks."""
 
@@ -130,14 +120,3 @@ def test_label(metric: str, expected: str) -> None:
 def test_command_text(command: list[str], name: str, expected: str) -> None:
     """The command is shown as one could type it, else the name."""
     assert command_text(session(command=command, name=name)) == expected
-
-
-@pytest.mark.parametrize("name", [name for name in render_view.FORMATS if name not in OF_STACKS])
-def test_devices_in_every_format(name: str) -> None:
-    """Every format can show memory and load of devices; most of them name the device."""
-    content = render_view.format_named(name)(WITH_DEVICES, View(metrics=["rss", "device_memory@nvidia0"]))
-    text = content.decode(errors="replace") if isinstance(content, bytes) else content
-
-    assert content
-    if isinstance(text, str) and name not in {"parquet", "session"}:
-        assert "nvidia0" in text
