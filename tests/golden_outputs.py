@@ -372,7 +372,7 @@ _SESSIONS = {
             *("recorded", "parallel", "stacks", "built_up", "hostile"),
             *("died_of_limit", "died_of_disk", "died_of_address_space", "died_of_signal"),
             *("no_samples", "no_metrics", "unknown", "marked"),
-            *("operations", "odd_stacks"),
+            *("operations", "odd_stacks", "attached"),
         )
     },
     "facts": "facts.json -t all --depth 2",
@@ -440,6 +440,7 @@ def _formats() -> Iterator[tuple[str, Callable[[], str]]]:
         "report.facts.memory-log.txt",
         _told("report facts.json -t rss,pss --from-zero -u GiB -f memory-log -o log", draws=LEFT_OUT),
     )
+    yield "report.log.txt", _told("report logs/io.txt --details")
     yield "report.output.txt", _told("report no_samples.json -f csv -o out.csv")
 
 
@@ -447,7 +448,7 @@ def _kinds() -> Iterator[tuple[str, Callable[[], str]]]:
     for name, files in _SESSIONS.items():
         for of, ending in (("text", "txt"), ("markdown", "md"), ("json", "json")):
             yield f"report.{name}.{ending}", _told(f"report {files} --details -f {of}")
-    for name in ("parallel", "job", "recorded", "operations", "facts", "odd_stacks", "unknown"):
+    for name in ("parallel", "job", "recorded", "operations", "facts", "odd_stacks", "unknown", "attached"):
         yield f"report.{name}.perfetto.json", _told(f"report {_SESSIONS[name]} -f perfetto")
     for name in ("recorded", "stacks", "built_up", "odd_stacks"):
         for ending in ("collapsed", "speedscope"):
