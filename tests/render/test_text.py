@@ -138,3 +138,17 @@ def run_of(*marks: Mark, **fields: Any) -> Session:  # noqa: ANN401 — any fiel
         "time_s": [0, 1, 2, 3, 4],
     }
     return session(columns, marks=list(marks), duration_s=4.0, **fields)
+
+
+@pytest.mark.parametrize("view", [{}, {"brief": True}])
+@pytest.mark.parametrize(
+    ("dropped_mib", "stall_s", "is_said"), [(3100, 11.6, True), (3100, 0.1, False), (5, 3.0, False)]
+)
+def test_short_of_memory(view: dict[str, bool], dropped_mib: int, stall_s: float, is_said: bool) -> None:  # noqa: FBT001
+    """Where memory was short and pages were read again, one line says that the peak is higher on a larger machine."""
+    text = printed(session(totals={"refaults": dropped_mib * MIB, "memory_stall": stall_s}), metrics=("rss",), **view)
+    line = (
+        "the machine was short of memory: 3.0 GiB were dropped and read again; on a larger machine the peak is higher"
+    )
+
+    assert (line in " ".join(text.split())) == is_said

@@ -1,1 +1,1 @@
-"""``nncf-tools forecast``: what a model will need, from runs of slices of it."""
+"""``nncf-tools forecast``: the needs of a model, from runs of slices."""

@@ -1,18 +1,18 @@
-"""``nncf-tools forecast``: what a command will need with a model, from runs with slices of the model."""
+"""``nncf-tools forecast``: the needs of a command with a model, from runs with slices of the model."""
 
 from __future__ import annotations
 
 import pathlib
 
 from nncftools.cli import options, planning
-from nncftools.cli.forecast.arguments import ForecastOptions
+from nncftools.cli.forecast.arguments import ForecastOptions, by_size, find
 from nncftools.cli.parameters import with_options
 from nncftools.errors import UsageError
 
 
 @with_options(ForecastOptions)
 def forecast(request: ForecastOptions) -> int:
-    """Forecast what a command needs with a model, from runs with a few of its layers.
+    """Forecast the needs of a command with a model, from runs with a few of the layers.
 
     \b
     Examples:
@@ -24,17 +24,17 @@ def forecast(request: ForecastOptions) -> int:
       nncf-tools forecast --output llama --resume -- ./export.sh DIR {output}
 
     The command runs three or four times, each time with a slice of the model in
-    place of the model, and with a scratch folder in place of its output. Nothing
+    place of the model, and with a scratch folder in place of the output. Nothing
     else of the command is changed. The exit status is 1 if --for does not fit, or
-    if it is not known; 0 otherwise; 130 after Ctrl-C, with the forecast so far.
+    if that is not known; 0 otherwise; 130 after Ctrl-C, with the forecast so far.
     """
-    from nncftools.cli.forecast import arguments, runs, slices
+    from nncftools.cli.forecast import runs, slices
 
     argv = planning.target(options.Request(words=request.words))
     request.check_resume()
     if request.scratch is not None and not request.scratch.is_dir():
         raise UsageError(f"option --scratch: {str(request.scratch)!r} is not a folder")
-    command = arguments.find(argv, request.model, writes=not request.no_output)
-    model = slices.read(pathlib.Path(command.model), argv if request.from_config else None)
-    command, notes = arguments.by_size(command, model.parameters, model.size(model.layers))
-    return runs.run(request, command, model, runs.new(request, command, model, notes))
+    command = find(argv, request.model, writes=not request.no_output)
+    model = slices.read(pathlib.Path(command.model), argv, from_config=request.from_config)
+    command, notes = by_size(command, model.parameters, model.size(model.layers))
+    return runs.run(request, command, model, runs.begin_result(request, command, model, notes))
