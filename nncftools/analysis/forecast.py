@@ -184,7 +184,8 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
         if line.operation == winner.operation and line.what == "peak":
             ends_higher = winner.at(full) > line.at(full) * _NOTICEABLE
     is_at_least = winner.is_bent or ends_higher or not has_operations
-    lower = [line for line in found if not line.is_off and line.at(full) <= winner.at(full)]
+    size = winner.at(full)
+    lower = [line for line in found if not line.is_off and line.at(full) <= size]
     return Comparison(lower, winner, doubts, is_at_least=is_at_least)
 
 

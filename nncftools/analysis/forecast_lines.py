@@ -220,7 +220,9 @@ def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
     """Return the line through all points, or else through the last three, or else through the last two."""
     for first in range(max(1, len(layers) - LEAST_SLICES + 1)):
         slope, base = statistics.linear_regression(layers[first:], sizes[first:])
-        fitted = Line(layers[first:], sizes[first:], slope=slope, base=base, is_partial=first > 0)
+        fitted_layers = layers[first:]
+        fitted_sizes = sizes[first:]
+        fitted = Line(fitted_layers, fitted_sizes, slope=slope, base=base, is_partial=first > 0)
         if fitted.off <= find_tolerance(fitted.sizes):
             return fitted
     slopes = []

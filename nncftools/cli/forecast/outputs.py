@@ -64,7 +64,8 @@ def answer(result: Result, unit: MemoryUnit = MemoryUnit.MiB) -> str:
     comfortable = known.comfortable
     enough = f"at least {_about(comfortable.low)}" if comfortable.is_at_least else f"about {_about_needs(known)}"
     if limit is None or result.fits is None:
-        return f"Needs {enough}: peak {_about(known.peak.value)}, with all {result.layers} layers"
+        peak = f"at least {_about(known.peak.low)}" if known.peak.is_at_least else _about(known.peak.value)
+        return f"Needs {enough}: peak {peak}, with all {result.layers} layers"
     highest = _about(analysis.most_of_floor(known))
     texts = {
         analysis.YES: enough,
@@ -188,16 +189,18 @@ def draw(result: Result, known: Forecast, unit: MemoryUnit, path: pathlib.Path) 
         "capsize": 5,
     }
     axes.errorbar([result.layers], [value], errors, label="forecast", **diamond)
-    text = "at least " * known.peak.is_at_least + unit.label(known.peak.value)
+    text = f"at least {unit.label(known.peak.low)}" if known.peak.is_at_least else unit.label(known.peak.value)
     look: dict[str, Any] = {
         "fontsize": 9,
         "ha": "right",
         "bbox": {"fc": "white", "ec": "none", "pad": 1},
     }
-    drawing.annotate(axes, text, (result.layers, value), offset=(-10, 8), **look)
+    point = (result.layers, value)
+    drawing.annotate(axes, text, point, offset=(-10, 8), **look)
     floor_label = f"floor, {unit.label(known.floor.value)}"
     triangle: dict[str, Any] = {"color": drawing.FAINT, "markersize": 7}
-    axes.plot(result.layers, unit.of(known.floor.value), "v", label=floor_label, **triangle)
+    floor = unit.of(known.floor.value)
+    axes.plot(result.layers, floor, "v", label=floor_label, **triangle)
     top = max(high, *peaks) * 1.15
     if result.limit is not None:
         limit = unit.of(result.limit)
