@@ -238,7 +238,7 @@ def brief_where_text(session: Session) -> str:
     if nearest:
         return f"just {'after' if peak.from_s >= nearest[0].end_s else 'before'} {path}"
     others = 0 if peak.path else len(peak.either) - 1
-    return f"during {path} or {others:,} other operations" if others > 0 else f"during {path}"
+    return f"during {path} or {others:,} more" if others > 0 else f"during {path}"
 
 
 def where_reached(session: Session, level: int, at_s: float) -> str:
