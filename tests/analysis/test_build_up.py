@@ -14,7 +14,6 @@ from nncftools.analysis.build_up import (
     BuildUp,
     Moment,
     Part,
-    at,
     at_end,
     build_ups,
     of_operation,
@@ -93,22 +92,6 @@ def test_pages_of_files_without_stacks(made: Made) -> None:
     assert sizes == {(0, PROGRAM): 20, (1, SHARED): 0, (1, NOT_SEEN): 20, (1, SEEN): 0}
 
 
-def test_freed_memory_does_not_count(made: Made) -> None:
-    """What was taken and freed belongs to nobody: the rise that came last counts."""
-    made.process(
-        [(0, 0), (0.5, 500), (1.0, 10), (1.5, 600)], (0.0, "a"), (0.5, "a"), (1.0, "b"), (1.3, "b"), (1.5, "b")
-    )
-
-    assert by_function(made.build_up(1.5)) == {"a": 10, "b": 590}
-
-
-def test_earlier_moment(made: Made) -> None:
-    """What came after the moment does not count."""
-    made.process([(0, 0), (1, 100), (2, 900)], (0.0, "a"), (0.5, "a"), (1.0, "a"), (1.5, "b"), (2.0, "b"))
-
-    assert by_function(made.build_up(0.5)) == {"a": 50}
-
-
 def test_certain_up_to_a_change(made: Made) -> None:
     """Around a change of the stack, only the frames that both share are certain; the likeliest stack is named."""
     made.process([(0, 0), (1.0, 100)], (0.0, "main>load>read"), (0.5, "main>load>copy"), every_s=0.01)
@@ -147,24 +130,6 @@ def test_another_line_is_the_same_function(made: Made) -> None:
     assert by_function(made.build_up(0.2), certain=True) == {"load": 100}
 
 
-def test_held_at_first_sight(made: Made) -> None:
-    """What a process held when it was first seen was seen by nobody."""
-    made.process([(5, 0), (5, 80), (5.2, 100)], (5.0, "main"), (5.2, "main"))
-
-    assert by_kind(made.build_up(5.2)) == {NOT_SEEN: 80, SEEN: 20}
-
-
-def test_forked_copy(made: Made) -> None:
-    """A forked process has only what it added; the rest it shares with its parent."""
-    made.process([(0, 0), (0.2, 300)], (0.0, "main>load"), (0.2, "main>load"))
-    made.process([(0.1, 0), (0.1, 150), (0.2, 190)], (0.1, "work"), (0.2, "work"), inherited=150)
-
-    found = made.build_up(0.2)
-
-    assert by_kind(found) == {SEEN: 340, SHARED: 150}
-    assert by_function(found) == {"load": 300, "work": 40}
-
-
 def test_what_a_parent_cannot_share(made: Made) -> None:
     """A forked process shares no more than its parent held from the fork on; its first stack took the rest, likely."""
     made.process([(0, 0), (0.05, 300), (0.08, 100), (0.2, 100), (0.3, 500)], (0.0, "main"), (0.3, "main"))
@@ -193,14 +158,6 @@ def test_ended_process(made: Made) -> None:
     assert by_function(made.build_up(0.5)) == {"main": 50}
 
 
-def test_process_that_the_helper_missed(made: Made) -> None:
-    """A forked copy that lived too short for the helper is known to the sampler."""
-    made.process([(0, 0), (0.2, 300)], (0.0, "main"), (0.2, "main"))
-    made.processes.append(Process(id=7, counted_s=0.15, end_s=0.25, first_rss=290, forked_copy=True))
-
-    assert by_kind(made.build_up(0.2, 590)) == {SEEN: 300, SHARED: 290}
-
-
 def test_missed_copy_of_a_parent_that_grows(made: Made) -> None:
     """A forked copy that the helper missed shares at most what its parent held from the fork until it was counted."""
     made.process([(0, 0), (0.1, 100), (0.2, 200), (0.3, 200)], (0.0, "main"), (0.3, "main"))
@@ -217,15 +174,6 @@ def test_parts_sum_to_a_higher_peak(made: Made) -> None:
 
     assert by_function(made.build_up(0.2, 260)) == {"a": 100, "b": 160}
     assert by_function(made.build_up(0.2, 260, process=0)) == {"a": 160, "b": 100}
-
-
-def test_parts_sum_to_a_lower_peak(made: Made) -> None:
-    """What the helper saw above the peak is taken off the top."""
-    made.process([(0, 0), (0.1, 100), (0.3, 100)], (0.0, "a"), (0.1, "a"))
-    made.process([(0, 0), (0.2, 100), (0.3, 100)], (0.0, "b"), (0.2, "b"))
-
-    assert by_function(made.build_up(0.2, 130)) == {"a": 100, "b": 30}
-    assert by_function(made.build_up(0.2, 70)) == {"a": 70}
 
 
 def test_highest_moment_of_a_span(made: Made) -> None:
@@ -254,19 +202,6 @@ def test_many_moments_at_once(made: Made) -> None:
     assert [None if found is None else found.size for found in together] == [400, 250, 500, 50]
 
 
-def test_peak_of_a_session(made: Made) -> None:
-    """The peak of a session is built up by its bracket; without stacks or a moment there is nothing."""
-    made.process([(0, 0), (0.5, 300 * MIB), (1.0, 200 * MIB)], (0.0, "a"), (0.25, "a"), (0.5, "a"))
-    of = session({"rss": mib(100, 300, 200)}, snapshots=made.snapshots)
-
-    found = of_peak(of)
-
-    assert found is not None
-    assert (found.size, by_function(found)) == (300 * MIB, {"a": 300 * MIB})
-    assert of_peak(session({"rss": mib(100, 300, 200)})) is None
-    assert of_peak(session({"rss": mib(None, None, None)}, snapshots=made.snapshots)) is None
-
-
 def test_as_large_as_every_output_says(made: Made) -> None:
     """A build-up is as large as the peak that the report names, also where a larger one is likely."""
     made.process([(0, 0), (0.5, 300 * MIB), (1.0, 200 * MIB)], (0.0, "a"), (0.25, "a"), (0.5, "a"))
@@ -274,38 +209,6 @@ def test_as_large_as_every_output_says(made: Made) -> None:
     of.peaks["rss"] = replace(of.peaks["rss"], likely=320 * MIB)
 
     assert [found and found.size for found in (of_peak(of), of_operation(of, of.operations[0]))] == [300 * MIB] * 2
-
-
-def test_operation(made: Made) -> None:
-    """An operation is built up at its own peak."""
-    made.process([(0, 0), (0.5, 100 * MIB), (1.0, 300 * MIB)], (0.0, "a"), (0.25, "a"), (0.5, "a"), (1.0, "b"))
-    of = session({"rss": mib(0, 100, 300)}, snapshots=made.snapshots)
-    of.marks = [Mark(name="first", start_s=0.0, end_s=0.5), Mark(name="second", start_s=0.6, end_s=1.0)]
-
-    found = [of_operation(of, operation) for operation in of.operations]
-
-    assert [None if one is None else one.size for one in found] == [100 * MIB, 300 * MIB]
-
-
-def test_any_moment(made: Made) -> None:
-    """A moment is built up to what was held then."""
-    made.process([(0, 0), (1.0, 200), (2.0, 200), (2.0, 0)], (0.0, "a"), (0.25, "a"), (0.5, "a"), (1.0, "a"))
-    of = session({"rss": mib(0, 100, 300)}, snapshots=made.snapshots)
-
-    found = at(of, 0.5)
-
-    assert found is not None
-    assert (found.at_s, found.size) == (0.5, 100)
-    assert at(of, 70.0) is None
-
-
-def test_nothing_was_seen() -> None:
-    """Without a stack there is no build-up."""
-    made = Made()
-    made.process([(0, 0), (1.0, 200)])
-    of = session({"rss": mib(0, 100, 300)}, snapshots=made.snapshots)
-
-    assert build_ups(of, [Moment(0.5, 0.5, 100)]) == [None]
 
 
 def test_freed_below_the_first_reading(made: Made) -> None:
@@ -317,16 +220,6 @@ def test_freed_below_the_first_reading(made: Made) -> None:
 
     assert found.sum_of(NOT_SEEN) == 50
     assert by_function(found) == {"again": 400}
-
-
-def test_helper_that_ended_early(made: Made) -> None:
-    """If the helper died before the peak, what it saw stays; the rest was not seen."""
-    made.process([(0, 0), (0.4, 100)], (0.0, "a"), (0.2, "a"), (0.4, "a"))
-
-    found = made.build_up(9.0, 300)
-
-    assert by_function(found) == {"a": 100}
-    assert found.sum_of(NOT_SEEN) == 200
 
 
 @pytest.mark.long
@@ -348,19 +241,6 @@ def test_stack_of_the_last_rise() -> None:
     assert found is not None
     assert found.top is not None
     assert (found.top.stack, found.top.kind, found.top.size) == (SECOND, SEEN, 50 * MIB)
-
-
-def test_not_seen() -> None:
-    """If the last rise was not seen, the top is unknown."""
-    session = grown((FIRST, 100), (SECOND, 50))
-    assert session.snapshots is not None
-    (watched,) = session.snapshots.processes
-    watched.windows = [replace(watched.windows[0], time_s=[at_s for at_s in watched.windows[0].time_s if at_s <= 0.5])]
-    watched.time_s = [at_s if at_s < 0.5 else at_s + 9 for at_s in watched.time_s]
-    found = build_up.at(session, watched.time_s[-1])
-
-    assert found is not None
-    assert found.top is None
 
 
 def compiling(made: Made) -> Made:
@@ -417,13 +297,6 @@ class TestGrowth:
         """A program without Python counts with what it gained."""
         assert by_kind(growth(compiling(made), 2.5, 4.0)) == {PROGRAM: 390}
 
-    def test_nothing(self, made: Made) -> None:
-        """Where nothing grew, there are no parts; without stacks, nothing is known."""
-        made.process([(0, 100), (2, 10)], (0.0, "a"))
-
-        assert growth(made, 0.5, 2.0).size == 0
-        assert build_up.at(session(), 1.0, since_s=0.0) is None
-
 
 class TestAtEnd:
     """A program takes 300 bytes until 0.5 s and ends at 1.0 s."""
@@ -435,10 +308,7 @@ class TestAtEnd:
             pytest.param([(0.9, 300), (0.95, 80), (1.0, 20), (1.0, 0)], None, 300, id="torn down by Python"),
             pytest.param([(0.6, 300), (0.65, 30), (1.0, 30), (1.0, 0)], None, 30, id="freed before"),
             pytest.param([(0.98, 300), (0.99, 700), (1.0, 0)], None, 700, id="rises at the end"),
-            pytest.param([(1.0, 300)], None, 300, id="goes on"),
             pytest.param([(1.0, 300), (1.0, 0)], (0.97, 30), 30, id="reported, freed unseen"),
-            pytest.param([(0.9, 300), (1.0, 0)], (0.97, 500), 500, id="reported, taken unseen"),
-            pytest.param([(0.96, 300), (0.97, 20), (1.0, 20), (1.0, 0)], (0.965, 290), 290, id="reported"),
             pytest.param([(1.0, 300), (1.0, 0)], (1.2, 30), 300, id="report of another process"),
         ],
     )

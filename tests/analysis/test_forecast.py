@@ -90,14 +90,6 @@ def test_bent_line() -> None:
     assert found.is_at_least
 
 
-def test_off_a_line() -> None:
-    """An operation whose sizes are on no line is left out."""
-    found = peak(of(A=lambda k: 1000 + 10 * k, B=lambda k: {2: 500, 4: 1400, 6: 700}[k]))
-
-    assert found.value == pytest.approx(1400)  # a slice has held it
-    assert found.is_at_least
-
-
 def test_off_a_line_could_win() -> None:
     """If an operation that is left out might hold more, the forecast is a lower bound."""
     found = peak(of(A=lambda k: 1000 + 10 * k, B=lambda k: {2: 300, 4: 600, 6: 750}[k]))
@@ -195,14 +187,6 @@ def test_written_and_time() -> None:
     assert known.written.value == pytest.approx(16 * MIB)
     assert known.time.low < 21 < known.time.high
     assert known.disk is None
-
-
-def test_small() -> None:
-    """Where layers add next to nothing, the model does not matter."""
-    known = forecast.forecast(of(A=lambda k: 1000 + k), 16)
-
-    assert known is not None
-    assert known.is_small
 
 
 def test_missed() -> None:

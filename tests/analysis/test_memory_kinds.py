@@ -109,16 +109,3 @@ def test_file_that_is_held(file_mib: int, path: str) -> None:
 def test_weights(path: str, expected: bool) -> None:  # noqa: FBT001 — a column of the table
     """Files of weights are known by their ending."""
     assert mapped_file_text(path).endswith("(weights; Linux can free them)") is expected
-
-
-def test_nothing_read() -> None:
-    """Without mappings, or without snapshots, nothing is known."""
-    assert kinds_near(session(snapshots=Snapshots()), 1.0, MIB) is None
-    assert kinds_near(session(), 1.0, MIB) is None
-
-
-def test_of_one_moment() -> None:
-    """What memory was at a moment at which mappings were read stands for that moment."""
-    moment = read((2.0, 200)).mappings[0]
-
-    assert (kinds_at(moment).total, kinds_at(moment).is_of_moment) == (200 * MIB, True)
