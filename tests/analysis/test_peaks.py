@@ -8,7 +8,7 @@ import pytest
 from nncftools.analysis import peaks as of_session
 from nncftools.session.model import LateReadings, Peak, Process, SamplerFacts
 from nncftools.session.samples import TIME, Samples
-from tests.made_up import MIB, process, samples, session
+from tests.made_up import MIB, mib, process, samples, session
 
 IN_TIME: Mapping[float, float] = {}
 
@@ -38,9 +38,10 @@ def peaks(
 )
 def test_rss(rss: list[float | None], mark: int | None, expected: tuple[int | None, ...]) -> None:
     """The peak is the largest sample at its first moment, raised to the kernel's high-water mark."""
-    peak = peaks(samples(range(len(rss)), rss=rss), [process(high_water_mark=mark)])["rss"]
+    peak = peaks(samples(range(len(rss)), rss=mib(*rss)), [process(high_water_mark=mib(mark)[0])])["rss"]
+    sizes = [None if size is None else size / MIB for size in (peak.sampled, peak.low)]
 
-    assert (peak.sampled, peak.at_s, peak.low, peak.low_from) == expected
+    assert (sizes[0], peak.at_s, sizes[1], peak.low_from) == expected
 
 
 def test_moment_on_a_plateau() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-import nncftools.compression
 from nncftools.compression import visualize
 from nncftools.compression.outputs import (
     Request,
@@ -104,16 +103,6 @@ class TestVisualize:
         assert names(tmp_path / "new" / "out") == ["made_up_compression.md", "made_up_compression.png"]
         assert files[1].read_bytes().startswith(b"\x89PNG")
 
-    @pytest.mark.long
-    def test_beside_the_input(self, tmp_path: pathlib.Path) -> None:
-        """Without a folder, the files go next to the input and replace existing ones."""
-        path = written(tmp_path / "a.csv", four())
-        (tmp_path / "a.md").write_text("old")
-        visualize(path)
-
-        assert names(tmp_path) == ["a.csv", "a.md", "a.png"]
-        assert (tmp_path / "a.md").read_text().startswith("| mode")
-
     def test_empty_folder(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """An empty folder means next to the input, not the working directory."""
         (tmp_path / "here").mkdir()
@@ -149,19 +138,6 @@ class TestVisualize:
         assert [isinstance(error, NncfToolsError) for error in errors] == [True] * 6
         assert [isinstance(error, FileNotFoundError) for error in errors] == [False] * 5 + [True]
 
-    def test_writes_nothing_for_bad_input(self, tmp_path: pathlib.Path) -> None:
-        """Bad input leaves no file and no folder."""
-        path = written(tmp_path / "a.csv", changed(four(), 3, "%int8", "100"))
-        with pytest.raises(NncfToolsError):
-            visualize(path, tmp_path / "out")
-
-        assert names(tmp_path) == ["a.csv"]
-
-    def test_unknown_name(self) -> None:
-        """The package has no other public names."""
-        with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-            _ = nncftools.compression.nothing
-
 
 class TestMake:
     def test_never_replaces_an_input(self, tmp_path: pathlib.Path) -> None:
@@ -182,31 +158,6 @@ class TestMake:
 
         assert names(tmp_path) == ["a.csv", "a.png"]
 
-    def test_folder_that_is_a_file(self, tmp_path: pathlib.Path) -> None:
-        """A folder that cannot be created is named."""
-        path = written(tmp_path / "a.csv", four())
-        with pytest.raises(NncfToolsError, match=r"cannot write .*a\.csv.*Not a directory"):
-            make(Request([path], path))
-
-    @pytest.mark.long
-    def test_follows_links(self, tmp_path: pathlib.Path) -> None:
-        """An output that is a link stays a link; its target is replaced."""
-        path = written(tmp_path / "a.csv", four())
-        (tmp_path / "elsewhere.md").write_text("old")
-        (tmp_path / "a.md").symlink_to("elsewhere.md")
-        make(Request([path]))
-
-        assert (tmp_path / "a.md").is_symlink()
-        assert (tmp_path / "elsewhere.md").read_text().startswith("| mode")
-
-    @pytest.mark.long
-    def test_several_inputs(self, tmp_path: pathlib.Path) -> None:
-        """Several inputs give one table and one picture, named after all of them."""
-        path = written(tmp_path / "a.csv", four())
-        make(Request([path, MADE_UP], formats=("svg",)))
-
-        assert names(tmp_path) == ["a+made_up_compression.md", "a+made_up_compression.svg", "a.csv"]
-
     def test_missing_modes(self, tmp_path: pathlib.Path) -> None:
         """Missing modes are a note, unless lenient."""
         path = written(tmp_path / "a.csv", four()[:2])
@@ -225,21 +176,6 @@ class TestMake:
         ]
         assert [result.error for result in outcome.comparisons[0].results] == [0, 0, 0, 0]
 
-    @pytest.mark.parametrize("cell", ["0", "-0.0"])
-    @pytest.mark.parametrize("column", HEADER[7:])
-    def test_baseline_of_zero_in_a_standard_column(self, tmp_path: pathlib.Path, column: str, cell: str) -> None:
-        """Each of the four standard columns is left out with a note if the baseline has 0."""
-        path = written(tmp_path / "a.csv", changed(four(), 2, column, cell))
-        outcome = make(Request([path], lenient=True, formats=()))
-
-        assert outcome.notes[-1] == f"{column} is left out of the error: the baseline of {str(path)!r} has 0"
-
-    def test_impossible_baseline_of_a_standard_column(self, tmp_path: pathlib.Path) -> None:
-        """A standard column whose baseline is impossible, but not 0, is refused."""
-        path = written(tmp_path / "a.csv", changed(four(), 2, HEADER[7], "0.5"))
-        with pytest.raises(ResultsError, match=r"a number of at least 1 expected, found '0.5'"):
-            make(Request([path]))
-
     def test_nothing_to_compare(self, tmp_path: pathlib.Path) -> None:
         """Without any other column, the message names the column, and nothing is written."""
         header = [*HEADER[:7], "score", "score stderr"]
@@ -248,17 +184,6 @@ class TestMake:
             make(Request([path]))
 
         assert list(tmp_path.iterdir()) == [path]
-
-    def test_file_of_the_baseline_of_zero(self, tmp_path: pathlib.Path) -> None:
-        """Of several files, the message names only the one in which the baseline has 0."""
-        header = [*HEADER[:7], "score", "score stderr"]
-        first = written(tmp_path / "a.csv", [{**one, "score": "0.5"} for one in four()], header)
-        second = written(tmp_path / "b.csv", [{**one, "score": "0"} for one in four()], header)
-        with pytest.raises(ResultsError) as caught:
-            make(Request([first, second]))
-
-        left_out = f"score is left out of the error: the baseline of {str(second)!r} has 0"
-        assert str(caught.value) == f"no figure can be compared; {left_out}"
 
     def test_chosen_column_is_not_left_out(self, tmp_path: pathlib.Path) -> None:
         """A column that was named is refused: its baseline cannot be 0."""
@@ -278,19 +203,6 @@ class TestMake:
         assert outcome.notes[-1] == f"score is left out of the error: {why}"
         with pytest.raises(ResultsError, match=f"row 4, column 'score'.* found .*{cell or 'nothing'}"):
             make(Request([written(tmp_path / "b.csv", changed(cells, 4, "score", cell), header[:-1])]))
-
-    @pytest.mark.long
-    def test_two_baselines(self, tmp_path: pathlib.Path) -> None:
-        """Further baselines are a note, also when lenient; they are in the table, and not in the picture."""
-        path = written(tmp_path / "a.csv", [*four(), row("fp32", **{"lambada-openai, acc": 0.4})])
-        outcome = make(Request([path], lenient=True))
-
-        assert outcome.notes == ["Made-up-7b: rows 2, 6 are all fp32; row 2 is the baseline"]
-        assert [line.split("|")[5].strip() for line in (tmp_path / "a.md").read_text().splitlines()[2:]] == [
-            *(["0.0%"] * 4),
-            "5.0%",
-        ]
-        assert len(draw(outcome.comparisons).points) == 3
 
 
 HOSTILE = "</script><script>window.injected = 1</script><img src=x onerror='window.injected = 1'>\x1b[31m"
@@ -382,16 +294,6 @@ class TestPage:
         }
         assert "default-src 'none'" in text
         assert not re.search(r"<(link|iframe|img|object)|@import|url\((?!#)", text)
-
-    def test_is_one_document(self) -> None:
-        """There is one document type, no XML declaration inside, and every placeholder is filled."""
-        text = made(MADE_UP)
-
-        assert text.startswith("<!DOCTYPE html>")
-        assert len(text.encode()) < 150_000
-        assert text.count("<!DOCTYPE") == 1
-        assert "<?xml" not in text
-        assert not re.search(r"@[A-Z]+@", text)
 
     def test_texts_stay_texts(self, tmp_path: pathlib.Path) -> None:
         """Texts of the file become neither elements nor control characters."""
@@ -507,13 +409,6 @@ class TestInBrowser:
         }
         assert (last["mode"], last["peak memory, MiB"], last["per token, s"]) == ("int4 + gptq", "5000", "0.012346")
 
-    def test_several_models(self, tmp_path: pathlib.Path) -> None:
-        """Points of several models lead to their own rows."""
-        found = in_browser(made(MADE_UP, written(tmp_path / "a.csv", four())), tmp_path)
-
-        assert len(found["points"]) == 8
-        assert {point["values"][0] for point in found["points"].values()} >= {"Made-up-7b"}
-
 
 TABLE_HOSTILE = [
     "a | b",
@@ -576,31 +471,6 @@ def test_table_of_published_results(phi3: pathlib.Path) -> None:
     assert parsed(table) == expected(phi3.with_suffix(".expected.csv"))
 
 
-def test_laid_out_as_upstream(phi3: pathlib.Path) -> None:
-    """The table has the columns, the alignment and the end of the published one."""
-    table = markdown(*cells(compared(phi3)))
-
-    names = "%int4   | %int8   |   lora<br>rank | average<br>relative<br>error   | compression<br>rate   |"
-    rules = ":--------|:--------|---------------:|:-------------------------------|:----------------------|"
-    assert table.splitlines()[:2] == [f"| mode{' ' * 38}| {names}", f"|:{'-' * 42}|{rules}"]
-    assert table.endswith("|")
-
-
-def test_columns_are_aligned() -> None:
-    """Every line of the source has the same length."""
-    lines = markdown(*cells(compared(MADE_UP))).splitlines()
-
-    assert len({len(line) for line in lines}) == 1
-    assert lines[1].startswith("|:---")
-
-
-def test_extra_columns() -> None:
-    """Further columns appear unchanged when requested."""
-    table = parsed(markdown(*cells(compared(MADE_UP), extra=True)))
-
-    assert [row[-1] for row in table] == ["compression<br>time,<br>min", "0", "0.5", "60", "12.5", "90", "2"]
-
-
 def test_known_columns_have_few_digits(tmp_path: pathlib.Path) -> None:
     """Figures of known further columns are rounded; an empty cell stays empty, and a text stays as it is."""
     (comparison,) = compared(with_figures(tmp_path / "a.csv", changes={"inference peak memory, MiB": "much"}))
@@ -631,13 +501,6 @@ def test_cell_cannot_break_out(tmp_path: pathlib.Path, text: str) -> None:
     assert {len(row) for row in table} == {7}
     assert table[1][-1] == (shown or " ".join(text.split()))
     assert not any(ord(letter) < 32 for row in table for cell in row for letter in cell)
-
-
-def test_header_cannot_break_out() -> None:
-    """A column's name is plain text, too, except for its line breaks."""
-    table = parsed(markdown(["a | <b>", "c"], [["1", "2"]]))
-
-    assert table == [["a<br>|<br><b>", "c"], ["1", "2"]]
 
 
 @pytest.mark.parametrize(("share", "text"), [(0, "0%"), (1, "100%"), (0.4, "40%"), (0.07, "7%"), (0.125, "12.5%")])
@@ -672,19 +535,6 @@ def test_points_and_names() -> None:
     assert len(lines) == 24
     assert max(map(len, lines)) <= 80
     assert "compression rate" in text
-
-
-def test_ascii_points() -> None:
-    """Where there is only ASCII, points are letters, and lines are drawn with signs."""
-    lines = lines_of(unicode=False)
-
-    assert any("@ " in line for line in lines)
-    assert all(map(str.isascii, lines))
-
-
-def test_largest_error() -> None:
-    """Results with a larger error are left out."""
-    assert sum(line.count("●") + line.count("○") for line in lines_of(max_error=0.051)) == 4
 
 
 def test_narrow() -> None:

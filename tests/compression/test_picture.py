@@ -14,7 +14,7 @@ from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
 from nncftools.compression.picture import DOMINATED, MAX_NAMED, Drawing, draw, render
-from nncftools.compression.reading import LATENCY, PEAK, TIME
+from nncftools.compression.reading import LATENCY, PEAK
 from nncftools.compression.results import Comparison, bounds_of
 from tests.compression.made_up import (
     HEADER,
@@ -84,22 +84,6 @@ class TestNames:
         assert (len(names), drawing.unnamed) == (count, 0)
         check(names, points, frame)
 
-    def test_phi3(self, phi3: pathlib.Path) -> None:
-        """The same for the published results of Phi-3."""
-        names, points, frame = boxes(draw(compared(phi3), bounds_of("error<=5%")))
-
-        assert len(names) == 10
-        check(names, points, frame)
-
-    def test_equal_points(self, tmp_path: pathlib.Path) -> None:
-        """Coinciding points are all named."""
-        rows = [*four(), *(row("int4", **{"plot name": f"again {number}"}) for number in range(8))]
-        drawing = draw(compared(written(tmp_path / "a.csv", rows)))
-        names, points, frame = boxes(drawing)
-
-        assert len(names) == 11
-        check(names, points, frame)
-
     @pytest.mark.long
     def test_too_many_are_counted(self, tmp_path: pathlib.Path) -> None:
         """Of too many points, the best are named without overlaps, and the others are counted."""
@@ -129,15 +113,6 @@ class TestNames:
 
 
 class TestPicture:
-    def test_says_what_it_shows(self) -> None:
-        """Title, axes, kinds, the front and the meaning of lighter points are shown."""
-        words = texts(compared(MADE_UP))
-
-        assert {"Made-up-7b, made up, gs64", "Average relative error", "int8", "100% int4, data-free"} <= {*words}
-        assert {"100% int4, lora correction + scale estimation", "100% int4, gptq + scale estimation"} <= {*words}
-        assert {"mixed precision, scale estimation", "Pareto front", "lighter: dominated"} <= {*words}
-        assert "other" not in words
-
     def test_dominated_points_are_lighter(self) -> None:
         """Points on the front are opaque, the others are not; the front is drawn."""
         drawing = draw(compared(MADE_UP))
@@ -159,22 +134,11 @@ class TestPicture:
         assert list(line.get_ydata()) == [rates[f"{share}% int4"] for share in (40, 60, 80, 100)]
         assert dashed == ["mixed precision, awq + scale estimation"]
 
-    def test_one_share_has_no_line(self) -> None:
-        """A single share of int4 has neither a line nor a dash in the legend."""
-        figure = draw(compared(MADE_UP)).figure
-
-        assert "--" not in {line.get_linestyle() for line in [*figure.axes[0].lines, *handles(figure)]}
-
     def test_names_keep_off_lines(self, tmp_path: pathlib.Path) -> None:
         """No name is on the front, nor on the line of mixed precision."""
         drawing = draw(compared(written(tmp_path / "a.csv", without_int8())))
 
         assert names_on_lines(drawing) == []
-
-    @pytest.mark.long
-    def test_names_keep_off_lines_of_phi3(self, phi3: pathlib.Path) -> None:
-        """The same for the published results of Phi-3."""
-        assert names_on_lines(draw(compared(phi3))) == []
 
     @pytest.mark.parametrize("words", [1, 4, 30])
     def test_legend_is_below(self, tmp_path: pathlib.Path, words: int) -> None:
@@ -187,14 +151,6 @@ class TestPicture:
         assert legend.y1 < frame.y0
         assert drawing.figure.bbox.contains(legend.x0, legend.y0)
         assert drawing.figure.bbox.contains(legend.x1, legend.y1)
-
-    def test_no_line_shows_through_a_point(self) -> None:
-        """There is white below a light marker."""
-        points = [line for line in draw(compared(MADE_UP)).figure.axes[0].lines if len(line.get_xydata()) == 1]
-        light = [line.get_xydata().tolist() for line in points if line.get_alpha() == DOMINATED]
-        white = [line.get_xydata().tolist() for line in points if line.get_color() == "white"]
-
-        assert white == light != []
 
     def test_error_bars(self, tmp_path: pathlib.Path) -> None:
         """Standard errors are drawn as bars, and the axis label says so."""
@@ -211,12 +167,6 @@ class TestPicture:
 
         assert "smallest with error ≤ 5%" in words
 
-    def test_largest_error(self) -> None:
-        """Rows beyond the largest error to draw are left out and counted."""
-        drawing = draw(compared(MADE_UP), max_error=0.1)
-
-        assert (len(drawing.points), drawing.left_out) == (4, 1)
-
     def test_several_models(self, tmp_path: pathlib.Path) -> None:
         """Several models have one colour and one front each."""
         comparisons = compared(MADE_UP, written(tmp_path / "a.csv", many(9)))
@@ -226,26 +176,6 @@ class TestPicture:
         assert len({colour for _, colour in drawing.points}) == 2
         assert len({line.get_color() for line in steps}) == 2
         assert {comparison.name for comparison in comparisons} <= {*texts(comparisons)}
-
-    @pytest.mark.parametrize("mode", ["something", "int8", "FP16"])
-    def test_unusual_groups(self, tmp_path: pathlib.Path, mode: str) -> None:
-        """Groups may be empty, and modes of any name."""
-        drawing = draw(compared(written(tmp_path / "a.csv", [row("fp32"), row(mode)])))
-
-        assert [result.row.mode for result, _ in drawing.points] == [mode]
-
-    def test_baseline_alone(self, tmp_path: pathlib.Path) -> None:
-        """A baseline without compressed models gives a message instead of points."""
-        comparisons = compared(written(tmp_path / "a.csv", [row("fp32")]))
-
-        assert "no compressed models to show" in texts(comparisons)
-
-    def test_better_than_the_baseline(self, tmp_path: pathlib.Path) -> None:
-        """A negative error is inside the picture."""
-        drawing = draw(compared(written(tmp_path / "a.csv", changed(four(), 4, "lambada-openai, acc", "0.6"))))
-        left, right = drawing.figure.axes[0].get_xlim()
-
-        assert left < -0.05 < 0 < right
 
     @pytest.mark.parametrize(
         ("kind", "magic"),
@@ -268,33 +198,6 @@ class TestPanels:
         """Draw the four rows with panels of peak and latency."""
         comparisons = compared(with_figures(folder / "a.csv"))
         return draw(comparisons, bounds_of(bounds) if bounds else None, also=(PEAK, LATENCY))
-
-    def test_share_errors(self, tmp_path: pathlib.Path) -> None:
-        """Each figure has a panel below the compression rate with the same scale of errors and its unit."""
-        main, peak, latency = self.drawn(tmp_path).figure.axes
-
-        assert main.get_xlim() == peak.get_xlim() == latency.get_xlim()
-        assert main.get_position().y0 > peak.get_position().y1 > peak.get_position().y0 > latency.get_position().y1
-        assert [peak.get_ylabel(), latency.get_ylabel()] == [
-            "Peak memory of compression (GiB)",
-            "Latency per token (ms)",
-        ]
-        assert [axes.get_xlabel() for axes in (main, peak, latency)] == ["", "", "Average relative error"]
-
-    def test_same_looks(self, tmp_path: pathlib.Path) -> None:
-        """A result has the same marker, colour and name in every panel, and an id of its own."""
-        figure = self.drawn(tmp_path).figure
-        looks = [
-            {str(line.get_gid())[-5:]: (line.get_marker(), line.get_color()) for line in axes.lines if line.get_gid()}
-            for axes in figure.axes
-        ]
-        ids = [str(line.get_gid()) for line in figure.axes[1].lines if line.get_gid()]
-
-        assert looks[0] == looks[1] == looks[2]
-        assert ids == ["panel-1-row-1", "panel-1-row-2", "panel-1-row-3"]
-        assert [sorted(text.get_text() for text in axes.texts) for axes in figure.axes] == [
-            ["int4", "int4 + gptq", "int8"]
-        ] * 3
 
     def test_figures(self, tmp_path: pathlib.Path) -> None:
         """A point is at the figure in the unit of the scale; a bracket is a bar below its upper end."""
@@ -325,18 +228,6 @@ class TestPanels:
         assert best == [{"row-1", "row-2"}, {"row-1", "row-2"}]
         assert fronts == [[[4, 8]], [[30, 10]]]
 
-    def test_baseline_dominates(self, tmp_path: pathlib.Path) -> None:
-        """A result that needs more than the baseline is dominated: the baseline has no error."""
-        rows = [
-            {**one, LATENCY.column: "1" if one["mode"] == "fp32" else "2", "WWB, similarity": "0.9"} for one in four()
-        ]
-        rows[0]["WWB, similarity"] = "1"
-        axes = draw(
-            compared(written(tmp_path / "a.csv", rows, [*HEADER, LATENCY.column])), also=(LATENCY,)
-        ).figure.axes[1]
-
-        assert {line.get_alpha() for line in axes.lines if line.get_gid()} == {DOMINATED}
-
     def test_unknown_is_counted(self, tmp_path: pathlib.Path) -> None:
         """Rows without the figure are not in the panel, which says how many; without any, it says so."""
         rows = [{**one, PEAK.column: cell} for one, cell in zip(four(), ("", "10", "", "30"), strict=True)]
@@ -346,12 +237,6 @@ class TestPanels:
 
         assert some.get_title(loc="left") == "unknown, not shown: 1"
         assert [text.get_text() for text in none.texts] == ["no row has this figure"]
-
-    def test_wide_range_is_logarithmic(self, tmp_path: pathlib.Path) -> None:
-        """A figure that differs by more than ten times has a logarithmic scale."""
-        drawing = draw(compared(with_figures(tmp_path / "a.csv")), also=(TIME, PEAK))
-
-        assert [axes.get_yscale() for axes in drawing.figure.axes] == ["linear", "log", "linear"]
 
     def test_bounds(self, tmp_path: pathlib.Path) -> None:
         """A bound is a line in the panel of its figure, that of size among the rates; each panel has the ring."""
@@ -389,12 +274,3 @@ class TestPanels:
         figure = draw(compared(written(tmp_path / "a.csv", rows, [*HEADER, PEAK.column])), also=(PEAK,)).figure
 
         assert [axes.texts[0].get_text() for axes in figure.axes] == ["no compressed models to show"] * 2
-
-    def test_several_models(self, tmp_path: pathlib.Path) -> None:
-        """Several models have one colour each in every panel."""
-        comparisons = compared(with_figures(tmp_path / "a.csv"), with_figures(tmp_path / "b.csv"))
-        drawing = draw(comparisons, bounds_of("size<1GiB"), also=(PEAK,))
-        colours = [{line.get_color() for line in axes.lines if line.get_gid()} for axes in drawing.figure.axes]
-
-        assert len(colours[0]) == 2
-        assert colours[0] == colours[1]
