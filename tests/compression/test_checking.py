@@ -19,16 +19,6 @@ def complaint(*paths: pathlib.Path) -> str:
 
 
 class TestGoodInput:
-    def test_figures_are_read(self) -> None:
-        """A file is read with its model, set-up, baseline, figures and further columns."""
-        (model,) = load([MADE_UP], STANDARD)
-        lora = model.rows[5]
-
-        assert (model.name, model.setup, model.baseline.mode) == ("Made-up-7b", "model, made up, gs64", "fp32")
-        assert (lora.number, lora.lora_rank, lora.size, lora.plot_name) == (7, 64, 1.6, "rank 64")
-        assert lora.values["lambada-openai, acc"] == 0.49
-        assert lora.extra == {"compression time, min": "60"}
-
     @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
     @pytest.mark.parametrize("mark", ["", "\ufeff"])
     def test_spreadsheets_files(self, tmp_path: pathlib.Path, mark: str, ending: str) -> None:
@@ -107,28 +97,19 @@ class TestModelColumn:
 
 WRONG = [
     ("%int4", "40", "row 4, column '%int4': a number from 0 to 1 expected (a percentage?), found '40'"),
-    ("%int4", "40%", "row 4, column '%int4': a number from 0 to 1 expected (a percentage?), found '40%'"),
     ("%int8", "-0.1", "row 4, column '%int8': a number from 0 to 1 expected, found '-0.1'"),
     ("%int8", "0.5", "row 4, column '%int4': together with '%int8' (0.5) at most 1 expected, found '1'"),
     ("lora rank", "8.5", "row 4, column 'lora rank': a whole number of at least 1, or nothing, expected, found '8.5'"),
-    ("lora rank", "high", "found 'high'"),
     ("model size, Gb", "0", "row 4, column 'model size, Gb': a number above 0 expected, found '0'"),
-    ("model size, Gb", "-2", "a number above 0 expected, found '-2'"),
     ("model size, Gb", "inf", "a number above 0 expected, found 'inf'"),
     ("model size, Gb", "", "row 4, column 'model size, Gb': a number above 0 expected, found nothing"),
     ("model size, Gb", "2,004", "a number above 0 expected, found '2,004'"),
     ("wikitext, word perplexity", "nan", "a number of at least 1 expected, found 'nan'"),
-    (
-        "wikitext, word perplexity",
-        "low",
-        "word perplexity': a number of at least 1 expected, found 'low'",
-    ),
     ("wikitext, word perplexity", "0.5", "a number of at least 1 expected, found '0.5'"),
     ("lambada-openai, perplexity", "1e999", "a number of at least 1 expected, found '1e999'"),
     ("lambada-openai, acc", "65.5", "a number from 0 to 1 expected (a percentage?), found '65.5'"),
     ("lambada-openai, acc", "1_0", "a number from 0 to 1 expected, found '1_0'"),
     ("WWB, similarity", "\u0661", "a number from -1 to 1 expected"),
-    ("WWB, similarity", "-1.2", "a number from -1 to 1 expected, found '-1.2'"),
     ("WWB, similarity", "95", "a number from -1 to 1 expected (a percentage?), found '95'"),
     ("mode", "", "row 4, column 'mode': a mode expected, found nothing"),
 ]

@@ -104,23 +104,6 @@ class TestLmEval:
         assert found == {"mixed, em": 0.1, "mixed, em,f1": 0.2, "mixed, em,f1 stderr": 0.9}
 
     @pytest.mark.parametrize(
-        ("texts", "others"),
-        [
-            (("wikitext:word_perplexity,b", "wikitext:word_perplexity,a"), {"wikitext, word_perplexity,a": 10}),
-            (("wikitext:word_perplexity,b", "wikitext:word_perplexity,b"), {}),
-        ],
-        ids=["two filters", "one filter twice"],
-    )
-    def test_several_filters_of_a_standard_metric(
-        self, tmp_path: pathlib.Path, texts: tuple[str, str], others: dict[str, float]
-    ) -> None:
-        """The first filter keeps the standard column, and the next one has a column of its own."""
-        results = {"wikitext": {"word_perplexity,a": 10, "word_perplexity,b": 11}}
-        found = from_lm_eval(saved(tmp_path, results), tasks_of(texts))
-
-        assert found == {"wikitext, word perplexity": 11, **others}
-
-    @pytest.mark.parametrize(
         ("task", "filters"),
         [
             ("gsm8k:exact_match,nope", "gsm8k:exact_match,strict-match; gsm8k:exact_match,flexible-extract"),

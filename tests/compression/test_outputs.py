@@ -25,13 +25,8 @@ from nncftools.compression.outputs import (
 )
 from nncftools.compression.picture import draw, render
 from nncftools.compression.reading import (
-    FIGURES,
     LAMBADA_ACCURACY,
-    LATENCY,
-    PEAK,
-    PEAK_OWNER,
     STANDARD,
-    Cost,
     ResultsError,
 )
 from nncftools.compression.results import bounds_of
@@ -103,15 +98,6 @@ class TestVisualize:
         assert names(tmp_path / "new" / "out") == ["made_up_compression.md", "made_up_compression.png"]
         assert files[1].read_bytes().startswith(b"\x89PNG")
 
-    def test_empty_folder(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """An empty folder means next to the input, not the working directory."""
-        (tmp_path / "here").mkdir()
-        monkeypatch.chdir(tmp_path / "here")
-        visualize(input_file=str(written(tmp_path / "a.csv", four())), output_dir="")
-
-        assert names(tmp_path) == ["a.csv", "a.md", "a.png", "here"]
-        assert names(tmp_path / "here") == []
-
     @pytest.mark.long
     def test_notes_are_warnings(self, tmp_path: pathlib.Path) -> None:
         """A note is a warning at the line of the call; with lenient, a missing mode is no note."""
@@ -140,15 +126,6 @@ class TestVisualize:
 
 
 class TestMake:
-    def test_never_replaces_an_input(self, tmp_path: pathlib.Path) -> None:
-        """An input with the name of an output is kept."""
-        path = written(tmp_path / "a.md", four())
-        before = path.read_bytes()
-        with pytest.raises(NncfToolsError, match="it is the input"):
-            make(Request([path]))
-
-        assert path.read_bytes() == before
-
     def test_all_or_nothing(self, tmp_path: pathlib.Path) -> None:
         """When one file cannot be written, none is."""
         path = written(tmp_path / "a.csv", four())
@@ -162,8 +139,18 @@ class TestMake:
         """Missing modes are a note, unless lenient."""
         path = written(tmp_path / "a.csv", four()[:2])
 
-        assert make(Request([path])).notes == ["Made-up-7b: no row with int4, gptq; the others are compared"]
-        assert make(Request([path], lenient=True)).notes == []
+        assert make(Request([path], formats=())).notes == [
+            "Made-up-7b: no row with int4, gptq; the others are compared"
+        ]
+        assert make(Request([path], formats=(), lenient=True)).notes == []
+
+    def test_two_baselines(self, tmp_path: pathlib.Path) -> None:
+        """Further baselines are a note, also when lenient."""
+        path = written(tmp_path / "a.csv", [*four(), row("fp32")])
+
+        assert make(Request([path], formats=(), lenient=True)).notes == [
+            "Made-up-7b: rows 2, 6 are all fp32; row 2 is the baseline"
+        ]
 
     def test_baseline_of_zero(self, tmp_path: pathlib.Path) -> None:
         """A column in which the baseline has 0 has no relative error: a note names it, and the rest is drawn."""
@@ -242,11 +229,11 @@ document.body.append(result);
 """
 
 
-def made(*paths: pathlib.Path, bound: str = "", extra: bool = False, also: tuple[Cost, ...] = ()) -> str:
+def made(*paths: pathlib.Path, bound: str = "", extra: bool = False) -> str:
     """Return the page of results."""
     comparisons = compared(*paths)
     limit = bounds_of(bound) if bound else None
-    return page(comparisons, render(draw(comparisons, limit, also=also), "svg"), limit, extra=extra)
+    return page(comparisons, render(draw(comparisons, limit), "svg"), limit, extra=extra)
 
 
 def hostile(folder: pathlib.Path) -> pathlib.Path:
@@ -303,13 +290,6 @@ class TestPage:
         assert "<img" not in text
         assert "\x1b" not in text
 
-    def test_recommendation(self) -> None:
-        """The recommended row is named and highlighted."""
-        text = made(MADE_UP, bound="error<=5%")
-
-        assert "<p>int4 with scale estimation (80% int4) is the smallest with error up to 5%: error 5.0%, " in text
-        assert re.findall(r'<tr data-row="(\d)" class="recommended">', text) == ["3"]
-
     def test_rows_left_out(self, tmp_path: pathlib.Path) -> None:
         """The page says how many rows could not be judged."""
         text = made(with_figures(tmp_path / "a.csv"), bound="peak<=4GiB")
@@ -343,26 +323,8 @@ class TestInBrowser:
         for number, (name, point) in enumerate(sorted(points.items()), 1):
             assert (point["hit"], point["lines"]) == (name, [number])
             assert point["shown"] and point["inside"] and point["gone"]  # noqa: PT018 — one behaviour
-        assert lora == {
-            "compression time, min": "60",
-            "model, made up, gs64": "Made-up-7b",
-            "mode": "int4 + scale estimation + lora correction",
-            "%int4": "1",
-            "%int8": "0",
-            "lora rank": "64",
-            "plot name": "rank 64",
-            "model size, Gb": "1.6",
-            "wikitext, word perplexity": "10.4",
-            "lambada-openai, acc": "0.49",
-            "lambada-openai, perplexity": "4.12",
-            "WWB, similarity": "0.97",
-            "average relative error": "0.03",
-            "compression rate": "5",
-            "kind": "LoRA correction",
-            "on Pareto front": "yes",
-            "file": "made_up_compression.csv",
-            "row": "7",
-        }
+        assert lora["mode"] == "int4 + scale estimation + lora correction"
+        assert (lora["average relative error"], lora["on Pareto front"], lora["row"]) == ("0.03", "yes", "7")
 
     @pytest.mark.parametrize(
         ("scheme", "paper", "filtered"), [(0, "rgb(27, 27, 27)", True), (1, "rgb(255, 255, 255)", False)]
@@ -393,21 +355,6 @@ class TestInBrowser:
         assert found["injected"] is None
         assert HOSTILE.replace("\x1b", "\\x1b") in shown
         assert len(found["points"]) == 3
-
-    def test_panels(self, tmp_path: pathlib.Path) -> None:
-        """A point in any panel shows its row."""
-        points = in_browser(made(with_figures(tmp_path / "a.csv"), also=(PEAK, LATENCY)), tmp_path)["points"]
-        last = dict(zip(points["panel-2-row-3"]["names"], points["panel-2-row-3"]["values"], strict=True))
-        below = {
-            name: (point["hit"], point["shown"], point["lines"]) for name, point in points.items() if "panel" in name
-        }
-
-        assert below == {
-            f"panel-{panel}-row-{number}": (f"panel-{panel}-row-{number}", True, [number])
-            for panel in (1, 2)
-            for number in (1, 2, 3)
-        }
-        assert (last["mode"], last["peak memory, MiB"], last["per token, s"]) == ("int4 + gptq", "5000", "0.012346")
 
 
 TABLE_HOSTILE = [
@@ -471,16 +418,6 @@ def test_table_of_published_results(phi3: pathlib.Path) -> None:
     assert parsed(table) == expected(phi3.with_suffix(".expected.csv"))
 
 
-def test_known_columns_have_few_digits(tmp_path: pathlib.Path) -> None:
-    """Figures of known further columns are rounded; an empty cell stays empty, and a text stays as it is."""
-    (comparison,) = compared(with_figures(tmp_path / "a.csv", changes={"inference peak memory, MiB": "much"}))
-    header, table = cells([comparison], extra=True)
-
-    assert header[6:] == [PEAK.column, PEAK.high_column, *(figure.column for figure in FIGURES[1:]), PEAK_OWNER]
-    assert table[0][6:] == ["", "", "much", "", "0.20000", "0.6000", "optimum-cli"]
-    assert table[2][6:] == ["4300", "", "much", "12.35", "0.03000", "0.1500", "optimum-cli"]
-
-
 def test_several_models(tmp_path: pathlib.Path) -> None:
     """With several models, a column names them."""
     header, rows = cells(compared(MADE_UP, written(tmp_path / "a.csv", four())))
@@ -517,29 +454,10 @@ def test_error(error: float, text: str) -> None:
     assert error_text(error) == text
 
 
-def lines_of(*, unicode: bool = True, width: int = 80, max_error: float | None = None) -> list[str]:
-    """Return the chart of made-up results, 24 lines high."""
-    (comparison,) = compared(MADE_UP)
-    return chart(comparison, max_error, width, 24, unicode=unicode).splitlines()
-
-
-def test_points_and_names() -> None:
-    """Every result is a point, filled on the front, with its name beside it; nothing is wider than asked for."""
-    (comparison,) = compared(MADE_UP)
-    lines = lines_of()
-    text = "\n".join(lines)
-    best = sum(result.is_pareto for result in comparison.results)
-
-    assert (text.count("●"), text.count("○")) == (best, len(comparison.results) - best)
-    assert all(result.label in text for result in comparison.results if result.is_pareto)
-    assert len(lines) == 24
-    assert max(map(len, lines)) <= 80
-    assert "compression rate" in text
-
-
 def test_narrow() -> None:
     """On a narrow screen, names that have no room are left out, and the labels of the axes do not meet."""
-    lines = lines_of(width=40)
+    (comparison,) = compared(MADE_UP)
+    lines = chart(comparison, None, 40, 24, unicode=True).splitlines()
 
     assert max(map(len, lines)) <= 40
     assert lines[-1].split() == ["rate", "error,", "%"]
