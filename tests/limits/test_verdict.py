@@ -31,13 +31,6 @@ def test_sample_before() -> None:
     assert (state.at_s, state.rss) == (0.5, 200 * MIB)
 
 
-def test_first_sample() -> None:
-    """The first sample is one, too."""
-    state = last_state(run(), 0.25)
-
-    assert (state.at_s, state.rss) == (0.0, 100 * MIB)
-
-
 def test_growth() -> None:
     """The growth is that of the last half second, and of at least three samples."""
     assert last_state(run(), 2.0).growth_per_s == 200 * MIB
@@ -56,11 +49,6 @@ def test_no_sample() -> None:
     state = last_state(run(), 0.0)
 
     assert (state.at_s, state.rss, state.growth_per_s, state.running) == (None, 0, None, "")
-
-
-def test_falling_memory() -> None:
-    """Memory that fell has no growth."""
-    assert last_state(made_up.session({"rss": mib(300, 200, 100)}), 2.0).growth_per_s is None
 
 
 def test_largest_processes() -> None:
@@ -282,27 +270,19 @@ def test_of_a_group(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.usefixtures("first_namespace")
-def test_of_the_machine(tmp_path: pathlib.Path) -> None:
-    """When the machine was out of memory, there is no group."""
-    assert found(log(tmp_path, OF_MACHINE, f"Out of memory: {HELD}"), 4711)[0].group is None
-
-
-@pytest.mark.usefixtures("first_namespace")
-def test_group_without_a_name(tmp_path: pathlib.Path) -> None:
-    """The second line alone says that it was a group."""
-    assert found(log(tmp_path, f"Memory cgroup out of memory: {HELD}"), 4711)[0].group == ""
-
-
-@pytest.mark.usefixtures("first_namespace")
-def test_others(tmp_path: pathlib.Path) -> None:
-    """Victims that are not of the run are left out."""
-    assert found(log(tmp_path, CHOSEN, f"Memory cgroup out of memory: {HELD}"), 4712) == []
-
-
-@pytest.mark.usefixtures("first_namespace")
-def test_earlier(tmp_path: pathlib.Path) -> None:
-    """So are victims from before the run, whose PID a process of the run may have."""
-    assert found(log(tmp_path, f"Out of memory: {HELD}", at_us=90_000_000), 4711) == []
+@pytest.mark.parametrize(
+    ("texts", "at_us", "groups"),
+    [
+        ([OF_MACHINE, f"Out of memory: {HELD}"], 100_500_000, [None]),
+        ([f"Memory cgroup out of memory: {HELD}"], 100_500_000, [""]),
+        ([f"Out of memory: {HELD.replace('4711', '4712')}"], 100_500_000, []),
+        ([f"Out of memory: {HELD}"], 90_000_000, []),
+    ],
+    ids=["machine", "group without a name", "another process", "before the run"],
+)
+def test_victims(tmp_path: pathlib.Path, texts: list[str], at_us: int, groups: list[str | None]) -> None:
+    """Victims of the run have the group whose limit was reached; None is the machine."""
+    assert [kill.group for kill in found(log(tmp_path, *texts, at_us=at_us), 4711)] == groups
 
 
 def test_unreadable(tmp_path: pathlib.Path) -> None:
