@@ -8,7 +8,7 @@ from nncftools.analysis.operation import PeakPlace
 from nncftools.analysis.peaks import narrow
 from nncftools.analysis.session import Session
 from nncftools.render.sentences import where_text
-from nncftools.session.model import Mark, OwnMemory, Rise
+from nncftools.session.model import Mark, OwnMemory, Peak, Rise
 from tests.made_up import MIB, mib, process, session
 
 TENTHS = [place / 10 for place in range(11)]
@@ -251,3 +251,36 @@ def test_process_that_was_not_recorded() -> None:
     of.marks[0].pid = 555
 
     assert names(of)[0] == []
+
+
+def test_parallel_operations_of_one_process() -> None:
+    """The memory of one process belongs to none of the operations that ran in it at the peak; only those are named."""
+    of = run(
+        {"A": (0.1, 0.9), "A/C": (0.15, 0.55), "A/D": (0.3, 0.9), "B": (0.1, 0.35)},
+        [10, 10, 10, 10, 600, 600, 600, 600, 600, 10, 10],
+    )
+    of.marks[0].op = of.marks[1].inside = of.marks[2].inside = 1
+    marked = {one.name: one.has_peak for one in of.operations}
+
+    assert names(of) == (["A"], ["C", "D"], None)
+    assert marked == {"A": True, "C": None, "D": None, "B": False}
+
+
+def test_drift_on_a_plateau() -> None:
+    """The peak belongs to the operation that reached it first: 0.1 % more, later, is drift."""
+    of = run(AB, [10, 10, 599.9, 599.9, 599.9, 600, 600, 600, 600, 10, 10])
+
+    assert names(of) == (["A"], [], None)
+    assert [one.has_peak for one in of.operations] == [True, False]
+    assert of.operations[0].rss_peak == mib(600)[0]
+
+
+def test_parallel_operations() -> None:
+    """Of operations that ran at the same time, the one whose process reached the peak holds it."""
+    of = run({"A": (0.1, 0.9)}, FLAT)
+    rise = Rise(from_s=0.4, to_s=0.5, high_water_mark=300 * MIB)
+    of.processes = [process(0), process(1, high_water_mark=300 * MIB, rises=[rise])]
+    of.marks = [Mark(name=f"P{pid}", start_s=0.1, end_s=0.9, pid=pid) for pid in (100, 101)]
+    of.peaks = {"rss": Peak(sampled=1, at_s=0.0, low=300 * MIB, rose_from_s=0.4, rose_to_s=0.5, process=1)}
+
+    assert names(of) == (["P101"], [], None)
