@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from nncftools.analysis.comparison import Comparison, Run, compared, match_operations, measured
-from nncftools.analysis.figures import Value
+from nncftools.analysis.comparison import Run, compared, match_operations, measured
 from nncftools.analysis.operation import Operation
 from nncftools.errors import NncfToolsError
 from nncftools.session.model import Exit, Host, Mark, SamplerFacts, SavedModel
@@ -31,26 +30,11 @@ def warnings(base: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 class TestRun:
-    def test_peak_is_a_bracket(self) -> None:
-        """A peak is the lower end of its bracket, and keeps the upper one."""
-        of = run(100, 300, processes=[process(high_water_mark=310 * MIB, end_s=None)])
-
-        assert of.figures["peak_rss"] == Value(310 * MIB, 310 * MIB)
-
     def test_operations_of_one_name(self) -> None:
         """The second operation of a name gets a number; a number that another name already contains is skipped."""
         of = marked(*(Mark(name=name, start_s=at) for at, name in enumerate(("a", "a (2)", "a"))))
 
         assert list(of.operations) == ["a", "a (2)", "a (3)"]
-
-    def test_depth(self) -> None:
-        """Operations of the outer levels are compared; for gates, those inside have figures, too."""
-        marks = Mark(name="outer", start_s=0, end_s=3), Mark(name="inner", start_s=1, end_s=2, depth=1)
-
-        assert list(marked(*marks).operations) == ["outer"]
-        assert list(marked(*marks).every) == []
-        assert list(marked(*marks, with_inner=True).every) == ["outer", "inner"]
-        assert list(marked(*marks, depth=2).operations) == ["outer", "inner"]
 
     def test_no_samples(self) -> None:
         """A session without samples is refused."""
@@ -67,34 +51,6 @@ class TestDifference:
         new = run(100, 220, processes=[process(high_water_limit=300 * MIB, end_s=1.0, start_s=-1.0)])
 
         assert compared([base], [new]).figures["peak_rss"].is_within_brackets is expected
-
-    def test_groups(self) -> None:
-        """Groups are compared by their medians, and five runs each that do not overlap differ."""
-        base, new = ([run(1, size) for size in sizes] for sizes in ((10, 11, 12, 13, 99), (110, 111, 112, 113, 114)))
-        peak = compared(base, new).figures["peak_rss"]
-
-        assert (peak.base.median, peak.new.median) == (12 * MIB, 112 * MIB)
-        assert peak.p == pytest.approx(2 / 252)
-        assert peak.exceeds_spread
-
-
-class TestOperations:
-    def of(self, base: list[str], new: list[str]) -> Comparison:
-        """Return the comparison of two runs with operations of these names."""
-        sides = ([Mark(name=name, start_s=at) for at, name in enumerate(names)] for names in (base, new))
-        one, other = (marked(*marks) for marks in sides)
-        return compared([one], [other])
-
-    def test_are_matched_by_name_and_occurrence(self) -> None:
-        """The second Export is compared with the second Export; what only one run has is listed without figures."""
-        operations = self.of(["Load", "Export", "Export"], ["Export", "Export", "Save"]).operations
-
-        assert [(of.name, of.base_runs, of.new_runs, bool(of.differences)) for of in operations] == [
-            ("Load", 1, 0, False),
-            ("Export", 1, 1, True),
-            ("Export (2)", 1, 1, True),
-            ("Save", 0, 1, False),
-        ]
 
 
 class TestNoise:

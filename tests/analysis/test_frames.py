@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Freed, Part, running_text
+from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, BuildUp, Freed, Part, running_text
 from nncftools.analysis.code_places import best_frame, place_labels
 from nncftools.analysis.frames import Node, held_by, tree_of
 from nncftools.analysis.rss_levels import BLOCK, HEAP
@@ -53,12 +53,6 @@ def held(*parts: Part) -> list[tuple[int, int, str]]:
 
 
 class TestRows:
-    def test_branches(self) -> None:
-        """Functions that hold the same memory share a row; a row stands above its parts."""
-        root = tree(seen(70, MAIN, LOAD, "torch/a.py:1 f"), seen(30, MAIN, RUN))
-
-        assert rows(root) == [(0, 100, "a/b.py:9 main"), (1, 70, ":1 load › torch/a.py:1 f"), (1, 30, ":2 run")]
-
     def test_small_parts_are_summed(self) -> None:
         """Parts of less than 1 % are one row; if they are less than 1 % together, they are left out."""
         small = [seen(1, MAIN, f"/a/b.py:3 f{number}") for number in range(5)]
@@ -66,27 +60,6 @@ class TestRows:
 
         assert rows(root) == [(0, 200, "a/b.py:9 main"), (1, 195, ":1 load"), (1, 5, "… 5 smaller")]
         assert rows(tree(seen(999, MAIN, LOAD), seen(1, MAIN, RUN))) == [(0, 1000, "a/b.py:9 main › :1 load")]
-
-    def test_what_has_no_stack(self) -> None:
-        """What was not seen, what is shared with the parent, and programs have rows beside the outermost frames."""
-        root = tree(
-            seen(40, MAIN, LOAD),
-            Part(30 * MIB, NOT_SEEN, 0),
-            Part(10 * MIB, SHARED, 1),
-            program(12, 2),
-            program(8, 3),
-        )
-
-        assert rows(root) == [
-            (0, 40, "a/b.py:9 main › :1 load"),
-            (0, 30, "not seen"),
-            (
-                0,
-                20,
-                "2 × cc1plus, started by torch/utils/cpp_extension.py:2112 run_ninja, for nncf/…/quantize",
-            ),
-            (0, 10, "shared with the parent"),
-        ]
 
     def test_less_certain(self) -> None:
         """A function that holds the same memory less certainly has a row of its own."""

@@ -296,20 +296,3 @@ def test_call_whose_end_is_unknown() -> None:
 
     with pytest.raises(UsageError, match="'duration' is not known in NEW"):
         judged(parsed("duration@Epoch>9s"), of)
-
-
-@pytest.mark.parametrize(
-    ("operation", "message"),
-    [
-        (
-            "compress_weights(INT4)",
-            r"no operation 'compress_weights\(INT4\)' in NEW; known there: 'Weight Compression'",
-        ),
-        ("compress_weights (2)", "no operation"),
-        ("weights", "no operation"),
-    ],
-)
-def test_function_that_was_not_called(operation: str, message: str) -> None:
-    """A function that was not called, or not with these arguments, is refused as an unknown operation is."""
-    with pytest.raises(UsageError, match=message):
-        judged(parsed(f"duration@{operation}>9s"), called("INT8_ASYM"))

@@ -169,11 +169,3 @@ def test_bounds_of_certain_callers() -> None:
 def test_equal() -> None:
     """Changes of less than 1 % are none."""
     assert find_grown([held((1000, (MAIN, LOAD)))], [held((1005, (MAIN, LOAD)))], 5) == []
-
-
-def test_deep() -> None:
-    """Stacks of 1,000 frames can be compared."""
-    deep = tuple(f"torch/m{number}.py:1 f" for number in range(1000))
-    (found,) = find_grown([held((100, deep))], [held((200, deep))], 5)
-
-    assert found.file == "torch/m999.py"

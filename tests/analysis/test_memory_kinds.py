@@ -20,28 +20,22 @@ def read(*moments: tuple[float, float]) -> Snapshots:
     )
 
 
-def test_nearest_in_size_and_time() -> None:
-    """The mappings are those of a moment with nearly as much memory, even if another moment was nearer in time."""
-    found = kinds_near(session(snapshots=read((1.0, 300), (1.9, 50), (9.0, 305))), 2.0, 300 * MIB)
+@pytest.mark.parametrize(
+    ("moments", "expected"),
+    [
+        ([(1.0, 300), (1.9, 50), (9.0, 305)], (1.0, False)),
+        ([(1.0, 300), (2.15, 299), (1.9, 280)], (2.15, True)),
+        ([(2.0, 200)], (2.0, False)),
+        ([(1.7, 300)], (1.7, False)),
+    ],
+    ids=["nearest in size", "within 0.2 s", "another size", "another time"],
+)
+def test_nearest_in_size_and_time(moments: list[tuple[float, float]], expected: tuple[float, bool]) -> None:
+    """Mappings with nearly as much memory count, even if others are nearer; they are of a moment within 0.2 s."""
+    found = kinds_near(session(snapshots=read(*moments)), 2.0, 300 * MIB)
 
-    assert found is not None
-    assert (found.at_s, found.is_of_moment) == (1.0, False)
-
-
-def test_within_a_fifth_of_a_second() -> None:
-    """Mappings that were read within 0.2 s of a moment are those of it."""
-    found = kinds_near(session(snapshots=read((1.0, 300), (2.15, 299), (1.9, 280))), 2.0, 300 * MIB)
-
-    assert found is not None
-    assert (found.at_s, found.is_of_moment) == (2.15, True)
-
-
-def test_far() -> None:
-    """Mappings of another size or another time do not stand for the moment."""
-    smaller = kinds_near(session(snapshots=read((2.0, 200))), 2.0, 300 * MIB)
-    earlier = kinds_near(session(snapshots=read((1.7, 300))), 2.0, 300 * MIB)
-
-    assert [of is not None and of.is_of_moment for of in (smaller, earlier)] == [False, False]
+    assert found is None or (found.at_s, found.is_of_moment) == expected
+    assert found is not None or not expected[1]
 
 
 def test_processes_are_summed() -> None:

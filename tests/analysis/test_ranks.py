@@ -229,15 +229,6 @@ class TestPeak:
 class TestRanks:
     """The figures and warnings of each rank."""
 
-    def test_in_their_order(self) -> None:
-        """Ranks are sorted by number, not by file name; their times are on the job's clock."""
-        job = merged({"a": rank(2, 100, 300, at_s=0.25), "b": rank(0, 1, 1)})
-
-        assert [(run.name, run.start_s, run.peaks["rss"].at_s) for run in job.ranks] == [
-            ("rank 0", 0, 0),
-            ("rank 2", 0.25, 0.75),
-        ]
-
     def test_without_numbers(self) -> None:
         """Recordings that no launcher numbered go by the names of their files."""
         job = merged({"b.json": rank(0, 1, 1, rank=None), "a.json": rank(0, 1, 1, rank=None)})

@@ -50,13 +50,6 @@ def level_of(rss: list[float | None], mark: int | None = None) -> MetricSummary:
     return level(of, "rss")
 
 
-def test_level() -> None:
-    """Every figure of a column, from the known samples."""
-    assert level_of([100, None, 300, 200, None]) == MetricSummary(
-        peak=300, span_s=(0.0, 0.0), final=200, average=200, lowest=100, first=100
-    )
-
-
 @pytest.mark.parametrize("rss", [[], [None, None]], ids=str)
 def test_level_of_nothing(rss: list[float | None]) -> None:
     """Without a known sample everything is unknown, not 0."""
@@ -319,17 +312,6 @@ def test_lost_to_a_full_disk() -> None:
     facts = SamplerFacts(interval_s=0.5, missed=50, longest_gap_s=25.0)
 
     assert said(session(sampler=facts, warnings=[told])) == [told]
-
-
-def test_missed_in_one_gap() -> None:
-    """When one gap holds nearly all that was missed, the run was suspended: a longer interval is no remedy."""
-    facts = SamplerFacts(interval_s=0.5, missed=200, longest_gap_s=100.0)
-    (found,) = said(session({"rss": mib(*[1] * 1_800)}, sampler=facts))
-
-    assert found == (
-        "200 of 2,000 samples were missed, in one gap of 1 min 40.0 s: "
-        "the run was suspended, or the machine slept or was busy"
-    )
 
 
 @pytest.mark.parametrize(
