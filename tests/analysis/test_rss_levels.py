@@ -144,7 +144,7 @@ def test_rise_is_divided_at_readings() -> None:
     assert left(of, 3.0) == [(0.5, 1.0, 50)]
 
 
-@pytest.mark.parametrize(("at_s", "mib"), "50@0.5 100@1 140@2.5 130@4.05 80@5")
+@pytest.mark.parametrize(("at_s", "mib"), [(0.5, 50), (1, 100), (2.5, 140), (4.05, 130), (5, 80)])
 def test_rises_sum_to_rss(at_s: float, mib: int) -> None:
     """At each moment the rises that are left sum to RSS, whatever addresses say."""
     of = watched(REBOUND, (1.1, [A, 100], []), (3.1, [B, 80], []), (4.2, [], [A, 100]))
