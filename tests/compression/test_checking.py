@@ -192,11 +192,3 @@ class TestBadInput:
 
         assert message in complaint(tmp_path / "a.csv")
         assert "a.csv'" in complaint(tmp_path / "a.csv")
-
-    def test_too_many_rows(self, tmp_path: pathlib.Path) -> None:
-        """100,000 rows are refused with the limit."""
-        header, *rows = MADE_UP.read_text(encoding="utf-8").splitlines()
-        (tmp_path / "a.csv").write_text("\n".join([header, *rows[:1], *rows[1:2] * 99_999]), encoding="utf-8")
-        message = complaint(tmp_path / "a.csv")
-
-        assert message.endswith("more than 1,000 rows; split the file, or take the best rows")

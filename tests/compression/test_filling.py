@@ -79,13 +79,6 @@ class TestLmEval:
             from_lm_eval(tmp_path / "results.json", tasks_of(()), may_wait=False)
         os.close(writer)
 
-    def test_only_filter(self, tmp_path: pathlib.Path) -> None:
-        """Without a filter's name, the only filter is taken."""
-        strict = {name: value for name, value in GSM8K.items() if "flexible" not in name}
-        found = from_lm_eval(saved(tmp_path, {"gsm8k": strict}), tasks_of(("gsm8k:exact_match",)))
-
-        assert found == {"gsm8k, exact_match": 0.4, "gsm8k, exact_match stderr": 0.013}
-
     def test_several_filters(self, tmp_path: pathlib.Path) -> None:
         """Several filters make the name ambiguous: the message lists them."""
         with pytest.raises(NncfToolsError) as caught:
@@ -107,7 +100,6 @@ class TestLmEval:
         ("task", "filters"),
         [
             ("gsm8k:exact_match,nope", "gsm8k:exact_match,strict-match; gsm8k:exact_match,flexible-extract"),
-            ("lambada_openai:acc,foo", "lambada_openai:acc,none"),
             ("old:acc,foo", "old:acc"),
         ],
     )
@@ -248,13 +240,6 @@ class TestExisting:
         assert (filled.number, filled.is_new, filled.gaps) == (3, False, [])
         assert rows(copy)[1]["mmlu, acc"] == "0.61"
         assert copy.read_bytes() == once
-
-    def test_shares_of_an_incomplete_row(self, tmp_path: pathlib.Path) -> None:
-        """A row without its shares gets them."""
-        fill(tmp_path / "a.csv", "model", Key("int4", "M"), {PERPLEXITY: 11.0})
-        fill(tmp_path / "a.csv", "model", Key("int4", "M", int4=1.0, int8=0.0), {})
-
-        assert [(row["%int4"], row["%int8"]) for row in rows(tmp_path / "a.csv")] == [("1", "0")]
 
     def test_other_figure_is_kept(self, copy: pathlib.Path) -> None:
         """A cell with a different figure is only replaced with force."""

@@ -25,7 +25,7 @@ from nncftools.compression.results import (
     series_name,
 )
 from nncftools.errors import NncfToolsError, UsageError
-from tests.compression.made_up import HEADER, MADE_UP, changed, compared, four, row, with_figures, without_int8, written
+from tests.compression.made_up import HEADER, MADE_UP, changed, compared, four, row, with_figures, written
 
 
 class TestFigures:
@@ -155,12 +155,6 @@ class TestJoined:
         """Two results with the same algorithms and share belong to no line."""
         assert find_lines(results(tmp_path, ("int4", 0.5), ("int4", 0.5), ("int4", 1))) == []
 
-    def test_ranks_are_not_joined(self, tmp_path: pathlib.Path) -> None:
-        """Adapters of several ranks, and results with one share, are not joined."""
-        (comparison,) = compared(written(tmp_path / "a.csv", without_int8()))
-
-        assert find_lines([result for result in comparison.results if result.row.int4 in {0, 1}]) == []
-
 
 @pytest.mark.parametrize(
     ("text", "mode"),
@@ -210,14 +204,6 @@ def test_several_bounds(measured: Comparison, text: str, mode: str) -> None:
 
     assert best is not None
     assert best.row.mode == mode
-
-
-@pytest.mark.parametrize(("text", "count"), [("size<1GiB", 0), ("size<1Gb", 0), ("size<=1.08GB", 2), ("size<=1GB", 0)])
-def test_units_of_sizes(measured: Comparison, text: str, count: int) -> None:
-    """The column's Gb is GiB, and GB is decimal; a limit itself is accepted only with an equals sign."""
-    bounds = bounds_of(text)
-
-    assert sum(bounds.hold(result) is True for result in measured.results) == count
 
 
 def test_unknown_does_not_satisfy(measured: Comparison) -> None:

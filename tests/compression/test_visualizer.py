@@ -83,16 +83,6 @@ def test_rows_as_they_are_given(tmp_path: pathlib.Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "begin"), [("a.svg", b"<?xml"), pytest.param("a.pdf", b"%PDF", marks=pytest.mark.long), ("a", b"\x89PNG")]
-)
-def test_pictures(tmp_path: pathlib.Path, name: str, begin: bytes) -> None:
-    """The ending decides the kind of the picture; without one that is known it is a PNG."""
-    to_plot(add_relative_metrics(table()), tmp_path / name)
-
-    assert (tmp_path / name).read_bytes().startswith(begin)
-
-
 def test_own_errors_are_drawn(tmp_path: pathlib.Path) -> None:
     """The picture needs only the columns that describe the compression, and draws the errors of the table."""
     df = add_relative_metrics(table(four())).drop(columns=EXPECTED_COLUMNS[6:])

@@ -96,16 +96,6 @@ def test_impossible_info(tmp_path: pathlib.Path, known: bytes, damaged: bytes) -
     assert len(Session.load(found.save(tmp_path / "session.json")).samples) == 3
 
 
-@pytest.mark.parametrize("digits", [20, 400])
-def test_counts_that_cannot_be(tmp_path: pathlib.Path, digits: int) -> None:
-    """A report whose number of samples has more digits than any count is left out with a warning."""
-    huge = USAGE.replace(b'"num_samples": 3, "processes"', b'"num_samples": %b, "processes"' % (b"9" * digits), 1)
-    found = imported(tmp_path, huge, "usage.jsonl")
-
-    assert len(found.samples) == 2
-    assert any("line 2" in warning and "`$.num_samples`" in warning for warning in found.warnings)
-
-
 @pytest.fixture(params=["usage.json", "info.json"])
 def of_0_1(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Session:
     """Return usage and info file of con-duct 0.1 as a session, given either one."""

@@ -45,13 +45,6 @@ def test_many_rows_are_merged(rows: int) -> None:
     assert (table.taken, found[TIME][-1]) == (rows, rows - 1)
 
 
-def test_early_and_late_rows_count_alike() -> None:
-    """After any number of merges, the first half of the time has about half of the rows."""
-    times = filled(20_000).columns[TIME]
-
-    assert sum(time < 10_000 for time in times) / len(times) == pytest.approx(0.5, abs=0.15)
-
-
 def test_series_of_many_processes_are_merged(source: Source) -> None:
     """All processes together have at most as many samples as the limit; their peaks and counts are exact."""
     found = Children()

@@ -60,13 +60,6 @@ def test_memory_of_a_gpu() -> None:
     ]
 
 
-def test_memory_of_a_gpu_that_cannot_be_told() -> None:
-    """Where it is unknown what the run held, the evidence is what everyone held."""
-    found = out_of_memory_on("nvidia0", device_memory=mib(None, None, None), device_used=mib(5, 70, None))
-
-    assert found.evidence[-1] == "at 0.500 s, the last reading, all programs together held 70 MiB"
-
-
 def test_limit_of_address_space() -> None:
     """A limit of address space is evidence beside an exception; how near the program came to it is not judged."""
     found = judged(run(failures=[failure("memory")], memory_limits=[address_space(310)]))
@@ -87,12 +80,6 @@ REACHED = LimitReached(at_s=0.9, rss=290 * MIB, limit=280 * MIB, action="kill")
 
 
 class TestNobodyDied:
-    def test_still_running(self) -> None:
-        """A recording that still runs has no verdict."""
-        session = run(Exit(code=0), exit=None, finished=False, warnings=[f"{STILL_RUNS}; up to now"])
-
-        assert verdict(session, MemoryUnit.MiB) is None
-
     def test_merged_ranks(self) -> None:
         """Merged ranks have none: a rank's own recording does."""
         session = run(KILLED, ranks=[RankRun(name="rank 0", start_s=0.0, duration_s=1.0)])

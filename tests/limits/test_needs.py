@@ -122,11 +122,6 @@ def limit(mib: int, kind: str = CONTROL_GROUP) -> MemoryLimit:
     return MemoryLimit(kind=kind, size=mib * MIB, set_by=FILE)
 
 
-def test_none() -> None:
-    """Where no limit and no machine is known, there is none."""
-    assert effective_limit(session()) is None
-
-
 def test_smallest_of_all() -> None:
     """The run meets the smallest of the limits of groups, of its own, and of the machine first."""
     reached = LimitReached(at_s=0.5, rss=310 * MIB, limit=350 * MIB, action="warn")
@@ -246,17 +241,6 @@ class TestRooms:
             (str(tmp_path / "data"), 1, 500),
         ]
 
-    def test_unknown(self, tmp_path: pathlib.Path, devices: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-        """A file system that does not answer is left out."""
-        assert devices == {}
-
-        def fails(_: object) -> None:
-            raise OSError(5, "Input/output error")
-
-        monkeypatch.setattr(os, "statvfs", fails)
-
-        assert rooms({"cwd": 300}, ["work"], tmp_path / "out") == []
-
 
 FLOOR = Floor(size=250 * MIB, at_s=0.5, mapped=50 * MIB)
 
@@ -343,11 +327,6 @@ class TestOfSession:
 
 
 class TestShortage:
-    @pytest.mark.parametrize("there", [MACHINE, GROUP, Available()])
-    def test_fits(self, there: Available) -> None:
-        """Nothing is missing where all fits, and where nothing is known."""
-        assert shortage(2 * GIB, [Room("/tmp", GIB, GIB)], there) == ""
-
     def test_group(self) -> None:
         """The control group may have less than the machine."""
         assert shortage(3 * GIB, [], GROUP) == (

@@ -44,13 +44,6 @@ def test_unknown_samples() -> None:
     assert last_state(session, 9.0).at_s == pytest.approx(0.5)
 
 
-def test_no_sample() -> None:
-    """Without a sample, nothing is known."""
-    state = last_state(run(), 0.0)
-
-    assert (state.at_s, state.rss, state.growth_per_s, state.running) == (None, 0, None, "")
-
-
 def test_largest_processes() -> None:
     """Processes that lived then are listed, the largest first, at most three."""
     others = [child(number, peak_rss=number * MIB, end_s=end_s) for number, end_s in ((1, 0.2), (2, 0.9), (3, 1.0))]
@@ -68,17 +61,6 @@ def test_operations() -> None:
     ]
 
     assert last_state(run(marks=marks), 0.9).operation == "Export › Compress"
-
-
-def test_parallel_operations() -> None:
-    """Of parallel operations, the latest one is named with what is inside of it, not with what is inside of another."""
-    marks = [
-        Mark(name="first", start_s=0.1, end_s=2, op=1),
-        Mark(name="second", start_s=0.2, end_s=2),
-        Mark(name="in first", start_s=0.3, end_s=2, depth=1, inside=1),
-    ]
-
-    assert last_state(run(marks=marks), 0.9).operation == "second"
 
 
 DONE, FAILED, ENDED = Exit(code=0), Exit(code=3), Exit(signal=15)
