@@ -156,13 +156,15 @@ def test_missed_copy_of_a_parent_that_grows(made: Made) -> None:
     assert by_process(made.build_up(0.25, 490))[7] == {SHARED: 200, NOT_SEEN: 90}
 
 
-def test_parts_sum_to_a_higher_peak(made: Made) -> None:
-    """What the sampler saw above the helper's readings belongs to the process that rose last."""
+def test_parts_sum_to_the_peak(made: Made) -> None:
+    """Memory that only the sampler saw belongs to the process that rose last; what is above the peak is taken off."""
     made.process("0@0 100@0.1 100@0.3", "a@0 a@0.1")
     made.process("0@0 100@0.2 100@0.3", "b@0 b@0.2")
 
     assert by_function(made.build_up(0.2, 260)) == {"a": 100, "b": 160}
     assert by_function(made.build_up(0.2, 260, process=0)) == {"a": 160, "b": 100}
+    assert by_function(made.build_up(0.2, 130)) == {"a": 100, "b": 30}
+    assert by_function(made.build_up(0.2, 70)) == {"a": 70}
 
 
 def test_highest_moment_of_a_span(made: Made) -> None:

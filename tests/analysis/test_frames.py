@@ -61,6 +61,27 @@ class TestRows:
         assert rows(root) == [(0, 200, "a/b.py:9 main"), (1, 195, ":1 load"), (1, 5, "… 5 smaller")]
         assert rows(tree(seen(999, MAIN, LOAD), seen(1, MAIN, RUN))) == [(0, 1000, "a/b.py:9 main › :1 load")]
 
+    def test_what_has_no_stack(self) -> None:
+        """What was not seen, what is shared with the parent, and programs have rows beside the outermost frames."""
+        root = tree(
+            seen(40, MAIN, LOAD),
+            Part(30 * MIB, NOT_SEEN, 0),
+            Part(10 * MIB, SHARED, 1),
+            program(12, 2),
+            program(8, 3),
+        )
+
+        assert rows(root) == [
+            (0, 40, "a/b.py:9 main › :1 load"),
+            (0, 30, "not seen"),
+            (
+                0,
+                20,
+                "2 × cc1plus, started by torch/utils/cpp_extension.py:2112 run_ninja, for nncf/…/quantize",
+            ),
+            (0, 10, "shared with the parent"),
+        ]
+
     def test_less_certain(self) -> None:
         """A function that holds the same memory less certainly has a row of its own."""
         root = tree(seen(100, MAIN, LOAD, certain=1))

@@ -335,3 +335,11 @@ def test_a_job_of_very_many_ranks() -> None:
     job = merged({"a": one, "b": rank(1, 100)})
 
     assert job.warnings[0].startswith("999999999999998 of 1000000000000000 ranks are missing: no recording of rank 2")
+
+
+def test_nothing_known() -> None:
+    """Ranks without any known figure make a job without any."""
+    job = merged({"a": rank(0, None, None), "b": rank(1, None, None)})
+
+    assert list(held(job).values()) == [None, None]
+    assert job.peaks["rss"] == Peak(sampled=None, at_s=None, low=None)

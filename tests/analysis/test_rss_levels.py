@@ -52,6 +52,13 @@ def test_addresses_that_went() -> None:
     assert [rise.memory for rise in levels_at(of, 5.0).rises] == [BLOCK]
 
 
+def test_a_part_that_went() -> None:
+    """Of a range that went in part, the rise keeps the other part."""
+    of = watched("0@0 100@1 100@2 60@2.1 60@3", (1.1, [A, 100], []), (2.2, [], [A, 40]))
+
+    assert left(of, 3.0) == [(0.0, 1.0, 60)]
+
+
 def test_filled_later() -> None:
     """A range that came whole belongs to the rises that fill it, also later ones without addresses of their own."""
     levels = "0@0 40@1 100@2 150@3 50@3.1 50@4"

@@ -148,3 +148,11 @@ def test_first_value_of_zero_that_may_be_absolute(tmp_path: pathlib.Path, text: 
     found = imported(tmp_path, text, name)
 
     assert (found.from_zero, found.warnings) == (False, [])
+
+
+def test_several_recordings(tmp_path: pathlib.Path) -> None:
+    """Of several logs in one file, the last is read."""
+    found = imported(tmp_path, NNCF.replace(b"300", b"400") + b"\n" + NNCF, "rss_memory_usage.txt")
+
+    assert list(found.samples["rss"]) == mib(100, 300, 200)
+    assert found.warnings == ["the file holds several recordings, one after another: the last recording is shown"]

@@ -24,11 +24,12 @@ from tests.limits.deaths import KILLED, child, counted, logged, run
 from tests.made_up import MIB, mib, session
 
 
-def test_sample_before() -> None:
+@pytest.mark.parametrize(("at_s", "expected"), [(1.0, (0.5, 200 * MIB)), (0.25, (0.0, 100 * MIB)), (0.0, (None, 0))])
+def test_sample_before(at_s: float, expected: tuple[float | None, int]) -> None:
     """The sample at the moment itself does not count: what died is gone in it."""
-    state = last_state(run(), 1.0)
+    state = last_state(run(), at_s)
 
-    assert (state.at_s, state.rss) == (0.5, 200 * MIB)
+    assert (state.at_s, state.rss) == expected
 
 
 def test_growth() -> None:
