@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, BuildUp, Freed, Part, running_text
+from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Freed, Part, running_text
 from nncftools.analysis.code_places import best_frame, place_labels
 from nncftools.analysis.frames import Node, held_by, tree_of
 from nncftools.analysis.rss_levels import BLOCK, HEAP

@@ -201,7 +201,7 @@ class TestOutput:
 
         assert result.returncode == 0
         assert result.stdout.startswith("int4 symmetric with lora correction is the smallest with error up to 10%: ")
-        assert "note: rows beyond --max-error, not in the picture: 1\n" in result.stderr
+        assert "note: not in the picture, because of larger errors: int2 at 19,264%\n" in result.stderr
         assert "compression<br>time,<br>s" in (tmp_path / "out/smollm2.md").read_text()
 
 
