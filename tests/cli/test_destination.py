@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import pathlib
 import shutil
@@ -89,14 +88,6 @@ def test_each_recording_counts_once(logs: pathlib.Path, name: str, make: Callabl
     assert [path.parent.name for path in destination.list_recordings(logs)] == ["newest", "middle", "oldest"]
 
 
-def test_a_recording_outside(logs: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """A link to a recording in another folder is the only way to it, so it counts."""
-    (logs / "newest").rename(tmp_path / "elsewhere")
-    (logs / "linked").symlink_to(tmp_path / "elsewhere")
-
-    assert [path.parent.name for path in destination.list_recordings(logs)] == ["linked", "middle", "oldest"]
-
-
 def _make_nothing(_: pathlib.Path) -> None:
     pass
 
@@ -129,42 +120,6 @@ def test_point_latest(
     assert (logs / "latest").is_symlink() is is_free
     assert not is_free or (logs / "latest").readlink() == pathlib.Path("middle")
     assert {path.name for path in logs.iterdir()} == {*NAMES, "latest", f".{os.getpid()}.latest"}
-
-
-@pytest.mark.process
-def test_latest_is_a_folder(nncf_tools: Run, in_process: Run, tmp_path: pathlib.Path) -> None:
-    """A run says that ``latest`` is a folder, and names its own folder; `list` and `prune` count both."""
-    words = ("monitor", "--no-plot", "-i", "0.02", "--", "sleep", "0.2")
-    nncf_tools(*words)
-    logs = tmp_path / "memory_logs"
-    first = (logs / "latest").readlink().name
-    (logs / "latest").unlink()
-    shutil.copytree(logs / first, logs / "latest")
-    result = nncf_tools(*words)
-    listed = json.loads(in_process("list", "--json").stdout)
-    runs = sorted(path.name for path in logs.iterdir() if path.name != "latest")
-    in_process("prune", "--keep", 1, "--yes")
-
-    assert result.stderr.startswith(
-        "nncf-tools: 'memory_logs/latest' is not a link, so it does not lead to this run; remove or rename it\n"
-    )
-    assert result.stderr.rstrip().splitlines()[-1].startswith(f"memory_logs/{runs[1]} · ")
-    assert [pathlib.Path(run["path"]).parent.name for run in listed] == [runs[1], first]
-    assert sorted(path.name for path in logs.iterdir()) == [runs[1], "latest"]
-
-
-def test_a_file_of_such_a_name(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that has the name of a word is that file."""
-    monkeypatch.chdir(logs.parent)
-    pathlib.Path("latest").touch()
-
-    assert destination.find_recording(pathlib.Path("latest"), destination.DEFAULT_LOG_DIR) == pathlib.Path("latest")
-
-
-def test_too_far_back(logs: pathlib.Path) -> None:
-    """More recordings back than there are is refused with their number."""
-    with pytest.raises(NncfToolsError, match=r"there is no latest~3: '.*' holds 3 recordings"):
-        destination.find_newest(logs, 3)
 
 
 @pytest.mark.parametrize("words", [("report",), ("watch",), ("report", "--format", "json"), ("compare", "latest~1")])
@@ -221,13 +176,6 @@ def test_last_line(
     assert last_line(logs, profiled=profiled) == f"memory_logs/latest/session.html · {expected}\n"
 
 
-def test_last_line_without_a_page(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no page was written, the last line has the command that makes and opens it."""
-    monkeypatch.chdir(logs.parent)
-
-    assert last_line(logs).startswith("memory_logs/newest, page: nncf-tools report --open · ")
-
-
 @pytest.mark.parametrize(
     ("of", "is_worth"),
     [
@@ -242,17 +190,6 @@ def test_last_line_without_a_page(logs: pathlib.Path, monkeypatch: pytest.Monkey
 def test_pages_that_are_worth_it(of: dict[str, Any], *, is_worth: bool) -> None:
     """A page is written unasked for a run of a second with operations or stacks, if that takes less than a second."""
     assert is_worth_a_page(session({"rss": mib(100)}, **of)) is is_worth
-
-
-def test_last_line_of_an_older_recording(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a recording of another command is newer, folders are named."""
-    monkeypatch.chdir(logs.parent)
-    session(command=["other"]).save(logs / "newest/session.json")
-
-    assert last_line(logs, "middle") == (
-        "memory_logs/middle, page: nncf-tools report memory_logs/middle --open · peak +20 % against the last run:"
-        " nncf-tools compare memory_logs/oldest memory_logs/middle\n"
-    )
 
 
 def test_last_line_beside_a_folder_named_latest(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,14 +211,6 @@ def test_a_copy_keeps_its_order(tmp_path: pathlib.Path) -> None:
         os.utime(tmp_path / name / "session.json", (2e9 + number, 2e9 + number))
 
     assert [path.parent.name for path in destination.list_recordings(tmp_path)] == ["a", "b", "c"]
-
-
-def test_only_latest_is_left(tmp_path: pathlib.Path) -> None:
-    """A copied folder named latest is a recording where there is no other one."""
-    (tmp_path / "latest").mkdir()
-    session({"rss": mib(10, 50)}).save(tmp_path / "latest/session.json")
-
-    assert destination.find_newest(tmp_path) == tmp_path / "latest/session.json"
 
 
 @pytest.mark.parametrize("full_at", ["journal", "marks", "snapshots", "write"])
