@@ -5,12 +5,8 @@ import re
 
 import pytest
 
-from nncftools.cli import closing, destination, recording
-from nncftools.render.view import View
-from nncftools.sampler.client import Starter
 from tests.cli.pseudo_terminal import PseudoTerminal
 from tests.conftest import Run, burner
-from tests.made_up import session
 
 
 def test_files(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
@@ -25,16 +21,6 @@ def test_files(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     assert re.search(r"^Peak RSS, MiB +(\d+\.\d +){3}\d+\.\d%$", result.stderr, re.MULTILINE)
     assert "Written to run-1.json … run-3.json" in result.stderr
     assert "Next  nncf-tools compare --base 'run-*.json' --new 'NEW-*.json'  when another group" in result.stderr
-
-
-def test_too_short(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Runs without a sample have no table, but their files are named."""
-    places = [destination.at_file(tmp_path / f"{number}.json", force=False) for number in (1, 2)]
-    recorded = recording.Recorded(0, session({"rss": []}))
-    runs = [(place, recorded) for place in places]
-
-    assert closing.show_repeats(2, runs, Starter(), View(["rss"]), quiet=False) == 0
-    assert f"Written to {places[0].shown} … {places[1].shown}\n" in capsys.readouterr().err
 
 
 @pytest.mark.long

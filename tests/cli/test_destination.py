@@ -20,7 +20,6 @@ from nncftools.errors import NncfToolsError
 from nncftools.files import Folder
 from nncftools.render.view import View
 from nncftools.session.model import Mark, Snapshots, Start
-from tests.conftest import Run
 from tests.made_up import mib, session
 
 
@@ -120,17 +119,6 @@ def test_point_latest(
     assert (logs / "latest").is_symlink() is is_free
     assert not is_free or (logs / "latest").readlink() == pathlib.Path("middle")
     assert {path.name for path in logs.iterdir()} == {*NAMES, "latest", f".{os.getpid()}.latest"}
-
-
-@pytest.mark.parametrize("words", [("report",), ("watch",), ("report", "--format", "json"), ("compare", "latest~1")])
-@pytest.mark.usefixtures("logs")
-def test_every_command_takes_them(in_process: Run, words: tuple[str, ...]) -> None:
-    """Words and folders are understood by all commands that read a recording."""
-    by_word = in_process(*words, "latest")
-    by_folder = in_process(*words, "memory_logs/latest")
-
-    assert (by_word.returncode, by_folder.returncode) == (0, 0)
-    assert by_word.stdout == by_folder.stdout.replace("logs/latest", "logs/newest")
 
 
 @pytest.mark.usefixtures("logs")

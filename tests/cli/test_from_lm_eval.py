@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 
 import pytest
@@ -24,17 +23,6 @@ def evaluated(folder: pathlib.Path, name: str, quality: float) -> list[str]:
     return [f"{name}.json", "--wwb", f"{name}.csv", "--model-dir", name]
 
 
-@pytest.mark.parametrize("name", ["fifo", "/dev/null", "/dev/stdout"])
-def test_output_that_is_no_file(in_process: Run, tmp_path: pathlib.Path, name: str) -> None:
-    """The table is read and completed: a device or pipe is refused at once."""
-    os.mkfifo(tmp_path / "fifo")
-    words = evaluated(tmp_path, "fp32", 1.0)
-    done = in_process("from-lm-eval", *words, "--mode", "fp32", "--model", "M", "-o", name)
-
-    assert done.returncode == 2
-    assert f"option --output: '{name}' is a device or pipe; a file name expected" in done.stderr
-
-
 def test_from_evaluations_to_the_picture(in_process: Run, tmp_path: pathlib.Path) -> None:
     """viz-compression accepts rows built from evaluation results."""
     for mode, quality in MODES.items():
@@ -51,14 +39,6 @@ def test_from_evaluations_to_the_picture(in_process: Run, tmp_path: pathlib.Path
     assert [row["compression rate"] for row in rows] == pytest.approx([1, 8, 8, 8], rel=1e-5)
     assert rows[1]["average relative error"] == pytest.approx((0.01 + 2 * (1 / 0.99 - 1) + 0.01) / 4)
     assert rows[1]["average relative error stderr"] is not None
-
-
-def test_says_what_is_missing(in_process: Run, tmp_path: pathlib.Path) -> None:
-    """The message names fields that are still empty."""
-    evaluated(tmp_path, "fp32", 1)
-    result = in_process("from-lm-eval", "fp32.json", "--mode", "fp32", "--model", "M", "-o", "data.csv")
-
-    assert result.stderr == "Row 2 added in data.csv; still empty: model size, Gb; WWB, similarity\n"
 
 
 @pytest.mark.parametrize(

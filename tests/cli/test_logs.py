@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import threading
@@ -45,24 +44,6 @@ def test_report(in_process: Run) -> None:
     assert lines[-1].startswith("Sampler       3 samples by mprof, interval 0.5 s, longest gap 0.500 s; its own")
 
 
-@pytest.mark.usefixtures("log")
-def test_every_format(in_process: Run) -> None:
-    """A figure missing from the log is never 0 in the summary for scripts."""
-    document = json.loads(in_process("report", "mprofile.dat", "--format", "json").stdout)
-
-    assert document["peaks"]["rss"]["high"] is None
-    assert document["cpu"] == {"total_s": None, "cores_average": None}
-    assert document["totals"] == {}
-    assert document["processes"]["seen"] is None
-    assert document["exit"] is None
-    assert {key: document["sampler"][key] for key in ("missed", "cpu_s", "peak_rss", "interval_s")} == {
-        "missed": None,
-        "cpu_s": None,
-        "peak_rss": None,
-        "interval_s": None,
-    }
-
-
 @pytest.mark.parametrize("name", ["run.json", "run.json.gz"])
 @pytest.mark.usefixtures("log")
 def test_made_a_session(in_process: Run, tmp_path: pathlib.Path, name: str) -> None:
@@ -73,16 +54,6 @@ def test_made_a_session(in_process: Run, tmp_path: pathlib.Path, name: str) -> N
     assert result.returncode == 0
     assert kept.samples["rss"].tolist() == [12.5 * MIB, 120.5 * MIB, 20.5 * MIB]
     assert (tmp_path / name).read_bytes().startswith(b"\x1f\x8b" if name.endswith("gz") else b"{")
-
-
-@pytest.mark.usefixtures("log")
-def test_compared(in_process: Run, tmp_path: pathlib.Path) -> None:
-    """Logs can be compared like sessions."""
-    (tmp_path / "later.dat").write_text(LOG.replace("120.5", "241.0"))
-    result = in_process("compare", "mprofile.dat", "later.dat", "--fail-if", "peak_rss>+5%")
-
-    assert result.returncode == 3
-    assert "+100" in result.stdout
 
 
 def test_forced(in_process: Run, tmp_path: pathlib.Path) -> None:
@@ -118,17 +89,6 @@ def test_wrong_tool(in_process: Run, words: list[str], message: str) -> None:
     assert result.returncode in {1, 2}
     assert result.stderr.count("\n") == 1
     assert message in result.stderr
-
-
-def test_only_differences(in_process: Run, tmp_path: pathlib.Path) -> None:
-    """A log that counts from zero shows only differences, without --from-zero."""
-    rows = "0.0 0.000\n0.5 -1.000\n1.0 300.000\nTotal time: 1.0\nMax memory: 300.000 (MiB)\n"
-    (tmp_path / "rss_memory_usage_from-zero.txt").write_text(rows)
-    result = in_process("report", "rss_memory_usage_from-zero.txt", "--details")
-
-    assert ": Peak memory 300 MiB above the first sample, 1.0 s after the start\n" in result.stdout
-    assert "RSS from zero" in result.stdout
-    assert "-1.0" in result.stdout
 
 
 @pytest.mark.long

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import re
 import subprocess
 import sys
 from typing import Any
@@ -13,13 +12,11 @@ import pytest
 
 from nncftools import Session
 from tests.conftest import BURNERS, Run, command_line
-from tests.render.page_content import note_of, rows_of
 from tests.surroundings import HANGING_S
 
 pytestmark = pytest.mark.process
 
 TASKS = [f"Task {number}" for number in range(6)]
-NOTE = "parallel: other operations of its process ran at the same time; growth, CPU and I/O include theirs"
 
 
 @pytest.fixture(scope="module")
@@ -55,36 +52,6 @@ def test_tasks_are_beside_each_other(recorded: pathlib.Path) -> None:
     assert {one.parent.name: one.name for one in found if one.parent} == {
         name: name.replace("Task", "Inside") for name in TASKS
     }
-
-
-def test_json(in_process: Run, recorded: pathlib.Path) -> None:
-    """The outermost operations are the same at each depth, and all say that others ran meanwhile."""
-    one, three = (operations(in_process, recorded, depth) for depth in (1, 3))
-
-    assert [of["name"] for of in one] == TASKS
-    assert [of for of in three if of["depth"] == 0] == one
-    assert {of["is_parallel"] for of in three} == {True}
-
-
-@pytest.mark.parametrize("form", ["text", "markdown"])
-@pytest.mark.parametrize("depth", ["1", "3"])
-def test_rows(in_process: Run, recorded: pathlib.Path, form: str, depth: str) -> None:
-    """Each row says that it is parallel, in the order of the tasks; one of the details says what that means."""
-    shown = report(in_process, recorded, "-f", form, "--depth", depth, "--details")
-
-    rows = dict.fromkeys(re.findall(r"(Task \d) \(parallel\)", shown))  # wide figures continue in a second table
-    assert list(rows) == TASKS
-    assert NOTE in " ".join(shown.split())
-
-
-def test_page(recorded: pathlib.Path) -> None:
-    """The page has each task with the operation inside of it, and what parallel means."""
-    page = Session.load(recorded).to_html()
-
-    assert [row.cells[1] for row in rows_of(page, "operations") if row.cells[0]] == [
-        f"{kind} {number} (parallel)" for number in range(6) for kind in ("Task", "Inside")
-    ]
-    assert note_of(page, "operations") == NOTE
 
 
 def test_peak_is_the_same_at_each_depth(in_process: Run, recorded: pathlib.Path) -> None:

@@ -31,8 +31,6 @@ UNTIL_SAMPLED = (
     "before=$(count); until [ $(count) -gt $((before + 1)) ]; do sleep 0.01; done;"
 )
 """In a shell, wait for two samples."""
-INTERNAL = 0b11 << 31
-"""Signals 32 and 33 belong to glibc, whose posix_spawn leaves them ignored; no program can use them."""
 
 
 Recorded = Callable[..., Session]
@@ -357,12 +355,6 @@ class TestSignals:
 
         assert signals.read_text() == "ready\nSIGHUP\n"
 
-    def test_no_signal_is_ignored_or_blocked_otherwise(self, nncf_tools: Run) -> None:
-        """The command starts with the same signal dispositions as on its own."""
-        result = nncf_tools("monitor", "-q", "--no-plot", "grep", "-E", "SigIgn|SigBlk", "/proc/self/status")
-
-        assert [int(line.split()[1], 16) & ~INTERNAL for line in result.stdout.splitlines()] == [0, 0]
-
 
 class TestKills:
     @pytest.mark.process
@@ -454,14 +446,12 @@ class TestFiles:
     def test_new_folder_for_each_run(self, nncf_tools: Run, tmp_path: pathlib.Path, command: str) -> None:
         """A new folder has session and picture, ``latest`` points to it; --plot adds the page of a short run, too."""
         written = []
-        for options in (["--no-plot"], [], ["--plot"]):
+        for options in (["--no-plot"], ["--plot"]):
             nncf_tools(command, "-q", *options, "true")
             written.append({path.name for path in (tmp_path / "memory_logs/latest").iterdir()})
 
-        assert written[0] == {"session.json"}
-        assert written[1] == {"session.json", "session.png"}
-        assert written[2] == {"session.json", "session.png", "session.html"}
-        assert len(list((tmp_path / "memory_logs").iterdir())) == 4
+        assert written == [{"session.json"}, {"session.json", "session.png", "session.html"}]
+        assert len(list((tmp_path / "memory_logs").iterdir())) == 3
 
     def test_existing_output_is_kept(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """Existing files are not overwritten without --force, and the command is not started."""
@@ -514,6 +504,7 @@ class TestBadInput:
             ),
             (["--duration", "-1", "true"], "option --duration: a time"),
             (["--pid", "1", "true"], "option --pid: either a command or --pid, not both"),
+            (["--stacks", "--stacks-budget", "51%", "true"], "option --stacks-budget"),
             (["--shell", "echo", "one"], "option --shell: one quoted string expected"),
             (["echo 'open"], "argument COMMAND:"),
             pytest.param(
@@ -611,35 +602,11 @@ class TestMarks:
         assert sorted(mark.name for mark in marks) == ["Epoch 1", "Epoch 2", "Epoch 3", "model A"]
         assert {mark.source for mark in marks} == {"output"}
 
-    def test_progress_bar(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """Lines of a progress bar are one operation, in the report and for a gate, and hold the peak of all of them."""
-        script = (
-            "import time\n"
-            "for step in range(40):\n"
-            "    held = bytearray(100 << 20) if step == 10 else None\n"
-            "    print('Epoch', 1 + step // 20, flush=True)\n"
-            "    time.sleep(0.005)\n"
-        )
-        words = ("profile", "--no-auto", "--no-plot", "--mark-on", r"Epoch \d+", "-o", "run.json")
-        result = nncf_tools(*words, sys.executable, "-S", "-c", script)
-        (tmp_path / "base.json").write_bytes((tmp_path / "run.json").read_bytes())
-        gate = nncf_tools("compare", "--fail-if", "peak_rss@Epoch 1>100MiB", "base.json", "run.json")
-        operations = Session.load(tmp_path / "run.json").operations
-
-        assert [(operation.name, operation.has_peak) for operation in operations] == [
-            ("Epoch 1", True),
-            ("Epoch 2", False),
-        ]
-        assert [line.split()[:3] for line in result.stderr.splitlines() if "<- peak" in line] == [["1", "Epoch", "1"]]
-        assert gate.returncode == 3, gate.stderr
-
     @pytest.mark.parametrize(
         ("then", "sleeps_s"),
         [
             ("sleep", 0.1),  # a sample between the mark and exec: else, the mark may be of the program after exec
-            ("sleep", 0.3),
             ("marks", 0),
-            ("marks", 0.3),
         ],
     )
     def test_exec(self, nncf_tools: Run, tmp_path: pathlib.Path, then: str, sleeps_s: float) -> None:
@@ -774,14 +741,6 @@ class TestProfileBadInput:
         assert len(result.stderr.splitlines()) == 1
         assert list(tmp_path.iterdir()) == []
 
-    def test_pyproject(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """Invalid calls in pyproject.toml are named with the file."""
-        (tmp_path / "pyproject.toml").write_text('[tool.nncf-tools]\nmark-calls = ["nonsense"]\n')
-        result = in_process("profile", "true")
-
-        assert result.returncode == 2
-        assert "pyproject.toml: " in result.stderr
-
     def test_keeps_what_is_there(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """Files next to the session are kept unless --force is given; then a stale sidecar is removed."""
         (tmp_path / "run.marks.csv").write_text("name,start_s\nold,0\n")
@@ -816,15 +775,6 @@ class TestReport:
         """Write a session of three seconds, and its sidecar without marks, as ``profile`` leaves them."""
         session({"rss": mib(10, 50, 50, 20)}, duration_s=3.0).save(tmp_path / "run.json")
         (tmp_path / "run.marks.json").write_text("[]")
-
-    def test_sidecar_by_hand(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """Operations from a file are reported and drawn."""
-        (tmp_path / "o.csv").write_text("name,start_s,end_s\nSetup,0,0.2\nExport,0.2,\n")
-        result = in_process("report", "run.json", "--marks", "o.csv", "--panels", "run.svg")
-
-        assert "\n1 Setup " in result.stdout
-        assert "\n2 Export " in result.stdout
-        assert (tmp_path / "run.svg").read_bytes().startswith(b"<?xml")
 
     def test_wrong_sidecar(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """The message on an invalid row names file and line, and nothing is drawn."""

@@ -12,7 +12,6 @@ import pytest
 from nncftools.cli import destination, runs
 from nncftools.errors import NncfToolsError
 from nncftools.journal import reading
-from tests.cli.pseudo_terminal import PseudoTerminal
 from tests.conftest import Run
 from tests.made_up import mib, session
 from tests.surroundings import HANGING_S
@@ -45,13 +44,6 @@ class TestList:
         assert "nightly: work --fast" in lines[1]
         assert "nightly" not in lines[3]
         assert "62.0 MiB" in lines[1]
-
-    @pytest.mark.process
-    def test_narrow(self, logs: pathlib.Path) -> None:
-        """On a narrow terminal, a recording has its command, its peak, and how it ended; no heading is broken."""
-        terminal = PseudoTerminal(logs.parent, "list", size=(40, 20))
-
-        assert terminal.until_end().splitlines()[0].split() == ["#", "Command", "Peak", "Ended"]
 
     def test_json(self, in_process: Run) -> None:
         """--json has the figures in bytes and seconds."""
