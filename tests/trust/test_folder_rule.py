@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.process, as_another]
 THIRD = 12345
 GROUP = 23456
 READS = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
-WARNING = "every user may rename what is in"
+WARNING = "every user may rename files in"
 
 
 def record(folder: pathlib.Path, *words: object, user: int = 0, group: int = 0) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,7 @@ from nncftools import Session
 from nncftools.render.sentences import hints
 from nncftools.units import MemoryUnit
 from tests.conftest import HANGING_S, burner, command_line
-from tests.trust.recorder import JOURNAL, SESSION, Recorder, changed_package, state_of
+from tests.trust.recorder import JOURNAL, Recorder, changed_package, state_of
 from tests.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
@@ -185,21 +185,6 @@ class TestFailingWrites:
         assert status == 9
         assert is_whole(recorder.session())
 
-    def test_journal_that_is_cut(self, recorder: Recorder) -> None:
-        """Samples removed from the journal are missing, not merged; status and the rest are kept."""
-        recorder.until_sampled()
-        journal = recorder.folder / JOURNAL
-        data = journal.read_bytes()
-        os.truncate(journal, data.index(b"\n[") + 1)
-        recorder.until_sampled()
-        recorder.go()
-        status, session = recorder.status(), recorder.session()
-
-        assert (status, session.finished) == (9, True)
-        assert [re.sub(r"^\d+", "N", text) for text in session.warnings] == [
-            "N samples are missing from the journal: it was cut while it was written"
-        ]
-
 
 class TestStoppedSampler:
     def test_until_after_the_end(self, recorder: Recorder) -> None:
@@ -220,27 +205,3 @@ class TestStoppedSampler:
         assert facts.missed >= int(missed_s / interval_of(session)) - 1
         assert facts.longest_gap_s is not None
         assert facts.longest_gap_s >= missed_s
-
-    def test_in_the_midst(self, recorder: Recorder) -> None:
-        """A sampler that is stopped and continued has missed only the samples in between."""
-        os.kill(recorder.sampler, signal.SIGSTOP)
-        until(lambda: state_of(recorder.sampler) == "T", "the sampler's stop")
-        begin_s = time.monotonic()
-        until(lambda: time.monotonic() > begin_s + 0.5, "deadlines to pass")
-        os.kill(recorder.sampler, signal.SIGCONT)
-        recorder.until_sampled()
-        recorder.go()
-
-        assert recorder.status() == 9
-        session = recorder.session()
-        assert session.sampler.missed is not None
-        assert session.sampler.missed >= int(0.5 / interval_of(session)) - 1
-        assert session.sampler.missed + len(session.samples) <= session.duration_s / interval_of(session) + 1
-
-    def test_not_stopped(self, tmp_path: pathlib.Path) -> None:
-        """A command that ends between two deadlines has no gap."""
-        words = command_line("monitor", "-q", "-i", 10, "-o", SESSION, "--", *burner("touch", 1, 0))
-        subprocess.run(words, cwd=tmp_path, timeout=HANGING_S, check=True)
-        facts = Session.load(tmp_path / SESSION).sampler
-
-        assert (facts.taken, facts.missed, facts.longest_gap_s) == (1, 0, None)

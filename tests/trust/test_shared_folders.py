@@ -16,7 +16,6 @@ from nncftools.compression import picture, visualize
 from nncftools.errors import NncfToolsError, UsageError
 from tests.cli.forecast import models
 from tests.conftest import BURNERS, HANGING_S, Run, command_line
-from tests.memory_group import IS_POSSIBLE
 from tests.trust.another_user import BECOMES_ANOTHER, OTHER, as_another
 
 pytestmark = pytest.mark.process
@@ -76,44 +75,6 @@ class TestLogOfARun:
         assert log.read_text() in {"mine", "theirs"}
         assert not (tmp_path / "ran").exists()
 
-    @pytest.mark.long
-    def test_hard_link(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """A log that is the second name of a file is a new file; the other name keeps the earlier one."""
-        (tmp_path / "out").mkdir()
-        (tmp_path / "victim").write_text("mine")
-        (tmp_path / "out/run-1.log").hardlink_to(tmp_path / "victim")
-        done = nncf_tools("fit", "--free-only", "-o", "out", "--", "sh", "-c", "echo now; sleep 0.3")
-
-        assert done.returncode == 0, done.stderr
-        assert (tmp_path / "victim").read_text() == "mine"
-        assert (tmp_path / "out/run-1.log").read_text() == "now\n"
-
-    @pytest.mark.long
-    @as_another
-    @pytest.mark.skipif(not IS_POSSIBLE, reason="only root makes control groups")
-    def test_planted_while_a_run_runs(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path) -> None:
-        """The log of each run is checked when that run begins; the runs before it are kept."""
-        (tmp_path / "victim").write_text("mine")
-        plants = shlex.join([*BECOMES_ANOTHER, "ln", "-s", str(tmp_path / "victim"), str(shared / "run-2.log")])
-        done = nncf_tools("fit", "-o", shared, "--success", "echo oh", "--", "sh", "-c", f"{plants}; sleep 0.3")
-
-        assert done.returncode == 1
-        assert f"cannot write {str(shared / 'run-2.log')!r}: it is a symbolic link that belongs to" in done.stderr
-        assert (tmp_path / "victim").read_text() == "mine"
-        assert (shared / "run-1.log").read_text() == "oh\n"
-        assert (shared / "fit.json").exists()
-
-    @pytest.mark.long
-    def test_replaced_while_it_runs(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """All output of a run goes to the file that was opened for it, whatever has its name by then."""
-        (tmp_path / "victim").write_text("mine")
-        script = "echo first; mv out/run-1.log out/moved; ln -s ../victim out/run-1.log; echo second; sleep 0.3"
-        done = nncf_tools("fit", "--free-only", "--success", "echo third", "-o", "out", "--", "sh", "-c", script)
-
-        assert done.returncode == 0, done.stderr
-        assert (tmp_path / "out/moved").read_text() == "first\nsecond\nthird\n"
-        assert (tmp_path / "victim").read_text() == "mine"
-
     @pytest.mark.parametrize("is_read", [pytest.param(True, marks=pytest.mark.long), False])
     def test_fifo(self, nncf_tools: Run, tmp_path: pathlib.Path, is_read: bool) -> None:  # noqa: FBT001 — a case
         """A FIFO is refused at once, whether somebody reads it or not: an open that waits could not be ended."""
@@ -128,15 +89,6 @@ class TestLogOfARun:
         assert done.returncode == 1
         assert done.stderr.endswith(f"cannot write {str(log)!r}: it is a symbolic link, a device or a pipe\n")
         assert not (tmp_path / "ran").exists()
-
-    @pytest.mark.long
-    def test_earlier_log(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """A log of ours from an earlier run is begun anew."""
-        (tmp_path / "out").mkdir()
-        (tmp_path / "out/run-1.log").write_text("a run of before")
-        nncf_tools("fit", "--free-only", "-o", "out", "--", "sh", "-c", "echo now; sleep 0.3")
-
-        assert (tmp_path / "out/run-1.log").read_text() == "now\n"
 
 
 @as_another
@@ -350,19 +302,6 @@ class TestSweep:
         assert refusals[done.returncode] in done.stderr  # 2: the swap came before the journal, after the log
         assert "Traceback" not in done.stderr
 
-    @pytest.mark.long
-    @as_another
-    def test_swapped(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
-        """A folder that another user puts in the place of a sweep's, while a step runs, gets no row."""
-        (model / "model/openvino_model.xml").touch()
-        (model / "model/openvino_model.bin").write_bytes(bytes(1000))
-        swaps = shlex.join([*BECOMES_ANOTHER, "sh", "-c", "mv results.sweep moved && mkdir -m 777 results.sweep"])
-        done = swept(nncf_tools, model, shared, f'[ "$1" = -c ] || (cd {shared}; {swaps})\nexec {STAND_IN} "$@"')
-
-        assert done.returncode == 2, done.stderr
-        assert "the folder 'results.sweep' belongs to another user (" in done.stderr
-        assert list((shared / "results.sweep").rglob("row.json")) == []
-
     @as_another
     def test_folder_above_is_swapped(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
         """No folder of a sweep is made again below one that another user puts in the place of the folder above it."""
@@ -404,19 +343,6 @@ class TestSweep:
         assert done.returncode == 2, done.stderr
         assert f"option --include-path: {str(model / 'tasks')!r} may be changed by every user" in done.stderr
         assert list(shared.rglob("tasks.log")) == []
-
-    @pytest.mark.long
-    @as_another
-    def test_mark_of_the_export_is_a_link(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
-        """Another user's link in the place of the file that ends the export makes no file elsewhere."""
-        link = f"{shared}/results.sweep/model/.exported"
-        links = f"ln -s {model}/victim {link}; chown -h {OTHER} {link}"
-        script = f'{STAND_IN} "$@"\nstatus=$?\n[ "$1" = -c ] || {links}\nexit $status'
-        done = swept(nncf_tools, model, shared, script)
-
-        assert done.returncode == 1, done.stderr
-        assert "it is a symbolic link that belongs to another user" in done.stderr.splitlines()[-1]
-        assert not (model / "victim").exists()
 
     @pytest.mark.long
     def test_libraries_run_in_an_empty_folder(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:

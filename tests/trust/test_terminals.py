@@ -224,20 +224,6 @@ class TestDescriptors:
         assert (result.returncode, sorted(result.stdout.split()), result.stderr) == (0, ["a", "b"], "")
 
     @pytest.mark.parametrize("words", [("monitor", *QUIET), MARKED], ids=["plain", "marked"])
-    def test_many(self, tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
-        """More inherited descriptors than select(2) can handle reach the command and stop nothing."""
-        descriptors = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
-        try:
-            script = f"[ -e /proc/$$/fd/{descriptors[0]} ] && [ -e /proc/$$/fd/{descriptors[-1]} ] && exit 5"
-            result = result_of(command_line(*words, "sh", "-c", script), tmp_path, pass_fds=descriptors)
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
-
-        assert (result.returncode, result.stderr) == (5, "")
-        assert Session.load(tmp_path / SESSION).finished
-
-    @pytest.mark.parametrize("words", [("monitor", *QUIET), MARKED], ids=["plain", "marked"])
     @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-", "<&- 2>&-", "<&- >&- 2>&-"])
     def test_closed_streams(self, tmp_path: pathlib.Path, words: tuple[str, ...], closed: str) -> None:
         """Closed streams stay closed for the command, and nothing else takes their place."""
