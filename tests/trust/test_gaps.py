@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import pathlib
 import re
 import resource
-import signal
+import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -18,7 +16,7 @@ from nncftools import Session
 from nncftools.render.sentences import hints
 from nncftools.units import MemoryUnit
 from tests.conftest import HANGING_S, burner, command_line
-from tests.trust.recorder import JOURNAL, Recorder, changed_package, state_of
+from tests.trust.recorder import JOURNAL, Recorder, changed_package
 from tests.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
@@ -32,21 +30,6 @@ ON_SMALL_DISK = (
 )
 """In a shell with its own mounts: run a command, and keep its files on a separate disk."""
 INTERVAL_S = 0.01
-
-
-class Outcome:
-    """The outcome of a recording on a full disk."""
-
-    def __init__(self, folder: pathlib.Path, *words: object) -> None:
-        self.kept, errors = folder / "kept", folder / "errors"
-        for made in (folder / "disk", self.kept):
-            made.mkdir()
-        command = burner("fills", "disk/filler", errors, *words)
-        record = command_line("monitor", "-q", "-i", INTERVAL_S, "-o", "disk/run.json", "--", *command)
-        with errors.open("w") as stderr:
-            shell = ["unshare", "-m", "sh", "-c", ON_SMALL_DISK, "sh", "disk", *record]
-            self.status = subprocess.run(shell, cwd=folder, stderr=stderr, timeout=HANGING_S, check=False).returncode
-        self.stderr = errors.read_text()
 
 
 @pytest.fixture
@@ -100,44 +83,34 @@ def is_whole(session: Session) -> bool:
 
 @pytest.mark.usefixtures("mounts")
 class TestFullDisk:
-    def test_for_a_while(self, tmp_path: pathlib.Path) -> None:
-        """A full disk that gets free space again loses no sample; the user is notified once."""
-        outcome = Outcome(tmp_path)
-        session = Session.load(outcome.kept / "run.json")
-
-        assert (outcome.status, outcome.stderr) == (7, NO_SPACE)
-        assert is_whole(session)
-        assert session.peaks["rss"].low is not None
-        assert session.peaks["rss"].low > 50 * MIB
-
     def test_to_the_end(self, tmp_path: pathlib.Path) -> None:
-        """A disk that stays full loses no sample either: the session is saved elsewhere, and one line says where.
+        """A disk that stays full loses no sample: the session is saved elsewhere, and one line says where.
 
         The part of the journal on the disk stays there, unfinished, without a partial line.
         """
-        outcome = Outcome(tmp_path, "stays")
-        found = re.fullmatch(
+        for name in ("disk", "kept"):
+            (tmp_path / name).mkdir()
+        command = burner("fills", "disk/filler", tmp_path / "errors", "stays")
+        record = command_line("monitor", "-q", "-i", INTERVAL_S, "-o", "disk/run.json", "--", *command)
+        with (tmp_path / "errors").open("w") as stderr:
+            shell = ["unshare", "-m", "sh", "-c", ON_SMALL_DISK, "sh", "disk", *record]
+            status = subprocess.run(shell, cwd=tmp_path, stderr=stderr, timeout=HANGING_S, check=False).returncode
+        message = (
             f"{re.escape(NO_SPACE)}nncf-tools: error: the session could not be written to "
-            r"\S*/disk/run.json \(No space left on device\); it is (\S+)\n",
-            outcome.stderr,
+            r"\S*/disk/run.json \(No space left on device\); it is (\S+)\n"
         )
+        found = re.fullmatch(message, (tmp_path / "errors").read_text())
+        assert found
+        session = Session.load(found[1])
+        shutil.rmtree(pathlib.Path(found[1]).parent)
+        journal = Session.load(tmp_path / "kept/run.journal.jsonl")
 
-        assert found, outcome.stderr
-        elsewhere = pathlib.Path(found[1])
-        session = Session.load(elsewhere)
-        elsewhere.unlink()
-        elsewhere.parent.rmdir()
-        journal = Session.load(outcome.kept / "run.journal.jsonl")
-        assert outcome.status == 7
+        assert status == 7
         assert session.warnings == ["the file system of the marks log is full: marks may be missing"]
         assert (session.finished, len(session.samples)) == (True, session.sampler.taken)
         assert not journal.finished
         assert 0 < len(journal.samples) < len(session.samples)
-        assert [text.partition(":")[0] for text in journal.warnings] == ["unfinished"]
-        assert session.exit is not None
-        assert session.exit.code == 7
-        assert session.peaks["rss"].low is not None
-        assert session.peaks["rss"].low > 50 * MIB
+        assert (session.peaks["rss"].low or 0) > 50 * MIB
 
 
 class TestFailingWrites:
@@ -184,24 +157,3 @@ class TestFailingWrites:
 
         assert status == 9
         assert is_whole(recorder.session())
-
-
-class TestStoppedSampler:
-    def test_until_after_the_end(self, recorder: Recorder) -> None:
-        """If the sampler is stopped until after the command's end, the missed ticks and their gap are counted."""
-        os.kill(recorder.sampler, signal.SIGSTOP)
-        until(lambda: state_of(recorder.sampler) == "T", "the sampler's stop")
-        begin_s = time.monotonic()
-        recorder.go()
-        until(lambda: state_of(recorder.command) == "Z", "the end of the command")
-        until(lambda: time.monotonic() > begin_s + 0.5, "deadlines to pass")
-        missed_s = time.monotonic() - begin_s
-        os.kill(recorder.sampler, signal.SIGCONT)
-
-        assert recorder.status() == 9
-        session = recorder.session()
-        facts = session.sampler
-        assert facts.missed is not None
-        assert facts.missed >= int(missed_s / interval_of(session)) - 1
-        assert facts.longest_gap_s is not None
-        assert facts.longest_gap_s >= missed_s

@@ -47,6 +47,8 @@ def planted(trap: str, log: pathlib.Path, victim: pathlib.Path) -> None:
     """Put a trap in the place of a log: what is written there goes to the victim, or to its owner."""
     if trap == "link":
         log.symlink_to(victim)
+    elif trap == "FIFO":
+        os.mkfifo(log)
     else:
         log.write_text("theirs")
         os.chown(log, OTHER, OTHER)
@@ -58,6 +60,7 @@ class TestLogOfARun:
         ("trap", "why"),
         [
             ("link", "it is a symbolic link, a device or a pipe"),
+            ("FIFO", "it is a symbolic link, a device or a pipe"),
             pytest.param("file", "it belongs to another user (nobody)", marks=pytest.mark.long),
         ],
     )
@@ -72,45 +75,19 @@ class TestLogOfARun:
         assert done.returncode == 1
         assert done.stderr.endswith(f"nncf-tools: error: option --output: cannot write {str(log)!r}: {why}\n")
         assert victim.read_text() == "mine"
-        assert log.read_text() in {"mine", "theirs"}
-        assert not (tmp_path / "ran").exists()
-
-    @pytest.mark.parametrize("is_read", [pytest.param(True, marks=pytest.mark.long), False])
-    def test_fifo(self, nncf_tools: Run, tmp_path: pathlib.Path, is_read: bool) -> None:  # noqa: FBT001 — a case
-        """A FIFO is refused at once, whether somebody reads it or not: an open that waits could not be ended."""
-        (tmp_path / "out").mkdir()
-        log = tmp_path / "out/run-1.log"
-        os.mkfifo(log)
-        reader = os.open(log, os.O_RDONLY | os.O_NONBLOCK) if is_read else -1
-        done = nncf_tools("fit", "--free-only", "-o", "out", "--", "touch", "ran")
-        if is_read:
-            os.close(reader)
-
-        assert done.returncode == 1
-        assert done.stderr.endswith(f"cannot write {str(log)!r}: it is a symbolic link, a device or a pipe\n")
+        assert trap != "file" or log.read_text() == "theirs"
         assert not (tmp_path / "ran").exists()
 
 
 @as_another
 class TestFolderOfAnotherUser:
-    @pytest.mark.parametrize(
-        "makes",
-        [
-            pytest.param("mkdir theirs", id="folder"),
-            pytest.param("ln -s ../ours theirs", id="link", marks=pytest.mark.long),
-        ],
-    )
-    def test_search(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path, makes: str) -> None:
-        """A folder or a link of another user is refused as in the default folder, before anything runs."""
-        (tmp_path / "ours").mkdir()
-        subprocess.run([*BECOMES_ANOTHER, *makes.split()], cwd=shared, check=True)
+    def test_search(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path) -> None:
+        """A folder of another user is refused as in the default folder, before anything runs."""
+        subprocess.run([*BECOMES_ANOTHER, "mkdir", "theirs"], cwd=shared, check=True)
         done = nncf_tools("fit", "--free-only", "-o", shared / "theirs", "--", "touch", tmp_path / "ran")
 
         assert done.returncode == 2
-        assert {
-            "mkdir theirs": "the folder 'theirs' belongs to another user (",
-            "ln -s ../ours theirs": "it is a symbolic link that belongs to another user (",
-        }[makes] in done.stderr
+        assert "the folder 'theirs' belongs to another user (" in done.stderr
         assert list((shared / "theirs").iterdir()) == []
         assert not (tmp_path / "ran").exists()
 
@@ -144,9 +121,7 @@ class TestOutputOfAReader:
 
     COMMANDS = (
         ("report", "fifo", "--plot", "out/a.png"),
-        pytest.param(("report", "fifo", "--format", "markdown", "--output", "out/a.md"), marks=pytest.mark.long),
         pytest.param(("report", "fifo", "--format", "memory-log", "--output", "out"), marks=pytest.mark.long),
-        pytest.param(("compare", "fifo", DATA / "runs/new-1.json", "--plot", "out/a.png"), marks=pytest.mark.long),
         ("compare", "fifo", DATA / "runs/new-1.json", "--output", "out/a.txt"),
     )
 
@@ -186,53 +161,7 @@ class TestOutputOfAReader:
         assert [*(tmp_path / "out").iterdir(), *(tmp_path / "moved").iterdir()] == []
 
 
-class TestStateOfASearch:
-    @pytest.mark.parametrize("is_held", [True, pytest.param(False, marks=pytest.mark.long)])
-    def test_fifo(self, nncf_tools: Run, tmp_path: pathlib.Path, is_held: bool) -> None:  # noqa: FBT001 — a case
-        """A FIFO in the place of `fit.json` is refused at once, also one that somebody opened to write nothing."""
-        (tmp_path / "out").mkdir()
-        os.mkfifo(tmp_path / "out/fit.json")
-        writer = os.open(tmp_path / "out/fit.json", os.O_RDWR) if is_held else -1
-        done = nncf_tools("fit", "--free-only", "--resume", "-o", "out", "--", "touch", "ran")
-        if is_held:
-            os.close(writer)
-
-        assert done.returncode == 2
-        assert done.stderr.endswith("fit.json: cannot be read: a file expected\n")
-        assert done.stderr.count("\n") == 1
-        assert not (tmp_path / "ran").exists()
-
-
 class TestForecast:
-    @as_another
-    @pytest.mark.parametrize("mode", [0o777, pytest.param(0o1777, marks=pytest.mark.long), 0o755])
-    def test_scratch(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path, mode: int) -> None:
-        """Slices are not written where another user could put a folder of his in the place of ours."""
-        models.write(tmp_path / "model", 8)
-        shared.chmod(mode)
-        if mode == 0o755:
-            os.chown(shared, OTHER, OTHER)
-        words = [
-            "--no-output",
-            "--scratch",
-            shared,
-            "-o",
-            "out",
-            "--",
-            "sh",
-            "-c",
-            "touch ran; sleep 0.2",
-            "sh",
-            "model",
-        ]
-        done = nncf_tools("forecast", *words)
-
-        assert (done.returncode, (tmp_path / "ran").exists()) == {
-            0o777: (NncfToolsError.exit_code, False),
-            0o1777: (0, True),
-            0o755: (NncfToolsError.exit_code, False),
-        }[mode], done.stderr
-
     @as_another
     def test_earlier_one_behind_a_link(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path) -> None:
         """With --force, nothing is removed through another user's link."""

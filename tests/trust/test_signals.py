@@ -120,21 +120,6 @@ class TestGiven:
         assert (result.returncode, result.stderr) == (5, "")
         assert dispositions(result.stdout) == dispositions(alone.stdout)
 
-    def test_blocked_terminate(self, tmp_path: pathlib.Path) -> None:
-        """A signal blocked in all three is not one for the sampler alone."""
-
-        def block() -> None:
-            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-
-        recorder = Recorder(tmp_path, preexec_fn=block)
-        os.killpg(recorder.process.pid, signal.SIGTERM)
-        os.kill(recorder.command, LAST)
-        recorder.until_noted(LAST)
-        recorder.until_sampled()
-
-        assert recorder.noted() == [LAST]
-        assert recorder.status() == 9
-
 
 SAVING = ("nncftools.session.recording.session_from", "nncftools.session.session.save")
 

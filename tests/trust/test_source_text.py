@@ -7,37 +7,16 @@ import pathlib
 import shutil
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
 from nncftools.analysis.session import Session
 from tests.conftest import Run
-from tests.made_up import process
 from tests.session.made_sources import OURS, linked, taken, written
 from tests.trust.another_user import BECOMES_ANOTHER, OTHER, as_another
 
 
 class TestUser:
-    @pytest.mark.parametrize(
-        ("facts", "is_read"),
-        [
-            ({}, True),
-            ({"apart": ["user"]}, False),  # it dropped its rights after the helper had looked
-            ({"apart": ["root"]}, False),
-        ],
-    )
-    def test_barriers(self, tmp_path: pathlib.Path, facts: dict[str, Any], is_read: bool) -> None:  # noqa: FBT001 — of the table
-        """A process that changed its user or root folder may have read another file."""
-        assert bool(taken(written(tmp_path / "mod.py"), processes=[process(**facts)])) is is_read
-
-    def test_unknown(self, tmp_path: pathlib.Path) -> None:
-        """Without a user, as in older logs, and without a process, nothing is read."""
-        path = written(tmp_path / "mod.py")
-
-        assert taken(path, user=None) == {}
-        assert taken(path, processes=[]) == {}
-
     @as_another
     @pytest.mark.parametrize(
         ("mode", "folder", "owner", "is_read"),

@@ -122,23 +122,6 @@ class TestKilledCommandLine:
         assert session.exit is not None
         assert session.exit.code == 6
 
-    @pytest.mark.parametrize("marks", [[], ["--mark-on", "nothing"]])
-    def test_captured_output(self, tmp_path: pathlib.Path, marks: list[str]) -> None:
-        """The file that captures the output gets all of it."""
-        words = ["profile" if marks else "monitor", *QUIET, *marks, "--live", "--capture", "out"]
-        terminal = PseudoTerminal(tmp_path, *words, "--", "sh", "-c", WRITES_ON, in_shell=True)
-        terminal.until(lambda _: holds(tmp_path / JOURNAL, "\n[") and holds(tmp_path / "out", "before\n"))
-        killed = psutil.Process(terminal.child)
-        killed.kill()
-        until(lambda: not killed.is_running(), "the end of the command line")
-        (tmp_path / GO).touch()
-        until(lambda: holds(tmp_path / JOURNAL, '"end":'), "the end of the recording")
-        until(lambda: (tmp_path / "out").read_text().count("\n") == 3, "the last line")
-        terminal.kill()
-
-        assert (tmp_path / "out").read_text() == "before\nafter\nafter\n"
-        assert (tmp_path / "wrote").exists()
-
     def test_pipe_stays_the_commands(self, tmp_path: pathlib.Path) -> None:
         """More than fits in a pipe arrives whole, and the reader sees its end."""
         script = f"until [ -e {GO} ]; do sleep 0.02; done; seq 100000; echo > wrote; exit 6"

@@ -85,6 +85,7 @@ class TestOptions:
         ("content", "message"),
         [
             ("{", "cannot be read"),
+            ("FIFO", "cannot be read: a file expected"),
             ('{"command": ["else"]}', "is of another command: else"),
             ('{"command": ["work"], "version": 2}', "a newer version"),
             ('{"command": ["work"], "trials": 5}', "cannot be read"),
@@ -92,8 +93,11 @@ class TestOptions:
         ],
     )
     def test_cannot_go_on(self, tmp_path: pathlib.Path, content: str, message: str) -> None:
-        """A search that is damaged, or was of something else, is not continued."""
-        (tmp_path / "fit.json").write_text(content)
+        """A search that is damaged, or was of something else, is not continued; a FIFO is not waited for."""
+        if content == "FIFO":
+            os.mkfifo(tmp_path / "fit.json")
+        else:
+            (tmp_path / "fit.json").write_text(content)
 
         with pytest.raises(UsageError, match=message):
             begun(tmp_path)
