@@ -117,14 +117,6 @@ class TestStart:
         assert (result.returncode, result.stdout) == (2, "")
         assert "\nRecord:\n  profile " in result.stderr
 
-    def test_unknown_command(self, in_process: Run) -> None:
-        """An unknown subcommand is one line with status 2."""
-        result = in_process("record\x1b[31m")
-
-        assert result.returncode == 2
-        assert result.stderr.startswith("nncf-tools: error: there is no command 'record")
-        assert "\x1b" not in result.stderr
-
 
 @pytest.mark.long
 def test_schema_describes_a_recorded_session(nncf_tools: Run, tmp_path: pathlib.Path) -> None:

@@ -23,16 +23,6 @@ def test_files(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     assert "Next  nncf-tools compare --base 'run-*.json' --new 'NEW-*.json'  when another group" in result.stderr
 
 
-@pytest.mark.long
-def test_folders(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-    """Without --output, each run has its own folder."""
-    result = nncf_tools("monitor", "-q", "--no-plot", "--repeat", "2", "--name", "old", "true")
-    folders = sorted(path.name for path in (tmp_path / "memory_logs").iterdir() if not path.is_symlink())
-
-    assert (result.returncode, result.stderr) == (0, "")
-    assert [name.rpartition("_")[2] for name in folders] == ["old-1", "old-2"]
-
-
 def test_stops_at_the_first_failure(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """A failed run is the last, and its status is returned."""
     script = "test -e once && exit 7; touch once"
@@ -51,21 +41,6 @@ def test_nothing_runs_when_a_file_exists(in_process: Run, tmp_path: pathlib.Path
     assert result.returncode == 2
     assert "'run-3.json' exists" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["run-3.json"]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--pid", "1"), "option --repeat: not with --pid"),
-        (("--live", "--capture", "out", "true"), "option --repeat: not with --capture"),
-    ],
-)
-def test_not_with(in_process: Run, words: tuple[str, ...], message: str) -> None:
-    """A running process cannot be repeated, and several runs cannot share a capture file."""
-    result = in_process("monitor", "--repeat", "2", *words)
-
-    assert result.returncode == 2
-    assert message in result.stderr
 
 
 @pytest.mark.process

@@ -14,23 +14,11 @@ import pytest
 from nncftools.analysis.session import Session
 from nncftools.cli import closing, destination
 from nncftools.cli.closing import is_worth_a_page
-from nncftools.cli.destination import add_suffix
-from nncftools.cli.options import complete_session
 from nncftools.errors import NncfToolsError
 from nncftools.files import Folder
 from nncftools.render.view import View
 from nncftools.session.model import Mark, Snapshots, Start
 from tests.made_up import mib, session
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("run.json", "run-2.json"), ("a.b.json.gz", "a.b-2.json.gz"), ("run", "run-2"), ("run.gz", "run-2.gz")],
-)
-def test_numbered(name: str, expected: str) -> None:
-    """The suffix comes before the extensions of a session."""
-    assert add_suffix(pathlib.Path("x") / name, "-2") == pathlib.Path("x") / expected
-
 
 NAMES = ("oldest", "middle", "newest")
 
@@ -121,15 +109,6 @@ def test_point_latest(
     assert {path.name for path in logs.iterdir()} == {*NAMES, "latest", f".{os.getpid()}.latest"}
 
 
-@pytest.mark.usefixtures("logs")
-def test_completion(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tab offers the words with the folders that they mean."""
-    monkeypatch.chdir(logs.parent)
-
-    assert complete_session("latest~")[:3] == [("latest", "newest"), ("latest~1", "middle"), ("latest~2", "oldest")]
-    assert complete_session("run") == []
-
-
 def last_line(logs: pathlib.Path, name: str = "newest", *, profiled: bool = False) -> str:
     """Return the last line of a recording that wrote to a folder of ``logs``."""
     folder = logs / name
@@ -178,16 +157,6 @@ def test_last_line(
 def test_pages_that_are_worth_it(of: dict[str, Any], *, is_worth: bool) -> None:
     """A page is written unasked for a run of a second with operations or stacks, if that takes less than a second."""
     assert is_worth_a_page(session({"rss": mib(100)}, **of)) is is_worth
-
-
-def test_last_line_beside_a_folder_named_latest(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If ``latest`` is not a link, the files are named by their own folder."""
-    monkeypatch.chdir(logs.parent)
-    (logs / "newest/session.html").touch()
-    (logs / "latest").unlink()
-    shutil.copytree(logs / "middle", logs / "latest")
-
-    assert last_line(logs).startswith("memory_logs/newest/session.html · ")
 
 
 def test_a_copy_keeps_its_order(tmp_path: pathlib.Path) -> None:

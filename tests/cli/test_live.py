@@ -5,16 +5,14 @@ import pathlib
 import re
 import shlex
 import signal
-import subprocess
 import sys
 import termios
 
 import psutil
 import pytest
 
-from tests.cli.hastened import hastened
 from tests.cli.pseudo_terminal import CHART, KEYS, MACHINE, RECORDING, PseudoTerminal
-from tests.conftest import HANGING_S, burner
+from tests.conftest import burner
 
 pytestmark = pytest.mark.process
 
@@ -91,29 +89,6 @@ class TestView:
         assert "?25l" not in terminal.written.decode()
         assert "?1049h" not in terminal.written.decode()
 
-    def test_lines_where_nothing_can_be_drawn(self, tmp_path: pathlib.Path) -> None:
-        """Without a terminal, plain lines show the progress; standard output has only the command's output."""
-        words = ("monitor", "--live", "-o", "run.json", *burner("prints", 2, "go"))
-        with subprocess.Popen(
-            hastened({"live.viewer.STATUS_S": 0.1}, *words),
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            assert process.stderr is not None
-            before = ""
-            for line in process.stderr:  # the first may come before the first sample
-                before += line
-                if "peak" in line:
-                    break
-            (tmp_path / "go").touch()
-            output, rest = process.communicate(timeout=HANGING_S)
-
-        assert output == "line 0 of the command\nline 1 of the command\n"
-        assert re.match(r"nncf-tools: 0:\d\d; RSS [\d.]+ MiB, peak [\d.]+ MiB at 0:\d\d; ", line)
-        assert "\x1b" not in before + rest
-
 
 class TestOutput:
     @pytest.mark.long
@@ -129,21 +104,6 @@ class TestOutput:
         assert re.findall(r"^line (\d+) of the command$", above, re.MULTILINE) == [str(n) for n in range(2999)]
         assert not re.search(r"^line \d", below, re.MULTILINE)
         assert not RECORDING.search(terminal.scrollback)
-
-    @pytest.mark.long
-    def test_progress_bar(self, tmp_path: pathlib.Path) -> None:
-        """A progress bar is one line above the view; its last state stays, and later output follows it."""
-        terminal = live(tmp_path, *burner("bar", 20, "go", "end"))
-        text = terminal.until(" 50%|##########          | 10/20", RECORDING)
-        (tmp_path / "go").touch()
-        after = terminal.until("after the bar", RECORDING)
-        (tmp_path / "end").touch()
-        terminal.until_end()
-
-        assert text.count("%|") == 1
-        assert after.count("%|") == 1
-        assert "100%|####################| 20/20" in after
-        assert after.index("before the bar") < after.index("100%|") < after.index("after the bar")
 
 
 class TestAside:

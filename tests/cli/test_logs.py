@@ -71,26 +71,6 @@ def test_forced(in_process: Run, tmp_path: pathlib.Path) -> None:
     assert "! lines left out: 1; the first is line 1: '# of last week':" in result.stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ["mprofile.dat", "--from", "mprov"],
-            "option --from: 'mprov' is not one of mprof, psrecord, con-duct, nncf",
-        ),
-        (["mprofile.dat", "--from", "psrecord"], "mprofile.dat: nothing could be read as a log of psrecord:"),
-    ],
-)
-@pytest.mark.usefixtures("log")
-def test_wrong_tool(in_process: Run, words: list[str], message: str) -> None:
-    """A tool that is unknown or did not write the log gives one line."""
-    result = in_process("report", *words)
-
-    assert result.returncode in {1, 2}
-    assert result.stderr.count("\n") == 1
-    assert message in result.stderr
-
-
 @pytest.mark.long
 @pytest.mark.process
 def test_long_reading(tmp_path: pathlib.Path) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from nncftools.analysis.session import Session
 from nncftools.cli import options, planning
-from nncftools.cli.options import Request
 from nncftools.cli.planning import arguments, find_special
 from nncftools.errors import UsageError
 from nncftools.limits import needs
@@ -100,12 +99,6 @@ def runs(file: pathlib.Path) -> bool:
 def until_ended(file: pathlib.Path) -> None:
     """Wait for the end of the process with the PID in a file; it would run twice as long as this waits."""
     waiting.until(lambda: not runs(file), "the end of the child")
-
-
-@pytest.mark.parametrize(("columns", "expected"), [(["pss"], ["rss", "pss"]), (["pss", "rss"], ["pss", "rss"])])
-def test_rss_is_recorded(columns: list[str], expected: list[str]) -> None:
-    """A limit makes the recording include RSS."""
-    assert planning.plan(columns, Request(max_memory=1)).columns == expected
 
 
 @pytest.mark.process

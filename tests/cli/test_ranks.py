@@ -93,30 +93,6 @@ def test_repeated_runs(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run-1-rank01.json", "run-2-rank01.json"]
 
 
-def test_failing_rank(nncf_tools: Run) -> None:
-    """A rank other than 0 prints how its command ended, and returns the command's status."""
-    run = nncf_tools("monitor", "-o", "run.json", "sh", "-c", "exit 7", env=torchrun(1))
-
-    assert run.returncode == 7
-    assert "exit status 7: run-rank1.json" in run.stderr
-
-
-@pytest.mark.long
-def test_sidecars_that_a_pattern_matches(tmp_path: pathlib.Path, nncf_tools: Run, in_process: Run) -> None:
-    """Sidecars among the files are not read as recordings, but as their marks."""
-    for number in range(2):
-        words = ("profile", "--quiet", "--no-plot", "-i", 0.02, "-o", "run.json", *burner("levels", "truth", 1, 1, 2))
-        assert nncf_tools(*words, env=torchrun(number, 2)).returncode == 0
-    (tmp_path / "run-rank1.marks.json").write_text('[{"name": "Mine", "start_s": 0}]')
-    (tmp_path / "run-rank0.marks.json").write_text('[{"name": "Mine", "start_s": 0}]')
-    files = sorted(tmp_path.glob("run-rank*.json"))
-    run = in_process("report", *files)
-
-    assert len(files) == 4
-    assert run.returncode == 0
-    assert "Mine" in run.stdout
-
-
 @pytest.mark.long
 @pytest.mark.process
 def test_ranks_are_no_repeated_runs(of_torchrun: Job, in_process: Run) -> None:

@@ -65,12 +65,6 @@ class TestList:
         assert result.returncode == 0
         assert result.stdout.count("cannot be read") == 2
 
-    def test_damaged(self, in_process: Run, logs: pathlib.Path) -> None:
-        """A recording that cannot be read is listed as such."""
-        (logs / "2026-11-22_10-00-00_work" / "session.json").write_text("{")
-
-        assert "cannot be read" in in_process("list").stdout
-
 
 class TestPrune:
     def test_keeps_the_newest_and_what_is_not_ours(self, in_process: Run, logs: pathlib.Path) -> None:

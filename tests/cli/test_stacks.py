@@ -198,42 +198,12 @@ def test_pages_of_a_mapped_file(nncf_tools: Run, tmp_path: pathlib.Path) -> None
     assert file_held(session, found.at_s, found.size, files["read_weights"]) == str(weights)
 
 
-@pytest.mark.long
-def test_program_that_a_thread_starts(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-    """A program that another thread than the first one starts holds its own memory, with the line that started it."""
-    (tmp_path / "work.py").write_text(
-        "import subprocess, threading\n"
-        "def start():\n"
-        "    subprocess.run(['dd', 'if=/dev/zero', 'of=/dev/null', 'bs=300M', 'count=20'])\n"
-        "thread = threading.Thread(target=start)\n"
-        "thread.start()\n"
-        "thread.join()\n"
-    )
-    nncf_tools("monitor", "-q", "--stacks", "-o", "run.json", "--", sys.executable, "work.py")
-
-    report = " ".join(nncf_tools("report", "run.json").stdout.split())
-    assert re.search(r" 30\d MiB dd, started by \S*work.py:3 start ", report)
-
-
 @pytest.mark.parametrize(("words", "is_there"), [("profile", True), ("profile --no-stacks", False), ("monitor", False)])
 def test_who_takes_them(nncf_tools: Run, words: str, is_there: bool) -> None:  # noqa: FBT001 — of the test
     """Profile takes stacks where it can, unless it is told not to; monitor takes none unless it is told to."""
     nncf_tools(*words.split(), "--no-plot", "-o", "run.json", "--", sys.executable, "-c", "pass")
 
     assert (Session.load("run.json").snapshots is not None) is is_there
-
-
-@pytest.mark.long
-@pytest.mark.process
-def test_running_process(nncf_tools: Run) -> None:
-    """What a process held before the recording was seen by nobody."""
-    with subprocess.Popen([*burn(), "1"], stdout=subprocess.PIPE) as running:
-        nncf_tools("monitor", "--stacks", "-o", "run.json", "--pid", running.pid)
-
-    found = peak()
-
-    assert found.sum_of("not_seen") > 0
-    assert sizes(found)["third"] > 200
 
 
 def test_not_on_this_platform(in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,22 +33,6 @@ def run(tmp_path: pathlib.Path) -> pathlib.Path:
     return recorded.save(tmp_path / "run.json")
 
 
-@pytest.mark.long
-@pytest.mark.process
-def test_told_again_to_its_end(run: pathlib.Path) -> None:
-    """A session is replayed at the requested speed, and stays on the screen at its end."""
-    terminal = PseudoTerminal(run.parent, "replay", "run.json", "--speed", 30)
-    terminal.until(ENDED, "Saving", "peak 299.0 MiB at ")
-    terminal.send("q")
-    terminal.until_end()
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", terminal.written.decode())
-
-    assert "replay ×30  0:" in plain
-    assert "Now Export, for " in plain
-    assert terminal.is_restored()
-    assert terminal.status == 0
-
-
 @pytest.mark.process
 def test_moving_in_time(run: pathlib.Path) -> None:
     """Arrows move by a twentieth of the run, g goes to the peak; at the end, all processes of the run are shown."""
@@ -139,17 +123,6 @@ class TestRunning:
         assert terminal.is_restored()
         assert terminal.status == 0
 
-    @pytest.mark.long
-    def test_newest_running_recording(self, watched: Watched) -> None:
-        """In a folder, the running recording is followed."""
-        terminal = PseudoTerminal(watched.folder, "watch", ".")
-        terminal.until("touch.py 30 go ─", RECORDING)
-        terminal.send("q")
-        text = terminal.until_end()
-
-        assert "The recording continues" in text
-        assert terminal.is_restored()
-
     @pytest.mark.usefixtures("recording")
     def test_keys(self, tmp_path: pathlib.Path) -> None:
         """Keys change the metric, list processes, and pause."""
@@ -180,8 +153,8 @@ class TestRunning:
         [signal.SIGTERM, *(pytest.param(of, marks=pytest.mark.long) for of in (signal.SIGINT, signal.SIGHUP))],
     )
     def test_signals(self, watched: Watched, number: int) -> None:
-        """A signal ends the view and restores the terminal; the recording is unaffected."""
-        terminal = PseudoTerminal(watched.folder, "watch", JOURNAL)
+        """The running recording of a folder is shown; a signal ends the view only, and restores the terminal."""
+        terminal = PseudoTerminal(watched.folder, "watch", ".")
         terminal.until(CHART)
         terminal.process.kill(number)
         terminal.until_end()

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import html
 import pathlib
-import re
 
 import msgspec
 import pytest
-from matplotlib import rc_context
 
 from nncftools.cli import fit_runs, screen
 from nncftools.cli.fit_search import Fit
@@ -18,37 +15,11 @@ from tests.render.fit.searches import FOUND, search, trial
 
 GIB = MemoryUnit.GiB
 NEVER = search(trial(9, ended="exit status 1"), works=None, fast=None)
-WIDE = search(trial(0.02, 5, "given up after 100 s"), trial(7), works=7, fast=7)
-
-
-def drawn(fit: Fit, folder: pathlib.Path) -> list[str]:
-    """Return the texts in the picture."""
-    with rc_context({"svg.fonttype": "none"}):
-        fit_runs.draw(fit, GIB, folder / "fit.svg")
-    found = (folder / "fit.svg").read_text(encoding="utf-8")
-    return [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", found)]
 
 
 def results(folder: pathlib.Path) -> Results:
     """Return a folder of results."""
     return Results(SeriesRequest(output=folder), "fit", "search", "run")
-
-
-def test_commands(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Commands to copy are not cut, however long."""
-    fit = search(trial(5.3), fast=5.3)
-    fit.command = ["optimum-cli", "export", "--model", "m" * 200, "OUT"]
-    results(tmp_path).finish(fit, fit_runs.make_result(fit, GIB))
-    lines = capsys.readouterr().out.splitlines()[-2:]
-
-    assert [line.split()[0] for line in lines] == ["docker", "systemd-run"]
-    assert all(line.endswith("m OUT") for line in lines)
-
-
-@pytest.mark.parametrize("fit", [NEVER, WIDE])
-def test_picture_of_extremes(fit: Fit, tmp_path: pathlib.Path) -> None:
-    """Runs that all failed, and limits that differ by much, are drawn, too."""
-    assert "failed or given up" in drawn(fit, tmp_path)
 
 
 @pytest.mark.parametrize("is_used", [False, True])
@@ -129,14 +100,6 @@ def test_line_breaks_to_copy() -> None:
     line = fit_runs.make_result(msgspec.structs.replace(FOUND, command=["sh", "-c", script]), GIB).to_copy[0]
 
     assert line.endswith(r"""IMAGE sh -c $'printf \'a\\t\'\necho \x1b'""")
-
-
-def test_least_of_docker() -> None:
-    """Docker refuses limits below 6 MiB; systemd does not."""
-    docker, systemd = fit_runs.make_result(search(trial(0.002), works=0.002), GIB).to_copy
-
-    assert docker.startswith("docker run --memory 6m --memory-swap 6m ")
-    assert "MemoryMax=3M -p MemorySwapMax=0M" in systemd
 
 
 def test_failed_for_another_reason() -> None:
