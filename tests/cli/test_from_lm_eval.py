@@ -5,7 +5,6 @@ import pathlib
 
 import pytest
 
-from tests.compression.made_up import MADE_UP
 from tests.conftest import Run
 
 MODES = {"fp32": 1.0, "int8": 0.99, "int4": 0.9, "int4 + gptq": 0.95}
@@ -62,29 +61,3 @@ def test_options(in_process: Run, tmp_path: pathlib.Path, words: list[str], mess
     assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--mode", "int4"], "'data.csv': rows 4, 8 all match; add --int4, --lora-rank or --plot-name"),
-        (["--mode", "fp32", "--wwb", "int8.csv"], "the cell has '1', the new value is 0.99; give --force to replace"),
-        (["--mode", "int8", "int8.json", "other.json"], "tasks in the file: 'mmlu'; name one with --task"),
-        (["--mode", "int8", "filters.json", "--task", "gsm8k:em"], "gsm8k:em,a; gsm8k:em,b; name one with --task"),
-        (["--mode", "int8", "-o", "file/data.csv", "--model", "M"], "option --output: cannot write 'file/data.csv': "),
-    ],
-)
-def test_which_option_helps(in_process: Run, tmp_path: pathlib.Path, words: list[str], message: str) -> None:
-    """An impossible request gives one line with the option that helps; the file is unchanged."""
-    evaluated(tmp_path, "int8", 0.99)
-    (tmp_path / "other.json").write_text('{"results": {"mmlu": {}}}')
-    (tmp_path / "filters.json").write_text('{"results": {"gsm8k": {"em,a": 1, "em,b": 1}}}')
-    (tmp_path / "file").touch()
-    data = tmp_path / "data.csv"
-    data.write_text(f"{MADE_UP.read_text().strip()}\nMade-up-7b,int4,0.8,0.2,,80%,1.2,,,,,\n")
-    before = data.read_bytes()
-    result = in_process("from-lm-eval", "-o", "data.csv", *words)
-
-    assert (result.returncode, len(result.stderr.splitlines())) == (1, 1)
-    assert message in result.stderr
-    assert data.read_bytes() == before

@@ -50,19 +50,6 @@ class TestRecording:
         )
         assert Session.load(logs / "session.json").command == ["/bin/sh", "-c", line]
 
-    @pytest.mark.long
-    def test_words_and_default_folder(self, tmp_path: pathlib.Path) -> None:
-        """Words become one line; without --log-dir the folder is memory_logs; an earlier run's files are replaced."""
-        logs = tmp_path / "memory_logs"
-        logs.mkdir()
-        for name in (*FILES, "session.json"):
-            (logs / name).touch()
-        result = memory_monitor(tmp_path, "echo", "it", "|", "tr", "a-z", "A-Z")
-
-        assert result.stdout.startswith("IT\n")
-        assert sorted(path.name for path in logs.iterdir()) == sorted([*FILES, "session.json"])
-        assert all(path.stat().st_size > 0 for path in logs.iterdir())
-
 
 class TestBadInput:
     @pytest.mark.parametrize("words", [[], ["python", "a.py", "--fast"], ["--log-dir"]])

@@ -31,7 +31,8 @@ def capture(path: pathlib.Path) -> None:
     os.close(descriptor)
 
 
-IN_PYTHON: dict[str, tuple[str, Callable[[pathlib.Path], object]]] = {
+Writer = tuple[str, Callable[[pathlib.Path], object]]
+IN_PYTHON: dict[str, Writer] = {
     "write_file": ("txt", lambda path: write_file(path, b"content")),
     "Session.save": ("json", lambda path: recorded().save(path)),
     "Session.plot": ("svg", lambda path: recorded().plot(path)),
@@ -64,48 +65,35 @@ def save_sessions(folder: pathlib.Path) -> None:
         made_up.session().save(folder / name)
 
 
-class Writer:
-    """Writes one kind of output."""
+@pytest.fixture(params=[*IN_PYTHON, *(pytest.param(name, marks=pytest.mark.long) for name in COMMANDS)])
+def writer(request: pytest.FixtureRequest, in_process: Run, tmp_path: pathlib.Path) -> Writer:
+    """Return the ending of one kind of output, and the function that writes it."""
+    save_sessions(tmp_path)
+    if request.param in IN_PYTHON:
+        return IN_PYTHON[request.param]
+    ending, words = COMMANDS[request.param]
 
-    def __init__(self, name: str, in_process: Run) -> None:
-        self._name = name
-        self._in_process = in_process
-        self.ending = (IN_PYTHON | COMMANDS)[name][0]
-
-    def write(self, path: pathlib.Path, *options: str) -> None:
-        """Write the output to a path. Raises OSError if it is refused."""
-        if self._name in IN_PYTHON:
-            IN_PYTHON[self._name][1](path)
-            return
-        done = self._in_process(*COMMANDS[self._name][1], path, *options)
+    def write(path: pathlib.Path) -> None:
+        done = in_process(*words, path, "--force")
         if done.returncode:
             raise OSError(done.stderr)
 
-    @property
-    def needs_force(self) -> tuple[str, ...]:
-        """The option without which a command does not replace a file."""
-        return () if self._name in IN_PYTHON else ("--force",)
-
-
-@pytest.fixture(params=[*IN_PYTHON, *(pytest.param(name, marks=pytest.mark.long) for name in COMMANDS)])
-def writer(request: pytest.FixtureRequest, in_process: Run, tmp_path: pathlib.Path) -> Writer:
-    """Return what writes one kind of output."""
-    save_sessions(tmp_path)
-    return Writer(request.param, in_process)
+    return ending, write
 
 
 class TestEachOutput:
     """The outputs go through one function, which TestRule tries: one case that is written and one that is refused."""
 
     def test_fifo(self, tmp_path: pathlib.Path, writer: Writer) -> None:
-        """A FIFO gets the content without --force, and stays."""
-        path = tmp_path / f"fifo.{writer.ending}"
+        """A FIFO gets the content, and stays."""
+        ending, write = writer
+        path = tmp_path / f"fifo.{ending}"
         os.mkfifo(path)
         reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         os.set_blocking(reader, True)
         with os.fdopen(reader, "rb") as file, ThreadPoolExecutor() as pool, path.open("wb"):
             received = pool.submit(file.read)
-            writer.write(path)
+            write(path)
 
         assert path.is_fifo()
         assert received.result()
@@ -113,13 +101,14 @@ class TestEachOutput:
     @as_another
     def test_link_of_another_user(self, tmp_path: pathlib.Path, writer: Writer) -> None:
         """Another user's link is refused, for root and with --force, too."""
+        ending, write = writer
         (tmp_path / "precious").write_text("mine")
-        path = tmp_path / f"out.{writer.ending}"
+        path = tmp_path / f"out.{ending}"
         path.symlink_to("precious")
         os.chown(path, OTHER, OTHER, follow_symlinks=False)
 
         with pytest.raises((OSError, NncfToolsError), match="belongs to another user"):
-            writer.write(path, *writer.needs_force)
+            write(path)
         assert (tmp_path / "precious").read_text() == "mine"
 
 
@@ -219,23 +208,6 @@ class TestShell:
             return done.stdout
 
         assert output_of(command.format(report=report)) == output_of(report)
-
-    @as_another
-    def test_mounted_checkout(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """Root may replace files of the working folder's owner in a folder of that owner, but nobody else's."""
-        checkout, elsewhere = tmp_path / "checkout", tmp_path / "elsewhere"
-        for folder, owner in ((checkout, OTHER), (elsewhere, 12345)):
-            folder.mkdir()
-            (folder / "out.md").write_text("old")
-            os.chown(folder, owner, owner)
-            os.chown(folder / "out.md", OTHER, OTHER)
-        words = ("report", tmp_path / "session.json", "--force", "-o")
-        first, second = (
-            nncf_tools(*words, folder / "out.md", cwd=checkout).returncode for folder in (checkout, elsewhere)
-        )
-
-        assert (first, second) == (0, 2)
-        assert (elsewhere / "out.md").read_text() == "old"
 
 
 class TestRefused:

@@ -61,12 +61,9 @@ def request(folder: pathlib.Path, **options: Any) -> SweepOptions:  # noqa: ANN4
 
 
 def decisive(folder: pathlib.Path, option: str) -> dict[str, Any]:
-    """Return the options with a file or folder that decides what runs."""
+    """Return the options with a file that decides what runs."""
     if option == "grid":
         return {"grid": str(folder / "grid.toml")}
-    if option == "include_path":
-        (folder / "tasks").mkdir()
-        return {"include_path": folder / "tasks"}
     (folder / "kind.py").write_text("def calibration(): ...\ndef score(): ...\n")
     (folder / "m.onnx").touch()
     return {"text": None, "calibration": None, "kind": folder / "kind.py", "model": folder / "m.onnx"}
