@@ -142,20 +142,16 @@ class TestKeys:
     @pytest.mark.parametrize(
         "words",
         [
-            ("monitor", "--live", "--", "less", "long.txt"),
-            pytest.param(("monitor", "--live", "--", "sh", "-c", "cat long.txt | less -X"), marks=pytest.mark.long),
-            pytest.param(
-                ("profile", "--no-stacks", "--no-plot", "--mark-on", "x", "--", "sh", "-c", "cat long.txt | less"),
-                marks=pytest.mark.long,
-            ),
+            "monitor --live -o run.json less long.txt",
+            pytest.param("monitor --live -o run.json --shell 'cat long.txt | less -X'", marks=pytest.mark.long),
+            pytest.param("profile --mark-on x -o run.json less long.txt", marks=pytest.mark.long),
         ],
         ids=["file", "pipe", "mark-on"],
     )
-    def test_less(self, tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
+    def test_less(self, tmp_path: pathlib.Path, words: str) -> None:
         """Each key reaches a pager at once and without echo; the terminal is restored after it."""
         (tmp_path / "long.txt").write_text("".join(f"row {number} of 300\n" for number in range(300)))
-        command, *rest = words
-        terminal = PseudoTerminal(tmp_path, command, "-o", "run.json", *rest)
+        terminal = PseudoTerminal(tmp_path, *shlex.split(words))
         terminal.until(re.compile(r"^row 1\d of 300", re.MULTILINE), lambda text: not RECORDING.search(text))
         terminal.send("G")
         last = terminal.until("row 299 of 300")
