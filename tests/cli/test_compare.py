@@ -7,7 +7,7 @@ import pytest
 
 from nncftools.session.model import Mark
 from tests.conftest import Run
-from tests.made_up import MIB, mib, session
+from tests.made_up import mib, session
 
 
 def save(folder: pathlib.Path, name: str, peak: float, **fields: Any) -> None:  # noqa: ANN401 — any field of a session
@@ -35,25 +35,13 @@ def groups(tmp_path: pathlib.Path) -> pathlib.Path:
 
 @pytest.mark.usefixtures("pair")
 class TestPair:
-    def test_text(self, nncf_tools: Run) -> None:
-        """Two sessions are compared, in total and by operation."""
-        result = nncf_tools("compare", "a.json", "b.json")
-
-        assert (result.returncode, result.stderr) == (0, "")
-        assert "1,000.0 1,100.0 +100.0* +10.0%" in result.stdout
-        assert "Export: peak, MiB" in result.stdout
-
     @pytest.mark.parametrize("format_", ["bencher", "benchmark-action"])
     def test_history(self, in_process: Run, format_: str) -> None:
         """Formats for a history hold the figures of NEW, which may be given without BASE."""
-        both = in_process("compare", "a.json", "b.json", "-f", format_)
-        alone = in_process("compare", "b.json", "-f", format_)
-        group = in_process("compare", "--new", "?.json", "-f", format_)
+        both = in_process("compare", "a.json", "b.json", "-f", format_).stdout
 
-        assert (both.returncode, both.stderr) == (0, "")
-        assert both.stdout == alone.stdout
-        assert "work --fast › Export" in both.stdout
-        assert str(1050 if format_ == "benchmark-action" else 1050 * MIB) in group.stdout
+        assert "work --fast › Export" in both
+        assert in_process("compare", "b.json", "-f", format_).stdout == both
 
     def test_marks_beside(self, in_process: Run, pair: pathlib.Path) -> None:
         """Operations of a sidecar are compared."""

@@ -8,10 +8,8 @@ import threading
 
 import pytest
 
-from nncftools.analysis.session import Session
 from tests.cli.pseudo_terminal import PseudoTerminal
 from tests.conftest import Run
-from tests.made_up import MIB
 
 LOG = """CMDLINE python x.py
 MEM 12.500000 1424768150.0000
@@ -42,18 +40,6 @@ def test_report(in_process: Run) -> None:
     assert "CPU           unknown" in lines
     assert "Processes     unknown" in lines
     assert lines[-1].startswith("Sampler       3 samples by mprof, interval 0.5 s, longest gap 0.500 s; its own")
-
-
-@pytest.mark.parametrize("name", ["run.json", "run.json.gz"])
-@pytest.mark.usefixtures("log")
-def test_made_a_session(in_process: Run, tmp_path: pathlib.Path, name: str) -> None:
-    """A log can be saved as a session, gzipped if its name says so."""
-    result = in_process("report", "mprofile.dat", "--format", "session", "--output", name)
-    kept = Session.load(tmp_path / name)
-
-    assert result.returncode == 0
-    assert kept.samples["rss"].tolist() == [12.5 * MIB, 120.5 * MIB, 20.5 * MIB]
-    assert (tmp_path / name).read_bytes().startswith(b"\x1f\x8b" if name.endswith("gz") else b"{")
 
 
 def test_forced(in_process: Run, tmp_path: pathlib.Path) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import contextlib
 import json
 import pathlib
 import signal
@@ -20,8 +19,7 @@ from nncftools.metrics import memory_of
 from nncftools.session.model import Exit, FileSystem, Floor
 from tests import waiting
 from tests.conftest import HANGING_S, Run, burner, command_line
-from tests.made_up import MIB, session
-from tests.memory_group import IS_POSSIBLE, MemoryGroup
+from tests.made_up import session
 
 
 @pytest.mark.parametrize(
@@ -61,13 +59,6 @@ from tests.memory_group import IS_POSSIBLE, MemoryGroup
 def test_find_special(line: str, special: str) -> None:
     """The first characters that a shell would act on are found; what is quoted or inside a word is literal."""
     assert find_special(line) == special
-
-
-@pytest.mark.parametrize("words", [["python a.py > out.txt"], ["a|b"]])
-def test_line_for_a_shell_is_refused(words: list[str]) -> None:
-    """One string with such characters is refused, and the message names the way."""
-    with pytest.raises(UsageError, match=r"only a shell understands .* put --shell before it"):
-        arguments(words, shell=False)
 
 
 @pytest.mark.parametrize("words", [["echo", "a > b", "$X"], ["a > b"], ["["]], ids=["words", "file", "on PATH"])
@@ -115,24 +106,6 @@ def test_warn(tmp_path: pathlib.Path) -> None:
     assert process.returncode == 3
     assert (said, rest) == (f"nncf-tools: {warning}\n", "")
     assert "is above --max-memory 50.0 MiB" in warning
-
-
-@pytest.mark.process
-@pytest.mark.skipif(sys.platform != "linux", reason="there is no sample at a mark")
-def test_operation_at_the_limit(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-    """``profile`` has the limit, too, and its report names the operation in which it was exceeded."""
-    (tmp_path / "work.py").write_text(
-        "from nncftools import operation\n"
-        "with operation('Export'):\n    with operation('Saving'):\n        held = b'x' * (100 << 20)\n"
-    )
-    words = ("profile", "-o", "run.json", "--no-plot", "--max-memory", "50MiB", sys.executable, "work.py")
-    result = nncf_tools(*words)
-    reached = Session.load(tmp_path / "run.json").limit_reached
-
-    assert (result.returncode, result.stdout) == (0, "")
-    assert reached is not None
-    assert reached.rss > reached.limit == 50 << 20
-    assert "--max-memory was exceeded during Export › Saving, at" in " ".join(result.stderr.split())
 
 
 def test_kill(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
@@ -257,20 +230,6 @@ def test_notes(capsys: pytest.CaptureFixture[str], fields: dict[str, object], wo
     printed = capsys.readouterr()
 
     assert (printed.out, printed.err) == ("", f"nncf-tools: option --require: {note}\n" if note else "")
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("in_group", [True, False] if IS_POSSIBLE else [False])
-def test_real_group(tmp_path: pathlib.Path, *, in_group: bool) -> None:
-    """In a real control group, its limit is what counts, though the machine has more."""
-    words = command_line("monitor", "-q", "--no-plot", "--require", "300MiB", "true")
-    with MemoryGroup("require", 200 * MIB) if in_group else contextlib.nullcontext() as group:
-        enter = [] if group is None else ["sh", "-c", f'{group.enter} && exec "$@"', "sh"]
-        result = subprocess.run([*enter, *words], check=False, cwd=tmp_path, capture_output=True, text=True)
-
-    assert result.returncode == (2 if in_group else 0)
-    assert ("300 MiB of memory is needed, " in result.stderr) == in_group
-    assert (" of 200 MiB)" in result.stderr) == in_group
 
 
 class TestDevices:

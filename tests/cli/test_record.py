@@ -569,6 +569,18 @@ class TestMarks:
             "run.png",
         ]
 
+    def test_parallel_tasks(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Each of parallel tasks is an outermost operation, with its own inner one inside, and ends by itself."""
+        nncf_tools("monitor", "-q", "-i", "0.02", "-o", "run.json", "--", sys.executable, BURNERS / "tasks.py")
+        found = Session.load(tmp_path / "run.json").operations
+        outer = [one for one in found if one.depth == 0]
+
+        assert [one.name for one in outer] == [f"Task {number}" for number in range(6)]
+        assert [one.end_s for one in outer] == sorted(one.end_s for one in outer)
+        assert [(one.parent.name, one.name) for one in found if one.parent] == [
+            (f"Task {number}", f"Inside {number}") for number in range(6)
+        ]
+
     @pytest.mark.long
     def test_shell_script(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A script marks with the command or by appending a line; marks of a Python program in it are nested."""

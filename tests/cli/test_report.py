@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -32,25 +31,6 @@ def session(recording: bytes, tmp_path: pathlib.Path) -> pathlib.Path:
 
 @pytest.mark.usefixtures("session")
 class TestReport:
-    def test_chooses_metric_unit_and_title(self, in_process: Run) -> None:
-        """--type, --unit, --from-zero and --title take effect."""
-        result = in_process(
-            "report", "run.json", "-t", "rss", "-u", "kib", "--from-zero", "--title", "A title", "--details"
-        )
-
-        assert re.match(r"A title: Peak memory [\d,]+ KiB above the first sample, .*\n", result.stdout)
-        assert "\nA title\n" in result.stdout
-        assert "Memory, KiB" in result.stdout
-        assert "RSS from zero" in result.stdout
-        assert "System from" not in result.stdout
-
-    def test_is_plain_in_a_pipe(self, nncf_tools: Run) -> None:
-        """A pipe gets no escape codes and no trailing blanks."""
-        text = nncf_tools("report", "run.json", env={"FORCE_COLOR": "", "TERM": "xterm-256color"}).stdout
-
-        assert "\x1b" not in text
-        assert not re.search(r" +$", text, re.MULTILINE)
-
     def test_keeps_an_existing_picture(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """An existing picture is kept unless --force is given."""
         (tmp_path / "old.png").write_text("precious")
@@ -63,16 +43,6 @@ class TestReport:
 
 @pytest.mark.usefixtures("session")
 class TestFormats:
-    def test_memory_log_is_a_folder(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """The memory monitor's log and picture of each metric are written to the folder of --output."""
-        done = in_process("report", "run.json", "--format", "memory-log", "--type", "rss", "--output", "a/logs")
-        text, picture = (tmp_path / "a" / "logs" / f"rss_memory_usage.{ending}" for ending in ("txt", "png"))
-
-        assert done.returncode == 0
-        assert "Max memory:" in text.read_text()
-        assert picture.read_bytes().startswith(b"\x89PNG")
-        assert len(list(text.parent.iterdir())) == 2
-
     def test_full_disk_leaves_nothing(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A report that cannot be written completely is not written at all, and one line says why."""
         with full_disk():
@@ -93,16 +63,6 @@ class TestFormats:
             "error: option --format: html needs plotly; install it with: pip install 'nncf-tools[html]'\n"
             in done.stderr
         )
-
-
-class TestNewest:
-    @pytest.mark.long
-    def test_without_argument(self, nncf_tools: Run) -> None:
-        """Without an argument, the newest session under memory_logs is shown."""
-        nncf_tools("monitor", "-q", "--no-plot", "sleep", "0.01")
-        nncf_tools("monitor", "-q", "--no-plot", "sleep", "0.02")
-
-        assert "\nsleep 0.02\n" in nncf_tools("report", "--details").stdout
 
 
 def test_page_is_not_for_a_terminal(in_process: Run, session: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
-import signal
 import subprocess
 import sys
 
@@ -208,41 +206,6 @@ def test_not_on_this_platform(in_process: Run, monkeypatch: pytest.MonkeyPatch) 
     assert done.returncode == 2
     assert "option --stacks" in done.stderr
     assert not pathlib.Path("ran").exists()
-
-
-def helper_of(starter: int) -> int:
-    """Return the PID of the helper that a process has started, once it watches."""
-
-    def found() -> int | None:
-        for task in pathlib.Path(f"/proc/{starter}/task").iterdir():
-            for pid in (task / "children").read_text("ascii").split():
-                if b"snapshots" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
-                    return int(pid)
-        return None
-
-    pid = until(found, "the helper")
-    assert pid is not None
-    return pid
-
-
-@pytest.mark.long
-@pytest.mark.process
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_helper_that_fails(tmp_path: pathlib.Path, number: int) -> None:
-    """When the helper is killed or hangs, the command and its recording do not notice."""
-    words = command_line("monitor", "--stacks", "-q", "-o", tmp_path / "run.json", "--", *burn("main", "0"))
-    with subprocess.Popen(words) as running:
-        log = tmp_path / "run.snapshots.jsonl"
-        until(lambda: log.exists() and b'{"stack"' in log.read_bytes(), "a stack")
-        os.kill(helper_of(running.pid), number)
-        assert running.wait() == 0
-    session = Session.load(tmp_path / "run.json")
-
-    assert session.finished
-    assert session.warnings == []
-    assert session.snapshots is not None
-    assert session.snapshots.cpu_s is None
-    assert session.snapshots.stacks
 
 
 @pytest.mark.long

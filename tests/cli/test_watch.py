@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import re
 import signal
@@ -162,15 +161,6 @@ class TestRunning:
         assert terminal.is_restored()
         assert terminal.status == 128 + number
         assert watched.process.poll() is None
-
-    @pytest.mark.long
-    def test_kill(self, watched: Watched) -> None:
-        """Even after SIGKILL there is no raw mode, alternate screen or hidden cursor."""
-        terminal = PseudoTerminal(watched.folder, "watch", "run.journal.jsonl", in_shell=True)
-        terminal.until(CHART)
-        os.kill(terminal.child, signal.SIGKILL)
-        terminal.until(lambda _: terminal.is_restored())
-        terminal.kill()
 
     @pytest.mark.usefixtures("recording")
     def test_lines_without_a_terminal(self, tmp_path: pathlib.Path) -> None:
