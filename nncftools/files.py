@@ -166,7 +166,7 @@ def _refuse_other_device(status: os.stat_result, path: pathlib.Path) -> None:
 
 
 class Folder(contextlib.AbstractContextManager["Folder"]):
-    """A folder for outputs by the rule in docs/promises.md, held open so that nobody can exchange the folder."""
+    """A folder for outputs by the rule in docs/internals/promises.md, held open: nobody can exchange the folder."""
 
     def __init__(self, path: pathlib.Path, *, make: bool = False) -> None:
         """Open the folder; with ``make``, create missing folders first.

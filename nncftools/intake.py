@@ -1,6 +1,6 @@
 """Material from outside: files read in bounded memory, numbers within ranges, command lines without secrets.
 
-A decoder checks the range of a number by the annotated type. ``docs/reading.md`` lists the limits for users.
+A decoder checks the range of a number by the annotated type. ``docs/limits-and-mistakes.md`` lists the limits.
 """
 
 from __future__ import annotations

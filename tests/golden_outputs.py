@@ -4,7 +4,7 @@
 their beginnings, it writes these only.
 
 Everything is made by the command line or by public names, never by modules of the package, so that code can move and
-its goldens stay. What mistakes print is in ``docs/mistakes.md``.
+its goldens stay. What mistakes print is in ``docs/limits-and-mistakes.md``.
 """
 
 from __future__ import annotations

@@ -82,8 +82,8 @@ def test_comment_of_another_user(tmp_path: pathlib.Path, kind: str, association:
 
 
 def test_inputs_of_the_docs() -> None:
-    """docs/ci.md describes each input, and its workflow uses no other."""
-    page = (ROOT / "docs" / "ci.md").read_text("utf-8")
+    """docs/compare-and-ci.md describes each input, and its workflow uses no other."""
+    page = (ROOT / "docs" / "compare-and-ci.md").read_text("utf-8")
     workflow = yaml.safe_load(re.findall(r"```yaml\n(on: pull_request.*?)```", page, re.DOTALL)[0])
     used = workflow["jobs"]["memory"]["steps"][-1]["with"]
 

@@ -120,7 +120,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     (package / "render" / "made_up.py").write_text(EXPORT)
     add_line(package / "render" / "view.py", "FORMATS = {", '"made-up": "nncftools.render.made_up:report",')
     (package / "importers" / "made_up.py").write_text(IMPORTER)
-    add_line(package / "importers" / "__init__.py", "IMPORTERS = {", '"made-up": "nncftools.importers.made_up",')
+    add_line(package / "importers" / "__init__.py", "IMPORTERS = {", '"made-up": "nncftools.importers.made_up:Log",')
     (package / "cli" / "hello.py").write_text(COMMAND)
     add_line(package / "cli" / "app.py", '    "Reference": {', '    "hello": "Say hello.",')
     return folder

@@ -85,7 +85,12 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
     recommend: Recommend = "",
     also: Panels = None,
     max_error: Annotated[
-        str, option("--max-error PERCENT", SHOW, "Leave rows with a larger error out of the picture.")
+        str,
+        option(
+            "--max-error PERCENT",
+            SHOW,
+            "Leave rows with a larger error out of the picture. Default: rows far beyond all others are left out.",
+        ),
     ] = "",
     extra: Annotated[bool, option("--extra", OTHER, "Show the file's other columns in the table.")] = False,
     lenient: Annotated[bool, option("--lenient", OTHER, "Omit the note of missing int8, int4, gptq rows.")] = False,
@@ -141,16 +146,14 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
         lines = answers(outcome.comparisons, bounds or USUAL_BOUNDS)
         screen.to_stdout("".join(f"{printable(line)}\n" for line in lines))
         if terminal:
-            _draw(outcome, request.max_error)
+            _draw(outcome)
     for note in outcome.notes:
         screen.message(f"note: {note}")
-    if outcome.left_out:
-        screen.message(f"note: rows beyond --max-error, not in the picture: {outcome.left_out}")
     screen.to_stderr(f"Written to {', '.join(printable(str(path)) for path in outcome.files)}\n")
     return 0
 
 
-def _draw(outcome: Visualization, max_error: float | None) -> None:
+def _draw(outcome: Visualization) -> None:
     """Print a chart of each model, as wide as the terminal and at most two thirds of its height."""
     import shutil
     import sys
@@ -161,7 +164,7 @@ def _draw(outcome: Visualization, max_error: float | None) -> None:
     unicode = "utf" in (sys.stdout.encoding or "").lower()
     height = min(_LINES, max(_FEWEST_LINES, lines * 2 // 3))
     for comparison in outcome.comparisons:
-        screen.to_stdout(chart(comparison, max_error, columns, height, unicode=unicode))
+        screen.to_stdout(chart(comparison, outcome.max_error, columns, height, unicode=unicode))
 
 
 def from_lm_eval(  # noqa: PLR0913 — one parameter per option

@@ -85,7 +85,7 @@ def mark(name: Annotated[str, argument("NAME", "The operation's name in the repo
       python compress.py OUT
 
     Outside a recording the command does nothing. In any other language, append a
-    line to the file that NNCF_TOOLS_MARKS names (docs/marks.md).
+    line to the file that NNCF_TOOLS_MARKS names (docs/operations.md).
     """
     if not name.strip():
         raise UsageError("argument NAME: at least one character expected")

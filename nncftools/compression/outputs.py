@@ -27,6 +27,7 @@ from nncftools.compression.results import (
     Result,
     choose,
     figure_text,
+    find_far_error,
     get_figure,
     left_out_text,
     name_in_sentence,
@@ -294,7 +295,7 @@ class Request(NamedTuple):
     also: Sequence[reading.Cost] = ()
     """The figures in further panels of the picture."""
     max_error: float | None = None
-    """Results with a larger error are not drawn."""
+    """Results with a larger error are not drawn. By default, results far beyond all others are not drawn."""
 
 
 class Visualization(NamedTuple):
@@ -304,8 +305,8 @@ class Visualization(NamedTuple):
     files: Sequence[pathlib.Path]
     notes: Sequence[str]
     """Remarks for readers of the table and the picture."""
-    left_out: int
-    """The number of results not drawn because of ``max_error``."""
+    max_error: float
+    """The largest error that is drawn."""
 
 
 def make(request: Request) -> Visualization:
@@ -331,7 +332,8 @@ def make(request: Request) -> Visualization:
     computed.require(models, [*bounded, *request.also])
     comparisons = computed.comparisons(models, metrics)
     targets = _name_targets(request)
-    drawing = draw(comparisons, request.bounds, request.max_error, request.also)
+    max_error = find_far_error(comparisons) if request.max_error is None else request.max_error
+    drawing = draw(comparisons, request.bounds, max_error, request.also)
     table = markdown(*cells(comparisons, extra=request.extra)) + failures(comparisons)
     contents = {targets["md"]: table.encode()}
     for kind in request.formats:
@@ -343,7 +345,9 @@ def make(request: Request) -> Visualization:
     notes = _collect_notes(comparisons, drawing.unnamed, lenient=request.lenient)
     if not request.metrics and set(metrics) != set(STANDARD):
         notes.insert(0, f"the error is the average of {'; '.join(metric.column for metric in metrics)}")
-    return Visualization(comparisons, list(contents), [*notes, *left_out], drawing.left_out)
+    if drawing.left_out:
+        notes.append(f"not in the picture, because of larger errors: {', '.join(drawing.left_out)}")
+    return Visualization(comparisons, list(contents), [*notes, *left_out], max_error)
 
 
 def _name_targets(request: Request) -> dict[str, pathlib.Path]:
@@ -405,14 +409,14 @@ _ROOM_FOR_LABELS = 70
 _PLAIN = str.maketrans("─│┌┐└┘├┤┬┴┼", "-|+++++++++")
 
 
-def chart(comparison: Comparison, max_error: float | None, width: int, height: int, *, unicode: bool) -> str:
+def chart(comparison: Comparison, max_error: float, width: int, height: int, *, unicode: bool) -> str:
     """Return a chart of ``height`` lines and ``width`` columns: filled points are on the Pareto front.
 
     Names that would cover others are left out: the table has them.
     """
     import plotext
 
-    shown = [result for result in comparison.results if max_error is None or result.error <= max_error]
+    shown = [result for result in comparison.results if result.error <= max_error]
     plotext.terminal.limit(False, False)  # noqa: FBT003 — width and height
     figure = plotext.figure
     figure.clear()

@@ -70,6 +70,8 @@ _LEGEND_ROOM_IN = 9.6
 _HANDLE_IN = 0.6
 """The room in a legend for a column's marker, and between columns."""
 _GREY = "#777777"
+_NOT_DRAWN = 80
+"""The longest text about results that are not drawn, in characters."""
 
 
 class ShownResult(NamedTuple):
@@ -118,8 +120,8 @@ class Drawing:
     figure: Figure
     unnamed: int = 0
     """Points whose name found no room."""
-    left_out: int = 0
-    """Results beyond the largest error to draw."""
+    left_out: list[str] = field(default_factory=list)
+    """Results beyond the largest error to draw: names and errors."""
     points: list[tuple[Result, str]] = field(default_factory=list)
     """The results, each with a colour."""
     joined: set[Group] = field(default_factory=set)
@@ -129,7 +131,7 @@ class Drawing:
 def draw(
     comparisons: Sequence[Comparison],
     bounds: Bounds | None = None,
-    max_error: float | None = None,
+    max_error: float = math.inf,
     also: Sequence[reading.Cost] = (),
 ) -> Drawing:
     """Draw all results but the baselines, with a panel for each figure of ``also`` below the compression rate.
@@ -141,6 +143,9 @@ def draw(
     shown = _choose_results(drawing, comparisons, max_error)
     panels = [Panel(axes), *_add_panels(canvas, axes, also)]
     _add_titles(panels, comparisons)
+    if drawing.left_out:
+        label = f"{panels[-1].axes.get_xlabel()} (not drawn: {shortened(', '.join(drawing.left_out), _NOT_DRAWN)})"
+        panels[-1].axes.set_xlabel(label)
     if not shown:
         for panel in panels:
             _write_in_middle(panel.axes, "no compressed models to show")
@@ -183,15 +188,15 @@ def render(drawing: Drawing, kind: str) -> bytes:
     return content.getvalue()
 
 
-def _choose_results(drawing: Drawing, comparisons: Sequence[Comparison], max_error: float | None) -> list[ShownResult]:
+def _choose_results(drawing: Drawing, comparisons: Sequence[Comparison], max_error: float) -> list[ShownResult]:
     shown: list[ShownResult] = []
     numbers = itertools.count()
     for model, comparison in enumerate(comparisons):
         for result, number in zip(comparison.results, numbers, strict=False):
             if result.group is Group.BASELINE:
                 continue
-            if max_error is not None and result.error > max_error:
-                drawing.left_out += 1
+            if result.error > max_error:
+                drawing.left_out.append(f"{printable(result.label)} at {result.error:,.0%}")
                 continue
             colour = PALETTE[model % len(PALETTE)] if len(comparisons) > 1 else _COLOURS[result.group]
             shown.append(ShownResult(model, number, result, colour))

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from nncftools.backports import StrEnum
@@ -478,6 +479,25 @@ def _parse_limit(figure: Cost, value: str) -> tuple[float, str]:
         return size * figure.factor, f"{size:g} Gb"
     size, unit = size_from(value)
     return size, f"{unit.of(size):.10g} {unit}"
+
+
+_GAP = 10
+"""An error is far beyond the smaller errors if it is at least so many times as large as the largest of these."""
+_SMALL_ERROR = 0.02
+"""Smaller errors count as this error."""
+
+
+def find_far_error(comparisons: Sequence[Comparison]) -> float:
+    """Return the largest error that is drawn: larger errors are ten times as large, at least; else infinity."""
+    errors = []
+    for comparison in comparisons:
+        errors += [result.error for result in comparison.results]
+    errors.sort()
+    middle = len(errors) // 2
+    for error, larger in pairwise(errors[middle:]):
+        if larger > _GAP * max(error, _SMALL_ERROR):
+            return error
+    return math.inf
 
 
 def choose(comparison: Comparison, bounds: Bounds) -> Choice:

@@ -1,13 +1,13 @@
 """Imports logs of other recorders as sessions.
 
-An importer is a module with the class ``Log``, a subclass of ``RowLog`` in ``source.py`` that describes the lines. To
-add an importer, write a file and list the file here; no other file changes. The pattern ``head`` must not match another
-tool's log. A figure that is not in the log is unknown in the session, never 0.
+An importer is a subclass of ``RowLog`` in ``source.py`` that describes the lines. To add an importer, write the class
+and list the class here as ``module:Class``; no other file changes. The pattern ``head`` must not match another tool's
+log. A figure that is not in the log is unknown in the session, never 0.
 """
 
 IMPORTERS = {
-    "mprof": "nncftools.importers.mprof",
-    "psrecord": "nncftools.importers.psrecord",
-    "con-duct": "nncftools.importers.con_duct",
-    "nncf": "nncftools.importers.nncf",
+    "mprof": "nncftools.importers.logs:Mprof",
+    "psrecord": "nncftools.importers.logs:Psrecord",
+    "con-duct": "nncftools.importers.logs:ConDuct",
+    "nncf": "nncftools.importers.nncf:Log",
 }

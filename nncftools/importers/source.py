@@ -151,8 +151,9 @@ def _read(source: Source, forced: str | None) -> Session:
     if forced is None and begins_an_object and _OURS.search(head):
         return source.as_session()
     begin = os.fsencode(path.name) + b"\n" + head
-    for name, module in IMPORTERS.items():
-        log = importlib.import_module(module).Log
+    for name, importer in IMPORTERS.items():
+        module, _, log_class = importer.partition(":")
+        log = getattr(importlib.import_module(module), log_class)
         if name == forced or (forced is None and log.head.match(begin)):
             return _remove_secrets(log(source).read(), path)
     if begins_an_object or not head.strip() or head.startswith(intake.UTF_16_MARKS):
@@ -235,8 +236,7 @@ class LogTable:
         begin = self._merged
         kept: list[int] = []
         rows_left = range(begin, len(self))
-        buckets = groupby(rows_left, lambda row: self._numbers[row] // self.bucket)
-        for _, rows in buckets:
+        for _, rows in groupby(rows_left, lambda row: self._numbers[row] // self.bucket):
             self._merged = begin + len(kept)  # the last bucket may get further rows
             first, *others = rows
             kept += kept_of_bucket(gauges, first, first + len(others) + 1)
@@ -401,7 +401,8 @@ class RowLog:
         source = self.source
         table = self.table
         table.shorten()
-        if table.bucket > 1:
+        is_merged = len(table) < table.taken
+        if is_merged:
             source.warn(merge_warning(table.taken, len(table)))
         for name in filter(is_memory, table.columns):
             sizes = [(value * self.unit + 0.5) // 1 for value in table.columns[name]]
@@ -409,7 +410,6 @@ class RowLog:
         is_from_zero = known.get("from_zero", False)
         samples = Samples(table.columns, str(source.path), may_fall_below_zero=is_from_zero)
         time_s = samples.time_s
-        is_merged = len(table) < table.taken
         duration_s = time_s[-1] - time_s[0]
         gaps = map(sub, time_s[1:], time_s)
         facts = SamplerFacts(

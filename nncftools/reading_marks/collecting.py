@@ -1,8 +1,8 @@
 """Adds marks and saved models to a session, from the log of a recording and from sidecar files.
 
 A process that marks operations reads its own memory and the memory of its descendants. These readings are exact:
-``TreeReader`` adds the other processes of the tree, as ``docs/metrics.md`` describes, and high-water marks narrow down
-the time of the peak. This file also finds the sizes of saved files, and why a recording has no marks.
+``TreeReader`` adds the other processes of the tree, as ``docs/operations.md`` describes, and high-water marks narrow
+down the time of the peak. This file also finds the sizes of saved files, and why a recording has no marks.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ LOST = "lost"
 
 
 class Entry(msgspec.Struct, kw_only=True):
-    """A row: a moment, a whole operation, or the begin or end of an operation; docs/marks.md defines the keys."""
+    """A row: a moment, a whole operation, or the begin or end of an operation; docs/operations.md defines the keys."""
 
     name: str = ""
     start_s: Seconds | None = None

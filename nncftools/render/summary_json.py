@@ -1,6 +1,6 @@
 """JSON documents for programs: the summary of a run, the tree of the peak, a comparison, and figures for services.
 
-``docs/report.md`` and ``docs/compare.md`` describe the keys. The services keep a history of figures:
+``docs/reports.md`` and ``docs/compare-and-ci.md`` describe the keys. The services keep a history of figures:
 
 - Bencher Metric Format has ``value`` and, where known, ``lower_value`` and ``upper_value``
   (https://bencher.dev/docs/reference/bencher-metric-format). Figures have no units: all are in bytes and seconds.

@@ -394,7 +394,10 @@ class WholeRecording(Recording):
                 self._begin_columns()
                 by_column = zip(*chunk.samples, strict=True)
                 for column, values in zip(self._columns.values(), by_column, strict=True):
-                    column.extend(map(nan_for_none, values))
+                    try:
+                        column.fromlist(list(values))
+                    except TypeError:  # some figures are unknown
+                        column.extend(map(nan_for_none, values))
             for time_s, each in chunk.each:
                 for number, rss in each.items():
                     series = self._series.setdefault(number, Series(time_s=[], rss=[]))

@@ -23,6 +23,8 @@ from nncftools.journal.writing import kept_of_bucket
 from nncftools.metrics import DEVICE_MEMORY, in_order, is_memory, name_of, unit_of
 
 TIME = "time_s"
+_PIECE = 1 << 15
+"""Bytes of JSON to parse at once."""
 _FLOATS = msgspec.json.Decoder(list[float])
 _FLOATS_OR_NULLS = msgspec.json.Decoder(list[float | None])
 
@@ -163,7 +165,10 @@ def noise(size: float) -> float:
 
 def first_at_least(values: Sequence[float], level: float) -> int:
     """Return the index of the first value that is at least ``level``; NaN is unknown. Raises ValueError for none."""
-    return list(map(float(level).__le__, values)).index(True)
+    for index, value in enumerate(values):
+        if value >= level:
+            return index
+    raise ValueError(f"no value is at least {level}")
 
 
 def figures(column: array[float]) -> Figures:
@@ -250,10 +255,37 @@ def nan_for_none(value: float | None) -> float:
 
 def _parse(raw: msgspec.Raw) -> array[float]:
     """Return a JSON list of numbers and nulls as a column. Raises DecodeError with the location."""
+    column = array("d")
     try:
-        return array("d", _FLOATS.decode(raw))
+        for piece in _split(raw):
+            column.extend(_parse_piece(piece))
+    except msgspec.DecodeError:
+        _FLOATS_OR_NULLS.decode(raw)  # the same error, with the location in the whole list
+        raise
+    return column
+
+
+def _parse_piece(piece: bytes) -> Iterable[float]:
+    try:
+        return _FLOATS.decode(piece)
     except msgspec.ValidationError:
-        return array("d", map(nan_for_none, _FLOATS_OR_NULLS.decode(raw)))
+        return map(nan_for_none, _FLOATS_OR_NULLS.decode(piece))
+
+
+def _split(raw: msgspec.Raw) -> Iterator[bytes]:
+    """Yield a list as short lists: parsed at once, a million numbers are Python objects of 32 MB."""
+    text = memoryview(raw)
+    begin = 1
+    while len(text) - begin > _PIECE:
+        piece = bytes(text[begin : begin + _PIECE])
+        length = piece.rfind(b",")
+        if length < 0:
+            break
+        yield b"[%b]" % piece[:length]
+        begin += length + 1
+    first = bytes(text[:1])
+    rest = bytes(text[begin:])
+    yield first + rest
 
 
 def kept_rows(gauges: Sequence[array[float]], rows: int, limit: int) -> list[int]:

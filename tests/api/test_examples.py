@@ -13,9 +13,8 @@ from tests.conftest import HANGING_S
 pytestmark = pytest.mark.long
 
 ROOT = pathlib.Path(__file__).parents[2]
-EXAMPLES = re.findall(
-    r"^```python\n(.*?)^```$", (ROOT / "docs/api.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-)
+PAGE = (ROOT / "docs/python-and-pytest.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"^```python\n((?:from|import) .*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
 def scaled_down(example: str) -> str:
@@ -26,7 +25,7 @@ def scaled_down(example: str) -> str:
 @pytest.mark.process
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
 def test_example_runs_as_it_stands(tmp_path: pathlib.Path, number: int) -> None:
-    """Every Python example in docs/api.md runs, prints only logs to standard error, and writes its files."""
+    """Every Python example of the page runs, prints only logs to standard error, and writes its files."""
     result = subprocess.run(
         [sys.executable, "-c", scaled_down(EXAMPLES[number])],
         cwd=tmp_path,
@@ -42,7 +41,7 @@ def test_example_runs_as_it_stands(tmp_path: pathlib.Path, number: int) -> None:
 
 
 def test_there_are_examples() -> None:
-    """docs/api.md shows the monitor, the context, both profilers."""
+    """docs/python-and-pytest.md shows the monitor, the context, both profilers."""
     names = ("MemoryMonitor(", "memory_monitor_context(", "QEffMemoryProfiler(", "Profiler()")
 
     assert [name for name in names if not any(name in example for example in EXAMPLES)] == []

@@ -23,7 +23,7 @@ _LONG = range(101, 121)
 _INTERVALS_MS = (10, 50, 50, 500)
 _POLLED = (*range(3, 15), 53)
 _ESTIMATES = {HOLDS, HEADLINE, *ESTIMATES}
-"""Of 200 programs, a peak of 1,902 and 8 headlines are wrong (docs/truth.md): these rest on samples, too."""
+"""Of 200 programs, a peak of 1,902 and 8 headlines are wrong (docs/internals/truth.md): these rest on samples, too."""
 _MOST_WRONG = 5
 """Of about 570 starts, ends and changes, of about 190 peaks, and of 20 headlines."""
 _MOST_FIGURES = 1

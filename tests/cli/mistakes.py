@@ -18,7 +18,7 @@ from tests.made_up import mib, session
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "mistakes.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "limits-and-mistakes.md"
 MISTAKES = (
     "moniter python job.py",
     "python job.py",
@@ -118,20 +118,13 @@ def printed(line: str) -> str:
 
 
 def page() -> str:
-    """Return docs/mistakes.md."""
-    parts = [
-        "# Natural mistakes\n",
-        "What each prints (`python -m tests.cli.mistakes` writes this page; a test keeps it current). The folder has",
-        "`job.py`, `run.json`, and two recordings in `memory_logs`. A message says what is wrong and what was probably",
-        "meant. The exit status is 2 for options, that of a shell (126, 127) for what cannot be run, otherwise 1.\n",
-        "```",
-    ]
+    """Return docs/limits-and-mistakes.md, with the messages and the table of today."""
     with tempfile.TemporaryDirectory() as folder, surroundings(pathlib.Path(folder)):
-        parts += [f"$ nncf-tools {line}\n{printed(line)}" for line in MISTAKES]
-    parts[-1] = parts[-1].rstrip()
-    parts += ["```\n", "These are no mistakes:\n", "| typed | understood as |", "|---|---|"]
-    parts += [f"| {typed} | {meant} |" for typed, meant in UNDERSTOOD]
-    return "\n".join(parts) + "\n"
+        messages = [f"$ nncf-tools {line}\n{printed(line)}" for line in MISTAKES]
+    rows = "".join(f"| {typed} | {meant} |\n" for typed, meant in UNDERSTOOD)
+    before, start, _ = PAGE.read_text(encoding="utf-8").partition("```console\n")
+    heading = "```\n\nThese are no mistakes:\n\n| typed | understood as |\n|---|---|\n"
+    return before + start + "\n".join(messages) + heading + rows
 
 
 if __name__ == "__main__":

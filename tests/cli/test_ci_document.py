@@ -1,4 +1,4 @@
-"""The workflow of docs/ci.md: its commands do what the steps after them need."""
+"""The workflow of docs/compare-and-ci.md: its commands do what the steps after them need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import Run
 from tests.made_up import mib, session
 
-PAGE = (pathlib.Path(__file__).parents[2] / "docs/ci.md").read_text(encoding="utf-8")
+PAGE = (pathlib.Path(__file__).parents[2] / "docs/compare-and-ci.md").read_text(encoding="utf-8")
 WORKFLOW = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 

@@ -14,7 +14,7 @@ from tests.conftest import NEWEST_TYPER, Run
 
 @NEWEST_TYPER
 def test_page_is_current() -> None:
-    """docs/mistakes.md lists at least twenty natural mistakes, and what each of them prints today."""
+    """docs/limits-and-mistakes.md lists at least twenty natural mistakes, and what each of them prints today."""
     assert mistakes.PAGE.read_text(encoding="utf-8") == mistakes.page()
     assert len(mistakes.MISTAKES) >= 20
 

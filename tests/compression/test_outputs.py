@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import html
 import json
+import math
 import pathlib
 import re
 import subprocess
@@ -654,7 +655,7 @@ def test_error(error: float, text: str) -> None:
     assert error_text(error) == text
 
 
-def lines_of(*, unicode: bool = True, width: int = 80, max_error: float | None = None) -> list[str]:
+def lines_of(*, unicode: bool = True, width: int = 80, max_error: float = math.inf) -> list[str]:
     """Return the chart of made-up results, 24 lines high."""
     (comparison,) = compared(MADE_UP)
     return chart(comparison, max_error, width, 24, unicode=unicode).splitlines()

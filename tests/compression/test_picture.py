@@ -4,6 +4,8 @@ import itertools
 import math
 import pathlib
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from matplotlib.transforms import Bbox
 
 from nncftools.compression.picture import DOMINATED, MAX_NAMED, Drawing, draw, render
 from nncftools.compression.reading import LATENCY, PEAK, TIME
-from nncftools.compression.results import Comparison, bounds_of
+from nncftools.compression.results import Comparison, bounds_of, find_far_error
 from tests.compression.made_up import (
     HEADER,
     MADE_UP,
@@ -212,10 +214,26 @@ class TestPicture:
         assert "smallest with error ≤ 5%" in words
 
     def test_largest_error(self) -> None:
-        """Rows beyond the largest error to draw are left out and counted."""
+        """Rows beyond the largest error to draw are left out and named."""
         drawing = draw(compared(MADE_UP), max_error=0.1)
 
-        assert (len(drawing.points), drawing.left_out) == (4, 1)
+        assert (len(drawing.points), len(drawing.left_out)) == (4, 1)
+        assert drawing.figure.axes[-1].get_xlabel().endswith(f" (not drawn: {drawing.left_out[0]})")
+
+    @pytest.mark.parametrize(
+        ("errors", "limit"),
+        [
+            ((0, 0.01, 0.05, 0.1, 0.2), math.inf),
+            ((0, 0.01, 0.05, 0.1, 192.6), 0.1),
+            ((0, 0.001, 0.0011, 0.19), math.inf),
+            ((0, 100, 200, 300), math.inf),
+        ],
+    )
+    def test_far_errors(self, errors: tuple[float, ...], limit: float) -> None:
+        """Only errors far beyond most others are not drawn."""
+        results: Any = SimpleNamespace(results=[SimpleNamespace(error=error) for error in errors])
+
+        assert find_far_error([results]) == limit
 
     def test_several_models(self, tmp_path: pathlib.Path) -> None:
         """Several models have one colour and one front each."""

@@ -45,7 +45,7 @@ HOW_MANY = {
 """The cheaper a command, the more of it."""
 _LEFT_OUT = re.compile(
     "processes|threads"  # take long
-    "|folder swapped|profile/middle/(folder gone|foreign|FIFO|device)"  # red: see docs/promises.md
+    "|folder swapped|profile/middle/(folder gone|foreign|FIFO|device)"  # red: see docs/internals/promises.md
 )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
-from nncftools.importers import mprof
+from nncftools.importers import logs
 from tests.importers.logs import MPROF, imported
 from tests.made_up import mib
 
@@ -153,7 +153,7 @@ def test_functions(tmp_path: pathlib.Path) -> None:
 
 def test_very_many_functions(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond a number of calls, only the longest are kept, and a warning says so."""
-    monkeypatch.setattr(mprof, "_MAX_CALLS", 2)
+    monkeypatch.setattr(logs, "_MAX_CALLS", 2)
     calls = b"".join(b"FUNC m.f%d 1.0 1424768150.1 1.0 1424768150.%d 0\n" % (end, end) for end in (3, 9, 2, 8))
     found = imported(tmp_path, MPROF + calls)
 

@@ -23,11 +23,13 @@ assert [file.path for file in mlflow.artifacts.list_artifacts(run_id=run.info.ru
 
 
 def test_lines_of_the_docs(real_environment: dict[str, str], tmp_path: pathlib.Path) -> None:
-    """The lines for MLflow in docs/ci.md write parameters, figures and picture to a store of files."""
+    """The lines for MLflow in docs/compare-and-ci.md write parameters, figures and picture to a store of files."""
     made = session({"rss": mib(10, 60)}, marks=[Mark(name="Export", start_s=0.1, end_s=0.4)])
     made.save(tmp_path / "run.json")
     assert Session.load(tmp_path / "run.json").operations
-    lines = re.findall(r"```python\n(import mlflow.*?)```", (ROOT / "docs" / "ci.md").read_text("utf-8"), re.DOTALL)
+    lines = re.findall(
+        r"```python\n(import mlflow.*?)```", (ROOT / "docs" / "compare-and-ci.md").read_text("utf-8"), re.DOTALL
+    )
     store = {"MLFLOW_TRACKING_URI": f"file:{tmp_path / 'store'}", "MLFLOW_ALLOW_FILE_STORE": "true"}
     own = os.pathsep.join((str(ROOT), sysconfig.get_path("purelib")))  # what a session needs is not there
     env = {**real_environment, **store, "PYTHONPATH": own}

@@ -62,8 +62,8 @@ def swept(
 ) -> tuple[Sweep, str, float]:
     """Sweep the quick grid; kill it in the middle, and go on. Return the output of the second, and when int8 ended."""
     folder = tmp_path_factory.mktemp("sweep")
-    (folder / "text.txt").write_text(prose("limits", 100, 400))
-    (folder / "calibration.txt").write_text(prose("stacks", 0, 3000))
+    (folder / "text.txt").write_text(prose("operations", 800, 400))
+    (folder / "calibration.txt").write_text(prose("internals/truth", 0, 3000))
     (folder / "prompts.txt").write_text("The sampler\nA peak is\nMemory\n")
     python = pathlib.Path(os.environ["NNCF_TOOLS_REAL"]).resolve() / "bin" / "python"
     options = ["--output", "results.csv", "--text", "text.txt", "--calibration", "calibration.txt"]

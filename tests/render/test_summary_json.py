@@ -20,7 +20,7 @@ from tests.made_up import MIB, mib, session
 from tests.render import golden
 from tests.render.built_up import IMPORT, LOAD, MACHINERY, MAIN, TRACE, built_up, group, mapped
 
-DOCUMENTED = pathlib.Path(__file__).parents[2] / "docs" / "report.md"
+DOCUMENTED = pathlib.Path(__file__).parents[2] / "docs" / "reports.md"
 
 
 def summary(*args: Any, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 — as ``session`` takes them
@@ -42,7 +42,8 @@ def keys(document: Any, above: str = "") -> Iterator[str]:  # noqa: ANN401 — a
 def test_every_key_is_documented() -> None:
     """The documentation names the keys of the summary, and no other."""
     section = DOCUMENTED.read_text(encoding="utf-8").partition("## The summary")[2].partition("\n## ")[0]
-    written = set(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE))
+    rows = re.findall(r"^\| `([^`]+)` \| (.*) \|$", section, re.MULTILINE)
+    written = {f"{of}.{key}".lstrip(".") for of, meanings in rows for key in re.findall(r"`(\w+)`", meanings)}
     with_stacks = built_up(([MAIN], 10), ([MACHINERY, IMPORT], 9), mappings=[mapped(1.0, group("anonymous", 10))])
     died = deaths.run(deaths.KILLED, oom_kills=[deaths.counted()], memory_limits=[deaths.limit(310)])
     with_floor = session(floor=Floor(size=MIB, at_s=0.5))

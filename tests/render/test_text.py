@@ -327,6 +327,20 @@ def test_hugetlb_pages(view: dict[str, bool]) -> None:
     assert "hugetlb" not in printed(session(), metrics=("rss",), **view)
 
 
+@pytest.mark.parametrize("view", [{}, {"brief": True}])
+@pytest.mark.parametrize(
+    ("dropped_mib", "stall_s", "is_said"), [(3100, 11.6, True), (3100, 0.1, False), (5, 3.0, False)]
+)
+def test_short_of_memory(view: dict[str, bool], dropped_mib: int, stall_s: float, is_said: bool) -> None:  # noqa: FBT001
+    """Where memory was short and pages were read again, one line says that the peak is higher on a larger machine."""
+    text = printed(session(totals={"refaults": dropped_mib * MIB, "memory_stall": stall_s}), metrics=("rss",), **view)
+    line = (
+        "the machine was short of memory: 3.0 GiB were dropped and read again; on a larger machine the peak is higher"
+    )
+
+    assert (line in " ".join(text.split())) == is_said
+
+
 def test_processes_that_mattered() -> None:
     """Those that held or worked most are listed in the order of their starts; the rest is not."""
     of = run_of(

@@ -1,4 +1,4 @@
-"""Where a recording may be written: the rule of docs/promises.md, by the real command line and real users."""
+"""Where a recording may be written: the rule of docs/internals/promises.md, by the real command line and real users."""
 
 from __future__ import annotations
 

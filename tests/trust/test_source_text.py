@@ -52,6 +52,7 @@ class TestUser:
 
 
 PYTHON = "/usr/bin/python3"
+_MOST_RUNS = 5
 SECRET = "correcthorse"  # noqa: S105 — that is the point
 HOLDS = f"""import time
 def hold():
@@ -76,6 +77,13 @@ def texts(folder: pathlib.Path, file: pathlib.Path) -> set[str]:
     assert str(file) in {frame.file for frame in snapshots.frames}
     assert SECRET not in (folder / "run.json").read_text(encoding="utf-8")
     return set(snapshots.sources.get(str(file), {}).values())
+
+
+def users(folder: pathlib.Path) -> set[int | None]:
+    """Return the users of a session's programs; on a busy machine, ``setpriv`` may still run when a program is met."""
+    snapshots = Session.load(folder / "run.json").snapshots
+    assert snapshots is not None
+    return {process.user for process in snapshots.processes}
 
 
 @pytest.mark.parametrize(("options", "is_read"), [([], True), (["--no-source"], False)])
@@ -117,7 +125,10 @@ def test_program_of_another_user(nncf_tools: Run, shared: pathlib.Path, name: st
     written(shared / "theirs.py", HOLDS, mode=0o400, owner=OTHER)
     written(shared / "run.py", FROM_MEMORY)
     program = [*BECOMES_ANOTHER, PYTHON, "run.py", shared / name]
-    nncf_tools("monitor", "-q", "--stacks", "-o", "run.json", "--", *program, cwd=shared)
+    for _ in range(_MOST_RUNS):
+        nncf_tools("monitor", "-q", "--stacks", "--force", "-o", "run.json", "--", *program, cwd=shared)
+        if OTHER in users(shared):
+            break
 
     assert (CALL in texts(shared, shared / name)) is is_read
 

@@ -9,6 +9,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -43,9 +44,13 @@ def catches(_folder: pathlib.Path, pid: int) -> bool:
 
 
 def reads_fifo(folder: pathlib.Path, pid: int) -> bool:
-    """Return whether a program has opened the FIFO."""
+    """Return whether a program has opened the FIFO, and stays in one system call."""
+    process = pathlib.Path(f"/proc/{pid}")
     with contextlib.suppress(OSError):
-        return any(file.samefile(folder / "fifo") for file in pathlib.Path(f"/proc/{pid}/fd").iterdir())
+        before = (process / "syscall").read_text()
+        time.sleep(0.05)
+        is_still = (process / "syscall").read_text() == before != "running\n"
+        return is_still and any(file.samefile(folder / "fifo") for file in (process / "fd").iterdir())
     return False
 
 

@@ -48,7 +48,8 @@ def _split_runs(text: str) -> Iterator[tuple[str, ...]]:
 _INSTALL = "pip install 'nncf-tools[nncf]'"
 _INSTALL_OTHERS = {
     "lm_eval": "pip install lm_eval",
-    "optimum-intel": "see docs/sweep.md: pip install --no-deps optimum-intel, after torch, optimum and transformers",
+    "optimum-intel": "see docs/compression-and-sweep.md: "
+    "pip install --no-deps optimum-intel, after torch, optimum and transformers",
 }
 _FOR_LANGUAGE = (TEXT, CALIBRATION, LAST_WORDS, PROMPTS)
 _TIMEOUT_S = 60

@@ -35,7 +35,7 @@ def sweep(request: SweepOptions) -> int:
     Each configuration runs in recorded processes; the folder results.sweep holds
     the recordings. The sweep needs NNCF and OpenVINO (pip install
     'nncf-tools[nncf]'), and optimum-intel to export a folder of Hugging Face; see
-    docs/sweep.md.
+    docs/compression-and-sweep.md.
     """
     begun_s = time.monotonic()
     from nncftools.cli.sweep import checks, runs
