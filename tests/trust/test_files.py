@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 
 import pytest
 
-import nncftools
 from nncftools import Session
 from tests.conftest import HANGING_S, Run, command_line
 from tests.trust.another_user import OTHER, as_another
@@ -173,22 +171,6 @@ class TestWhatACommandDoes:
 
         assert result.returncode == 7
         assert (tmp_path / "victim").read_text() == "mine"
-
-    @pytest.mark.parametrize("when", ["", UNTIL_SAMPLED.format("run.journal.jsonl")], ids=["at once", "later"])
-    @pytest.mark.parametrize("what", ["rm -rf nncftools", "rm -rf nncftools/*/ && mkdir nncftools/session"])
-    def test_to_the_package(self, nncf_tools: Run, tmp_path: pathlib.Path, when: str, what: str) -> None:
-        """Removing or replacing nncf-tools while it runs changes no exit status, and any loss is reported."""
-        package = pathlib.Path(nncftools.__file__).parent
-        shutil.copytree(package, tmp_path / "nncftools", ignore=shutil.ignore_patterns("__pycache__"))
-        (tmp_path / "tmp").mkdir()
-        env = {"PYTHONPATH": str(tmp_path), "TMPDIR": str(tmp_path / "tmp")}
-        result = nncf_tools(
-            "monitor", "--live", "--plot", "-o", "run.json", "--", "sh", "-c", f"{when}{what}; exit 7", env=env
-        )
-
-        assert result.returncode == 7, result.stderr
-        assert "Traceback" not in result.stderr
-        assert session_of(result, tmp_path / "run.json").finished
 
 
 def test_journal_that_the_command_empties(nncf_tools: Run, tmp_path: pathlib.Path) -> None:

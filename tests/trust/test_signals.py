@@ -64,17 +64,6 @@ class TestOnce:
         assert sorted(recorder.noted()) == sorted(CAUGHT)
         assert recorder.status() == 9
 
-    def test_terminate_of_the_sampler(self, recorder: Recorder) -> None:
-        """Of signals sent to the sampler alone, only SIGTERM is passed on."""
-        for number in (signal.SIGUSR1, signal.SIGINT, signal.SIGTERM):
-            os.kill(recorder.sampler, number)
-        recorder.until_noted(signal.SIGTERM)
-        recorder.process.send_signal(LAST)
-        recorder.until_noted(LAST)
-
-        assert recorder.noted() == [signal.SIGTERM, LAST]
-        assert recorder.status() == 9
-
 
 @pytest.mark.parametrize(("leave", "times"), [("os.setpgid(0, 0)", 1), ("os.setsid()", 0)])
 def test_group_of_its_own(tmp_path: pathlib.Path, leave: str, times: int) -> None:

@@ -197,15 +197,6 @@ class TestReaders:
 
 
 class TestDescriptors:
-    def test_job_server(self, tmp_path: pathlib.Path) -> None:
-        """The command of a recipe gets the descriptors of make's job server."""
-        words = shlex.join(command_line("monitor", *QUIET, "--", "make", "-s", "-f", "inner", "a", "b"))
-        (tmp_path / "inner").write_text("a b:\n\t@echo $@\n")
-        (tmp_path / "Makefile").write_text(f"all:\n\t+@{words}\n")
-        result = result_of(["make", "-s", "-j2"], tmp_path, env={**os.environ, "MAKEFLAGS": ""})
-
-        assert (result.returncode, sorted(result.stdout.split()), result.stderr) == (0, ["a", "b"], "")
-
     @pytest.mark.parametrize("words", [("monitor", *QUIET), MARKED], ids=["plain", "marked"])
     @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-", "<&- 2>&-", "<&- >&- 2>&-"])
     def test_closed_streams(self, tmp_path: pathlib.Path, words: tuple[str, ...], closed: str) -> None:
