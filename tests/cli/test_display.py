@@ -7,29 +7,21 @@ import pexpect
 import pytest
 
 from nncftools import Session
+from tests.cli.pseudo_terminal import PseudoTerminal
 from tests.conftest import HANGING_S, command_line
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(sys.platform == "win32", reason="no terminals to make")]
-
-
-def in_terminal(folder: pathlib.Path, *words: object) -> tuple[str, int | None]:
-    """Run nncf-tools in a terminal of 30 lines and 90 columns; return what it shows and its exit status."""
-    argv = command_line(*words)
-    child = pexpect.spawn(argv[0], argv[1:], cwd=str(folder), dimensions=(30, 90), encoding="utf-8", timeout=HANGING_S)
-    child.expect(pexpect.EOF)
-    child.close()
-    return child.before, child.exitstatus
 
 
 @pytest.mark.long
 def test_output_of_a_terminal_is_a_terminal(tmp_path: pathlib.Path) -> None:
     """On a terminal the command's output is a terminal of the same size, and line ends are unchanged."""
     script = "import os, sys; print(sys.stdout.isatty(), sys.stderr.isatty(), *os.get_terminal_size(1)); sys.exit(3)"
-    shown, status = in_terminal(
-        tmp_path, "profile", "-q", "--no-plot", "--mark-on", "x", "-o", "r.json", sys.executable, "-c", script
-    )
+    words = ("profile", "-q", "--no-plot", "--mark-on", "x", "-o", "r.json", sys.executable, "-c", script)
+    terminal = PseudoTerminal(tmp_path, *words, size=(90, 30))
+    terminal.until_end()
 
-    assert (shown, status) == ("True True 90 30\r\n", 3)
+    assert (terminal.written, terminal.status) == (b"True True 90 30\r\n", 3)
 
 
 def test_reads_the_terminal(tmp_path: pathlib.Path) -> None:

@@ -138,7 +138,6 @@ class TestFigures:
         assert peaks["rss"].sampled == pytest.approx(rss, rel=0.02)
         assert peaks["pss"].sampled == pytest.approx(pss, rel=0.02)
         assert re.match(rf"Peak memory {peaks['pss'].sampled / MIB:.0f} MiB \(PSS; RSS of 5 processes: ", result.stderr)
-        assert "use PSS to size a machine" in " ".join(nncf_tools("report", "run.json", "--details").stdout.split())
 
     @pytest.mark.parametrize(
         ("interval", "samples"), [(0.05, 2), pytest.param(0.5, 1, marks=pytest.mark.long), (10, 0)]
@@ -560,8 +559,6 @@ class TestMarks:
         assert cleanup.delta == pytest.approx(shrunk, abs=BYTES_OF_MIB)
         assert grown >= 60 * BYTES_OF_MIB > 0 > -150 * BYTES_OF_MIB >= shrunk
         assert "during Compilation" in result.stderr
-        assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
-        assert len(json.loads((tmp_path / "run.marks.json").read_text())) == 4
         assert sorted(path.name for path in tmp_path.glob("run*")) == [
             "run.html",
             "run.json",
