@@ -26,22 +26,6 @@ def log(tmp_path: pathlib.Path) -> pathlib.Path:
     return path
 
 
-@pytest.mark.usefixtures("log")
-def test_report(in_process: Run) -> None:
-    """A log is reported like a session; facts missing from it are reported as unknown."""
-    lines = in_process("report", "mprofile.dat", "--details").stdout.splitlines()
-
-    assert lines[:3] == [
-        "mprofile.dat: Peak memory 120 MiB, 0.5 s after the start",
-        "took 1.0 s",
-        "  peak        RSS 120.5 MiB at 08:55:50 (0.500 s)",
-    ]
-    assert lines[4:6] == ["python x.py", "2015-02-24 08:55:50 UTC on unknown host, 1.00 s, exit status unknown"]
-    assert "CPU           unknown" in lines
-    assert "Processes     unknown" in lines
-    assert lines[-1].startswith("Sampler       3 samples by mprof, interval 0.5 s, longest gap 0.500 s; its own")
-
-
 def test_forced(in_process: Run, tmp_path: pathlib.Path) -> None:
     """A log with an unrecognised first line is read, as far as possible, if its tool is named."""
     (tmp_path / "log").write_text("# of last week\n" + LOG)
