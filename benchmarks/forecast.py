@@ -228,11 +228,12 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
             if true < _MIB:  # the command writes nothing that matters
                 cells += ["0", f"{found.value / _MIB:,.0f}"]
                 continue
-            error = found.value / true - 1
+            size = found.low if found.is_at_least else found.value
+            error = size / true - 1
             errors[name].append(abs(error))
             outside = "" if found.low <= true <= found.high else ", outside"
             least = "≥ " if found.is_at_least else ""
-            cells += [f"{true / _MIB:,.0f}", f"{least}{found.value / _MIB:,.0f} ({_percent(error)}{outside})"]
+            cells += [f"{true / _MIB:,.0f}", f"{least}{size / _MIB:,.0f} ({_percent(error)}{outside})"]
         took = sum(part.duration_s for part in row.result.slices) / row.truth.time
         yield f"| {' | '.join([*cells, f'{took:.1f} ×'])} |"
     yield ""

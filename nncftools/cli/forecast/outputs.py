@@ -64,7 +64,8 @@ def answer(result: Result, unit: MemoryUnit = MemoryUnit.MiB) -> str:
     comfortable = known.comfortable
     enough = f"at least {_about(comfortable.low)}" if comfortable.is_at_least else f"about {_about_needs(known)}"
     if limit is None or result.fits is None:
-        return f"Needs {enough}: peak {_about(known.peak.value)}, with all {result.layers} layers"
+        peak = f"at least {_about(known.peak.low)}" if known.peak.is_at_least else _about(known.peak.value)
+        return f"Needs {enough}: peak {peak}, with all {result.layers} layers"
     highest = _about(analysis.most_of_floor(known))
     texts = {
         analysis.YES: enough,
@@ -188,7 +189,7 @@ def draw(result: Result, known: Forecast, unit: MemoryUnit, path: pathlib.Path) 
         "capsize": 5,
     }
     axes.errorbar([result.layers], [value], errors, label="forecast", **diamond)
-    text = "at least " * known.peak.is_at_least + unit.label(known.peak.value)
+    text = f"at least {unit.label(known.peak.low)}" if known.peak.is_at_least else unit.label(known.peak.value)
     look: dict[str, Any] = {
         "fontsize": 9,
         "ha": "right",
