@@ -118,7 +118,6 @@ class TestBadInput:
             ([], 2, "two sessions expected, such as `nncf-tools compare latest~1 latest`, or --base"),
             (["a.json", "none-*.json"], 1, "no such file; write a pattern without quotes, or after --base and --new"),
             (["a.json", "./a.json"], 2, "is given twice"),
-            (["a.json", "text"], 1, "text: neither a session nor a log"),
             (["a.json", "empty.json"], 1, "empty.json: holds no samples"),
             (["a.json", "pss.json"], 1, "no memory metric in common"),
             (["--base", "a.json"], 2, "options --base and --new: both expected"),
