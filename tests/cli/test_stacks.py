@@ -128,7 +128,7 @@ def test_duration(nncf_tools: Run, command: str) -> None:
     ("command", "what", "how", "expected"),
     [
         ("profile", "keeps", "suddenly", 80),
-        pytest.param("monitor", "keeps", "normally", 80, marks=pytest.mark.long),
+        pytest.param("profile", "keeps", "normally", 80, marks=pytest.mark.long),
         pytest.param("profile", "frees", "normally", 0, marks=pytest.mark.long),
     ],
 )
