@@ -130,7 +130,7 @@ PRINT = [
     "metrics",
     "watch run.json",
     "replay run.json --speed 1000",
-    f"viz-compression --input-file {pathlib.Path(__file__).parents[1]}/data/made_up_compression.csv --output-dir . --json",
+    f"viz-compression -i {pathlib.Path(__file__).parents[1]}/data/made_up_compression.csv -o . --json",
 ]
 """What prints to standard output."""
 
