@@ -7,37 +7,16 @@ import pathlib
 import shutil
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
 from nncftools.analysis.session import Session
 from tests.conftest import Run
-from tests.made_up import process
 from tests.session.made_sources import OURS, linked, taken, written
 from tests.trust.another_user import BECOMES_ANOTHER, OTHER, as_another
 
 
 class TestUser:
-    @pytest.mark.parametrize(
-        ("facts", "is_read"),
-        [
-            ({}, True),
-            ({"apart": ["user"]}, False),  # it dropped its rights after the helper had looked
-            ({"apart": ["root"]}, False),
-        ],
-    )
-    def test_barriers(self, tmp_path: pathlib.Path, facts: dict[str, Any], is_read: bool) -> None:  # noqa: FBT001 — of the table
-        """A process that changed its user or root folder may have read another file."""
-        assert bool(taken(written(tmp_path / "mod.py"), processes=[process(**facts)])) is is_read
-
-    def test_unknown(self, tmp_path: pathlib.Path) -> None:
-        """Without a user, as in older logs, and without a process, nothing is read."""
-        path = written(tmp_path / "mod.py")
-
-        assert taken(path, user=None) == {}
-        assert taken(path, processes=[]) == {}
-
     @as_another
     @pytest.mark.parametrize(
         ("mode", "folder", "owner", "is_read"),
@@ -107,7 +86,9 @@ def users(folder: pathlib.Path) -> set[int | None]:
     return {process.user for process in snapshots.processes}
 
 
-@pytest.mark.parametrize(("options", "is_read"), [([], True), (["--no-source"], False)])
+@pytest.mark.parametrize(
+    ("options", "is_read"), [([], True), pytest.param(["--no-source"], False, marks=pytest.mark.long)]
+)
 def test_recording(nncf_tools: Run, tmp_path: pathlib.Path, options: list[str], is_read: bool) -> None:  # noqa: FBT001 — of the table
     """A recording keeps the text of lines without secrets, unless it is told not to."""
     path = written(tmp_path / "mod.py", HOLDS)
@@ -118,7 +99,7 @@ def test_recording(nncf_tools: Run, tmp_path: pathlib.Path, options: list[str], 
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("source", [True, False])
+@pytest.mark.parametrize("source", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_program_that_records_itself(tmp_path: pathlib.Path, *, source: bool) -> None:
     """The Python API keeps the text, too, at the end and not before; ``source`` leaves it out."""
     written(tmp_path / "mod.py", HOLDS)
@@ -138,7 +119,10 @@ def test_program_that_records_itself(tmp_path: pathlib.Path, *, source: bool) ->
 
 @as_another
 @pytest.mark.skipif(not pathlib.Path(PYTHON).exists(), reason="no Python that another user may run")
-@pytest.mark.parametrize(("name", "is_read"), [("mod.py", True), ("private.py", False), ("theirs.py", True)])
+@pytest.mark.parametrize(
+    ("name", "is_read"),
+    [pytest.param("mod.py", True, marks=pytest.mark.long), ("private.py", False), ("theirs.py", True)],
+)
 def test_program_of_another_user(nncf_tools: Run, shared: pathlib.Path, name: str, is_read: bool) -> None:  # noqa: FBT001 — of the table
     """Root does not read for another user's program which names a file as its code that this user may not read."""
     written(shared / "mod.py", HOLDS)
