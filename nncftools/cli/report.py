@@ -276,7 +276,7 @@ def _write(content: Content, output: Path, inputs: Sequence[Path], *, force: boo
 
 _SAVING_S = 10.0
 _PATIENCE_S = 2.0
-"""Longest time in which the sampler begins to replace the journal by the session."""
+"""How long to wait for the session that replaces the journal of an ended recording."""
 
 
 def watch(

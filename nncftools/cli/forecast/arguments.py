@@ -1,6 +1,6 @@
 """The options of ``forecast``, and the words of the command that are replaced: model and output.
 
-The words for model and output are never guessed: an export of a slice in place of a real export would be a loss.
+The words for model and output are never guessed: a wrong guess could replace a real export by the export of a slice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nncftools.units import bytes_from, seconds_from
 
 
 def _limit(text: str) -> int | None:
-    """Return the size of a machine in bytes; of this machine the available memory, None for unknown."""
+    """Return the size of a machine in bytes; for this machine, the available memory, None if unknown."""
     from nncftools.limits import needs
 
     return needs.available("/proc", os.getpid()).least if text == "here" else bytes_from(text)
@@ -54,7 +54,7 @@ QEFF_HOME = "$QEFF_HOME"
 """The folder in which QEfficient keeps exports and compiled programs, by the name of the model."""
 _EXPORTS = (["optimum-cli", "export", "openvino"], ["optimum-cli", "export", "onnx"])
 _LATEST = 6
-"""The format is among the first words: in ``env A=B python optimum-cli export onnx`` the sixth."""
+"""The format of an export is among this many words: in ``env A=B python optimum-cli export onnx``, it is the sixth."""
 _LARGE = 1_000_000_000
 _INT8 = ("--weight-format", "int8")
 """optimum-intel adds this for larger models unless --weight-format is given (``_main_quantize`` of the exporter)."""
@@ -140,7 +140,7 @@ def _find_model(words: Sequence[str], model: str | None) -> str:
         several = " or ".join(map(repr, folders)) if folders else f"no argument is a folder with {CONFIG}"
         raise UsageError(f"argument COMMAND: its model is not known: {several}; name it with --model ARG")
     hint = "forecast needs a folder; for a model that is not downloaded, put its config.json and tokenizer there"
-    raise UsageError(f"option --model: {model!r} is no folder with {CONFIG}; {hint}")
+    raise UsageError(f"option --model: {model!r} is not a folder with {CONFIG}; {hint}")
 
 
 def _is_model(word: str) -> bool:

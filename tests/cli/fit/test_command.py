@@ -99,7 +99,7 @@ class TestOptions:
         ("content", "message"),
         [
             ("{", "cannot be read"),
-            ('{"command": ["else"]}', "is of another command: else"),
+            ('{"command": ["else"]}', "was made with another command: else"),
             ('{"command": ["work"], "version": 2}', "a newer version"),
             ('{"command": ["work"], "trials": 5}', "cannot be read"),
         ],
