@@ -383,7 +383,7 @@ def write_time(path: Path) -> float:
 
 
 def _end_times(path: Path) -> tuple[float, float]:
-    """Return the end of a recording, as the session says, and the time of the last write, which is later for a copy."""
+    """Return the end of a recording, as the session says, and the time of the last write (later for a copy)."""
     written = write_time(path)
     with suppress(OSError, ValueError):
         end = re.search(_END, read_head(path))

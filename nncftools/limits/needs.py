@@ -381,7 +381,7 @@ class LimitedGroup:
 
     @property
     def entry(self) -> list[str]:
-        """Words to put before a command, which make the command enter the group before taking memory."""
+        """Words to put before a command, so that the command enters the group before taking memory."""
         return ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.folder / "cgroup.procs")]
 
     def oom_kills(self) -> int:

@@ -313,7 +313,7 @@ class MemoryLeft(NamedTuple):
 
 
 def memory_left(run: Run, available: float | None) -> MemoryLeft:
-    """Return which memory is limited, how much is available, and when the memory will be exhausted."""
+    """Return the kind of limited memory, how much is available, and when the memory will be exhausted."""
     limit = run.limit
     rss = run.latest.get("rss")
     total = run.host.memory

@@ -324,7 +324,7 @@ def _describe_activity(run: Run, settings: ViewSettings, width: int) -> Iterator
 
 
 def _describe_memory_left(run: Run, available: float | None, width: int) -> RenderableType:
-    """Return which memory is limited, how much is left, when it will be exhausted, and a bar of the used share."""
+    """Return the limited memory by name, how much is left, until when, and a bar of the used share."""
     memory = figures.memory_left(run, available)
     words = f"{memory.amount}, {memory.exhausted}" if memory.exhausted else memory.amount
     name = f"{memory.name.capitalize()}  "

@@ -1,6 +1,6 @@
 """Shows a recording until it ends: on the full screen with keys, below the output of its command, or as lines.
 
-The command line imports this module while it starts a command: so numpy and rich are imported only when needed.
+The command line imports this module while a command starts, so numpy and rich are imported only when needed.
 """
 
 from __future__ import annotations

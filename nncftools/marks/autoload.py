@@ -184,7 +184,7 @@ def _members(module: str, function: str, facts: Facts) -> str:
 
 
 class Loader:
-    """Runs a module's own loader, which notices nothing, then marks the module's functions."""
+    """Runs a module's own loader in the usual way, then marks the module's functions."""
 
     def __init__(self, loader: Any, finder: Finder) -> None:
         self._loader = loader

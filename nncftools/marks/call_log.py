@@ -39,13 +39,13 @@ FILE = "{file}"
 UNLESS = "!"
 """In the catalogue, before the name of a flag: the name is shown if the argument is False."""
 _LONGEST = 400
-"""A longer text is left out: its beginning says little, and a secret that is cut would not be recognised."""
+"""A longer text is left out: the beginning says little, and a cut secret would not be recognised."""
 _MOST_ITEMS = 4
 _LARGEST = 10**15
 
 
 class Parameters:
-    """The parameters that a line shows, how to show them, and which parameter is the path of a saved file."""
+    """The parameters that a line shows, how to show them, and the parameter with the path of a saved file."""
 
     def __init__(self, function: Function, facts: Facts) -> None:
         names, defaults = _signature(function)

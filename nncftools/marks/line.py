@@ -2,7 +2,7 @@
 
 The end of this file finds out from an exception's message whether memory or disk space ran out.
 
-Runs in any marked program (Python 3.10 and later, the standard library only). The hook loads a copy of its own, besides
+Runs in any marked program (Python 3.10 and later, the standard library only). The hook loads a separate copy, besides
 the copy in nncftools.
 """
 
@@ -70,7 +70,7 @@ def opened(path: bytes) -> int:
     """Open a log for appending, without following links and without blocking: another user may have replaced the log.
 
     Raises OSError unless the path is a regular file of this user or of the file's first owner (a network's file system
-    may choose another owner). The file must have a single name, or no name if it is in memory.
+    may choose another owner). The file must have a single name, or no name for a file in memory.
     """
     descriptor = os.open(path, _FLAGS if path.startswith(_IN_MEMORY) else _NO_LINK)
     status = os.fstat(descriptor)
@@ -97,7 +97,7 @@ class Unwritten:
         """How many lines were written in part, and are written again."""
 
     def note(self) -> bytes:
-        """Return a line with the number of missing lines, which also ends a cut line; empty if nothing is missing."""
+        """Return a line that counts the missing lines and ends a cut line; empty if nothing is missing."""
         if not self.lost and not self.cut:
             return b""
         facts = b'{"lost":%d,"cut":%d,"pid":%d,"t_ns":%d}\n' % (self.lost, self.cut, self.pid, self.lost_ns)
@@ -203,9 +203,9 @@ def own_memory() -> str:
 
     Empty where the kernel does not give these figures. With these figures, memory at marks is exact, and a peak between
     two samples belongs to the right operation. A reading takes 8 µs without children. After exec, the high-water mark
-    is the larger one of the two programs (``ru_maxrss``, getrusage(2)). An interrupted reading leaves out the
-    descendants, which may have begun or ended meanwhile; only a process with a single thread and no children keeps
-    them.
+    is the larger mark of the two programs (``ru_maxrss``, getrusage(2)). An interrupted reading leaves out the
+    descendants, because they may have begun or ended meanwhile; only a process with a single thread and no children
+    keeps them.
     """
     begun_ns = monotonic_ns()
     try:
@@ -465,7 +465,7 @@ def _message(error: BaseException) -> str:
 
 
 def report(path: bytes, error: BaseException, *, fatal: bool = False) -> None:
-    """Write to the log that a resource ran out; also write any ``fatal`` exception, which ends the program."""
+    """Write to the log that a resource ran out. A ``fatal`` exception ends the program, and is always written."""
     cause, source = cause_of(error)
     if cause is None and not fatal:
         return

@@ -142,7 +142,7 @@ class _Recorded:
 
 
 def _wrap_coroutine(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
-    """Return the wrapper of a coroutine function. Each task has a context of its own, so steps need no work."""
+    """Return the wrapper of a coroutine function. Each task has a separate context, so steps need no work."""
 
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
         with _Recorded(begin(args, kwargs)):

@@ -116,7 +116,7 @@ class LogNotes:
         self.programs = 0
         """How many Pythons the hook ran in."""
         self.begun_s: dict[Number, list[float]] = {}
-        """By process: the times at which programs wrote their first rows."""
+        """By process: when programs wrote their first rows."""
         self._programs: set[Number] = {None}
         """The numbers of programs, and None for rows without a number. A forked process has the number of the parent.
         """
@@ -445,7 +445,7 @@ def take_sizes(marks: Iterable[Mark]) -> None:
 
 
 def size_of(path: Path) -> int | None:
-    """Return the bytes of a file with the weights next to it, or of all files in a folder; None if unknown."""
+    """Return the bytes of a file with its weights, or of all files in a folder; None if unknown."""
     try:
         if not path.is_dir():
             size = path.stat().st_size

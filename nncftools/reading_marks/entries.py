@@ -268,7 +268,7 @@ class Open:
 
     @property
     def is_moment(self) -> bool:
-        """Whether this object is a moment, which the next row ends."""
+        """Whether this object is a moment: the next row ends a moment."""
         return self.entry.event is None
 
     @property

@@ -44,13 +44,13 @@ class _Scope:
 
 @dataclass(eq=False, slots=True)
 class _Frame:
-    """An operation, with the operation around it, which may be of another process."""
+    """An operation, and the operation around, perhaps of another process."""
 
     opened: Open
     enclosing: _Frame | None
     scope: _Scope
     is_listed: bool
-    """Whether the operation has a mark of its own."""
+    """Whether the operation has a separate mark."""
     mark: Mark = field(init=False)
     inside: _Scope = field(init=False)
     is_counted: bool = False
@@ -92,7 +92,7 @@ class Log:
     """Facts about a marks log and the recording; the defaults are for a sidecar."""
 
     begun_s: Mapping[Number, Sequence[float]] = field(default_factory=dict)
-    """By process: the times at which programs wrote their first rows, up to the row that was read last."""
+    """By process: when programs wrote their first rows, up to the row that was read last."""
     read: Callable[[float, Number, Entry], OwnMemory | None] | None = None
     """Returns the memory at a row, by time and process."""
     execs: Iterable[tuple[int, float, float]] = ()
@@ -138,7 +138,7 @@ class _NestedMarks:
         self._listed_by_process: dict[Number, int] = defaultdict(int)
         self._processes: dict[Number, _Scope] = {}
         self._elsewhere = _Scope()
-        """The scope for all further operations, which are counted together once the whole log is too long."""
+        """The scope for all further operations once the whole log is too long: they are counted together."""
 
     def marks(self, entries: Iterable[Entry]) -> list[Mark]:
         for entry in _in_order(entries):

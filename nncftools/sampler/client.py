@@ -235,9 +235,9 @@ class Interrupted(BaseException):
 class Starter:
     """A context manager around recordings: inside the context, no signal ends this process.
 
-    A signal is given to ``passes_to``, which passes the signal to the sampler of the running command. After the
-    context, signals are ignored, because this process has only to exit with the command's status. (Other threads would
-    receive blocked signals.)
+    ``passes_to`` takes a signal, and passes the signal to the sampler of the running command. After the context,
+    signals are ignored, because this process has only to exit with the command's status. (Other threads would receive
+    blocked signals.)
     """
 
     passes_to: Callable[[int], None] | None = None
@@ -438,7 +438,7 @@ class Sampler:
         return self._link.send_message(key, value)
 
     def _pass(self, number: int) -> None:
-        """Report a signal to the sampler, so that the command receives it once; without a sampler, pass it on."""
+        """Report a signal, so that the sampler passes it on once; without a sampler, pass it on here."""
         if self._send(link.SIGNAL, number):
             return
         leads = number == signal.SIGHUP and os.getsid(0) == os.getpid()  # the kernel sends SIGHUP to the leader only

@@ -432,7 +432,7 @@ class Drm:
         self._clients: dict[Client, str] = {}
         """The fdinfo file of a descriptor of each client."""
         self._seen: set[str] = set()
-        """All columns so far; after a client is gone, its columns are 0."""
+        """All columns so far; the columns of a client that is gone are 0."""
         self._unreported: dict[str, None] = {}
         """Columns of devices whose driver does not report the memory of a process."""
         self._busy: dict[str, tuple[int, int]] = {}

@@ -217,7 +217,7 @@ class Timeline:
         return False
 
     def _is_torn(self, raw: Stacks) -> bool:
-        """Return whether the outermost code object of a thread has changed, which shows a torn reading."""
+        """Return whether the outermost code object of a thread has changed: the reading is then torn."""
         for thread, stack in raw.items():
             outermost = self._raw.get(thread, stack)[0]
             if outermost[1] != stack[0][1]:

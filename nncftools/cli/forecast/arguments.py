@@ -54,7 +54,7 @@ QEFF_HOME = "$QEFF_HOME"
 """The folder in which QEfficient keeps exports and compiled programs, by the name of the model."""
 _EXPORTS = (["optimum-cli", "export", "openvino"], ["optimum-cli", "export", "onnx"])
 _LATEST = 6
-"""The format of an export is among this many words: in ``env A=B python optimum-cli export onnx``, it is the sixth."""
+"""The format of an export is among this many words: in ``env A=B python optimum-cli export onnx``, the sixth."""
 _LARGE = 1_000_000_000
 _INT8 = ("--weight-format", "int8")
 """optimum-intel adds this for larger models unless --weight-format is given (``_main_quantize`` of the exporter)."""
