@@ -30,21 +30,27 @@ class ForecastOptions(options.SeriesRequest):
     """The command, the model to slice, and the machine in question."""
 
     words: Annotated[Texts, options.command_words("{output} is the path of the output.")] = None
-    model: Annotated[str | None, option("--model ARG", READ, "The argument with the model's folder, if not clear.")] = (
-        None
-    )
+    model: Annotated[
+        str | None, option("--model ARG", READ, "The argument that is the model's folder, if forecast cannot tell.")
+    ] = None
     from_config: Annotated[
-        bool, option("--from-config", READ, "Random weights by config.json: the model need not be there.")
+        bool, option("--from-config", READ, "Use random weights: config.json is enough, without the model's weights.")
     ] = False
     time: Annotated[
         float, option("--time TIME", RUN, "The most time that the slices may take: 90s, 10min.", parser=seconds_from)
     ] = 600
     limit: Annotated[
-        int | None, option("--for SIZE|here", RUN, "Say whether the run fits: 16GiB, or this machine.", parser=_limit)
+        int | None,
+        option(
+            "--for SIZE|here",
+            RUN,
+            "Say whether the run fits into this memory: 16GiB, or here (this machine).",
+            parser=_limit,
+        ),
     ] = None
     no_output: Annotated[bool, option("--no-output", RUN, "The command writes nothing.")] = False
     scratch: Annotated[
-        File, option("--scratch DIR", WRITE, "Where slices and their outputs are while they are used. Default: TMPDIR.")
+        File, option("--scratch DIR", WRITE, "Folder for slices and outputs until they are removed. Default: TMPDIR.")
     ] = None
     interval: options.Interval = 0.05
 
