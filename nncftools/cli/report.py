@@ -98,7 +98,7 @@ def report(  # noqa: PLR0913 — one parameter per option
         option(
             "--at TIME",
             SHOW,
-            "With --peak: the memory at this time since the start: 7.5, 2min; or at the end: memory that was never given back.",
+            "With --peak: show this time since the start: 7.5, 2min; or end: memory that was never given back.",
             parser=_parse_time,
         ),
     ] = None,

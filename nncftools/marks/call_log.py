@@ -170,7 +170,7 @@ class Call:
         self.most_logged: int = facts.get("logged", MAX_LOGGED)
         """How many calls inside an operation get a line each."""
         self.is_leaf: bool = facts.get("leaf", False)
-        """Whether marked functions that this function calls are not logged."""
+        """Whether no calls are logged inside calls of this function."""
         self.parameters: Parameters | None = None
 
 

@@ -331,7 +331,7 @@ def _read_descendants(pages: int) -> str:
 
 
 def _children(thread: bytes, pages: int) -> Children:
-    """Return PID, thread and pages for each child of a thread; only the newest child has the thread."""
+    """Return a PID, the thread and ``pages`` for each child of a thread; the thread only for the newest child."""
     pids = _content(thread + b"/children").split()
     children = [(pid, b"", pages) for pid in pids]
     if pids:

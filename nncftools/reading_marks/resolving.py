@@ -105,7 +105,7 @@ def resolve(entries: Iterable[Entry], session: Session, log: Log | None = None) 
     """Return the operations sorted by start; the times of ``entries`` are seconds from the session's start.
 
     - ``Nesting`` finds the outer operation in the same process, and the moments that end.
-    - Operations of a child process are nested in the innermost operation of the parent; Automatic marks on another
+    - Operations of a child process are nested in the innermost operation of the parent. Automatic marks on another
       thread are nested in the innermost operation of the main thread. All operations are nested in marks from outside
       the programs.
     - An operation that never ended is unfinished. If the end may be among missing rows, the end is unknown, and nothing
@@ -269,7 +269,7 @@ class _NestedMarks:
         )
 
     def _enclosing(self, opened: Open) -> _Frame | None:
-        """Return the operation around another: of the thread, the main thread, an ancestor, or marked from outside."""
+        """Return the enclosing operation: of the thread, the main thread, an ancestor, or marked from outside."""
         entry = opened.entry
         if opened.outer is not None or entry.pid is None:
             return None if opened.outer is None else opened.outer.payload

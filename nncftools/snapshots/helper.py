@@ -113,7 +113,7 @@ _DISTANCES = (
     (0.01, 10_000 * _MS),
     (0.1, math.inf),
 )
-"""Each pair: the longest time between polls in seconds, and until how long after the last fast rise, in nanoseconds."""
+"""Each pair: the longest time between polls in seconds, used up to this many nanoseconds after the last fast rise."""
 _SHORTEST_S = 0.002
 _LEAST_EXPECTED = 512 << 20
 """The budget is spread over the expected growth: memory doubles, and grows by at least this many bytes."""

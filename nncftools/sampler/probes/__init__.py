@@ -12,10 +12,10 @@ There are four kinds of probes:
   figures that need not be in each sample. ``read`` is called once a second, thoroughly soon after the end of a process
   and at the end of the recording.
 
-The values of ``read`` are in the order of ``metrics``. An object of the probe of devices has ``columns``, such as
-``npu_memory@npu0``. An unknown figure is None. ``source`` is the kernel file, as users know it. ``cost`` is the cost of
-a sample, measured on a core of a 2-core machine. A class may have ``why_unavailable(root)``: the reason why the figures
-are unknown on this system.
+The values of ``read`` are in the order of ``metrics``. The devices probe has ``columns``, such as ``npu_memory@npu0``.
+An unknown figure is None. ``source`` is the kernel file, as users know it. ``cost`` is the cost of a sample, measured
+on a core of a 2-core machine. A class may have ``why_unavailable(root)``: the reason why the figures are unknown on
+this system.
 """
 
 from __future__ import annotations
