@@ -188,6 +188,8 @@ def by_size(command: Command, parameters: int, weights: int) -> tuple[Command, l
         return command, [large]
     if "openvino" in export[:1] and parameters >= _LARGE and not has_format:
         size = f"{parameters / 1e9:.2f} B here"
-        note = f"optimum exports models above 1 B parameters to int8 ({size}), slices not: {' '.join(_INT8)} is added"
+        note = (
+            f"optimum exports models above 1 B parameters to int8 ({size}), but not slices: {' '.join(_INT8)} is added"
+        )
         return replace(command, added=_INT8), [note]
     return command, []
