@@ -22,7 +22,7 @@ SUM = "sum"
 ONCE_PER_MACHINE = "once per machine"
 NEVER = "never"
 _MERGING = {TREE: SUM, GROUP: NEVER, MACHINE: ONCE_PER_MACHINE, DEVICE: ONCE_PER_MACHINE}
-"""The default by scope."""
+"""How a metric is merged by default, by scope."""
 
 CPU_TIME = ("CPU", "CPU")
 STORAGE = ("Storage", "Storage")
@@ -65,7 +65,7 @@ class Metric:
         self.merging = merging or _MERGING[scope]
         """How recordings of several ranks are merged: into the sum, a figure per machine, or not at all."""
         self.family = family
-        """Counters shown side by side have the same family: a name, and a short name for narrow columns."""
+        """Name, and short name for narrow columns, of a group of counters that are shown side by side."""
         self.action = action
         """The action that a counter of a family counts: ``read``, ``written``."""
         self.part_of = part_of
@@ -222,7 +222,7 @@ def unit_of(column: str) -> str | None:
 
 
 def in_order(columns: Iterable[str]) -> list[str]:
-    """Return columns in the order of the declarations, unknown columns last; the metrics of a family by device."""
+    """Return columns in the order of the declarations, a family's metrics by device, and unknown columns last."""
 
     def position(column: str) -> tuple[int, str, int]:
         name, _, device = column.partition("@")
@@ -262,9 +262,9 @@ MEMORY = tuple(memory_of(METRICS))
 DEVICE_MEMORY = "device_memory"
 DEVICE_ALLOCATED = "device_allocated"
 OF_DEVICES = (DEVICE_MEMORY, DEVICE_ALLOCATED, "device_used", "device_busy")
-"""The metrics of GPUs and NPUs, which a helper process reads; and of torch's allocator, which marks read."""
+"""The metrics of GPUs and NPUs, read by a helper process, and of torch's allocator, read at marks."""
 _BESIDE = {"pss_age": ("pss", "uss"), **dict.fromkeys(OF_DEVICES, OF_DEVICES)}
-"""Metrics that are recorded with any of some others."""
+"""Metrics that are recorded if any of the listed metrics is recorded."""
 ALWAYS_RECORDED = tuple(
     name
     for name, metric in METRICS.items()
@@ -274,7 +274,7 @@ ALWAYS_RECORDED = tuple(
 
 
 def recorded_with(memory: Collection[str]) -> list[str]:
-    """Return the metrics that are recorded besides these memory metrics: in every recording, ages, of devices."""
+    """Return the metrics to record besides these: the metrics of every recording, ages, metrics of devices."""
     beside = []
     for name, others in _BESIDE.items():
         if name not in memory and any(other in memory for other in others):
@@ -291,9 +291,10 @@ def cpu_counters(columns: Collection[str]) -> tuple[str, ...]:
 
 
 def of_operations(columns: Iterable[str]) -> dict[str, Metric]:
-    """Return the columns of tables of operations besides CPU time, with metrics, in order.
+    """Return the columns for tables of operations, except CPU time, with their metrics.
 
-    The columns are RSS, storage and system calls, recorded or not, and other recorded columns with ``per_operation``.
+    The columns are RSS, storage and system calls, even if not recorded, and all recorded columns with
+    ``per_operation``.
     """
     always = ["rss"]
     always += [name for name in METRICS if METRICS[name].family in {STORAGE, SYSTEM_CALLS}]
