@@ -1,4 +1,4 @@
-"""The whole build-up of a peak or a moment: the code that took the memory, the kinds of memory, and what was not seen.
+"""The whole build-up of a peak or a moment: the code that took the memory, the kinds of memory, and unseen memory.
 
 The build-up is written for a terminal (80 columns, no colour needed), and as Markdown for a pull request.
 """

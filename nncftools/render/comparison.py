@@ -292,7 +292,7 @@ _MOST = 0.5
 """Code that holds this share of the change of the peak is named."""
 _PEAK_RSS = "peak_rss"
 _COLUMNS = 5
-"""Columns without p."""
+"""Number of columns of a table without p."""
 _OF_RUN = (DURATION, CPU_TIME, "read_bytes", "write_bytes", compared_figures.MODEL_SIZE)
 _HOST = "host"
 
@@ -428,7 +428,7 @@ def _make_brief_row(difference: Difference, unit: MemoryUnit, label: str, functi
 def _select_changed(comparison: Comparison, most: int) -> list[tuple[ComparedOperation, Difference]]:
     """Return the peaks and durations of operations that changed by more than noise, in the order of the run.
 
-    If there are more than ``most``, those with the largest change, compared with the figure of the whole run.
+    If there are more than ``most``, return the changes that are largest relative to the whole run's figure.
     """
     names = [name for name in (_choose_peak(comparison), DURATION) if name in comparison.figures]
     changed = []

@@ -149,7 +149,7 @@ class NumberedOperation:
     process: str = ""
     """The process, if other processes ran operations at the same time."""
     short_name: str = ""
-    """A long name without the start that it shares with others; empty for other names."""
+    """A long name without the start that other names share; empty for other names."""
 
     @property
     def title(self) -> str:

@@ -40,7 +40,7 @@ _MOST_HOLDERS = 4
 _IF_NAMED = {"anon", "file", "shmem", "swap", "system"}
 """Metrics whose peaks a report has only if the user names them: parts of RSS, and memory of the whole machine."""
 _PYTHON = "python"
-"""Package of Python itself, which a row does not name as a part of the row of Python and imports."""
+"""Package of Python itself, which the row of Python and imports does not name as a part."""
 _NEAR = 0.5
 """A peak above this share of a limit is near the limit."""
 

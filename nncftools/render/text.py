@@ -105,7 +105,7 @@ def _render_missing(session: Session) -> list[RenderableType]:
 
 
 def _render_need(session: Session, view: View, *, has_verdict: bool) -> RenderableType:
-    """Return how little memory is enough and the duration, and how the run ended if no verdict says so."""
+    """Return the needed memory and the duration, and without a verdict also how the run ended."""
     line = Text(peak_lines.write_need(session, view.unit))
     ending = session_tables.failure(session)
     was_killed = session.exit is not None and session.exit.signal is not None
