@@ -295,7 +295,7 @@ _DISK_WAS_FULL = "the journal could not be written"
 _NAMED = 3
 _HELPER = "from multiprocessing."
 _HELPERS = ("resource_tracker", "forkserver")
-"""The code of processes that end just after their program begins with ``_HELPER``, then with these names."""
+"""Processes that end just after their program: their code begins with ``_HELPER`` and one of these names."""
 
 
 def of_recording(session: Session) -> list[str]:
@@ -379,13 +379,13 @@ def _warn_of_missed(session: Session) -> Iterator[str]:
 
 
 SELDOM = 0.6
-"""A metric that is known in a smaller share of the samples has an interval of another length, as PSS has."""
+"""A metric that is known in a smaller share of the samples has an interval of its own, like PSS."""
 GAP = 2.5
-"""Between two samples that are more intervals apart, the metric is unknown."""
+"""If two samples are more than this number of intervals apart, the metric is unknown in between."""
 _SHORTEST_S = 1e-3
 
 MOST_POINTS = 2000
-"""More cannot be told apart on a screen."""
+"""A screen cannot show more points."""
 
 
 def keep_extremes(time: Floats, value: Floats, most: int = MOST_POINTS) -> Points:
