@@ -25,7 +25,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 """The palette of Okabe and Ito, which colour-blind readers can distinguish. Yellow, too light on white, is left out."""
 FAINT = "#5f6368"
 INK = "#202124"
-"""For lines and text in pictures whose colours mark operations."""
+"""Colour of lines and text in pictures where other colours mark operations."""
 DPI = 120
 _TITLE = 90
 _LINES = ("-", "--")

@@ -1,4 +1,4 @@
-"""Write files completely or not at all, only files of this user, and help with descriptors."""
+"""Write files completely or not at all, and only this user's files; also help with descriptors."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _refuse_other_file(status: os.stat_result, path: pathlib.Path, folder: Folde
     owner = status.st_uid
     folder_status = os.fstat(folder.descriptor)
     if is_open_to_all(folder_status) and (status.st_dev, status.st_ino) not in _MADE:
-        raise OSError(errno.EEXIST, "it exists where every user may exchange it; choose a new name", str(path))
+        raise OSError(errno.EEXIST, "the file exists, and every user may replace it; choose a new name", str(path))
     is_in_checkout = os.geteuid() == 0 and owner == folder_status.st_uid == os.stat(".").st_uid  # noqa: PTH116 — no pathlib here
     if owner != os.geteuid() and not is_in_checkout:
         raise _refusal(f"it belongs to another user ({_name_user(owner)})", path)
@@ -263,7 +263,7 @@ def is_open_to_all(status: os.stat_result) -> bool:
 def open_ours(path: pathlib.Path) -> int:
     """Make a log, replacing an earlier log; return a descriptor that only appends.
 
-    Raises OSError for a link, a device, a pipe, and another user's file, without any change.
+    Raises OSError, and changes nothing, for a link, a device, a pipe, and another user's file.
     """
     if file_behind(path) != path:
         raise _refusal("it is a symbolic link, a device or a pipe", path)
@@ -278,7 +278,7 @@ def open_ours(path: pathlib.Path) -> int:
 def open_output(path: pathlib.Path) -> int:
     """Open an output that grows while a command runs, and return the descriptor.
 
-    A file is opened like in ``open_ours``; a descriptor, a device and a FIFO like in ``replacing``. Raises OSError.
+    A file is opened as in ``open_ours``; a descriptor, a device and a FIFO, as in ``replacing``. Raises OSError.
     """
     file = file_behind(path)
     return _open_stream(path) if file is None else open_ours(file)

@@ -119,7 +119,7 @@ def shown(value: object) -> str:
 
 
 def unknown_text(count: int, location: str) -> str:
-    """Return the warning that values out of range count as unknown; ``location`` has the first value."""
+    """Return the warning that values out of range count as unknown; ``location`` is where the first such value is."""
     return f"values out of range count as unknown: {count:,}, the first at `{printable(location)}`"
 
 

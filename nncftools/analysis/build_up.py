@@ -126,7 +126,7 @@ class Moment(NamedTuple):
     process: int | None = None
     """The ``id`` of the process that rose to the level, if known."""
     since_s: float | None = None
-    """Only growth since this moment counts: the levels above the RSS that each process had then."""
+    """Only growth since this moment counts: the levels above the RSS of each process at that moment."""
 
 
 def of_peak(session: Session) -> BuildUp | None:
@@ -370,7 +370,7 @@ class _Builder:
         return Freed(fall.size, parts)
 
     def _find_starter(self, watched: WatchedProcess, at_s: float) -> Stack:
-        """Return the stack of the nearest Python program above that started a program, or waits for the program."""
+        """Return the stack of the nearest Python ancestor that started a program, or waits for its end."""
         process = self._processes.get(watched.process)
         for _ in self._processes:  # processes of a damaged journal may be a circle
             process = None if process is None else self._processes.get(process.parent)

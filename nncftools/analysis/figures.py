@@ -161,7 +161,7 @@ class Difference(NamedTuple):
 
     @property
     def percent(self) -> float | None:
-        """The change in per cent of ``base``; None if that is zero."""
+        """The change in per cent of ``base``; None if ``base`` is zero."""
         return self.change / self.base.median * 100 if self.base.median else None
 
     @property

@@ -144,7 +144,7 @@ class _Changes(NamedTuple):
 def _find_changes(session: Session, name: str, at_s: float) -> _Changes:
     """Return the changes of a metric of a rank that began at ``at_s``.
 
-    A rank holds its last sample until the next sample, and nothing while not running; a counter keeps the value.
+    A rank holds its last sample until the next sample, and nothing before and after the run. A counter keeps its value.
     After a recording that broke off, everything is unknown.
     """
     values = np.asarray(session.samples[name])

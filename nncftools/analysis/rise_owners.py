@@ -101,7 +101,7 @@ class RiseOwners:
             for number, (begin, end) in enumerate(pairwise([*begins, last])):
                 stack = thread.stacks[number]
                 readings[begin:end] = [unchanged._replace(stack=stack)] * (end - begin)
-                if begin < end and thread.time_s[number] > last_s:  # the first may be the last of the window before
+                if begin < end and thread.time_s[number] > last_s:  # the first may be the previous window's last
                     readings[begin] = Reading(stack, same[number], still[number])
 
     def shares(self, rise: Rise) -> Iterator[Share]:
@@ -284,7 +284,7 @@ class RiseOwners:
     def going_on(self, stack: Stack, from_s: float, to_s: float) -> tuple[int, int]:
         """Return how many outer functions of a stack went on between two moments, and how many of these stood still.
 
-        0 if that is unknown, or if several threads ran Python.
+        Both are 0 if unknown, or if several threads ran Python.
         """
         first = max(0, bisect_right(self._times, from_s) - 1)
         readings = range(first, bisect_left(self._times, to_s) + 1)

@@ -495,7 +495,7 @@ def rates(time_s: ArrayLike, totals: ArrayLike, window_s: float, interval_s: flo
     is_known = ~np.isnan(total)
     time = time[is_known]
     total = total[is_known]
-    bounds = list(pick_spaced(time.data, window_s))  # a step of Python for each window, not for each sample
+    bounds = list(pick_spaced(time.data, window_s))  # loops over windows, not over samples
     if len(bounds) <= 1:
         return np.empty(0), np.empty(0)
     bounds[-1] = len(time) - 1

@@ -119,7 +119,7 @@ class Drawing:
 
     figure: Figure
     unnamed: int = 0
-    """Points whose name found no room."""
+    """Number of points without room for their names."""
     left_out: list[str] = field(default_factory=list)
     """Results beyond the largest error to draw: names and errors."""
     points: list[tuple[Result, str]] = field(default_factory=list)
@@ -134,7 +134,7 @@ def draw(
     max_error: float = math.inf,
     also: Sequence[reading.Cost] = (),
 ) -> Drawing:
-    """Draw all results but the baselines, with a panel for each figure of ``also`` below the compression rate.
+    """Draw all results except baselines; each figure of ``also`` has a panel below the compression rate.
 
     Bounds are lines, with a ring around the result that they recommend.
     """

@@ -336,7 +336,7 @@ def _is_small(operation: Operation, least_s: float, least: float) -> bool:
 
 
 def place_in_lanes(rows: Sequence[NumberedOperation], most: int) -> list[tuple[int, NumberedOperation, int]]:
-    """Return the index, the row and the first free lane of each operation; without free lane, a row is left out."""
+    """Return the index, the row and the first free lane of each operation; rows without a free lane are left out."""
     ends: list[float] = []
     placed: list[tuple[int, NumberedOperation, int]] = []
     for index, row in enumerate(rows):

@@ -197,7 +197,7 @@ def _write_change(base: float, new: float, difference: str) -> str:
 
 
 def _draw_group(axes: Axes, name: str, lines: Sequence[MemoryLine], unit: MemoryUnit, *, look: tuple[str, str]) -> None:
-    """Draw a single run with the peak, or the median of several runs in the band from the smallest to the largest."""
+    """Draw a single run with the peak, or the median of several runs in a band from smallest to largest."""
     colour = look[0]
     sizes = [line.peak_size for line in lines]
     text = f"peak {unit.label(median(sizes))}"

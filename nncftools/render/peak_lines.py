@@ -150,7 +150,7 @@ def doubt(label: str, or_later: str) -> str:
 
 
 def write_need(session: Session, unit: MemoryUnit) -> str:
-    """Return how little memory is enough, and the duration: ``Would work with 242 MiB · took 2.3 s``."""
+    """Return the needed memory, and the duration: ``Would work with 242 MiB · took 2.3 s``."""
     duration = brief_seconds(session.duration_s)
     took = f"took {duration}"
     if session.attached_to is not None:

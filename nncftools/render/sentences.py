@@ -314,7 +314,7 @@ def hints(session: Session, unit: MemoryUnit) -> list[str]:
 
 
 def brief_hints(session: Session) -> list[str]:
-    """Return the warnings of the default report: gaps of the recording, without doubts about single figures."""
+    """Return the warnings of the default report: gaps in the recording, but no doubts about single figures."""
     warnings = session.warnings if session.ranks else of_recording(session)
     recorded = [text for text in warnings if not text.startswith((OLD_UNMARKED, *UNMARKED))]
     recorded += _warn_of_limit(session)

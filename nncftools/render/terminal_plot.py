@@ -279,9 +279,9 @@ class _Signs(NamedTuple):
     """The characters that a chart consists of."""
 
     fine: str
-    """For the first curve, in dots."""
+    """Sign of the first curve, if drawn in dots."""
     coarse: str
-    """For the first curve, in whole characters."""
+    """Sign of the first curve, if drawn in whole characters."""
     area: str
     limit: str
     peak: str

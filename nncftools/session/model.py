@@ -735,7 +735,7 @@ class Unsaved:
 
 
 class SessionData(msgspec.Struct, kw_only=True):
-    """One recorded run. Inside, everything is bytes and seconds; null is unknown, never 0.
+    """One recorded run. Sizes are in bytes, times in seconds; null is unknown, never 0.
 
     Load with ``Session.load(path)``, write with ``session.save(path)``.
     """

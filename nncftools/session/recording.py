@@ -195,7 +195,7 @@ class Tail:
 
 
 def _decode_samples(texts: Sequence[bytes], width: int) -> list[list[float | None]]:
-    """Return samples, each with a time and ``width`` figures in all. Raises one of ``_DAMAGE``."""
+    """Return samples of ``width`` numbers each, the time first. Raises one of ``_DAMAGE``."""
     list_text = b"[%b]" % b",".join(texts)
     samples = msgspec.json.decode(list_text, type=list[list[Figure | None]])
     if len(samples) != len(texts) or any(len(sample) != width for sample in samples):
