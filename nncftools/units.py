@@ -1,6 +1,6 @@
 """Format and parse bytes, seconds and rates, and make text from outside short and safe to display.
 
-Everything inside the package is in bytes and seconds. Every layer may import this module, so the module imports little.
+The package itself computes only in bytes and seconds. Every layer may import this module, so the module imports little.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ _UNITS = {
 
 
 def fixed(number: float, decimals: int) -> str:
-    """Return a number as text with so many decimals: ``"1,234.5"``. A number that rounds to zero has no sign."""
+    """Return a number as text with a number of decimals: ``"1,234.5"``. A number that rounds to zero has no sign."""
     text = f"{number:,.{decimals}f}"
     return text if text.strip("-0.,") else text.removeprefix("-")
 

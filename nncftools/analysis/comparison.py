@@ -1,6 +1,6 @@
 """Two runs, or two groups of repeated runs, side by side: their figures, operations and settings.
 
-Operations of several runs are matched by function and arguments, else by function, else by name. Settings are the
+Operations of several runs are matched by function and arguments, or else by function, or else by name. Settings are the
 command, arguments, machine, sampling, and the compression of saved models.
 """
 
@@ -403,7 +403,7 @@ class Comparison:
 def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
     """Return the comparison of two runs or groups.
 
-    Raises NncfToolsError if they have no memory metric in common, or if neither has any, no other figure.
+    Raises NncfToolsError without a common memory metric; for runs without memory metrics, without any common figure.
     """
     base_values = [run.figures for run in base]
     new_values = [run.figures for run in new]

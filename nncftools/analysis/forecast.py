@@ -67,7 +67,7 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """The needs of the whole model; bytes and seconds. A figure is null where slices do not show it."""
+    """The needs of the whole model; bytes and seconds. A figure is null if slices do not show the figure."""
 
     peak: Estimate
     floor: Estimate
@@ -78,7 +78,7 @@ class Forecast(msgspec.Struct, frozen=True):
     operation: str = ""
     """The operation that holds the peak; empty when operations are unknown."""
     holds_from: int | None = None
-    """From so many layers on, this operation holds the peak."""
+    """From this number of layers on, the operation holds the peak."""
     before: str = ""
     """The operation that holds the peak with fewer layers."""
     is_small: bool = False
@@ -103,7 +103,7 @@ class Result(msgspec.Struct, kw_only=True):
     """Options that slices got because the whole model is larger."""
     slices: list[Slice] = []
     forecast: Forecast | None = None
-    """Null where slices do not show it."""
+    """Null if slices do not show the needs."""
     limit: int | None = None
     """The memory that ``--for`` asks about."""
     fits: str | None = None

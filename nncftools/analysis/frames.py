@@ -87,7 +87,7 @@ class Node:
     """The bytes that a later fall may have freed, by three facts: whether only likely, the memory, and the
     ``epoch``."""
     doubt: int = 0
-    """The bytes that later functions may hold instead: memory fell, and no reading shows whose."""
+    """The bytes that later functions may hold instead: memory was freed, and no reading shows by which function."""
     later: Counter[Stack] = field(default_factory=Counter)
     """By functions of the user's own code: bytes that are assumed to be freed in place of ``doubt``."""
     label: str = ""
@@ -240,10 +240,10 @@ def held_by(root: Node, most: int = 20) -> list[Node]:
 def _find_holders(root: Node) -> list[Node]:
     """Return places that do not overlap.
 
-    A place is divided as long as large parts hold half of the memory, and in a library half of the certain memory. The
-    entry point of a program says nothing, and is also divided if the parts are less certain. Lines of a function that
-    only call the holders of the memory are joined, and so are the lines of an imported module. Programs are first if
-    they hold half of the memory.
+    A place is divided if large parts hold half of the memory; a place in a library, if parts hold half of the certain
+    memory. The entry point of a program says nothing, and is also divided if the parts are less certain. Lines of a
+    function that only call the holders of the memory are joined, and so are the lines of an imported module. Programs
+    are first if they hold half of the memory.
     """
     least = max(1.0, root.size * _SMALL)
     large: list[Node] = []

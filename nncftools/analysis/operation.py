@@ -81,7 +81,7 @@ class Operation(Mark, eq=False, kw_only=True):
     is_parallel: bool = False
     """Whether other operations of the process, neither inside nor around, ran at the same time.
 
-    The figures then count all parallel operations together.
+    The figures of a parallel operation count all parallel operations together.
     """
     process: int | None = None
     """The ``id`` of the process that performed the operation."""
@@ -340,7 +340,7 @@ def place_of(
 
 
 def _keep_large(holders: Iterable[Operation], outer: Operation, sizes: Mapping[int | None, int]) -> list[Operation]:
-    """Return the holders in the process of ``outer``, and those whose process held at least half as much."""
+    """Return the holders in the process of ``outer``, and in processes that held at least half as much memory."""
     large = []
     for operation in holders:
         is_large = sizes.get(operation.process, 0) * 2 >= sizes.get(outer.process, 0)

@@ -1,6 +1,6 @@
 """Peaks, and the figures of a metric between two moments, from samples and the kernel's high-water marks.
 
-``peaks`` computes the peaks of a session: reports, gates and merged ranks take them from there. A view that follows a
+``peaks`` computes the peaks of a session: reports, gates and merged ranks use these peaks. A view that follows a
 recording asks ``raise_peak`` at each new level. Times are seconds since the start, sizes are bytes, None is unknown.
 """
 
@@ -73,7 +73,7 @@ class PeakSoFar(NamedTuple):
 
 
 def raise_peak(peak: PeakSoFar | None, candidate: PeakCandidate) -> PeakSoFar:
-    """Return the peak so far after another level was reached."""
+    """Return the peak after the recording reached another level."""
     if peak is None:
         return PeakSoFar(candidate.level, candidate)
     top = PeakCandidate(peak.value, peak.value, None, None)
@@ -556,5 +556,5 @@ def pick_spaced(times: Sequence[float], distance_s: float, start_s: float = -inf
         yield row
         next_s = max(times[row] + distance_s, nextafter(times[row], inf))
         row += 1
-        if row < stop and times[row] < next_s:  # most samples are further apart, and need no search
+        if row < stop and times[row] < next_s:  # most samples are that far apart: no search is needed
             row = bisect_left(times, next_s, row)

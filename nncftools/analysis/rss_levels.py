@@ -61,7 +61,7 @@ class Rise:
     part."""
 
     def cut_last(self, size: float) -> Rise:
-        """Remove the bytes that came last, and return them."""
+        """Remove the newest bytes, and return the removed rise."""
         middle_s = self.to_s
         if self.size > 0:
             middle_s -= (self.to_s - self.from_s) * min(1.0, size / self.size)
@@ -71,7 +71,7 @@ class Rise:
         return last
 
     def cut_share(self, share: float) -> Rise:
-        """Remove a share of the bytes that came at each moment, and return them."""
+        """Remove a share of the bytes of each moment, and return the removed rise."""
         part = replace(self, size=self.size * share)
         self.size -= part.size
         return part
@@ -101,7 +101,7 @@ class _Block:
     spans: list[Range]
     rises: list[Rise] = field(default_factory=list)
     rivals: list[_Block] = field(default_factory=list)
-    """Blocks that were filled at the same time: any of the rises may have filled any of them."""
+    """Blocks that were filled at the same time: each of the rises may have filled each of these blocks."""
 
     @property
     def pages(self) -> int:
@@ -244,7 +244,7 @@ class _Process:
         return [rise for rise in rises if rise.size > 0]
 
     def _take_last(self, kinds: Sequence[str], size: float, *, is_ordered: bool) -> list[Rise]:
-        """Remove the bytes that came last, and return them; if ``is_ordered``, empty the first kind of memory first."""
+        """Remove and return the newest bytes; if ``is_ordered``, empty the first kind of memory first."""
         removed: list[Rise] = []
         while size > 0:
             stacks = [self._rises[kind] for kind in kinds if self._rises[kind]]

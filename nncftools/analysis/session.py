@@ -301,7 +301,7 @@ class _Measuring:
         return high - max(0, process.high_water_mark - mark)
 
     def _mark_of_largest(self, start_s: float, end_s: float) -> int | None:
-        """Return the high-water mark of the largest process at ``end_s``; None if it began or ended in between.
+        """Return the largest process's high-water mark at ``end_s``; None if the process began or ended in between.
 
         The mark belongs to a rise, or is no larger than the samples of the whole tree.
         """

@@ -37,7 +37,7 @@ _STALL_LEAST_S = 0.5
 
 
 def dropped_files(session: SessionData) -> int:
-    """Return the bytes that were dropped and read again while memory was short; 0 if they were too few to matter."""
+    """Return the bytes that were dropped and read again while memory was short; 0 if too few to matter."""
     dropped = session.totals.get("refaults") or 0
     stall_s = session.totals.get("memory_stall") or 0
     least = max(_DROPPED_LEAST, _DROPPED_SHARE * (session.rss_peak.low or 0))

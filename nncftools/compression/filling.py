@@ -63,7 +63,7 @@ def fill(path: pathlib.Path, setup: str, key: Key, figures: Mapping[str, float],
     """Write figures into the row that matches ``key``, or into a new row; create the file if needed.
 
     ``setup`` names the first column of a new file. A cell with a different figure is only replaced with ``force``.
-    Raises NncfToolsError, OSError; the file is unchanged then.
+    Raises NncfToolsError or OSError, and leaves the file unchanged.
     """
     header, rows = _read_rows(path, setup)
     model = key.model

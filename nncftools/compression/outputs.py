@@ -147,7 +147,7 @@ def percent(fraction: float) -> str:
 
 
 def error_text(error: float) -> str:
-    """Return a relative error in percent, below 1,000 % with one decimal."""
+    """Return a relative error in percent; errors below 1,000 % have one decimal."""
     return f"{round(error * 100, 1) + 0.0:,.{int(error < 10)}f}%"  # noqa: PLR2004 — 1,000 %
 
 
@@ -310,7 +310,7 @@ class Visualization(NamedTuple):
 
 
 def make(request: Request) -> Visualization:
-    """Make and write the outputs. Raises ResultsError; nothing is written then."""
+    """Make and write the outputs. Raises ResultsError before any file is written."""
     from nncftools.compression.picture import draw, render
 
     sources: Sequence[pathlib.Path | reading.RawTable] = request.inputs

@@ -36,7 +36,7 @@ ERROR = "average relative error"
 RATE = "compression rate"
 DESCRIBING = (MODE, INT4, INT8, LORA_RANK, PLOT_NAME, SIZE)
 COMPUTED = (ERROR, RATE)
-"""Published files have these columns, too; they are computed here, never read."""
+"""Columns that are computed here and never read, although published files have these columns, too."""
 STDERR = " stderr"
 """The suffix of the column with a metric's standard error."""
 

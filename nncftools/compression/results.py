@@ -421,7 +421,7 @@ class Choice(NamedTuple):
     left_out: int
     """The number of rows whose known figures meet all bounds, and whose other bounded figures are unknown."""
     unknown: Sequence[str]
-    """The names of these unknown figures."""
+    """The names of the unknown figures in these rows."""
 
 
 def bounds_of(text: str) -> Bounds:

@@ -65,7 +65,7 @@ class TreeRow(NamedTuple):
     depth: int
     size: int
     certain: int | None
-    """The part of ``size`` that certainly belongs to the row; None where nothing was seen."""
+    """The part of ``size`` that certainly belongs to the row; None if no stack was seen."""
     label: str
     or_later: str = ""
     """The function that ran later and may hold most of this memory instead."""

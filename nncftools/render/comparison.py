@@ -308,7 +308,7 @@ def answer(comparison: Comparison, unit: MemoryUnit) -> str:
 
 
 def further(comparison: Comparison, unit: MemoryUnit) -> Iterator[str]:
-    """Yield how the duration changed, whether the machines differ, and why it is unknown which code changed."""
+    """Yield the change of the duration, whether the machines differ, and why the changed code is unknown."""
     if _choose_peak(comparison):
         yield _describe_change(comparison, comparison.figures[DURATION], unit)
     if any(setting.name == _HOST for setting in comparison.settings):

@@ -268,7 +268,7 @@ def explain_rows(rows: Sequence[NumberedOperation]) -> list[str]:
 
 
 def short_names(operations: Sequence[Operation]) -> dict[str, str]:
-    """Return long names without the start that they share, by the whole name."""
+    """Return long names without their shared start, by the whole name."""
     names = {operation.name: clip(operation.name, _LONGEST_TEXT) for operation in operations}
     long = {name: text for name, text in names.items() if len(text) > _LONG_NAME}
     if len(names) > _MOST_LONG_NAMES or not long:

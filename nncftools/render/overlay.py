@@ -151,7 +151,7 @@ def draw(groups: Sequence[Group], metric: str, unit: MemoryUnit, path: pathlib.P
 
 
 def _make_bands(groups: Sequence[Sequence[Curve]], length_s: float) -> list[Band]:
-    """Return the operations of the median run of each side, in the same colours; nothing if no run has any."""
+    """Return the operations of the median run of each side, in the same colours; no bands if no run has operations."""
     sides = []
     for runs in groups:
         by_duration = sorted(runs, key=lambda run: run.duration_s)

@@ -247,7 +247,7 @@ class DrawnLimit(NamedTuple):
 def write_limit(session: Session) -> str | None:
     """Return the share of the limit at the peak: ``95 % of 8 GiB (control group, set by FILE)``; None without limit.
 
-    All memory of the machine is a limit only for a run that held more than half of it.
+    The machine's memory is a limit only for a run that held more than half of that memory.
     """
     limit, peak = _find_limit(session)
     if limit is None or (limit.kind == MACHINE and peak <= limit.size * _NEAR):

@@ -1,6 +1,6 @@
 """Find the rank of a process in a job, from the environment variables of the launcher.
 
-This runs before the command starts, so the module imports nothing.
+The launcher is read before the command starts, so the module imports nothing.
 """
 
 from __future__ import annotations

@@ -559,7 +559,8 @@ class Process(msgspec.Struct, kw_only=True):
 UNFINISHED = "unfinished"
 """The ``error`` of an operation whose process ended first."""
 END_UNKNOWN = "end unknown"
-"""The ``error`` of an operation whose end may be lost from the marks log; it ran at least until ``end_s``."""
+"""The ``error`` of an operation whose end may be lost from the marks log; the operation ran at least until
+``end_s``."""
 
 
 class Mark(msgspec.Struct, kw_only=True):
@@ -756,7 +757,7 @@ class SessionData(msgspec.Struct, kw_only=True):
     start: Start
     duration_s: Duration
     finished: bool | None = True
-    """False if the recorder was killed or still runs (see ``warnings``); null if a log does not record this."""
+    """False if the recorder was killed or still runs (see ``warnings``); null if unknown, as in some logs."""
     exit: Exit | None = None
     """How the command ended."""
     host: Host

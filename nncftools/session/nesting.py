@@ -34,7 +34,7 @@ def kind_of(name: str) -> str | None:
 
 
 def renumbered(marks: Iterable[Mark], beside: Iterable[Mark]) -> list[Mark]:
-    """Return marks with new numbers, above all numbers of the marks ``beside`` them."""
+    """Return marks with new numbers, above all numbers of the marks in ``beside``."""
     highest = max((mark.op or 0 for mark in beside), default=0)
 
     def renumber(mark: Mark) -> Mark:

@@ -467,7 +467,7 @@ class WholeRecording(Recording):
         cut = fields.get("rows", 0) - read - lost
         if cut > 0:
             lost += cut
-            self._warnings.append(f"{cut:,} samples are missing from the journal: it was cut while it was written")
+            self._warnings.append(f"{cut:,} samples are missing from the journal, which was cut during the recording")
         lost += self._drop_out_of_order()
         taken = facts.taken or read
         left = len(self._columns[TIME])

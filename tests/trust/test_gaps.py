@@ -197,7 +197,7 @@ class TestFailingWrites:
 
         assert (status, session.finished) == (9, True)
         assert [re.sub(r"^\d+", "N", text) for text in session.warnings] == [
-            "N samples are missing from the journal: it was cut while it was written"
+            "N samples are missing from the journal, which was cut during the recording"
         ]
 
 
