@@ -45,5 +45,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, for completion; submodules are no part of the interface."""
+    """Return the public names, for completion; submodules are not part of the interface."""
     return sorted([*__all__, "__version__"])

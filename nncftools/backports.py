@@ -1,4 +1,4 @@
-"""Parts of the standard library of Python 3.11. This module can go together with the support of Python 3.10."""
+"""Parts of the standard library of Python 3.11. Remove this module together with the support of Python 3.10."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ else:
 
 
 SAFE_PATH = "import sys; sys.path[:] = filter(None, sys.path)"
-"""The beginning of a script for ``python -c`` that imports nothing from the working folder, as with ``-P``."""
+"""First line of a ``python -c`` script: prevents imports from the working folder, like ``-P``."""
 
 
 def running(module: str) -> list[str]:
-    """Return words that run a module like ``python -P -m``: nothing is imported from the working folder."""
+    """Return arguments that run a module like ``python -P -m``, without imports from the working folder."""
     run = f"import runpy; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
     return [sys.executable, "-c", f"{SAFE_PATH}; {run}"]
 
@@ -34,7 +34,7 @@ def running(module: str) -> list[str]:
 def moment_of(text: str) -> dt.datetime:
     """Parse a time in ISO 8601, such as ``"2026-11-21T07:00:00.5Z"``. Raises ValueError.
 
-    Python 3.10 accepts neither ``Z`` nor ``+0100``, and decimals of a second only in threes.
+    Python 3.10 accepts neither ``Z`` nor ``+0100``, and only 3 or 6 decimals of a second.
     """
     if sys.version_info < (3, 11):
         import re

@@ -22,10 +22,10 @@ from nncftools.files import ending_in, write_file
 from nncftools.units import printable, shortened, time_unit
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-"""Okabe and Ito, which colour-blind readers can distinguish; without yellow, which is too light on white."""
+"""The palette of Okabe and Ito, which colour-blind readers can distinguish. Yellow, too light on white, is left out."""
 FAINT = "#5f6368"
 INK = "#202124"
-"""For lines and text in pictures whose colours mark operations."""
+"""Colour of lines and text in pictures where other colours mark operations."""
 DPI = 120
 _TITLE = 90
 _LINES = ("-", "--")
@@ -99,7 +99,7 @@ def marker_for(points: Sized) -> str:
 
 
 def draw_peak(axes: Axes, point: tuple[float, float], colour: str, mark: tuple[float, float] | None = None) -> None:
-    """Draw a dot at a peak; a high-water mark above the line has a bar over the time of the rise."""
+    """Draw a dot at a peak; for a high-water mark above the line, also a bar over the time of the rise."""
     if mark is None:
         axes.plot(*point, marker="o", color=colour, markersize=6, markeredgecolor="white")
         return
@@ -135,12 +135,12 @@ def draw_limit(axes: Axes, size: float, label: str | None = None) -> None:
 
 
 def annotate(axes: Axes, text: str, point: tuple[float, float], offset: tuple[float, float], **properties: Any) -> None:  # noqa: ANN401 — any property of a text
-    """Write a text at ``offset``, in points, from a point; dollar signs in the text are not mathematics."""
+    """Write a text at a distance of ``offset`` points from a point; dollar signs do not start mathematics."""
     axes.annotate(text, point, offset, textcoords="offset points", parse_math=False, **properties)
 
 
 def legend_below(drawing: Figure, columns: int) -> None:
-    """Write the legend below the panel, in fewer columns if there is no room; dollar signs are not mathematics."""
+    """Write the legend below the panel, in fewer columns if there is no room; dollar signs do not start mathematics."""
     legend = drawing.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     for text in legend.get_texts():
         text.set_parse_math(False)
@@ -186,5 +186,5 @@ class Ruler:
 
 
 def _largest(limit: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number from 1 to ``limit - 1`` that fits, where every smaller number fits, too."""
+    """Search 1 to ``limit - 1`` for the largest number that fits; all smaller numbers fit, too."""
     return bisect_left(range(1, limit), 1, key=lambda number: not fits(number))

@@ -23,7 +23,7 @@ class NncfToolsError(Exception):
     def __init__(self, message: str, *, remedy: str = "", lines: Sequence[str] = ()) -> None:
         """Fail with ``message``; ``cli`` adds the option for ``remedy``.
 
-        ``lines`` are a long message as a list.
+        ``lines`` is a long message as a list of lines.
         """
         super().__init__(message)
         self.remedy = remedy
@@ -53,13 +53,13 @@ class SessionFileError(NncfToolsError):
 
 
 _OF_MEMORY = ("failed to map segment", "annot allocate memory", "can't start new thread")
-"""Parts of messages of the library loader, the kernel and Python about missing memory or address space."""
+"""Parts of messages about missing memory or address space, by the library loader, the kernel and Python."""
 
 
 def memory_shortage(error: Exception) -> str:
-    """Return a line if an error says that memory is missing, also for loading a library; empty for any other error.
+    """Return a message if an error means too little memory, also for loading a library; empty for other errors.
 
-    Python may raise a SystemError then.
+    Python may raise SystemError if memory runs out.
     """
     if isinstance(error, MemoryError | SystemError) or any(text in str(error) for text in _OF_MEMORY):
         return "not enough memory; if `ulimit -v` limits the address space, allow more"

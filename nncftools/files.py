@@ -1,4 +1,4 @@
-"""Write files completely or not at all, only files of this user, and help with descriptors."""
+"""Write files completely or not at all, and only this user's files; also help with descriptors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _STANDARD_ERROR = 2
 _MOST_LINKS = 40
-"""Linux follows as many."""
+"""Number of symbolic links to follow, as in Linux."""
 FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _PERMISSIONS = 0o777
 NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -25,12 +25,12 @@ NEW_LOG = NEW | os.O_APPEND
 _STREAM = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
 _STREAM |= os.O_NOFOLLOW | os.O_CLOEXEC
 _MADE: set[tuple[int, int]] = set()
-"""Device and inode of files made by this process, which may be replaced even in folders that allow only new names."""
+"""Device and inode of each file made by this process; these files may be replaced in any folder."""
 
 
 @contextlib.contextmanager
 def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
-    """Yield a binary file for a whole output: the only way to write outputs.
+    """Yield a binary file for a whole output; every output is written this way.
 
     A regular file is written under another name in the same folder, and renamed at the end; an error leaves the earlier
     file, and the new file gets the permissions of the earlier file. A descriptor, a device and a FIFO get the whole
@@ -94,7 +94,7 @@ def file_behind(path: pathlib.Path) -> pathlib.Path | None:
     """
     path = _follow_links(path)
     if _is_descriptor(path):
-        path.stat()  # fails for a closed descriptor, which may be a file of ours later
+        path.stat()  # fails for a closed descriptor: a file of ours may get its number later
         return None
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), Folder(path.parent) as folder:
         status = path.lstat()
@@ -128,7 +128,7 @@ def _open_stream(path: pathlib.Path) -> int:
 
 
 def _is_descriptor(path: pathlib.Path) -> bool:
-    """Return whether a path is ``/dev/fd/N``, by any name of the folder."""
+    """Return whether a path is ``/dev/fd/N``, by any name of that folder."""
     own_folders = {os.path.realpath("/dev/fd"), os.path.realpath("/proc/self/fd")}
     return path.name.isdecimal() and os.path.realpath(path.parent) in own_folders
 
@@ -142,7 +142,7 @@ def _refuse_other_file(status: os.stat_result, path: pathlib.Path, folder: Folde
     owner = status.st_uid
     folder_status = os.fstat(folder.descriptor)
     if is_open_to_all(folder_status) and (status.st_dev, status.st_ino) not in _MADE:
-        raise OSError(errno.EEXIST, "it exists where every user may exchange it; choose a new name", str(path))
+        raise OSError(errno.EEXIST, "the file exists, and every user may replace it; choose a new name", str(path))
     is_in_checkout = os.geteuid() == 0 and owner == folder_status.st_uid == os.stat(".").st_uid  # noqa: PTH116 — no pathlib here
     if owner != os.geteuid() and not is_in_checkout:
         raise _refusal(f"it belongs to another user ({_name_user(owner)})", path)
@@ -166,15 +166,15 @@ def _refuse_other_device(status: os.stat_result, path: pathlib.Path) -> None:
 
 
 class Folder(contextlib.AbstractContextManager["Folder"]):
-    """A folder for outputs by the rule in docs/internals/promises.md, held open: nobody can exchange the folder."""
+    """A folder for outputs, held open so that nobody can exchange the folder: see docs/internals/promises.md."""
 
     def __init__(self, path: pathlib.Path, *, make: bool = False) -> None:
         """Open the folder; with ``make``, create missing folders first.
 
-        Raises OSError if another user could choose the place of a file.
+        Raises OSError if another user could move the files elsewhere.
         """
         self.descriptor, self.is_shared = _open_folder(path, make=make)
-        """Whether every user may rename in this folder, or in a folder above."""
+        """Whether every user may rename files in this folder, or in a folder above."""
         self.path = path.absolute()
 
     def __exit__(self, *_: object) -> None:
@@ -186,7 +186,7 @@ class Folder(contextlib.AbstractContextManager["Folder"]):
 
     @property
     def descriptor_path(self) -> pathlib.Path:
-        """The path of the folder by descriptor; the plain path on systems without /proc."""
+        """The folder's path through its descriptor; the plain path on systems without /proc."""
         name = type(self.path)(f"/proc/self/fd/{self.descriptor}")
         return name if name.exists() else self.path
 
@@ -206,7 +206,7 @@ class Folder(contextlib.AbstractContextManager["Folder"]):
 
 
 def _open_folder(path: pathlib.Path, *, make: bool) -> tuple[int, bool]:
-    """Open a folder step by step; return the descriptor, and whether every user may rename on the way.
+    """Open a folder step by step; return the descriptor, and whether a folder on the way lets every user rename.
 
     A relative path begins at the working folder, which nobody can exchange. Raises OSError.
     """
@@ -263,7 +263,7 @@ def is_open_to_all(status: os.stat_result) -> bool:
 def open_ours(path: pathlib.Path) -> int:
     """Make a log, replacing an earlier log; return a descriptor that only appends.
 
-    Raises OSError for a link, a device, a pipe, and another user's file, without any change.
+    Raises OSError, and changes nothing, for a link, a device, a pipe, and another user's file.
     """
     if file_behind(path) != path:
         raise _refusal("it is a symbolic link, a device or a pipe", path)
@@ -278,7 +278,7 @@ def open_ours(path: pathlib.Path) -> int:
 def open_output(path: pathlib.Path) -> int:
     """Open an output that grows while a command runs, and return the descriptor.
 
-    A file is opened like in ``open_ours``; a descriptor, a device and a FIFO like in ``replacing``. Raises OSError.
+    A file is opened as in ``open_ours``; a descriptor, a device and a FIFO, as in ``replacing``. Raises OSError.
     """
     file = file_behind(path)
     return _open_stream(path) if file is None else open_ours(file)
@@ -301,7 +301,7 @@ def _refuse_link(status: os.stat_result, path: pathlib.Path) -> None:
 
 
 def other_owner(status: os.stat_result, *trusted: int) -> str:
-    """Return that a file or link belongs to another user; empty if this user, root or a trusted user is the owner."""
+    """Return a text that names another user as the owner; empty if the owner is this user, root or a trusted user."""
     if status.st_uid in {os.geteuid(), 0, *trusted}:
         return ""
     return f"belongs to another user ({_name_user(status.st_uid)})"
@@ -326,13 +326,13 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def has_room(descriptor: int, within_ms: int | None = None) -> bool:
-    """Wait until a pipe or terminal has room, without a time for ever; return whether there is room.
+    """Wait until a pipe or terminal has room, for ever without a time limit; return whether there is room.
 
     Raises ValueError for a negative descriptor.
     """
     import select
 
-    poll = select.poll()  # select() takes no descriptor from 1,024 on
+    poll = select.poll()  # select() accepts no descriptor above 1,023
     poll.register(descriptor, select.POLLOUT)
     return bool(poll.poll(within_ms))
 

@@ -1,6 +1,7 @@
 """Material from outside: files read in bounded memory, numbers within ranges, command lines without secrets.
 
-A decoder checks the range of a number by the annotated type. ``docs/limits-and-mistakes.md`` lists the limits.
+The decoder checks each number against the range in its annotated type. ``docs/limits-and-mistakes.md`` lists the
+limits.
 """
 
 from __future__ import annotations
@@ -62,15 +63,15 @@ class Limits(NamedTuple):
     marks_of_recording: int = 50_000
     marks_of_process: int = 20_000
     marks_of_operation: int = 1_000
-    """Listed operations of a marks log: in all, of a process, and directly inside an operation of the process. Further
-    operations are counted together."""
+    """Most listed operations of a marks log: in all, per process, and directly inside an operation of the process.
+    Further operations are counted together."""
     warnings: int = 10_000
     table_bytes: int = 10_000_000
     table_rows: int = 1_000
     """Rows in a table of compressed models: a longer table is unreadable, and a picture has no room for more names."""
     packed_ratio: int = 800
-    """Largest ratio of unpacked to packed size beyond 64 MiB: recordings unpack to 3 to 30 times the size, and to 600
-    times at most, if nothing happens."""
+    """Largest ratio of unpacked to packed size beyond 64 MiB: recordings unpack to 3 to 30 times the size, and idle
+    recordings to 600 times at most."""
 
 
 LIMITS = Limits()
@@ -118,7 +119,7 @@ def shown(value: object) -> str:
 
 
 def unknown_text(count: int, location: str) -> str:
-    """Return the warning that values out of range count as unknown; ``location`` has the first value."""
+    """Return the warning that values out of range count as unknown; ``location`` is where the first such value is."""
     return f"values out of range count as unknown: {count:,}, the first at `{printable(location)}`"
 
 
@@ -161,7 +162,7 @@ def decode(raw: bytes, kind: Any, path: str, warnings: list[str]) -> Any:  # noq
 
 
 def _set_unknown(value: Any, steps: Sequence[str], low: float, high: float) -> int:  # noqa: ANN401 — of any field
-    """Set numbers out of range to None; return the count. ``steps`` are keys; an empty step is every key or index."""
+    """Set numbers out of range to None; return the count. An empty step of ``steps`` means every key."""
     step, *inner = steps
     keys: Iterable[Any] = [step]
     if not step:
@@ -178,12 +179,12 @@ def _set_unknown(value: Any, steps: Sequence[str], low: float, high: float) -> i
 
 
 UTF_8_MARK = b"\xef\xbb\xbf"
-"""The first bytes of a file by some editors and PowerShell, without meaning."""
+"""Byte-order mark that some editors and PowerShell write at the start of a file; ignored."""
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 GZIP = b"\x1f\x8b"
 _PIECE = 1 << 16
 _FREE = 64 << 20
-"""Bytes that any file may unpack to."""
+"""Every file may unpack to this number of bytes, at any ratio."""
 _WRITER_S = 3.0
 """Seconds to wait until a program opens a FIFO for writing."""
 _PAUSE_S = 0.05
@@ -195,7 +196,7 @@ DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 def open_file(path: pathlib.Path, holding: str = "", *, may_wait: bool = True) -> io.BufferedReader:
-    """Open a file, or with ``may_wait`` a FIFO, for reading. Raises SessionFileError, also for anything else."""
+    """Open a file, or with ``may_wait`` a FIFO, for reading. Raises SessionFileError, also for other kinds of files."""
     try:
         descriptor = os.open(path, _READ)
         mode = os.fstat(descriptor).st_mode
@@ -282,7 +283,7 @@ def too_large(path: pathlib.Path, limit: int) -> SessionFileError:
 def pieces(file: BinaryIO, path: pathlib.Path) -> Iterator[bytes]:
     """Yield an unpacked file in short pieces, without a byte-order mark.
 
-    Raises SessionFileError for a file that unpacks to far more bytes than recordings; OSError; ``DAMAGED``.
+    Raises SessionFileError for a file that unpacks to far more bytes than a recording; OSError; errors in ``DAMAGED``.
     """
     counted = io.BufferedReader(Counted(file), _PIECE)
     read = counted.raw
@@ -332,7 +333,7 @@ _OF_A_MODEL = (
     "pad", "eos", "bos", "unk", "sep", "cls", "mask", "special", "start", "end", "stop", "image", "audio", "video",
     "prompt", "num", "max", "min", "new", "per", "first", "last", "next",
 )  # fmt: skip
-"""`--pad-token` and similar options are settings of a tokenizer, no secrets."""
+"""`--pad-token` and similar options are settings of a tokenizer, not secrets."""
 _TOKEN = "".join(f"(?<!{kind}[-_])" for kind in _OF_A_MODEL) + "token"
 _NAME = (
     rf"(?:pass(?:word|wd|phrase|code)?|secret|credentials?|{_TOKEN}|api[-_]?key"
@@ -340,7 +341,7 @@ _NAME = (
 )
 _KEY = rf"(?:[\w.-]*[-_.])?{_NAME}"
 _VARIABLE = r"[\w.-]*(?:_KEY|_PWD|PASSWORD|PASSWD|PASSPHRASE|(?<![\w.-])KEY)"
-"""`PGPASSWORD`, `WANDB_KEY`: for names in capitals, weaker hints suffice."""
+"""Names in capitals, such as `PGPASSWORD` or `WANDB_KEY`: weaker hints make these names secret."""
 _SECRET = rf"(?:(?i:{_KEY})|{_VARIABLE})"
 _NAME_START = r"(?<![\w.-])"
 """Match only at the start of a name: otherwise a word of 100,000 letters would take minutes."""
@@ -351,13 +352,13 @@ _VALUE = rf"(?:{_QUOTED}|[^\s;&|])+"
 _WHOLE_OPTION = rf"(?i)--?{_KEY}"
 _WHOLE_SETTING = rf"[-+]{{0,2}}{_SECRET}="
 _SCRIPT_NEXT = r"-\w*c"
-"""`sh -c` and similar: the next word is a command line, and only a part may be a secret."""
+"""An option as in `sh -c`: the next word is a command line, and only a part may be secret."""
 _SETTINGS = (
     ("=", rf"{_NAME_START}({_SECRET})( ?=(?!=) ?){_VALUE}", r"\1\2***"),
     ("-", rf"(?i){_NAME_START}(--?{_KEY}\s+)(?!-){_VALUE}", r"\1***"),
     (":", rf"(?i){_NAME_START}({_KEY}(?:\\?[\"']\s*:\s*|:\s+)){_VALUE}", r"\1***"),
 )
-"""Settings and options inside a word, perhaps a shell command line; see ``_TOKENS``."""
+"""Settings and options inside a word, which may be a shell command line; in the form of ``_TOKENS``."""
 _TOKENS = (
     (":", r"(?i)\b(authorization[\"']?\s*:\s*[\"']?)[^\"'\n]+", r"\1***"),
     ("://", r"(://)[^\s/@:]*:[^\s/]+@", r"\1***@"),
@@ -372,17 +373,17 @@ _TOKENS = (
     ("npm_", r"(?<![A-Za-z0-9])npm_[A-Za-z0-9]{36}", HIDDEN),
     ("eyj", r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*", HIDDEN),
 )
-"""Headers, URLs and known tokens inside a word: a part of every match in lower case, the pattern, the replacement.
+"""Headers, URLs and known tokens inside a word: a lower-case text in every match, the pattern, the replacement.
 
-Most words contain none of the parts, and compiling the patterns takes 3 ms. Each pattern runs in linear time: the
-kernel allows words of 128 KiB.
+Most words contain none of these texts, so the patterns, which take 3 ms to compile, are compiled on use. Each pattern
+runs in linear time: the kernel allows words of 128 KiB.
 """
 _TEXT = r"\"(?:\\.|[^\"\\])*|'(?:\\.|[^'\\])*"
 """A string in a line of Python, without the closing quote: the string may end in a later line."""
 _STRING = rf"(?:\b[A-Za-z]{{1,2}})?(?:{_TEXT})[\"']?"
 _OPERATOR = r"\]*\s*(?::[^=,;\"'(){}]{0,80}=(?!=)|[:!+]?={1,2}|:)"
 _IN_CODE = rf"(?:{_SECRET}|(?i:[\w.]*(?:pwd|_key|authorization))|[a-z]\w*(?:Token|Password|Secret|Key))"
-"""Code hides more names than a command line: nobody needs a string to find the line."""
+"""More names are secret in code than on a command line: a reader can find the line without its strings."""
 _ASSIGNMENT = (
     rf"((?:{_NAME_START}{_IN_CODE}|[\"']-{{0,2}}{_IN_CODE}[\"'](?:\s*,)?)(?:(?<=,)|{_OPERATOR}))"
     rf"((?:{_STRING}|\((?:{_STRING}|[^\"'()])*\)|[^,;\"'])*)"
@@ -394,7 +395,7 @@ class Redaction:
     """Hide secrets by known patterns, and by patterns of the user."""
 
     def __init__(self, more: Sequence[str] | None = ()) -> None:
-        """Take regular expressions of the user; hide the first group, or the whole match. None hides nothing."""
+        """Hide the first group, or the whole match, of the user's regular expressions, too; None turns hiding off."""
         self._is_off = more is None
         self._more = [re.compile(pattern) for pattern in more or ()]
 
@@ -424,7 +425,7 @@ class Redaction:
         return self._hide_more(_replace(text, _SETTINGS + _TOKENS))
 
     def code(self, line: str) -> str:
-        """Return a line of Python with secrets hidden: tokens, and strings assigned to the name of a secret."""
+        """Return a line of Python with secrets hidden: tokens, and strings assigned to a name such as ``password``."""
         if self._is_off:
             return line
         line = re.sub(f"{_ASSIGNMENT}|({_TEXT})([\"']?)", _hide_strings, line)

@@ -14,9 +14,9 @@ _LINKS = re.compile(r"[@#]|\bGH-|://|www\.")
 """Text that GitHub turns into a mention, a reference or a link, except in code."""
 
 MARK = "nncf-tools put ' before some texts"
-"""The name of an empty last column: each ``'`` at the beginning of a cell of this CSV file was added."""
+"""Name of an empty last column, which says that each ``'`` at the start of a cell was added."""
 _FORMULA = re.compile(r"(?!-(?:inf|nan|[\d.]+(?:e[-+]?\d+)?)\Z)[-=+@\t\r']")
-"""The beginning of a cell that a spreadsheet runs, or that would lose a ``'``; not the beginning of a number."""
+"""Matches the start of a cell that a spreadsheet would run, or whose ``'`` would be lost; never a number."""
 
 
 def text(plain: str) -> str:
@@ -36,7 +36,7 @@ def code(plain: str) -> str:
 
 
 def draw_table(headings: Sequence[str], rows: Sequence[Sequence[str]], alignments: Sequence[str]) -> str:
-    """Return a table with aligned columns, also in the source, without a newline at the end.
+    """Return a table whose source has aligned columns, without a newline at the end.
 
     ``headings`` and ``rows`` are Markdown, made by ``text`` or ``code``.
     """

@@ -22,7 +22,7 @@ SUM = "sum"
 ONCE_PER_MACHINE = "once per machine"
 NEVER = "never"
 _MERGING = {TREE: SUM, GROUP: NEVER, MACHINE: ONCE_PER_MACHINE, DEVICE: ONCE_PER_MACHINE}
-"""The default by scope."""
+"""How a metric is merged by default, by scope."""
 
 CPU_TIME = ("CPU", "CPU")
 STORAGE = ("Storage", "Storage")
@@ -65,7 +65,7 @@ class Metric:
         self.merging = merging or _MERGING[scope]
         """How recordings of several ranks are merged: into the sum, a figure per machine, or not at all."""
         self.family = family
-        """Counters shown side by side have the same family: a name, and a short name for narrow columns."""
+        """Name, and short name for narrow columns, of a group of counters that are shown side by side."""
         self.action = action
         """The action that a counter of a family counts: ``read``, ``written``."""
         self.part_of = part_of
@@ -109,7 +109,7 @@ METRICS = {
     for metric in (
         Metric("rss", "B", "RSS", "resident memory; a page that several processes share counts once for each",
                probe="process:Stat", per_operation=True),
-        Metric("vms", "B", "VMS", "virtual size: all that is mapped, resident or not",
+        Metric("vms", "B", "VMS", "virtual size: all mapped memory, resident or not",
                probe="process:Stat", is_virtual=True),
         Metric("anon", "B", "Anon", "the part of RSS that no file backs: heap, stacks, arrays",
                probe="process:Status", part_of="rss"),
@@ -119,7 +119,7 @@ METRICS = {
                probe="process:Status", part_of="rss"),
         Metric("swap", "B", "Swap", "anonymous memory that was swapped out",
                probe="process:Status"),
-        Metric("pss", "B", "PSS", "resident memory, each shared page divided among those that share it",
+        Metric("pss", "B", "PSS", "resident memory; a shared page is divided among its processes",
                probe="smaps:Smaps"),
         Metric("uss", "B", "USS", "resident memory that no other process shares: the end of the process would free it",
                probe="smaps:Smaps"),
@@ -131,15 +131,15 @@ METRICS = {
                probe="machine:Cgroup", scope=GROUP),
         Metric("device_memory", "B", "Device memory", "memory of a GPU or NPU that the run's processes hold",
                probe="machine:Devices", scope=DEVICE, merging=SUM, per_operation=True),
-        Metric("device_allocated", "B", "Torch memory", "the part of it that torch's allocator had given out",
+        Metric("device_allocated", "B", "Torch memory", "device memory that torch's allocator had given out",
                probe="machine:Devices", scope=DEVICE, merging=SUM, per_operation=True),
         Metric("device_used", "B", "Device in use", "memory of a GPU or NPU that all programs together hold",
                probe="machine:Devices", scope=DEVICE),
-        Metric("device_busy", "%", "Device busy", "part of the time in which a GPU or NPU worked, for all programs",
+        Metric("device_busy", "%", "Device busy", "share of the time in which a GPU or NPU worked, for all programs",
                probe="machine:Devices", scope=DEVICE, merging=NEVER),
         Metric("cpu_user", "s", "CPU user", "CPU time in the programs",
                kind=COUNTER, probe="process:Stat", family=CPU_TIME, action="user"),
-        Metric("cpu_system", "s", "CPU system", "CPU time in the kernel for them",
+        Metric("cpu_system", "s", "CPU system", "CPU time in the kernel for the programs",
                kind=COUNTER, probe="process:Stat", family=CPU_TIME, action="system"),
         Metric("cpu", "s", "CPU", "total CPU time, in logs that do not split user and system time",
                kind=COUNTER, family=CPU_TIME),
@@ -222,7 +222,7 @@ def unit_of(column: str) -> str | None:
 
 
 def in_order(columns: Iterable[str]) -> list[str]:
-    """Return columns in the order of the declarations, unknown columns last; the metrics of a family by device."""
+    """Return columns in the order of the declarations, a family's metrics by device, and unknown columns last."""
 
     def position(column: str) -> tuple[int, str, int]:
         name, _, device = column.partition("@")
@@ -262,9 +262,9 @@ MEMORY = tuple(memory_of(METRICS))
 DEVICE_MEMORY = "device_memory"
 DEVICE_ALLOCATED = "device_allocated"
 OF_DEVICES = (DEVICE_MEMORY, DEVICE_ALLOCATED, "device_used", "device_busy")
-"""The metrics of GPUs and NPUs, which a helper process reads; and of torch's allocator, which marks read."""
+"""The metrics of GPUs and NPUs, read by a helper process, and of torch's allocator, read at marks."""
 _BESIDE = {"pss_age": ("pss", "uss"), **dict.fromkeys(OF_DEVICES, OF_DEVICES)}
-"""Metrics that are recorded with any of some others."""
+"""Metrics that are recorded if any of the listed metrics is recorded."""
 ALWAYS_RECORDED = tuple(
     name
     for name, metric in METRICS.items()
@@ -274,7 +274,7 @@ ALWAYS_RECORDED = tuple(
 
 
 def recorded_with(memory: Collection[str]) -> list[str]:
-    """Return the metrics that are recorded besides these memory metrics: in every recording, ages, of devices."""
+    """Return the metrics to record besides these: the metrics of every recording, ages, metrics of devices."""
     beside = []
     for name, others in _BESIDE.items():
         if name not in memory and any(other in memory for other in others):
@@ -291,9 +291,10 @@ def cpu_counters(columns: Collection[str]) -> tuple[str, ...]:
 
 
 def of_operations(columns: Iterable[str]) -> dict[str, Metric]:
-    """Return the columns of tables of operations besides CPU time, with metrics, in order.
+    """Return the columns for tables of operations, except CPU time, with their metrics.
 
-    The columns are RSS, storage and system calls, recorded or not, and other recorded columns with ``per_operation``.
+    The columns are RSS, storage and system calls, even if not recorded, and all recorded columns with
+    ``per_operation``.
     """
     always = ["rss"]
     always += [name for name in METRICS if METRICS[name].family in {STORAGE, SYSTEM_CALLS}]

@@ -1,4 +1,4 @@
-"""Rules for both the helper process and the analysis of the helper's log; only the standard library."""
+"""Rules shared by the helper process and the analysis of its log; imports only the standard library."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Format and parse bytes, seconds and rates, and make text from outside short and safe to display.
 
-Everything inside the package is in bytes and seconds. Every layer may import this module, so the module imports little.
+The package itself computes only in bytes and seconds. Every layer may import this module, so the module imports little.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PART = re.compile(r"[/._(,=-]*[^/._(,=-]+[/._(,=-]*|[/._(,=-]+")
 
 
 def folds(text: str, width: int) -> list[int]:
-    """Return where to break a line: never between a figure and a unit; a long name only after a sign inside."""
+    """Return where to break a line: never between a figure and its unit, in a long name only after punctuation."""
     places = []
     used = 0
     for word in re.finditer(_WORD, text):
@@ -164,7 +164,7 @@ _UNITS = {
 
 
 def fixed(number: float, decimals: int) -> str:
-    """Return a number as text with so many decimals: ``"1,234.5"``. A number that rounds to zero has no sign."""
+    """Return a number as text with a number of decimals: ``"1,234.5"``. A number that rounds to zero has no sign."""
     text = f"{number:,.{decimals}f}"
     return text if text.strip("-0.,") else text.removeprefix("-")
 
@@ -198,7 +198,7 @@ def brief_seconds(seconds: float) -> str:
 
 
 def time_unit(duration_s: float) -> tuple[int, str]:
-    """Return the seconds and the name of the unit of a time axis: minutes or hours from three on."""
+    """Return a time axis's unit (seconds and name): minutes from 3 min on, hours from 3 h on."""
     for factor, unit in ((_HOUR, "h"), (_MINUTE, "min")):
         if duration_s >= 3 * factor:
             return factor, unit
@@ -244,7 +244,7 @@ def _brief(number: float, decimals: int) -> str:
 
 
 def cores_text(cores: float | None) -> str:
-    """Return CPU time per time as text: ``"0.62 cores"``, or a dash for unknown; a core that is always busy is 1."""
+    """Return an average number of busy cores as text: ``"0.62 cores"``, or a dash for unknown."""
     return UNKNOWN if cores is None else f"{fixed(cores, 2)} cores"
 
 
@@ -271,7 +271,7 @@ _SIZES = {unit.casefold(): (unit, 1) for unit in MemoryUnit} | {
     "tib": (MemoryUnit.GiB, 2**10),
     "tb": (MemoryUnit.GB, 10**3),
 }
-"""Our unit, and the number of our units, for each unit in any case, also as in `ulimit`, Docker and Java."""
+"""By lower-case spelling: our unit, and the number of our units; with the spellings of `ulimit`, Docker and Java."""
 _TIMES = {
     **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), 1.0),
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1e-3),

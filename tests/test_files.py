@@ -250,7 +250,7 @@ class TestWhereEveryUserMayRename:
     @pytest.mark.parametrize("write", [lambda path: write_file(path, b"new"), open_ours])
     def test_earlier_file(self, tmp_path: pathlib.Path, write: Callable[[pathlib.Path], object]) -> None:
         """A file of before stays: it may be another one than the user means."""
-        with pytest.raises(OSError, match="it exists where every user may exchange it"):
+        with pytest.raises(OSError, match="the file exists, and every user may replace it"):
             write(tmp_path / "old")
         assert contents(tmp_path) == {"old": "old"}
 

@@ -1,7 +1,7 @@
 """The build-up of a peak: the code that made memory rise to the peak, byte level by byte level.
 
-Each level up to the peak belongs to the stack that was seen when the RSS of a process last rose through the level. So
-memory that was freed again before the peak does not count. Memory of programs without Python belongs to the program.
+Each level up to the peak belongs to the stack that was seen when the RSS of a process last rose through the level.
+Memory that was freed again before the peak does not count. Memory of programs without Python belongs to the program.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ PROGRAM = "program"
 NOT_SEEN = "not_seen"
 SHARED = "shared"
 _STARTING_S = 0.5
-"""A Python process that is first seen this soon after the start holds Python itself."""
+"""The first memory of a Python process that is seen this soon after its start is Python itself."""
 _PYTHON_SIZE = 12 << 20
 """The memory of Python itself."""
 _AROUND_S = 0.06
-"""The helper reads RSS at other moments than the sampler."""
+"""Most seconds between readings of the same memory by the helper and by the sampler."""
 _ENDING_S = 0.1
 """A process that did not report the end of its code clears the memory in this time before the end."""
 _JUST_BEFORE_S = 1e-6
-"""At the last moment that shows memory, a process may have no memory already."""
+"""Seconds before the last reading with memory: at this reading, the memory may already be gone."""
 
 _INNERMOST = 2
-"""A stack whose other frames are certain counts as certain if so many of the innermost frames are not."""
+"""A stack counts as certain even if up to this number of innermost frames are not certain."""
 
 
 Memory = tuple[int | None, str]
@@ -68,7 +68,8 @@ class Part(NamedTuple):
     process: int | None
     """The ``id`` of the process."""
     stack: Stack = ()
-    """The likeliest stack, the outermost frame first; for a program, the stack of the starting Python program."""
+    """The likeliest stack, the outermost frame first; for a program, the stack in the Python program that started
+    it."""
     certain: int = 0
     """The number of outer frames that certainly took the memory."""
     program: str = ""
@@ -82,7 +83,7 @@ class Part(NamedTuple):
     memory: str = HEAP
     """The kind of memory, as in ``rss_levels``."""
     epoch: int = 0
-    """The number of earlier ``freed`` entries of the process and this kind of memory: later entries cause doubt."""
+    """The number of ``freed`` entries of this process and kind of memory before the part; later entries cause doubt."""
 
     @property
     def is_certain(self) -> bool:
@@ -96,7 +97,7 @@ class Freed(NamedTuple):
 
     size: float
     parts: Sequence[tuple[Part, float]]
-    """The parts that came last, and are taken to be gone."""
+    """The newest parts, which are assumed to be freed."""
 
 
 class BuildUp(NamedTuple):
@@ -121,11 +122,11 @@ class Moment(NamedTuple):
     from_s: float
     to_s: float
     size: int = -1
-    """Below 0: as the helper read at ``to_s``."""
+    """Bytes; below 0 for the RSS that the helper read at ``to_s``."""
     process: int | None = None
     """The ``id`` of the process that rose to the level, if known."""
     since_s: float | None = None
-    """Only growth since this moment counts: the levels above the RSS that each process had then."""
+    """Only growth since this moment counts: the levels above the RSS of each process at that moment."""
 
 
 def of_peak(session: Session) -> BuildUp | None:
@@ -159,10 +160,11 @@ def at(session: SessionData, time_s: float, since_s: float | None = None) -> Bui
 
 
 def at_end(session: SessionData) -> BuildUp | None:
-    """Return the build-up of the memory that the program still held when the code had finished; None for unknown.
+    """Return the build-up of the memory still held when the program's code had finished; None for unknown.
 
-    That is when the last Python finished. A Python that another Python began does not count: the resource tracker of
-    ``multiprocessing`` outlives the program. Without Python, the end of the last process counts.
+    The code has finished when the last Python process reports its end. Python processes that Python started do not
+    count, as the resource tracker of ``multiprocessing`` outlives the program. Without Python, the end of the last
+    process counts.
     """
     snapshots = session.snapshots or Snapshots()
     pythons = {watched.process: watched for watched in snapshots.processes if watched.windows}
@@ -172,7 +174,7 @@ def at_end(session: SessionData) -> BuildUp | None:
 
 
 def _end_of(watched: WatchedProcess) -> float:
-    """Return when a process reported the end of the code, else when it held the most shortly before the end."""
+    """Return when a process reported the end of its code, or else held most memory shortly before its end."""
     if watched.code_end_s is not None:
         return watched.code_end_s
     gone_s = max(compress(watched.time_s, watched.rss), default=0.0)
@@ -208,7 +210,7 @@ class _ProcessRise(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A part with a size of 0, and its bytes, which may be fractions until they are summed."""
+    """A part with a size of 0, and its real size, which may be a fraction until all pieces are summed."""
 
     part: Part
     size: float
@@ -310,7 +312,7 @@ class _Builder:
         """Yield the pieces of a process."""
         watched = change.watched
         process = self._processes.get(watched.process)
-        first = [rise for rise in change.rises if rise.to_s == watched.time_s[0]]  # nobody saw how these came
+        first = [rise for rise in change.rises if rise.to_s == watched.time_s[0]]  # no reading shows how these came
         later = change.rises[len(first) :]
         size = sum(rise.size for rise in first)
         file_size = sum(rise.size for rise in first if rise.memory == FILE)
@@ -368,7 +370,7 @@ class _Builder:
         return Freed(fall.size, parts)
 
     def _find_starter(self, watched: WatchedProcess, at_s: float) -> Stack:
-        """Return the stack of the nearest Python program above that started a program, or waits for the program."""
+        """Return the stack of the nearest Python ancestor that started a program, or waits for its end."""
         process = self._processes.get(watched.process)
         for _ in self._processes:  # processes of a damaged journal may be a circle
             process = None if process is None else self._processes.get(process.parent)
@@ -378,10 +380,10 @@ class _Builder:
         return ()
 
     def _limit_shared(self, process: Process | None, size: float, seen_s: float) -> float:
-        """Return how much of the first seen RSS, ``size``, a forked copy can share with the parent.
+        """Return how much of its first RSS, ``size``, a forked copy can share with the parent.
 
-        That is the most that the parent had from the fork, whose time the kernel gives in ticks, to ``seen_s``. Pages
-        of files are not copied by fork(2).
+        The limit is the parent's largest RSS between the fork and ``seen_s``, without pages of files: fork(2) does not
+        copy these. The kernel gives the time of the fork in ticks.
         """
         parent = None if process is None else self._processes.get(process.parent)
         if process is None or parent is None:
@@ -396,9 +398,9 @@ class _Builder:
         return min(size, largest or size)
 
     def _find_top(self, change: _ProcessRise) -> Part | None:
-        """Return the part that owns most of the last rise, with a size of 0; None if the stack was not seen.
+        """Return the part that owns most of the last rise, with a size of 0; None if no stack was seen.
 
-        If the stacks before and after the rise own as much, the part has the stack after.
+        If the stacks before and after the rise own equal shares, the part has the later stack.
         """
         last = max(change.rises, key=lambda rise: rise.to_s)
         middle_s = (last.from_s + last.to_s) / 2  # at the end, the code may already be back from the call
@@ -458,7 +460,8 @@ _PROGRAM_NAME = 40
 def running_text(top: Part) -> str:
     """Return where the program stood: ``torch/jit/_trace.py:455 _check_trace, called by openvino/…/ts_decoder.py:9``.
 
-    The caller is the frame that called the library; in the program itself the frame above. Empty without frames.
+    The caller is the frame that called the library, or, in the program's own code, the frame above. Empty without
+    frames.
     """
     if top.kind == PROGRAM:
         name = shortened(printable(top.program), _PROGRAM_NAME) or "a program without Python"

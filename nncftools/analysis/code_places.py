@@ -35,7 +35,7 @@ _SCRIPT_FOLDERS = {"bin", "Scripts"}
 _TYPED_FILES = ("<string>", "<stdin>", "<ipython-input")
 _OUR_PACKAGE = "/nncftools/"
 _SPAWNING_FILE = "/multiprocessing/spawn.py"
-"""A line that nobody typed calls this file."""
+"""A ``python -c`` line that the user did not type calls this file."""
 _IMPORTING_FILES = ("/importlib/__init__.py", "/_distutils_hack/__init__.py", "/transformers/utils/import_utils.py")
 _IMPORTING = ("find_spec", "exec_module", "create_module", "<module>")
 """Functions of our hook during the import of a module."""
@@ -102,7 +102,7 @@ def own_places(stack: Sequence[Frame]) -> list[int]:
 
 
 def own_functions(stack: Sequence[Frame]) -> Stack:
-    """Return the functions of a stack that are the user's own code, without lines; all if there are none."""
+    """Return the functions of a stack that are the user's own code, without lines; all functions if none is."""
     places = own_places(stack) or range(len(stack))
     return tuple(Frame(*stack[place].code, 0) for place in places)
 
@@ -123,7 +123,7 @@ def source_of(snapshots: Snapshots, frame: Frame) -> str:
 def imported_package(stack: Sequence[Frame]) -> str:
     """Return the package that the innermost frames import; empty if the stack imports nothing below its own code.
 
-    An imported module of the program itself is own code. So only frames after the last own frame count.
+    An imported module of the program itself is own code. Only frames after the last own frame count.
     """
     package = ""
     is_imported = False
@@ -158,8 +158,8 @@ def short_file(file: str) -> str:
 def brief_label(frame: Frame, before: Frame | None = None, *, has_function: bool = True, is_short: bool = False) -> str:
     """Return a frame as a short text: ``openvino/…/ts_decoder.py:105 trace``, or ``import torch`` for a module's code.
 
-    A file that ``before``, the frame named before, has too is not repeated. With ``is_short``, a file of the user has
-    no folder, and a method of a library has no file: ``Model.forward``.
+    The file is left out if ``before``, the frame that was named before, has the same file. With ``is_short``, a file of
+    the user has no folder, and a method of a library has no file: ``Model.forward``.
     """
     module = module_of(frame)
     if module:
@@ -210,7 +210,7 @@ def what_runs(frame: Frame) -> str:
 
 
 def reported_frames(stack: Sequence[Frame]) -> list[tuple[int, Frame]]:
-    """Return the frames of a stack that say something about the program, with their indexes; all if there are none.
+    """Return the frames of a stack that say something about the program, with their indexes; all frames if none does.
 
     Other frames only pass a call on: frames of Python's import system, of a decorator, or of the calls of modules.
     """
@@ -280,7 +280,7 @@ def _is_tool(frame: Frame) -> bool:
 
 
 def library_text(function: str, file: str) -> str:
-    """Return a function of a library with its package, ``numpy ones``; a function of the standard library alone."""
+    """Return a function of a library with its package, ``numpy ones``; without the package for the standard library."""
     name = function.rpartition(".")[2]
     package = package_of(file)
     return name if package in {OWN, PYTHON} else f"{package} {name}"
@@ -300,12 +300,12 @@ def main_library(stacks: Mapping[Stack, int], size: int) -> str:
 
 
 def best_frame(stack: Sequence[Frame]) -> Frame | None:
-    """Return the deepest frame of the user's own code; without own code, as ``innermost_frame`` does."""
+    """Return the deepest frame of the user's own code; without own code, the result of ``innermost_frame``."""
     return deepest_own(stack) or innermost_frame(stack)
 
 
 def innermost_frame(stack: Sequence[Frame]) -> Frame | None:
-    """Return the innermost frame outside the standard library, if there is such a frame; None for an empty stack."""
+    """Return the innermost frame outside the standard library, or else the innermost; None for an empty stack."""
     shown = [frame for _, frame in reported_frames(stack)]
     outside = [frame for frame in shown if package_of(frame.file) != PYTHON]
     return next(reversed(outside or shown), None)

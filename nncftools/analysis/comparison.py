@@ -1,6 +1,6 @@
 """Two runs, or two groups of repeated runs, side by side: their figures, operations and settings.
 
-Operations of several runs are matched by function and arguments, else by function, else by name. Settings are the
+Operations of several runs are matched by function and arguments, or else by function, or else by name. Settings are the
 command, arguments, machine, sampling, and the compression of saved models.
 """
 
@@ -46,12 +46,12 @@ from nncftools.session.nesting import kind_of
 COMMAND = "command"
 _MOST_WORDS = 500
 _NNCF_PARTS = 3
-"""``nncf``, an algorithm, a setting."""
+"""Number of parts of a setting's key: ``nncf``, algorithm, setting."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting on both sides; if runs differ, all values with ``or`` between them; empty for none."""
+    """A setting on both sides; a side whose runs differ has all values, joined by ``or``; empty if not set."""
 
     name: str
     base: str
@@ -72,7 +72,7 @@ def _model_settings(session: Session) -> dict[str, str]:
 def _find_settings(
     base: Sequence[Run], new: Sequence[Run], operations: Iterable[ComparedOperation]
 ) -> Iterator[Setting]:
-    """Yield the settings that differ, those that the user chose first."""
+    """Yield the settings that differ, starting with the settings that the user chose."""
     base_commands = list(dict.fromkeys(run.command for run in base))
     new_commands = list(dict.fromkeys(run.command for run in new))
     if base_commands != new_commands:
@@ -100,7 +100,7 @@ def _compare_texts(name: str, base: Sequence[str], new: Sequence[str]) -> Iterat
 
 
 def _compare_commands(base: Sequence[str], new: Sequence[str]) -> Iterator[Setting]:
-    """Yield the words in which two commands differ, with the option before them; all words of several commands."""
+    """Yield the words in which two commands differ, with their options; for several commands, all words."""
     if len(base) > 1 or len(new) > 1:
         yield Setting(COMMAND, _join(base), _join(new))
         return
@@ -135,7 +135,7 @@ _KEYS: tuple[Callable[[Operation], Hashable], ...] = (
 )
 """The attributes that must be equal, the strictest first."""
 Match = dict[int, str]
-"""The names of an operation in the runs that have the operation, by the index of the run."""
+"""By index of a run with the operation: the operation's name in this run."""
 
 
 def match_operations(runs: Sequence[Mapping[str, Operation]]) -> list[Match]:
@@ -198,11 +198,11 @@ class Run:
     """Problems of this run."""
     figures: Values
     operations: Mapping[str, Values]
-    """Operations by name, in the order of their starts; the second with a name is called ``NAME (2)``."""
+    """Figures of operations by name, in the order of their starts; a second operation with a name is ``NAME (2)``."""
     calls: Mapping[str, Operation] = field(default_factory=dict)
-    """These operations without their figures."""
+    """The same operations, without their figures."""
     every: Mapping[str, Operation] = field(default_factory=dict)
-    """These operations and those inside them, for gates, with their figures, in the order of their starts."""
+    """For gates: all operations, inner ones too, with their figures, in the order of their starts."""
     stacks: Sizes | None = None
     """The bytes that code held at the RSS peak; None if no stacks were taken."""
     why_no_stacks: str = ""
@@ -403,7 +403,7 @@ class Comparison:
 def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
     """Return the comparison of two runs or groups.
 
-    Raises NncfToolsError if they have no memory metric in common, or if neither has any, no other figure.
+    Raises NncfToolsError without a common memory metric; for runs without memory metrics, without any common figure.
     """
     base_values = [run.figures for run in base]
     new_values = [run.figures for run in new]
@@ -470,7 +470,7 @@ def _list_signatures(runs: Sequence[Run], match: Match) -> list[str]:
 def longest_in_all(
     runs: Sequence[Run], most: int, typical: Callable[[list[float]], float]
 ) -> list[tuple[str, list[Values]]]:
-    """Return the operations that all runs have, with their figures in each; the ``most`` longest, in their order.
+    """Return the ``most`` longest operations that all runs have, in order, with their figures in each run.
 
     ``typical`` reduces the durations in all runs to a single duration.
     """

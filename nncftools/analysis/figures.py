@@ -161,7 +161,7 @@ class Difference(NamedTuple):
 
     @property
     def percent(self) -> float | None:
-        """The change in per cent of ``base``; None if that is zero."""
+        """The change in per cent of ``base``; None if ``base`` is zero."""
         return self.change / self.base.median * 100 if self.base.median else None
 
     @property
@@ -199,7 +199,7 @@ class Difference(NamedTuple):
 
     @property
     def exceeds_spread(self) -> bool | None:
-        """Whether the difference is larger than the spread of the runs explains; None for single runs."""
+        """Whether the test finds a difference beyond the spread of the runs; None for single runs."""
         return None if self.p is None else self.p <= SIGNIFICANT
 
 
@@ -234,7 +234,7 @@ def p_value(first: Sequence[float], second: Sequence[float]) -> float:
     counts all ways to deal the observed mid-ranks to groups of these sizes, by the shift algorithm of Streitberg and
     Röhmel (Statistical Software Newsletter 12 (1986) 10-17). Neither group may be empty.
     """
-    import numpy as np  # 70 ms that a comparison of two runs can do without
+    import numpy as np  # takes 70 ms, and single runs do not need it
 
     values = [*first, *second]
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
@@ -256,11 +256,11 @@ def smallest_p(first: int, second: int) -> float:
 
 
 Code = tuple[str, str]
-"""A function and its file, named alike in every environment. Memory without a stack, or of a program without Python,
-has the name and an empty text."""
+"""A function and its file, named the same in every environment. For memory without a stack, or of a program without
+Python: a name, and an empty text for the file."""
 CodePath = tuple[Code, ...]
-"""A function of the user's own code, and functions of libraries that the function called; lines do not matter. Code
-that no own code called has all callers."""
+"""A function of the user's own code, then the library functions called from it, without lines. If no own code called
+the library, the path has all callers."""
 _EXPRESSION = ".<locals>.<"
 """The text before the name of a lambda or a comprehension, which is part of the outer function."""
 _SITE = "/site-packages/"
@@ -270,7 +270,7 @@ _PLAIN = {
     WITHOUT_STACK[SHARED]: LABELS[SHARED_PAGES],
 }
 _SMALLEST = 0.005
-"""A place that holds less, as a share of the peak, is not compared."""
+"""A place that holds a smaller share of the peak is not compared."""
 _LEAST_CHANGE = 0.01
 """A smaller change, as a share of the larger peak, is ignored."""
 _EXPLAINED = 0.7
@@ -284,7 +284,7 @@ class HeldSize(NamedTuple):
     low: float = 0.0
     """The bytes that certainly belong to the place."""
     high: float = 0.0
-    """The bytes that may belong to the place, also those that a caller or unseen code may hold instead."""
+    """The bytes that may belong to the place, including bytes that a caller or unseen code may hold instead."""
     below: float = 0.0
     """The bytes that may belong to an unseen function that the place called."""
 
@@ -304,7 +304,7 @@ class GrownStack(NamedTuple):
     base: float
     new: float
     is_within_bounds: bool
-    """Whether both may have held the same: not all of the memory is certain."""
+    """Whether both sides may have held the same, as not all memory is certain."""
 
     @property
     def change(self) -> float:
@@ -343,7 +343,7 @@ def places(build_up: BuildUp) -> dict[CodePath, HeldSize]:
 
 
 def _start_at_own(part: Part) -> Part:
-    """Return a part whose stack begins at the deepest frame of own code; imports are like a program."""
+    """Return a part whose stack begins at the deepest own frame; all imports become a single program."""
     if part.is_start or (part.kind == SEEN and imported_package(part.stack)):
         return Part(part.size, PROGRAM, part.process, program=LABELS[IMPORTS])
     depth = 0
@@ -433,8 +433,8 @@ def _make_change(path: CodePath, base: HeldSize, new: HeldSize) -> GrownStack:
 def _rename_scripts(run: Sizes, reference: Sizes) -> Sizes:
     """Return a run whose own functions have the files of the reference: a script may have another name.
 
-    A function that only this run has is the function with the same name that only the reference has. Of several such
-    functions, the largest ones are the same.
+    A function found only in this run is matched to the function of the same name found only in the reference. Of
+    several functions with this name, the largest are matched first.
     """
     theirs = _own_by_name(reference, run)
     names = dict[CodePath, CodePath]()
@@ -448,7 +448,7 @@ def _rename_scripts(run: Sizes, reference: Sizes) -> Sizes:
 
 
 def _own_by_name(run: Sizes, other: Sizes) -> defaultdict[str, list[CodePath]]:
-    """Return the functions of scripts and other own code that the other run lacks, by name, the largest first."""
+    """Return, by name and largest first, the user's functions missing from the other run."""
     by_name = defaultdict[str, list[CodePath]](list)
     for path in sorted(run, key=lambda path: -run[path].size):
         function, file = path[-1] if path else ("", "")
@@ -464,7 +464,7 @@ def _divide(changes: Mapping[CodePath, GrownStack]) -> Iterator[CodePath]:
     for path in reversed([path for path in changes if path]):
         parent = path[:-1]
         children[parent].append(path)
-        largest[parent] = max(largest[parent], largest[path])  # a place that grew may have shrunk below
+        largest[parent] = max(largest[parent], largest[path])  # a place that grew may call functions that shrank
     outermost = [changes[path] for path in children[()]]
     base_size = sum(change.base for change in outermost)
     threshold = _LEAST_CHANGE * max(base_size, sum(change.new for change in outermost))
@@ -480,7 +480,7 @@ def _divide(changes: Mapping[CodePath, GrownStack]) -> Iterator[CodePath]:
 
 
 def _is_explained(place: GrownStack, parts: Sequence[GrownStack]) -> bool:
-    """Return whether the changes of the parts explain the change of the whole, with no less certainty."""
+    """Return whether the changes of the parts explain the whole's change, at least as certainly."""
     explained = sum(part.change for part in parts)
     changed = sum(abs(part.change) for part in parts)
     unsure = sum(abs(part.change) for part in parts if part.is_within_bounds)

@@ -1,8 +1,8 @@
 """The memory that a model needs with all layers, from runs with a few of them.
 
-The memory of each operation, and of the time between operations, is a line in the number of layers. The highest line
-at the full number is the forecast. An operation can be the higher of two lines, so starts, peaks and ends are separate
-lines.
+The memory of each operation, and of each time between operations, is a line over the number of layers. The highest line
+at the full number is the forecast. An operation's memory can follow the higher of two lines, so starts, peaks and ends
+have separate lines.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ NO = "does not fit"
 UNSURE = "may not fit"
 _NOTICEABLE = 1.01
 _MATTERS = 1.05
-"""A line that is not straight leaves the peak unknown if other lines may be lower by this factor."""
+"""A line that is not straight leaves the peak unknown if it may exceed the highest certain line by this factor."""
 _WIDE = 0.05
 _VAGUE = 0.12
 _SMALL_ERROR = 24 << 20
-"""With a larger error, a further slice is run; with an even larger error, the peak is not known."""
+"""A smaller error at all layers is accepted, whatever its share of the peak."""
 _LEAST_SPREAD = 0.03
 _LEAST_SPREAD_OF_FLOOR = 0.07
-"""The least half width of an interval. Floors are sampled and vary by 50 MiB."""
+"""The least half width of an interval, as a share; larger for floors, as samples of a floor vary by 50 MiB."""
 _BESIDE = 0.1
 """The largest share of a floor that may be outside the operation: pages of files, and memory between two samples."""
 _LEAST_OF_TIME = 0.65
 _MOST_OF_TIME = 1.25
 """The bounds of a time around the line: single runs vary by 20 %, and small runs are mostly imports."""
 _FLAT = 0.03
-"""With less growth from the smallest slice to all layers, the model does not matter."""
+"""If memory grows by a smaller share from the smallest slice to all layers, the model does not matter."""
 _BYTES_PER_NUMBER = 4
 """In float32, the largest type that tools convert weights to."""
 
@@ -67,7 +67,7 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """The needs of the whole model; bytes and seconds. A figure is null where slices do not show it."""
+    """The needs of the whole model; bytes and seconds. A figure is null if slices do not show the figure."""
 
     peak: Estimate
     floor: Estimate
@@ -78,11 +78,11 @@ class Forecast(msgspec.Struct, frozen=True):
     operation: str = ""
     """The operation that holds the peak; empty when operations are unknown."""
     holds_from: int | None = None
-    """From so many layers on, this operation holds the peak."""
+    """From this number of layers on, the operation holds the peak."""
     before: str = ""
     """The operation that holds the peak with fewer layers."""
     is_small: bool = False
-    """Whether almost all of the peak is there without the model."""
+    """Whether the peak is almost as high without the model."""
 
 
 class Result(msgspec.Struct, kw_only=True):
@@ -103,7 +103,7 @@ class Result(msgspec.Struct, kw_only=True):
     """Options that slices got because the whole model is larger."""
     slices: list[Slice] = []
     forecast: Forecast | None = None
-    """Null where slices do not show it."""
+    """Null if slices do not show the needs."""
     limit: int | None = None
     """The memory that ``--for`` asks about."""
     fits: str | None = None
@@ -135,7 +135,7 @@ def has_enough(used: Sequence[Slice]) -> bool:
 
 
 def find_doubtful(used: Sequence[Slice], full: int, layer_parameters: int) -> int | None:
-    """Return the number of layers of the point that should be measured again; None if the peak is known well."""
+    """Return the number of layers to measure again; None if the peak is known well enough."""
     compared = compare_lines(used, full, layer_parameters)
     if compared.doubts:
         line = max(compared.doubts, key=lambda line: line.highest_at(full))
@@ -152,13 +152,13 @@ class Comparison(NamedTuple):
     """The lines of all operations, compared at the full number of layers."""
 
     lines: list[Line]
-    """Those that are lines at least at the end, and not above the winner."""
+    """The lines that are not above the winner, and hold at least for the last points."""
     winner: Line
-    """The highest of those that are certain."""
+    """The highest certain line at the full number of layers."""
     doubts: list[Line]
     """Lines that are not straight and may be much higher."""
     is_at_least: bool
-    """Whether the peak may be more than the winner says."""
+    """Whether the peak may be higher than the winner."""
 
 
 def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -> Comparison:
@@ -190,9 +190,10 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
 
 
 def _choose_certain(found: Sequence[Line], layer_parameters: int, *, twice: bool) -> list[Line]:
-    """Return the straight lines, and others that a layer can cost: bent lines, with ``twice`` only if two runs agree.
+    """Return the straight lines, and other lines with a possible cost per layer.
 
-    A layer can cost one more copy in float32 than straight lines show.
+    A layer can cost one more copy in float32 than straight lines show. With ``twice``, a bent line counts only if two
+    runs agree.
     """
     certain = [line for line in found if line.is_straight and not line.is_partial]
     steepest = max((line.slope for line in certain), default=0.0)
@@ -206,7 +207,7 @@ def _choose_certain(found: Sequence[Line], layer_parameters: int, *, twice: bool
 
 
 def estimate(known: Line, full: int, least: float = _LEAST_SPREAD) -> Estimate:
-    """Return a figure at the full number of layers. The misses of the line grow up to there."""
+    """Return a figure at the full number of layers; the line's error grows with the distance."""
     value = known.highest_at(full)
     spread = max(value * least, known.error_at(full))
     low = max(known.sizes[-1], value - spread)
@@ -265,7 +266,7 @@ def _estimate_known(used: Sequence[Slice], sizes: Sequence[float | None], full: 
 
 
 def _peak_of(compared: Comparison, used: Sequence[Slice], full: int) -> Estimate:
-    """Return the peak: by the highest line, with an upper bound that has the bytes dropped in disturbed slices."""
+    """Return the peak by the highest line; the upper bound includes the bytes dropped in disturbed slices."""
     peak = estimate(compared.winner, full)
     dropped = max(part.refaults * full / part.layers for part in used)
     high = max(peak.high + dropped, *(part.peak for part in used))
@@ -273,7 +274,7 @@ def _peak_of(compared: Comparison, used: Sequence[Slice], full: int) -> Estimate
 
 
 def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estimate:
-    """Return the floor: by the highest line of an operation, with the memory that the whole run held beside it."""
+    """Return the floor by the highest line of an operation, plus the run's memory outside this operation."""
     of_run = line_of_runs(used, [part.floor for part in used])
     found = draw_lines(used, (FLOOR,))
     certain = _choose_certain(found, layer_parameters, twice=False)
@@ -304,7 +305,7 @@ def _held_from(compared: Comparison, full: int, least: int) -> tuple[int | None,
 
 
 def judged(known: Forecast, limit: int) -> str:
-    """Return whether a run fits into a limit: slowly between floor and comfortable amount."""
+    """Return whether a run fits into a limit; between the floor and the comfortable amount, the run fits slowly."""
     if limit < known.floor.low:
         return NO
     if known.comfortable.is_at_least or limit < most_of_floor(known):

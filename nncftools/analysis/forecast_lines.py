@@ -1,4 +1,4 @@
-"""The memory of the operations of slices, and the lines through it in the number of layers."""
+"""The memory of operations in slices, and the lines through this memory over the number of layers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ FLOOR = "floor"
 _STRAIGHT = 0.015
 _STRAIGHT_OF_MANY = 0.025
 _STRAIGHT_LEAST = 12 << 20
-"""A point is on a line if it is nearer than this share of the largest size, or these bytes: imports differ by some MiB.
-Four points say more about a line than three, so each may be further away."""
+"""A point is on a line within this share of the largest size, or within these bytes: imports differ by some MiB. The
+share is larger from four points on, as four points say more about a line than three."""
 _FACTORS = {1: 4.0, 2: 2.5}
-"""By the number of points beyond two: three points say little about the error of their line."""
+"""Factors of the standard error by the number of points beyond two: three points say little about the error."""
 _UNSURE = 0.03
 _UNSURE_LEAST = 16 << 20
 """A peak with a wider bracket is not used: near a boundary, samples show the neighbour."""
@@ -38,14 +38,14 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """The memory of one operation of a slice, in bytes; null where that is not certain."""
 
     operation: str
-    """The names of the operations around this operation, and its own name."""
+    """The operation's name, after the names of the operations around."""
     place: int
-    """Its number among the operations of this name, from 1."""
+    """The number among the operations with this name, from 1."""
     start: float | None = None
     peak: float | None = None
     end: float | None = None
     floor: float | None = None
-    """The most anonymous and shared memory in its samples."""
+    """The largest anonymous and shared memory in the operation's samples."""
 
 
 class Slice(msgspec.Struct, frozen=True):
@@ -59,12 +59,12 @@ class Slice(msgspec.Struct, frozen=True):
     comfortable: int
     written: int | None = None
     disk: int | None = None
-    """By how much the run made the file systems fuller."""
+    """The bytes that the run took on file systems."""
     unused: str = ""
-    """Why the run says nothing about the whole model; empty if it does."""
+    """Why the forecast ignores the run; empty if the run is used."""
     points: list[Point] = []
     refaults: int = 0
-    """Bytes of files that were dropped and read again while memory was short; 0 if that did not disturb the run."""
+    """Bytes of files that were dropped and read again while memory was short; 0 if the run was not disturbed."""
 
 
 class Line(NamedTuple):
@@ -87,12 +87,12 @@ class Line(NamedTuple):
     is_off: bool = False
     """Whether only the last two points are on the line, for another reason: no forecast follows."""
     apart: float = 0.0
-    """By how many bytes two runs with the same layers differ, if they are not on one line."""
+    """Difference in bytes between two runs with the same layers, if the two are not on one line."""
     is_confirmed: bool = False
-    """Whether a second run of the last point held the same."""
+    """Whether a second run with the layers of the last point held the same memory."""
 
     def at(self, layers: float) -> float:
-        """Return the bytes with so many layers."""
+        """Return the bytes at a number of layers."""
         return self.base + self.slope * layers
 
     @property
@@ -111,7 +111,7 @@ class Line(NamedTuple):
         return [self.at(count) - size for count, size in points]
 
     def error_at(self, layers: int) -> float:
-        """Return the error of the bytes with so many layers, by a few standard errors, and by runs that differ."""
+        """Return the error at a number of layers: a few standard errors, plus the difference between equal runs."""
         spare = len(self.layers) - 2
         if not self.is_straight or not spare:
             return self.apart
@@ -121,7 +121,7 @@ class Line(NamedTuple):
         return _FACTORS.get(spare, 2.2) * deviation * carried + self.apart
 
     def highest_at(self, layers: int) -> float:
-        """Return the most bytes that the operation may hold with so many layers, by its points."""
+        """Return the most bytes that the operation may hold at a number of layers, by the line and the points."""
         return max(self.at(layers), *self.sizes)
 
 
@@ -161,9 +161,9 @@ def measure_points(session: Session) -> list[Point]:
 
 
 def _find_floor(operation: Operation, peak: float | None) -> float | None:
-    """Return the most memory of an operation that cannot be dropped; None if samples were too few.
+    """Return the largest undroppable memory of an operation; None if samples were too few.
 
-    Between two samples, that is at least the high-water mark without all files: these hardly come and go.
+    Between two samples, the high-water mark minus all pages of files is a lower bound: such pages hardly change.
     """
     anon = operation.of("anon").peak_low
     if anon is None or operation.duration_s < _LEAST_S:
@@ -211,7 +211,7 @@ def line_of_runs(slices: Sequence[Slice], sizes: Sequence[float]) -> Line:
 
 
 def find_tolerance(sizes: Sequence[float]) -> float:
-    """Return by how many bytes a point may be beside a line through points of these sizes."""
+    """Return how many bytes a point may be off a line through points of these sizes."""
     share = _STRAIGHT_OF_MANY if len(sizes) > LEAST_SLICES else _STRAIGHT
     return max(max(sizes) * share, _STRAIGHT_LEAST)
 
@@ -258,7 +258,7 @@ def draw_lines(slices: Sequence[Slice], levels: Collection[str] = LEVELS) -> lis
 
 
 def _sizes(part: Slice, varying: set[str]) -> Mapping[tuple[str, str], float]:
-    """Return sizes by operation and level; the largest one of operations whose number of calls varies."""
+    """Return sizes by operation and level; for operations whose number of calls varies, the largest size."""
     sizes: dict[tuple[str, str], list[float | None]] = defaultdict(list)
     for point in part.points:
         for what in (*LEVELS, FLOOR):

@@ -54,9 +54,9 @@ from nncftools.session.model import Frame, SessionData, Snapshots
 _SMALL = 0.05
 """A smaller part of the peak is not named: there are at most 20 larger parts."""
 _HALF = 0.5
-"""A place is divided if the parts hold half of the memory; then the parts say more than the place."""
+"""A place is divided if the parts hold this share of the memory: the parts say more than the place."""
 _LEAST_DOUBT = 16 << 20
-"""No later function is named for a place with less memory in doubt."""
+"""A place with less memory in doubt does not name a later function."""
 
 WITHOUT_STACK = {NOT_SEEN: "not seen", SHARED: "shared with the parent"}
 """Names of memory without a stack."""
@@ -84,11 +84,12 @@ class Node:
     file_size: int = 0
     """The part of ``size`` that is pages of mapped files or of shared memory."""
     levels: Counter[tuple[bool, Memory, int]] = field(default_factory=Counter)
-    """The bytes that a later fall may have taken: whether they are only likely, their memory, and their ``epoch``."""
+    """The bytes that a later fall may have freed, by three facts: whether only likely, the memory, and the
+    ``epoch``."""
     doubt: int = 0
-    """The bytes that later functions may hold instead: memory fell, and nobody can say whose."""
+    """The bytes that later functions may hold instead: memory was freed, and no reading shows by which function."""
     later: Counter[Stack] = field(default_factory=Counter)
-    """The bytes that are taken to be gone in place of ``doubt``, by functions of the user's own code."""
+    """By functions of the user's own code: bytes that are assumed to be freed in place of ``doubt``."""
     label: str = ""
     """The name of a node without a frame, and of a place that ``held_by`` returned."""
     children: dict[Hashable, Node] = field(default_factory=dict)
@@ -180,7 +181,7 @@ def _find_path(part: Part, *, by_line: bool) -> Iterator[tuple[int, Frame | None
 
 
 def _take_doubts(root: Node, memory: Memory, freed: Sequence[Freed], *, by_line: bool) -> None:
-    """Put memory in doubt that falls of a process's memory may have taken instead of the removed parts.
+    """Put memory in doubt that falls may have freed instead of the removed parts.
 
     A fall puts a place in doubt only for the bytes beyond the place's own removed parts.
     """
@@ -207,7 +208,7 @@ def _take_doubts(root: Node, memory: Memory, freed: Sequence[Freed], *, by_line:
 
 
 def _put_in_doubt(node: Node, memory: Memory, epoch: int, limit: int) -> bool:
-    """Put at most so many bytes of a place in doubt that came before a fall; return whether there were any.
+    """Put up to ``limit`` bytes that came before a fall in doubt; return whether there were any.
 
     Certain bytes are taken first.
     """
@@ -239,10 +240,10 @@ def held_by(root: Node, most: int = 20) -> list[Node]:
 def _find_holders(root: Node) -> list[Node]:
     """Return places that do not overlap.
 
-    A place is divided as long as large parts hold half of the memory, and in a library half of the certain memory. The
-    entry point of a program says nothing, and is also divided if the parts are less certain. Lines of a function that
-    only call the holders of the memory are joined, and so are the lines of an imported module. Programs are first if
-    they hold half of the memory.
+    A place is divided if large parts hold half of the memory; a place in a library, if parts hold half of the certain
+    memory. The entry point of a program says nothing, and is also divided if the parts are less certain. Lines of a
+    function that only call the holders of the memory are joined, and so are the lines of an imported module. Programs
+    are first if they hold half of the memory.
     """
     least = max(1.0, root.size * _SMALL)
     large: list[Node] = []
@@ -451,9 +452,9 @@ def _keep_own(part: Part) -> Part:
 
 
 def _find_lines(code: Sequence[Part]) -> list[Part]:
-    """Return parts; a part without a certain line gets the line of the same function that took more.
+    """Return parts; a part without a certain line gets the line of the same function that took more memory.
 
-    If no line did, all lines of this function lose their numbers: they share a row.
+    If no line took more, all lines of this function lose their numbers and share a row.
     """
     certain = defaultdict[tuple[Stack, tuple[str, str]], Counter[Frame]](Counter)
     uncertain = Counter[Stack]()

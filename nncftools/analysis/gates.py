@@ -38,7 +38,7 @@ _FUNCTION = re.compile(r"(?P<function>[\w.]+)(?:\((?P<arguments>.*?)\))?(?: \((?
 """A function, arguments, and a number after a space."""
 _LISTED = 20
 _ALIKE = 0.8
-"""All peaks begin alike: `peak_gpu` is not meant to be `peak_uss`."""
+"""The similarity for a suggestion; high, because all peaks begin alike: `peak_gpu` does not mean `peak_uss`."""
 _LONGEST = 1000
 
 

@@ -26,7 +26,7 @@ def short_name(call: str) -> str:
     """
     *outer, last = call.split(".")
     is_method = bool(outer) and outer[-1][:1].isupper()
-    if is_method and last in {"from_pretrained", "save_pretrained"}:  # many classes have them
+    if is_method and last in {"from_pretrained", "save_pretrained"}:  # many classes have these methods
         return f"{outer[-1]}.{last}"
     if "_" in last.strip("_") or outer == ["nncf"]:
         return last
@@ -34,7 +34,7 @@ def short_name(call: str) -> str:
 
 
 def signature(name: str, call: str | None, arguments: str | None) -> str:
-    """Return the function of an operation with the arguments; empty if they say no more than the operation's name.
+    """Return the function of an operation with the arguments; empty if that only repeats the operation's name.
 
     If an operation has several functions, all are named.
     """
@@ -68,7 +68,7 @@ class _FigureOf:
 class Operation(Mark, eq=False, kw_only=True):
     """An operation with end and figures; bytes and seconds, None for unknown.
 
-    Two operations with the same name are two. An operation inside another operation has a greater depth.
+    Operations are compared by identity, not by name. An operation inside another operation has a greater depth.
     """
 
     end_s: float
@@ -81,7 +81,7 @@ class Operation(Mark, eq=False, kw_only=True):
     is_parallel: bool = False
     """Whether other operations of the process, neither inside nor around, ran at the same time.
 
-    The figures then count all parallel operations together.
+    The figures of a parallel operation count all parallel operations together.
     """
     process: int | None = None
     """The ``id`` of the process that performed the operation."""
@@ -131,7 +131,7 @@ class Operation(Mark, eq=False, kw_only=True):
     def signature(self) -> str:
         """The function with arguments, ``compress_weights(INT4_SYM, g64)``.
 
-        Empty if they say no more than the name.
+        Empty if that only repeats the name.
         """
         return signature(self.name, self.call, self.arguments)
 
@@ -167,7 +167,7 @@ class Operation(Mark, eq=False, kw_only=True):
 
     @property
     def cpu_average(self) -> float | None:
-        """The average number of busy cores, for calls that are counted together only during the calls.
+        """The average number of busy cores; for calls that are counted together, only during the calls.
 
         None for less than 0.2 s.
         """
@@ -204,7 +204,7 @@ class LazyMapping(Mapping[str, _Value]):
 def combined(group: Sequence[Operation]) -> Operation:
     """Return several calls as a single operation: from the first start to the last end, with the sum of their figures.
 
-    The sum is unknown if some ran at the same time: the figures of each call then count all of them.
+    The sum is unknown if some calls ran at the same time, as the figures of each call count all parallel calls.
     """
     if len(group) == 1:
         return group[0]
@@ -281,11 +281,11 @@ class PeakPlace(NamedTuple):
     nearest: Operation | None = None
     """The nearest operation if the peak was just outside all operations."""
     rivals: Sequence[Operation] = ()
-    """Operations that may hold the peak, too.
+    """Other operations that may hold the peak.
 
-    Most ran at other times: by their brackets, memory may have been higher then, or as high before. An operation of
-    ``path`` stands for the time outside the inner operations. Others ran in other processes at this time, and nothing
-    says whose memory grew.
+    Most ran at other times, and their brackets allow a higher peak, or an equal earlier peak. An operation of ``path``
+    stands for the time outside the inner operations. Some ran in other processes at the time of the peak, and no
+    reading shows whose memory grew.
     """
     may_be_outside: bool = False
     """Whether memory outside all operations may have been higher than the proven level in ``path``."""
@@ -301,7 +301,7 @@ def place_of(
     """Return where the RSS peak belongs; None if the moment is unknown.
 
     The peak belongs to the operation in which memory first came within noise of the peak. If operations of several
-    processes ran then, the peak belongs to the process that, with all descendants, held most at the process's own peak.
+    processes ran at that time, the peak belongs to the process that held most at its own peak, with all descendants.
     ``gaps`` are the times outside all operations; with None, the brackets are too wide to say where else the peak may
     have been.
     """
@@ -340,7 +340,7 @@ def place_of(
 
 
 def _keep_large(holders: Iterable[Operation], outer: Operation, sizes: Mapping[int | None, int]) -> list[Operation]:
-    """Return the holders in the process of ``outer``, and those whose process held at least half as much."""
+    """Return the holders in the process of ``outer``, and in processes that held at least half as much memory."""
     large = []
     for operation in holders:
         is_large = sizes.get(operation.process, 0) * 2 >= sizes.get(outer.process, 0)
@@ -352,7 +352,7 @@ def _keep_large(holders: Iterable[Operation], outer: Operation, sizes: Mapping[i
 def raise_bracket(bracket: Bracket, low: int) -> Bracket:
     """Return the peak of the operation that holds the peak of the run, raised to the peak of the run.
 
-    A bracket that is lower by more than noise stays: then only an estimate says that the peak was in the operation.
+    A bracket that is lower by more than noise does not change: only an estimate puts the peak into the operation.
     """
     if bracket.low < low - noise(low):
         return bracket
@@ -384,10 +384,10 @@ def _find_children(operations: Sequence[Operation], processes: Sequence[Process]
 def _find_rivals(
     operations: Sequence[Operation], path: Path, children: Children, place: PeakPlace, *, level: float
 ) -> Iterator[Operation]:
-    """Yield operations whose brackets allow that the peak was at another time, the inner ones of nested operations.
+    """Yield operations that may have the peak at another time; of nested operations, the inner ones.
 
-    ``level`` was certainly reached at the moment of the peak. An outer operation is a rival if the inner operations
-    leave some time free.
+    Brackets decide: ``level`` was certainly reached at the moment of the peak. An outer operation is a rival if the
+    inner operations leave some time free.
     """
     for operation in operations:
         bracket = _bracket(operation)
@@ -419,7 +419,7 @@ def _holds(operation: Operation, peak: Peak, place: PeakPlace) -> bool:
 
 
 def _find_shared(path: Path, children: Children, place: PeakPlace) -> PeakPlace | None:
-    """Return the place of a peak that parallel operations of a process share, the innermost operations; else None."""
+    """Return the place of a peak shared by parallel operations, the innermost operations; else None."""
     for level, holder in enumerate(path):
         siblings = children[path[level - 1] if level else None]
         parallel = [
@@ -434,7 +434,7 @@ def _find_shared(path: Path, children: Children, place: PeakPlace) -> PeakPlace 
 
 
 def _find_innermost(operation: Operation, children: Children, place: PeakPlace) -> list[Operation]:
-    """Return the innermost operations at the peak, and outer operations that the inner ones do not fill."""
+    """Return the innermost operations at the peak, and outer operations whose time the inner ones do not fill."""
     inner = [child for child in children.get(operation, ()) if _is_at(child, place)]
     innermost = [] if inner and _cover(inner, place) else [operation]
     for child in inner:
@@ -476,9 +476,8 @@ def _rank_holder(
 ) -> tuple[bool, float, bool, bool, int, float]:
     """Return a sort key for operations that may hold the peak; the smallest key is the most probable operation.
 
-    A proven peak comes first, then the earliest; then operations that were still running, whose process has the mark
-    that proves the peak, and whose process held more. A sample that the end of an operation triggered counts as the
-    operation's.
+    First come proven peaks, then earlier peaks, then operations that were still running, then processes whose mark
+    proves the peak, then processes that held more. A sample triggered by an operation's end counts for the operation.
     """
     bracket = _bracket(operation)
     assert bracket is not None

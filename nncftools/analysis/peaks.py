@@ -1,6 +1,6 @@
 """Peaks, and the figures of a metric between two moments, from samples and the kernel's high-water marks.
 
-``peaks`` computes the peaks of a session: reports, gates and merged ranks take them from there. A view that follows a
+``peaks`` computes the peaks of a session: reports, gates and merged ranks use these peaks. A view that follows a
 recording asks ``raise_peak`` at each new level. Times are seconds since the start, sizes are bytes, None is unknown.
 """
 
@@ -63,7 +63,8 @@ class PeakSoFar(NamedTuple):
     first: PeakCandidate
     """The first level that came near ``value``."""
     operation: str | None = None
-    """The outermost operation that holds the peak, empty for none; None if only the moment tells the operation."""
+    """The outermost operation that holds the peak, empty for none; None if the operation must be found by the
+    moment."""
 
     @property
     def at_s(self) -> float:
@@ -72,7 +73,7 @@ class PeakSoFar(NamedTuple):
 
 
 def raise_peak(peak: PeakSoFar | None, candidate: PeakCandidate) -> PeakSoFar:
-    """Return the peak so far after another level was reached."""
+    """Return the peak after the recording reached another level."""
     if peak is None:
         return PeakSoFar(candidate.level, candidate)
     top = PeakCandidate(peak.value, peak.value, None, None)
@@ -142,7 +143,7 @@ def is_once_per_machine(name: str) -> bool:
 
 
 def sampled_peak(name: str, samples: Samples, late: Mapping[float, float] | None = None) -> Peak:
-    """Return the peak of a metric as far as samples show it; ``late`` has the end of each late reading by the begin."""
+    """Return the peak of a metric by samples alone; ``late`` maps the start of each late reading to its end."""
     figures = samples.figures(name)
     if not figures.known:
         return Peak(sampled=None, at_s=None, low=None)
@@ -290,8 +291,8 @@ HeldSpan = tuple[float | None, float | None, int | None]
 class MostHeld:
     """The largest sum of sizes that were held at the same time.
 
-    A size that ends at the moment at which another begins overlaps with the other. Every sum is None if a begin or a
-    size is.
+    A size that ends at the moment at which another begins overlaps with the other. If any start or size is None, all
+    sums are None.
     """
 
     def __init__(self, spans: Iterable[HeldSpan]) -> None:
@@ -353,7 +354,7 @@ def narrow(session: SessionData) -> None:
         until_s = session.duration_s if process.end_s is None else min(process.end_s, session.duration_s)
         readings = []
         for at_s, size in sorted(by_pid.get(process.pid, ())):
-            if (process.start_s or 0.0) <= at_s <= until_s:  # the kernel uses PIDs again
+            if (process.start_s or 0.0) <= at_s <= until_s:  # the kernel reuses PIDs
                 readings.append((at_s, size))
         if readings:
             process.rises = [_narrow_rise(rise, readings) for rise in process.rises]
@@ -432,9 +433,9 @@ class Figures(NamedTuple):
 
 UNKNOWN = Figures()
 _TRIGGERED = 0.2
-"""A mark triggered a sample that follows within this part of the distance to the sample before."""
+"""A mark triggered the next sample if the wait is at most this share of the time between the two samples."""
 _KEPT = 4
-"""So many moments are asked for again: start and end of an operation, and of the parent."""
+"""Number of answers to keep: start and end of an operation, and of its parent."""
 
 
 class Timeline:
@@ -471,7 +472,7 @@ class Timeline:
         return self.times[after] - at_s <= _TRIGGERED * self._distance_to(after)
 
     def read_until(self, at_s: float) -> float:
-        """Return until when the sample that a mark at ``at_s`` triggered was read; ``at_s`` without such a sample."""
+        """Return when reading the sample that a mark at ``at_s`` triggered ended; ``at_s`` without such a sample."""
         after = bisect_right(self.times, at_s)
         if not self.is_triggered(at_s, after):
             return at_s
@@ -517,7 +518,7 @@ class Column:
     def level_at(self, at_s: float) -> tuple[float | None, bool]:
         """Return a gauge at a moment, and whether the samples around the moment differ.
 
-        The value is the last sample up to then, or the sample that was triggered then.
+        The value is from the last sample up to the moment, or from the sample that the moment triggered.
         """
         if not self.times:
             return None, False
@@ -555,5 +556,5 @@ def pick_spaced(times: Sequence[float], distance_s: float, start_s: float = -inf
         yield row
         next_s = max(times[row] + distance_s, nextafter(times[row], inf))
         row += 1
-        if row < stop and times[row] < next_s:  # most samples are further apart, and need no search
+        if row < stop and times[row] < next_s:  # most samples are that far apart: no search is needed
             row = bisect_left(times, next_s, row)

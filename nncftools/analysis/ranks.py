@@ -144,7 +144,7 @@ class _Changes(NamedTuple):
 def _find_changes(session: Session, name: str, at_s: float) -> _Changes:
     """Return the changes of a metric of a rank that began at ``at_s``.
 
-    A rank holds its last sample until the next sample, and nothing while not running; a counter keeps the value.
+    A rank holds its last sample until the next sample, and nothing before and after the run. A counter keeps its value.
     After a recording that broke off, everything is unknown.
     """
     values = np.asarray(session.samples[name])
@@ -181,14 +181,14 @@ def _find_changes(session: Session, name: str, at_s: float) -> _Changes:
 
 _NANOSECONDS = 1e9
 _SET_S = 0.5
-"""The wall clock and CLOCK_MONOTONIC drift apart by less than this: after a larger difference a clock was set."""
+"""A larger difference between the wall clock and CLOCK_MONOTONIC means that a clock was set."""
 
 
 def start_times(sessions: Named) -> tuple[dict[str, float], list[str]]:
     """Return the starts of recordings in seconds since the first start, and warnings of possible errors.
 
-    On one machine CLOCK_MONOTONIC decides, between machines the wall clock. Raises NncfToolsError for a recording
-    without a start time.
+    On one machine, CLOCK_MONOTONIC decides; between machines, the wall clock decides. Raises NncfToolsError for a
+    recording without a start time.
     """
     moments: dict[str, float] = {}
     warnings: list[str] = []

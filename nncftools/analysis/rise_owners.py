@@ -1,7 +1,7 @@
 """The frames that made the memory of a process rise at a moment, by the timeline of its stacks.
 
-While memory rises, RSS and stacks are read together. Memory that rose between two readings belongs to the calls that
-went on from one reading to the other: they are certain. Below them stands the likeliest stack.
+While memory rises, RSS and stacks are read together. Memory that rose between two readings certainly belongs to the
+calls that lasted from one reading to the other. Below these calls are the frames of the likeliest stack.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nncftools.session.model import MOST_FRAMES, Frame, Snapshots, StackWindow, 
 from nncftools.snapshot_rules import is_waiting
 
 _NEAR_S = 1.0
-"""A stack that was seen earlier before a rise, or later after the rise, does not explain the rise."""
+"""A stack explains a rise only if seen at most this long before or after the rise."""
 _ROUNDED_S = 2e-6
 _SPEED_S = 0.5
 """The speed of a rise is measured over at most this time."""
@@ -27,18 +27,18 @@ _SHORTEST_S = 0.001
 _LONG_S = 0.05
 """Between stacks that are farther apart, many calls may have come and gone."""
 _MOMENT_S = 0.005
-"""A line that takes memory goes on taking memory for longer."""
+"""A line that takes memory does so for longer than this."""
 _STANDING = 4e6
-"""Bytes a second: memory that rises more slowly stands."""
+"""Bytes a second; a slower rise counts as none."""
 _MOST_IMPORTED = 16 << 20
-"""Between two readings in different stacks, an import takes no more."""
+"""The most that an import takes between two readings in different stacks."""
 _PAGE = 4096
 _HUGE_PAGE = 2 << 20
 _HALF = 0.5
 _SMALL = 0.05
 """A thread took nothing if all its page faults together touched a smaller part of a rise."""
 _ONE_STEP = 1.01
-"""A rise between two readings of RSS stays whole; times are rounded."""
+"""A rise up to this multiple of the time between two readings of RSS is not divided: times are rounded."""
 _STARTING = ("/subprocess.py", "/os.py", "/popen_spawn_posix.py")
 """Files of the standard library that start another program, or wait for a program."""
 
@@ -101,7 +101,7 @@ class RiseOwners:
             for number, (begin, end) in enumerate(pairwise([*begins, last])):
                 stack = thread.stacks[number]
                 readings[begin:end] = [unchanged._replace(stack=stack)] * (end - begin)
-                if begin < end and thread.time_s[number] > last_s:  # the first may be the last of the window before
+                if begin < end and thread.time_s[number] > last_s:  # the first may be the previous window's last
                     readings[begin] = Reading(stack, same[number], still[number])
 
     def shares(self, rise: Rise) -> Iterator[Share]:
@@ -207,7 +207,7 @@ class RiseOwners:
         return [reading.stack for reading in readings if reading.stack is not None]
 
     def _weigh_threads(self, readings: range, near: range, to_s: float) -> Mapping[tuple[int | None, bool], float]:
-        """Return the weights of the threads, by the thread and whether it is sure; None for an unknown thread.
+        """Return the threads' weights, by thread (None for unknown) and whether the thread is certain.
 
         A waiting thread took nothing. A single working thread took all, also memory that native threads touched for it.
         The kernel counts page faults per thread: a thread with too few took nothing. Where huge pages came, several
@@ -284,7 +284,7 @@ class RiseOwners:
     def going_on(self, stack: Stack, from_s: float, to_s: float) -> tuple[int, int]:
         """Return how many outer functions of a stack went on between two moments, and how many of these stood still.
 
-        0 if that is unknown, or if several threads ran Python.
+        Both are 0 if unknown, or if several threads ran Python.
         """
         first = max(0, bisect_right(self._times, from_s) - 1)
         readings = range(first, bisect_left(self._times, to_s) + 1)
@@ -312,7 +312,7 @@ class RiseOwners:
 
 
 def _has_stood(speed: float | None, stack: Stack, *, is_large: bool) -> bool:
-    """Return whether a stack took nothing of a rise: memory stood, or the stack imports and the rise ``is_large``."""
+    """Return whether a stack took nothing: memory did not rise, or the stack imports and the rise ``is_large``."""
     if is_large and any(map(is_importing, stack)):
         return True
     return speed is not None and speed < _STANDING
@@ -333,9 +333,9 @@ def _join_between(earlier: Stack, later: Stack, depth: int) -> Stack:
 
 
 def _join_common(earlier: Stack, later: Stack, depth: int) -> Stack:
-    """Return the first ``depth`` frames of two stacks, and the function that moved from a line to another line.
+    """Return the first ``depth`` frames of two stacks, and the function that moved to another line.
 
-    The function has the range of the lines in between, as far as these are known.
+    This function has the range of the lines in between, if known.
     """
     common = earlier[:depth]
     if depth >= min(len(earlier), len(later)):

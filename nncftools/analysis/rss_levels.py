@@ -1,8 +1,8 @@
 """The memory of processes at a moment: the remaining part of each rise, and the kinds of mapped memory.
 
-A fall of RSS ends earlier rises. A large block of memory has its own addresses: the addresses that went tell which
-rises ended. Pages of files rise and fall apart from all other memory. Where nothing tells, the rises that came last are
-taken to be gone. Then all rises of such memory before the fall are in doubt.
+A fall of RSS ends earlier rises. A large block of memory has its own addresses, so freed addresses show which rises
+ended. Pages of files are followed separately from all other memory. If no reading shows which memory was freed, the
+newest rises are assumed to be freed, and all rises of this kind of memory before the fall are in doubt.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from nncftools.units import printable, shortened
 
 _PAGE = 4096
 _LEAST_FALL = 4 << 20
-"""An unexplained fall puts earlier rises in doubt from so many bytes on."""
+"""A smaller unexplained fall does not put earlier rises in doubt."""
 _LEAST_ROOM = 8 << 20
-"""A block with so many unfilled bytes may be filled now."""
+"""A block with at least this number of unfilled bytes may be filled now."""
 FILE = "file"
 """Pages of files, and shared memory."""
 HEAP = "heap"
@@ -43,7 +43,7 @@ BLOCK = "block"
 
 @dataclass(eq=False)
 class Rise:
-    """Bytes by which the memory of a process rose evenly between two moments, as far as the process still has them."""
+    """Bytes that remain of an even rise of a process's memory between two moments."""
 
     size: float
     from_s: float
@@ -57,10 +57,11 @@ class Rise:
     is_replaced: bool = False
     """Whether other memory may have replaced a part."""
     moved: tuple[tuple[float, float], ...] = ()
-    """Times, from second to second, in which the memory went to other addresses, or other memory replaced a part."""
+    """Starts and ends, in seconds, of times in which memory moved to other addresses, or other memory replaced a
+    part."""
 
     def cut_last(self, size: float) -> Rise:
-        """Remove the bytes that came last, and return them."""
+        """Remove the newest bytes, and return the removed rise."""
         middle_s = self.to_s
         if self.size > 0:
             middle_s -= (self.to_s - self.from_s) * min(1.0, size / self.size)
@@ -70,7 +71,7 @@ class Rise:
         return last
 
     def cut_share(self, share: float) -> Rise:
-        """Remove a share of the bytes that came at each moment, and return them."""
+        """Remove a share of the bytes of each moment, and return the removed rise."""
         part = replace(self, size=self.size * share)
         self.size -= part.size
         return part
@@ -81,7 +82,7 @@ class Fall(NamedTuple):
 
     size: float
     removed: Sequence[Rise]
-    """The rises that came last, taken to be gone."""
+    """The newest rises, assumed to be freed."""
 
 
 class Levels(NamedTuple):
@@ -100,7 +101,7 @@ class _Block:
     spans: list[Range]
     rises: list[Rise] = field(default_factory=list)
     rivals: list[_Block] = field(default_factory=list)
-    """Blocks that were filled at the same time: any of the rises may have filled any of them."""
+    """Blocks that were filled at the same time: each of the rises may have filled each of these blocks."""
 
     @property
     def pages(self) -> int:
@@ -127,7 +128,7 @@ class _Block:
         lost = [rise.cut_share(share) for rise in self.rises]
         for block in (self, *self.rivals):
             for rise in block.rises:
-                rise.is_replaced = True  # nobody knows the part that went
+                rise.is_replaced = True  # no reading shows the part that went
         return lost
 
 
@@ -153,7 +154,7 @@ class _Process:
         self._waiting: list[Rise] = []
         """Rises since that reading; rises of less than 0 bytes are falls."""
         self._going: list[Rise] = []
-        """Memory that went at that reading before RSS fell: the kernel frees the pages after the addresses."""
+        """Memory whose addresses went at that reading, before RSS fell: the kernel frees pages after addresses."""
 
     def change(self, rise: Rise) -> None:
         """Take a rise; a rise of less than 0 bytes is a fall."""
@@ -195,7 +196,7 @@ class _Process:
         self._place(rises, _Block(_to_ranges(change.came)), change.heap)
 
     def _place(self, rises: Sequence[Rise], came: _Block, heap: int) -> None:
-        """Put rises into blocks, the new block or earlier blocks with room, except as many bytes as the heap grew."""
+        """Put rises, without the heap's growth, into the new block or earlier blocks with room."""
         remaining = _sum_sizes(rises) - max(0, heap - self._heap)
         self._heap = heap
         self._blocks.append(came)
@@ -216,8 +217,8 @@ class _Process:
     def _settle(self, explained: float, in_blocks: float) -> list[Rise]:
         """Take the waiting rises and falls, and return the rest of these rises.
 
-        So many bytes of the falls are ``explained``. Other falls may have taken as many bytes ``in_blocks``: infinite
-        if the addresses were not read after them.
+        Of the falls, ``explained`` bytes are explained. Other falls may have taken up to ``in_blocks`` bytes from
+        blocks; infinite if no addresses were read after these falls.
         """
         waiting = self._waiting
         self._waiting = []
@@ -243,7 +244,7 @@ class _Process:
         return [rise for rise in rises if rise.size > 0]
 
     def _take_last(self, kinds: Sequence[str], size: float, *, is_ordered: bool) -> list[Rise]:
-        """Remove the bytes that came last, and return them; if ``is_ordered``, empty the first kind of memory first."""
+        """Remove and return the newest bytes; if ``is_ordered``, empty the first kind of memory first."""
         removed: list[Rise] = []
         while size > 0:
             stacks = [self._rises[kind] for kind in kinds if self._rises[kind]]
@@ -335,10 +336,10 @@ def _value_at(times: Sequence[float], values: Sequence[int], time_s: float) -> f
 
 
 _FAR_S = 10.0
-"""Mappings that were read this long before or after the peak are as unlike the peak as mappings of twice the size."""
+"""Mappings read this long before or after the peak rank like mappings of twice the peak's size."""
 _SAME_SIZE = 0.02
 _SAME_TIME_S = 0.2
-"""Mappings that are nearer than both stand for the moment: reading them takes up to 0.1 s."""
+"""Mappings nearer than both limits, in size and in time, stand for the moment: a reading takes up to 0.1 s."""
 _OTHER_SIZE = 0.25
 _MOST_OF_FILE = 0.5
 _LONGEST_FILE = 40
@@ -391,7 +392,7 @@ def kinds_at(moment: MappingsMoment) -> Kinds:
             sums[kind, file] = list(map(add, earlier, sizes))
     groups = [MappingGroup(*key, *sizes) for key, sizes in sums.items()]
     groups.sort(key=lambda group: -group.rss)
-    total = sum(group.rss for group in groups)  # memory may grow between the helper's poll and the reading
+    total = sum(group.rss for group in groups)  # memory may grow after the helper's poll
     total = max(moment.total, total)
     return Kinds(moment.time_s, total, groups, is_of_moment=True, is_other_memory=False)
 
@@ -399,8 +400,9 @@ def kinds_at(moment: MappingsMoment) -> Kinds:
 def file_held(session: SessionData, at_s: float, size: int, file_size: int) -> str:
     """Return the path of the mapped file with most of the ``file_size`` bytes of pages of files in RSS at a moment.
 
-    RSS was ``size`` bytes then. Among the files, and all libraries together, with at least half of the bytes, the
-    nearest in size counts. Empty if that is not a single file, or if no mappings were read near the moment.
+    RSS was ``size`` bytes then. Candidates are the files, and all libraries together, that hold at least half of the
+    bytes; the nearest in size counts. Empty if the nearest is not a single file, or if no mappings were read near the
+    moment.
     """
     kinds = kinds_near(session, at_s, size)
     if kinds is None or kinds.is_other_memory or file_size <= 0:

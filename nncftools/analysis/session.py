@@ -301,7 +301,7 @@ class _Measuring:
         return high - max(0, process.high_water_mark - mark)
 
     def _mark_of_largest(self, start_s: float, end_s: float) -> int | None:
-        """Return the high-water mark of the largest process at ``end_s``; None if it began or ended in between.
+        """Return the largest process's high-water mark at ``end_s``; None if the process began or ended in between.
 
         The mark belongs to a rise, or is no larger than the samples of the whole tree.
         """
@@ -362,7 +362,7 @@ def read_allocator(mark: Mark, end_s: float, device: str) -> Figures | None:
     """
     if mark.own_start is None or mark.own_end is None or mark.own_end.rss is None:
         return None
-    # Where other values were read and these were not, torch had not begun to use the device.
+    # If only other devices were read, torch had not yet used this device.
     end, mark_at_end = (mark.own_end.devices or {}).get(device, (0, 0))
     start, mark_at_start = (mark.own_start.devices or {}).get(device, (0, 0))
     low = max(end if mark_at_end == mark_at_start else mark_at_end, start)
@@ -371,7 +371,7 @@ def read_allocator(mark: Mark, end_s: float, device: str) -> Figures | None:
 
 
 def add_allocator(figures: Figures, allocator: Figures | None) -> Figures:
-    """Return the figures of a device's memory with the allocator's: the process held at least as much."""
+    """Return a device's figures, raised to the allocator's figures: the process held at least as much."""
     if allocator is None or allocator.peak is None or not allocator.peak.low:
         return figures
     least = allocator.peak
@@ -387,8 +387,8 @@ def add_allocator(figures: Figures, allocator: Figures | None) -> Figures:
 def measure_device(name: str, mark: Mark, end_s: float, *, column: Column, incomplete: Collection[str]) -> Figures:
     """Return the figures of a column of a device for an operation.
 
-    A reading before the operation says nothing about devices whose readings are ``incomplete``, nor if the reading
-    is old: the driver, or the reader, has stopped.
+    A reading before the operation does not count for devices with ``incomplete`` readings. An old reading does not
+    count either: the driver or the reader has stopped.
     """
     metric, _, device = name.partition("@")
     allocator = read_allocator(mark, end_s, device)

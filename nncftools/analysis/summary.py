@@ -37,7 +37,7 @@ _STALL_LEAST_S = 0.5
 
 
 def dropped_files(session: SessionData) -> int:
-    """Return the bytes that were dropped and read again while memory was short; 0 if they were too few to matter."""
+    """Return the bytes that were dropped and read again while memory was short; 0 if too few to matter."""
     dropped = session.totals.get("refaults") or 0
     stall_s = session.totals.get("memory_stall") or 0
     least = max(_DROPPED_LEAST, _DROPPED_SHARE * (session.rss_peak.low or 0))
@@ -295,7 +295,7 @@ _DISK_WAS_FULL = "the journal could not be written"
 _NAMED = 3
 _HELPER = "from multiprocessing."
 _HELPERS = ("resource_tracker", "forkserver")
-"""The code of processes that end just after their program begins with ``_HELPER``, then with these names."""
+"""Processes that end just after their program: their code begins with ``_HELPER`` and one of these names."""
 
 
 def of_recording(session: Session) -> list[str]:
@@ -379,13 +379,13 @@ def _warn_of_missed(session: Session) -> Iterator[str]:
 
 
 SELDOM = 0.6
-"""A metric that is known in a smaller share of the samples has an interval of another length, as PSS has."""
+"""A metric that is known in a smaller share of the samples has an interval of its own, like PSS."""
 GAP = 2.5
-"""Between two samples that are more intervals apart, the metric is unknown."""
+"""If two samples are more than this number of intervals apart, the metric is unknown in between."""
 _SHORTEST_S = 1e-3
 
 MOST_POINTS = 2000
-"""More cannot be told apart on a screen."""
+"""A screen cannot show more points."""
 
 
 def keep_extremes(time: Floats, value: Floats, most: int = MOST_POINTS) -> Points:
@@ -495,7 +495,7 @@ def rates(time_s: ArrayLike, totals: ArrayLike, window_s: float, interval_s: flo
     is_known = ~np.isnan(total)
     time = time[is_known]
     total = total[is_known]
-    bounds = list(pick_spaced(time.data, window_s))  # a step of Python for each window, not for each sample
+    bounds = list(pick_spaced(time.data, window_s))  # loops over windows, not over samples
     if len(bounds) <= 1:
         return np.empty(0), np.empty(0)
     bounds[-1] = len(time) - 1

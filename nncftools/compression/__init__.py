@@ -49,11 +49,11 @@ def visualize(
     """Write the table (``.md``) and the picture (``.png``) of a CSV file of weight-compression results.
 
     Both files have the name of the input, and replace existing files. Without ``output_dir``, or with an empty one,
-    they are written into the folder of the input. Returns their paths. A remark on the results is a UserWarning: two
-    baselines, for example, or no row with int8, int4 or gptq (``lenient``: no warning about such missing rows).
+    they are written into the folder of the input. Returns their paths. Remarks on the results are UserWarnings: two
+    baselines, for example, or no row with int8, int4 or gptq. With ``lenient``, missing rows give no warning.
 
-    Raises ResultsError, a RuntimeError, whose message lists all problems; MissingInputError, which is a
-    FileNotFoundError too, without the input. Nothing is written then.
+    Raises ResultsError, a RuntimeError, whose message lists all problems, and MissingInputError, also a
+    FileNotFoundError, if the input is missing. In both cases, nothing is written.
     """
     from nncftools.compression.outputs import Request, make
 
@@ -67,7 +67,7 @@ def visualize(
 def check_format(df: pd.DataFrame) -> None:
     """Raise ResultsError, a RuntimeError, for a table whose rows cannot be compared; the message lists all problems.
 
-    Problems are missing columns, cells without a possible figure, and modes without a row: gptq, int4 and fp32.
+    Problems are missing columns, cells without a valid figure, and a missing row with gptq, int4 or fp32.
     """
     _load_models(df, STANDARD)
     modes = [mode.casefold() for mode in df[MODE]]

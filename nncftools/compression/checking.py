@@ -22,7 +22,7 @@ USUAL_MODES = ("int8", "int4", "gptq")
 MAX_LISTED = 20
 _SHOWN = 60
 _ROUNDING = 1e-3
-"""Ratios and similarities may exceed their limits by so much: half precision may make 1.001 of a cosine of 1."""
+"""Ratios and similarities may exceed their limits by this: in half precision, a cosine of 1 may become 1.001."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class CheckedRow:
     extra: Mapping[str, str]
     """All other columns, unchanged."""
     stored: Mapping[str, float]
-    """The file's own values of the computed columns; only compared."""
+    """The file's own values in computed columns, which are only compared with the computed values."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Model:
     rows: Sequence[CheckedRow]
     baseline: CheckedRow
     repeated: Sequence[CheckedRow]
-    """Further rows with the mode of the baseline, which is the first such row."""
+    """Further rows with the baseline's mode; the first row with this mode is the baseline."""
     missing: Sequence[str]
     """The usual modes without a row."""
     failures: Sequence[Failure] = ()
@@ -115,10 +115,10 @@ def load(sources: Sequence[pathlib.Path | RawTable], metrics: Sequence[Metric]) 
 
 
 def incomparable(tables: Sequence[RawTable], metrics: Sequence[Metric]) -> dict[Metric, str]:
-    """Return the metrics that have no relative error in a table, with the reason.
+    """Return each metric that has no relative error in some table, with the reason.
 
-    The baseline has 0. For metrics that are not standard: the baseline has less than 0, or a row of a table that
-    ``sweep`` wrote has no figure of at least 0.
+    The reason is a baseline of 0. Non-standard metrics have further reasons: a negative baseline, or, in a table that
+    ``sweep`` wrote, a row with a negative figure or none.
     """
     reasons: dict[Metric, str] = {}
     for table in tables:

@@ -63,7 +63,7 @@ def fill(path: pathlib.Path, setup: str, key: Key, figures: Mapping[str, float],
     """Write figures into the row that matches ``key``, or into a new row; create the file if needed.
 
     ``setup`` names the first column of a new file. A cell with a different figure is only replaced with ``force``.
-    Raises NncfToolsError, OSError; the file is unchanged then.
+    Raises NncfToolsError or OSError, and leaves the file unchanged.
     """
     header, rows = _read_rows(path, setup)
     model = key.model
@@ -145,7 +145,7 @@ def _derive_shares(key: Key) -> dict[str, str]:
 
 
 GIB = 2**30
-"""The unit of "Gb" in the published tables, where Phi-3-mini's 3.82e9 weights of 4 bytes are 14.235."""
+"""The unit of "Gb" in the published tables: Phi-3-mini, 3.82e9 weights of 4 bytes, has 14.235 there."""
 _SHOWN = 60
 _STANDARD = {
     ("wikitext", "word_perplexity"): reading.WIKITEXT.column,
@@ -157,8 +157,8 @@ _STANDARD = {
 def tasks_of(texts: Sequence[str]) -> dict[tuple[str, str], str]:
     """Return the column for every (task, metric): the standard three and each ``TASK:METRIC`` in ``texts``.
 
-    A metric may have a filter: ``exact_match,strict-match``. Of several filters of a standard metric, the first takes
-    the standard column. Raises UsageError.
+    A metric may have a filter: ``exact_match,strict-match``. If a standard metric has several filters, the first filter
+    gets the standard column. Raises UsageError.
     """
     wanted = dict(_STANDARD)
     for text in texts:
@@ -186,7 +186,7 @@ def from_lm_eval(
     """Return the figures of a results file of lm-evaluation-harness by column, with their standard errors.
 
     The keys of the file are ``name,filter``. A metric without a filter has the key ``name,none``, ``name``, or the
-    only key with that name. Raises NncfToolsError, also if there are several filters, or only other filters.
+    only key with that name. Raises NncfToolsError, also if several keys match, or only keys with other filters.
     """
     try:
         document = json.loads(intake.whole(path, may_wait=may_wait))  # msgspec refuses NaN

@@ -99,7 +99,7 @@ def details(comparison: Comparison, result: Result) -> dict[str, object]:
 def rows(comparisons: Sequence[Comparison], bounds: Bounds | None = None) -> list[dict[str, object]]:
     """Return the details of all results.
 
-    With bounds, ``within bounds`` is None when only unknown figures decide, and ``recommended`` marks each model's best
+    With bounds, ``within bounds`` is None if unknown figures decide, and ``recommended`` marks each model's best
     choice.
     """
     rows: list[dict[str, object]] = []
@@ -147,7 +147,7 @@ def percent(fraction: float) -> str:
 
 
 def error_text(error: float) -> str:
-    """Return a relative error in percent, below 1,000 % with one decimal."""
+    """Return a relative error in percent; errors below 1,000 % have one decimal."""
     return f"{round(error * 100, 1) + 0.0:,.{int(error < 10)}f}%"  # noqa: PLR2004 — 1,000 %
 
 
@@ -236,7 +236,7 @@ def page(
         "PICTURE": _UNSEEN.sub("", picture.decode()).strip(),
         "HEADER": heading,
         "ROWS": "\n".join(rows),
-        "DATA": json.dumps(data, ensure_ascii=True).replace("<", "\\u003c"),  # nothing closes the script element
+        "DATA": json.dumps(data, ensure_ascii=True).replace("<", "\\u003c"),  # no text may close the script element
     }
     template = _TEMPLATE.read_text(encoding="utf-8")
     return re.sub("@([A-Z]+)@", lambda match: parts[match[1]], template)
@@ -310,7 +310,7 @@ class Visualization(NamedTuple):
 
 
 def make(request: Request) -> Visualization:
-    """Make and write the outputs. Raises ResultsError; nothing is written then."""
+    """Make and write the outputs. Raises ResultsError before any file is written."""
     from nncftools.compression.picture import draw, render
 
     sources: Sequence[pathlib.Path | reading.RawTable] = request.inputs
@@ -405,7 +405,7 @@ _AXIS_LINES = 4
 _ROOM = 0.12
 """The room right of the largest error, as a share of the axis."""
 _ROOM_FOR_LABELS = 70
-"""The least columns that hold the labels of both axes in a line."""
+"""The labels of both axes fit in one line from this number of columns on."""
 _PLAIN = str.maketrans("─│┌┐└┘├┤┬┴┼", "-|+++++++++")
 
 
@@ -467,7 +467,7 @@ def _set_ticks(ruler: Any, begin: float, end: float, most: int) -> None:  # noqa
 def _choose_names(
     shown: Sequence[Result], places: Sequence[tuple[float, float]], width: float
 ) -> Iterator[tuple[int, str, int]]:
-    """Yield index, name and side of the results whose names have room right (1) or left (-1) of their points.
+    """Yield index, name and side (1: right, -1: left) of each result whose name has room beside the point.
 
     Results on the front come first. ``places`` are columns and lines of the points.
     """
@@ -486,7 +486,7 @@ def _choose_names(
 
 
 def _is_taken(taken: Sequence[tuple[float, float, float]], line: float, begin: float, end: float) -> bool:
-    """Return whether a name or a point is on a line between two columns."""
+    """Return whether a line has a name or a point between two columns."""
     for other_line, other_begin, other_end in taken:
         if abs(other_line - line) < 1 and other_begin < end and begin < other_end:
             return True

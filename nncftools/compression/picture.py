@@ -51,7 +51,7 @@ DOMINATED = 0.45
 """The opacity of points that are not on the Pareto front."""
 LINE = "#888888"
 _LOG_FROM = 10
-"""The ratio of largest to smallest figure from which the scale is logarithmic."""
+"""The scale is logarithmic if the largest figure is at least this multiple of the smallest."""
 _NEAR = 1.5
 """A bound beyond this multiple of the scale's end is not drawn."""
 
@@ -64,7 +64,7 @@ _WIDTH_IN = 10.0
 _MAIN_IN = 6.2
 _PANEL_IN = 4.6
 _DASHES = (0, (5, 2.5))
-"""The line of mixed precision; fronts are solid."""
+"""The dashes of the line of mixed precision; the lines of fronts are solid."""
 _LEGEND_SIZE = 9.0
 _LEGEND_ROOM_IN = 9.6
 _HANDLE_IN = 0.6
@@ -119,7 +119,7 @@ class Drawing:
 
     figure: Figure
     unnamed: int = 0
-    """Points whose name found no room."""
+    """Number of points without room for their names."""
     left_out: list[str] = field(default_factory=list)
     """Results beyond the largest error to draw: names and errors."""
     points: list[tuple[Result, str]] = field(default_factory=list)
@@ -134,7 +134,7 @@ def draw(
     max_error: float = math.inf,
     also: Sequence[reading.Cost] = (),
 ) -> Drawing:
-    """Draw all results but the baselines, with a panel for each figure of ``also`` below the compression rate.
+    """Draw all results except baselines; each figure of ``also`` has a panel below the compression rate.
 
     Bounds are lines, with a ring around the result that they recommend.
     """
@@ -398,7 +398,7 @@ def _set_scale(panel: Panel, values: Sequence[float]) -> None:
 
 
 def _draw_point(panel: Panel, point: Point) -> None:
-    """Draw a result with its bars, lighter when it is dominated."""
+    """Draw a result with its bars; a dominated result is lighter."""
     axes = panel.axes
     result = point.shown.result
     error, y = point.place
@@ -474,7 +474,7 @@ def _find_level(panel: Panel, comparisons: Sequence[Comparison], bound: Bound) -
 
 
 def _reaches(axes: Axes, level: float) -> bool:
-    """Return whether a height is in the panel, after making a little more room above or below if that suffices."""
+    """Return whether a height is in the panel; extend the panel a little first if that is enough."""
     bottom, top = axes.get_ylim()
     if not bottom / _NEAR <= level <= top * _NEAR:
         return False
@@ -489,16 +489,16 @@ _ANGLES = np.radians(45 - 22.5 * _TURNS)
 _DIRECTIONS = np.column_stack([np.cos(_ANGLES), np.sin(_ANGLES)])
 """The directions from a marker to a name to try: up and right first, then the nearest directions."""
 _ON_LINE = 100.0
-"""A name on a line is as bad as a name that is so many pixels further from its marker."""
+"""Penalty for a name on a line, in pixels of distance between name and marker."""
 _CROSSING = 45.0
-"""A leader that crosses a name or a marker is as bad as a name that is so many pixels further away."""
+"""Penalty for a leader that crosses a name or a marker, in pixels of distance."""
 _FAR = 14.0
 """The least distance at which a leader connects the marker and the name."""
 
 
 @dataclass
 class _Names:
-    """Finds room for names that cover neither each other nor a marker, and a line only where there is no other room."""
+    """Finds room for names. Names never cover each other or a marker, and cover a line only without other room."""
 
     frame: Bbox
     gap: float

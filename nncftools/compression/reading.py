@@ -1,6 +1,6 @@
 """The columns of a CSV file of results, the metrics of quality among them, and a reader that does not interpret cells.
 
-Programs may also catch its errors as builtin errors.
+Each error is also a builtin error, so that programs can catch the builtin class.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ERROR = "average relative error"
 RATE = "compression rate"
 DESCRIBING = (MODE, INT4, INT8, LORA_RANK, PLOT_NAME, SIZE)
 COMPUTED = (ERROR, RATE)
-"""Published files have these columns, too; they are computed here, never read."""
+"""Columns that are computed here and never read, although published files have these columns, too."""
 STDERR = " stderr"
 """The suffix of the column with a metric's standard error."""
 
@@ -103,7 +103,7 @@ class Cost:
     decimals: int = 0
     """Digits behind the point in a table."""
     high_column: str = ""
-    """The column with the upper end of a bracket, in the same unit; that end counts."""
+    """The column with the upper end of a bracket, in the same unit; only the upper end counts."""
 
 
 MODEL_SIZE = Cost("size", "Model size", SIZE, MemoryUnit.GiB.factor, decimals=3)
@@ -147,7 +147,7 @@ def direction_of(column: str) -> Direction | None:
 def found_metrics(tables: Sequence[RawTable]) -> tuple[Metric, ...]:
     """Return the metrics of the columns that all tables have, recognised by their names or by a standard error.
 
-    Without such columns, return the standard four, if the tables cannot be results; raise ResultsError if they can.
+    Without such columns, raise ResultsError if the tables look like results; else return the standard four metrics.
     """
     names = list(tables[0].header) if tables else []
     for table in tables:

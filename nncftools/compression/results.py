@@ -260,7 +260,7 @@ def scale_of(figure: Cost, value: float) -> tuple[float, str]:
 
 _PRECISION = re.compile(rf"[a-z]*(?:{LOW_BITS.pattern}|int8)")
 _LEADING = {Group.LORA: "lora", Group.GPTQ: "gptq", Group.DATA_FREE: "data-free"}
-"""The word of the algorithm that makes a kind; names of series begin with this algorithm."""
+"""The algorithm that defines each kind; names of series begin with this algorithm."""
 
 
 def series_name(results: Sequence[Result]) -> str:
@@ -295,10 +295,9 @@ def series_name(results: Sequence[Result]) -> str:
 
 
 def find_lines(results: Sequence[Result]) -> list[list[Result]]:
-    """Return the results that a line joins, by growing share of int4: same algorithms, several shares.
+    """Return the results that each line joins: the same algorithms, with growing shares of int4.
 
-    There is no line when two results have the same share: they differ in something else, and either may belong to the
-    line.
+    Two results with the same share prevent a line: they differ in another setting, and either may belong to the line.
     """
     by_algorithms: dict[object, list[Result]] = {}
     for result in sorted(results, key=lambda result: result.row.int4):
@@ -377,7 +376,7 @@ class Bounds:
         return iter(self.each)
 
     def hold(self, result: Result) -> bool | None:
-        """Return whether a result is within all bounds; None when only figures that are unknown decide."""
+        """Return whether a result is within all bounds; None if unknown figures decide."""
         verdicts = [bound.holds(result) for bound in self.each]
         if False in verdicts:
             return False
@@ -398,7 +397,7 @@ class Bounds:
 
 
 USUAL_BOUNDS = Bounds([Bound(None, 0.05, is_inside=True, text="5%")])
-"""The bounds of the answer when the user gives none."""
+"""The bounds if the user gives none."""
 _UNCOMPRESSED = {"none", "original", "uncompressed", "fp16", "bf16"}
 """Modes of rows beside the baseline that are not compressed either."""
 
@@ -420,9 +419,9 @@ class Choice(NamedTuple):
     best: Result | None
     """None when no row is within the bounds."""
     left_out: int
-    """The number of rows that meet all bounds on known figures, and have an unknown bounded figure."""
+    """The number of rows whose known figures meet all bounds, and whose other bounded figures are unknown."""
     unknown: Sequence[str]
-    """The names of these unknown figures."""
+    """The names of the unknown figures in these rows."""
 
 
 def bounds_of(text: str) -> Bounds:
@@ -482,13 +481,13 @@ def _parse_limit(figure: Cost, value: str) -> tuple[float, str]:
 
 
 _GAP = 10
-"""An error is far beyond the smaller errors if it is at least so many times as large as the largest of these."""
+"""An error is far beyond the others if larger than the next smaller error by more than this factor."""
 _SMALL_ERROR = 0.02
 """Smaller errors count as this error."""
 
 
 def find_far_error(comparisons: Sequence[Comparison]) -> float:
-    """Return the largest error that is drawn: larger errors are ten times as large, at least; else infinity."""
+    """Return the largest error to draw: the last error before a tenfold gap; infinity without such a gap."""
     errors = []
     for comparison in comparisons:
         errors += [result.error for result in comparison.results]
@@ -511,7 +510,7 @@ def choose(comparison: Comparison, bounds: Bounds) -> Choice:
 
 
 def left_out_text(choice: Choice) -> str:
-    """Return how many rows were left out for want of a figure: ``"2 rows left out, peak unknown"``, or nothing."""
+    """Return how many rows lacked a figure for the choice: ``"2 rows left out, peak unknown"``, or nothing."""
     if not choice.left_out:
         return ""
     rows = "1 row" if choice.left_out == 1 else f"{choice.left_out:,} rows"

@@ -1,4 +1,4 @@
-"""The whole build-up of a peak or a moment: the code that took the memory, the kinds of memory, and what was not seen.
+"""The whole build-up of a peak or a moment: the code that took the memory, the kinds of memory, and unseen memory.
 
 The build-up is written for a terminal (80 columns, no colour needed), and as Markdown for a pull request.
 """
@@ -65,7 +65,7 @@ class TreeRow(NamedTuple):
     depth: int
     size: int
     certain: int | None
-    """The part of ``size`` that certainly belongs to the row; None where nothing was seen."""
+    """The part of ``size`` that certainly belongs to the row; None if no stack was seen."""
     label: str
     or_later: str = ""
     """The function that ran later and may hold most of this memory instead."""

@@ -101,7 +101,7 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
 
 
 def _is_known(session: Session, moment: Kinds, following: Kinds) -> bool:
-    """Return whether memory between two moments was as at one of them, or in between."""
+    """Return whether memory between two moments stayed between the sizes at these moments."""
     if "rss" not in session.samples:
         return False
     first = bisect_left(session.samples.time_s, moment.at_s)
@@ -217,7 +217,7 @@ def _make_panels(session: Session, view: View, length_s: float, factor: float) -
 
 
 def _make_memory(session: Session, view: View, factor: float) -> tuple[list[str], list[Figure]]:
-    """Return the lines about the peak; then all memory metrics, ranks, the limit and a dot at the peak.
+    """Return texts about the peak, and the chart's traces: memory metrics, ranks, limit and peak dot.
 
     Metrics outside the view, and metrics that stay 0, are hidden at first.
     """

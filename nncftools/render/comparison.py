@@ -292,7 +292,7 @@ _MOST = 0.5
 """Code that holds this share of the change of the peak is named."""
 _PEAK_RSS = "peak_rss"
 _COLUMNS = 5
-"""Columns without p."""
+"""Number of columns of a table without p."""
 _OF_RUN = (DURATION, CPU_TIME, "read_bytes", "write_bytes", compared_figures.MODEL_SIZE)
 _HOST = "host"
 
@@ -308,7 +308,7 @@ def answer(comparison: Comparison, unit: MemoryUnit) -> str:
 
 
 def further(comparison: Comparison, unit: MemoryUnit) -> Iterator[str]:
-    """Yield how the duration changed, whether the machines differ, and why it is unknown which code changed."""
+    """Yield the change of the duration, whether the machines differ, and why the changed code is unknown."""
     if _choose_peak(comparison):
         yield _describe_change(comparison, comparison.figures[DURATION], unit)
     if any(setting.name == _HOST for setting in comparison.settings):
@@ -428,7 +428,7 @@ def _make_brief_row(difference: Difference, unit: MemoryUnit, label: str, functi
 def _select_changed(comparison: Comparison, most: int) -> list[tuple[ComparedOperation, Difference]]:
     """Return the peaks and durations of operations that changed by more than noise, in the order of the run.
 
-    If there are more than ``most``, those with the largest change, compared with the figure of the whole run.
+    If there are more than ``most``, return the changes that are largest relative to the whole run's figure.
     """
     names = [name for name in (_choose_peak(comparison), DURATION) if name in comparison.figures]
     changed = []

@@ -149,7 +149,7 @@ class NumberedOperation:
     process: str = ""
     """The process, if other processes ran operations at the same time."""
     short_name: str = ""
-    """A long name without the start that it shares with others; empty for other names."""
+    """A long name without the start that other names share; empty for other names."""
 
     @property
     def title(self) -> str:
@@ -268,7 +268,7 @@ def explain_rows(rows: Sequence[NumberedOperation]) -> list[str]:
 
 
 def short_names(operations: Sequence[Operation]) -> dict[str, str]:
-    """Return long names without the start that they share, by the whole name."""
+    """Return long names without their shared start, by the whole name."""
     names = {operation.name: clip(operation.name, _LONGEST_TEXT) for operation in operations}
     long = {name: text for name, text in names.items() if len(text) > _LONG_NAME}
     if len(names) > _MOST_LONG_NAMES or not long:
@@ -336,7 +336,7 @@ def _is_small(operation: Operation, least_s: float, least: float) -> bool:
 
 
 def place_in_lanes(rows: Sequence[NumberedOperation], most: int) -> list[tuple[int, NumberedOperation, int]]:
-    """Return the index, the row and the first free lane of each operation; without free lane, a row is left out."""
+    """Return the index, the row and the first free lane of each operation; rows without a free lane are left out."""
     ends: list[float] = []
     placed: list[tuple[int, NumberedOperation, int]] = []
     for index, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""The table of operations: equal rows, figures and sentences in text, Markdown, the page and a notebook.
+"""The table of operations, with the same rows, figures and sentences in text, Markdown, the page and a notebook.
 
 Long times without operations have rows, too.
 """

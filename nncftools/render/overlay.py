@@ -151,7 +151,7 @@ def draw(groups: Sequence[Group], metric: str, unit: MemoryUnit, path: pathlib.P
 
 
 def _make_bands(groups: Sequence[Sequence[Curve]], length_s: float) -> list[Band]:
-    """Return the operations of the median run of each side, in the same colours; nothing if no run has any."""
+    """Return the operations of the median run of each side, in the same colours; no bands if no run has operations."""
     sides = []
     for runs in groups:
         by_duration = sorted(runs, key=lambda run: run.duration_s)
@@ -197,7 +197,7 @@ def _write_change(base: float, new: float, difference: str) -> str:
 
 
 def _draw_group(axes: Axes, name: str, lines: Sequence[MemoryLine], unit: MemoryUnit, *, look: tuple[str, str]) -> None:
-    """Draw a single run with the peak, or the median of several runs in the band from the smallest to the largest."""
+    """Draw a single run with the peak, or the median of several runs in a band from smallest to largest."""
     colour = look[0]
     sizes = [line.peak_size for line in lines]
     text = f"peak {unit.label(median(sizes))}"

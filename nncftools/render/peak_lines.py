@@ -40,7 +40,7 @@ _MOST_HOLDERS = 4
 _IF_NAMED = {"anon", "file", "shmem", "swap", "system"}
 """Metrics whose peaks a report has only if the user names them: parts of RSS, and memory of the whole machine."""
 _PYTHON = "python"
-"""Package of Python itself, which a row does not name as a part of the row of Python and imports."""
+"""Package of Python itself, which the row of Python and imports does not name as a part."""
 _NEAR = 0.5
 """A peak above this share of a limit is near the limit."""
 
@@ -150,7 +150,7 @@ def doubt(label: str, or_later: str) -> str:
 
 
 def write_need(session: Session, unit: MemoryUnit) -> str:
-    """Return how little memory is enough, and the duration: ``Would work with 242 MiB · took 2.3 s``."""
+    """Return the needed memory, and the duration: ``Would work with 242 MiB · took 2.3 s``."""
     duration = brief_seconds(session.duration_s)
     took = f"took {duration}"
     if session.attached_to is not None:
@@ -247,7 +247,7 @@ class DrawnLimit(NamedTuple):
 def write_limit(session: Session) -> str | None:
     """Return the share of the limit at the peak: ``95 % of 8 GiB (control group, set by FILE)``; None without limit.
 
-    All memory of the machine is a limit only for a run that held more than half of it.
+    The machine's memory is a limit only for a run that held more than half of that memory.
     """
     limit, peak = _find_limit(session)
     if limit is None or (limit.kind == MACHINE and peak <= limit.size * _NEAR):

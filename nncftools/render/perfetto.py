@@ -67,12 +67,12 @@ def slices_by_thread(watched: WatchedProcess, snapshots: Snapshots) -> dict[int,
 
 
 def _make_slices(spans: Iterable[_Span]) -> Iterator[StackSlice]:
-    """Yield the slices of a thread: outer frames go on if the next stack has the same frames, without a pause."""
+    """Yield the slices of a thread; a slice continues if the next stack, without a pause, has the same frames."""
     running: list[StackSlice] = []
     until_s = -inf
     for start_s, to_s, frames in spans:
         from_s = max(start_s, until_s)
-        if from_s > to_s:  # the previous window has the stack
+        if from_s > to_s:  # the stack is in the previous window
             continue
         same = 0
         if from_s == until_s:
@@ -85,7 +85,7 @@ def _make_slices(spans: Iterable[_Span]) -> Iterator[StackSlice]:
 
 
 def longest(slices: Iterable[StackSlice], most: int) -> set[StackSlice]:
-    """Return the longest slices; all slices around a returned slice are among them."""
+    """Return the longest slices; a returned slice comes with all slices around it."""
     return set(sorted(slices, key=lambda stack: stack.from_s - stack.to_s)[:most])
 
 

@@ -276,7 +276,7 @@ def inches_above(axes: Axes) -> Transform:
 
 
 def _fit_name(row: NumberedOperation, room: float, ruler: Ruler) -> str:
-    """Return the number and the part of the title that fits, if that part can be read."""
+    """Return the number, and the part of the title that fits, unless too short to read."""
     for title in (row.title, row.short_title, ""):
         text = f"{row.number} {title}".strip()
         if ruler.width(text, _SIZE) <= room:

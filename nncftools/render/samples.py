@@ -80,7 +80,7 @@ def write_rows(
 
 
 _ROWS = 10_000
-"""Rows that are converted to text at a time: until then, every cell is an object, which takes memory."""
+"""Number of rows to convert to text at a time, as every cell is an object that takes memory."""
 
 
 def csv_report(session: Session, _view: View) -> str:

@@ -58,8 +58,8 @@ class Performers:
 class _Level:
     """The operations of one nesting level, in the order of their starts.
 
-    For each operation, the level keeps the latest end up to there, the PID of that operation, and the latest end in
-    any other process.
+    For each operation, the level keeps the latest end so far, the PID of the operation with this end, and the latest
+    end so far in any other process.
     """
 
     def __init__(self) -> None:
@@ -286,7 +286,7 @@ def _describe_either(peak: PeakPlace, names: Sequence[str]) -> str:
 _EXCESS = 0.02
 """A peak between two samples gives a warning if it exceeds all samples by this share of them."""
 _NOTICEABLE = 2 << 20
-"""And by this number of bytes."""
+"""The warning also needs an excess of this number of bytes."""
 _MUCH_SHARED = 1.1
 _LARGE_ERROR = 0.01
 """RSS gives a warning if its error may be larger than this share of the peak."""
@@ -314,7 +314,7 @@ def hints(session: Session, unit: MemoryUnit) -> list[str]:
 
 
 def brief_hints(session: Session) -> list[str]:
-    """Return the warnings of the default report: gaps of the recording, without doubts about single figures."""
+    """Return the warnings of the default report: gaps in the recording, but no doubts about single figures."""
     warnings = session.warnings if session.ranks else of_recording(session)
     recorded = [text for text in warnings if not text.startswith((OLD_UNMARKED, *UNMARKED))]
     recorded += _warn_of_limit(session)

@@ -31,7 +31,7 @@ def memory(session: Session, view: View) -> Table:
     """Return peak, final value, growth, average and minimum of the metrics of the view.
 
     A metric whose figures are all written as 0 is left out, except the first. Plain text has a second row for each
-    metric, above the first sample.
+    metric, with the figures above the first sample.
     """
     rows = []
     for number, name in enumerate(view.metrics):
@@ -266,7 +266,7 @@ def list_facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
 
 
 def _describe_pss(session: Session, unit: MemoryUnit) -> str:
-    """Return how much of PSS is known: the sampler reads PSS seldom, because that takes long."""
+    """Return how many samples have PSS; reading PSS takes long, so the sampler reads PSS seldom."""
     known = session.samples.figures("pss").known
     text = f"known in {known:,} of {len(session.samples):,} samples"
     near = summary.pss_near_peak(session)

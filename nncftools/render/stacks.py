@@ -102,7 +102,7 @@ def explain_build_up(session: Session, rise: BuildUp, whole: str = PEAK) -> list
 
 
 def explain_missing(session: Session, unless: str = "no stack was seen of any process whose memory grew") -> str:
-    """Return why stacks are missing: the text of the helper, or else ``unless``."""
+    """Return why stacks are missing: the helper's reason, or else ``unless``."""
     return printable((session.snapshots or Snapshots()).missing or unless)
 
 

@@ -219,7 +219,7 @@ _DEEPEST = 401
 
 
 def peak_tree(session: Session, rise: BuildUp, title: str) -> str:
-    """Return which code held the memory as one line of JSON: deep trees would be mostly spaces with indentation."""
+    """Return the code that held the memory as one line of JSON; with indentation, deep trees are mostly spaces."""
     has_files = session.snapshots is not None and any(watched.shared for watched in session.snapshots.processes)
     root = _write_node(tree_of(rise), _DEEPEST, has_files=has_files)
     document = {"format": PEAK_FORMAT, "version": VERSION, "at_s": rise.at_s, **root, "label": title}
@@ -353,7 +353,7 @@ def write_history(service: str, groups: Mapping[str, Sequence[Run]]) -> str:
 
 
 def _report_history(service: str, session: Session, view: View) -> str:
-    """Return the figures of a session; the benchmark has the name of the title, or else of the command."""
+    """Return a session's figures; the benchmark is named after the title, or the command if there is no title."""
     name = view.title or command_text(session)
     return write_history(service, {name: [figures_of_run(session, name, view.depth)]})
 
@@ -396,7 +396,7 @@ def _find_bounds(values: Sequence[Value]) -> tuple[float | None, float | None]:
 
 
 def _is_tracked(name: str) -> bool:
-    """Return whether a figure belongs into a history.
+    """Return whether a figure belongs in a history.
 
     Address space, parts of RSS and figures of the machine do not belong there; nor does I/O, which depends on the
     contents of the page cache.

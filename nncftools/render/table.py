@@ -25,7 +25,7 @@ from nncftools.units import UNKNOWN, MemoryUnit, folds, printable, text_of
 
 
 class Text(RichText):
-    """Text whose lines break between names and figures, as far as there is room."""
+    """Text that wraps between names and figures, if the room allows."""
 
     def wrap(self, console: Console, width: int, **settings: Any) -> Lines:  # noqa: ANN401 — Rich's
         """Return the lines."""
@@ -269,7 +269,7 @@ class Fitting(NamedTuple):
     unit: MemoryUnit | None = None
     """The unit of all sizes in bytes."""
     first: int = 0
-    """Number of columns that are shown alone first if not all columns fit."""
+    """Number of columns in the first part of the table, if not all columns fit."""
     cut_names: Callable[[int], Sequence[str]] | None = None
     """Function that returns the names of the rows for a width; without it, names are wrapped."""
 

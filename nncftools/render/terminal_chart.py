@@ -174,7 +174,7 @@ class Rate(NamedTuple):
     colour: str
 
     def figure(self, value: float, room: int) -> str:
-        """Return a rate as text of fewer than ``room`` characters: ``0.98`` of cores, ``1.2 MiB/s``, ``1M/s``."""
+        """Return a rate as text, shorter than ``room`` characters: ``0.98`` (cores), ``1.2 MiB/s``, ``1M/s``."""
         if self.unit == "cores":
             return fixed(value, 2)
         number, _, unit = text_of(value, self.unit).partition(" ")
@@ -187,7 +187,7 @@ class Rate(NamedTuple):
 
 
 def rates_shown(columns: Collection[str]) -> Sequence[Rate]:
-    """Return the rates to show of a run with these columns: busy cores, storage, and counters without family."""
+    """Return the rates to show for a run with these columns: busy cores, storage, and counters without family."""
     cores = cpu_counters(columns)
     rates = [Rate("Cores", cores, "cores", GOOD)] if cores else []
     for column, metric in metrics.of_operations(columns).items():

@@ -40,7 +40,7 @@ DANGER = "bold #e85040"
 CURVES = ("#0098f0", "#c860b0", "#209850", "#c07f20")
 AREA = "#3070d8"
 COLOURS = (AXIS, PEAK, KEY, GOOD, WARNING, DANGER, *CURVES, AREA)
-"""All colours have a contrast (WCAG) of 3 to white and to black; the nearest of 16 colours is neither of both."""
+"""Each colour has a contrast (WCAG) of 3 to white and to black, and does not become white or black in 16 colours."""
 _DARK = (0, 4, 8)
 """Numbers of black, blue and grey in 16 colours."""
 _SYSTEMS = {"256": ColorSystem.EIGHT_BIT, "truecolor": ColorSystem.TRUECOLOR}
@@ -280,9 +280,9 @@ class _Signs(NamedTuple):
     """The characters that a chart consists of."""
 
     fine: str
-    """For the first curve, in dots."""
+    """Sign of the first curve, if drawn in dots."""
     coarse: str
-    """For the first curve, in whole characters."""
+    """Sign of the first curve, if drawn in whole characters."""
     area: str
     limit: str
     peak: str
@@ -404,7 +404,7 @@ _TIME_STEPS = (
     *(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800),
     *(3600, 7200, 10800, 21600, 43200, 86400, 172800, 432000, 864000, 2592000),
 )
-"""Seconds: up to half an hour, and from an hour to 30 days."""
+"""Steps of a time axis in seconds: up to half an hour, and from an hour to 30 days."""
 
 
 def rounded_up(value: float) -> float:

@@ -72,7 +72,7 @@ def _render_pairs(lines: Iterable[tuple[str, str]]) -> RenderableType:
 
 
 def _render_brief(session: Session, view: View) -> Iterator[RenderableType]:
-    """Yield the peak, the holders of the memory, how little memory is enough, and the operations that matter."""
+    """Yield the peak, the holders of the memory, the needed memory, and the operations that matter."""
     verdict = peak_lines.explain_verdict(session, view.unit)[:1]
     for _, conclusion in verdict:
         yield Text(conclusion.removesuffix(_CERTAIN), style="bold red")
@@ -105,7 +105,7 @@ def _render_missing(session: Session) -> list[RenderableType]:
 
 
 def _render_need(session: Session, view: View, *, has_verdict: bool) -> RenderableType:
-    """Return how little memory is enough and the duration, and how the run ended if no verdict says so."""
+    """Return the needed memory and the duration, and without a verdict also how the run ended."""
     line = Text(peak_lines.write_need(session, view.unit))
     ending = session_tables.failure(session)
     was_killed = session.exit is not None and session.exit.signal is not None
@@ -152,7 +152,7 @@ class _Holders(NamedTuple):
 
 
 def _render_headlines(session: Session, view: View) -> Iterator[RenderableType]:
-    """Yield why something died, if anything did, and the peak with time, operation and holders."""
+    """Yield the verdict on a death, if there is any, and the peak with time, operation and holders."""
     verdict = peak_lines.explain_verdict(session, view.unit)
     if verdict:
         (heading, conclusion), *details = verdict
@@ -188,7 +188,7 @@ def markdown_report(session: Session, view: View) -> str:
 
 
 def _write_headlines(session: Session, view: View) -> Iterator[list[str]]:
-    """Yield why something died, if anything did, and the peak, if the view shows the peak."""
+    """Yield the verdict on a death, if there is any, and the peak, if the view shows the peak."""
     verdict = peak_lines.explain_verdict(session, view.unit)
     ending = session_tables.failure(session)
     if verdict:
@@ -230,7 +230,7 @@ _MOST_METRICS = 3
 
 
 def five_lines(session: Session, metrics: Sequence[str]) -> str:
-    """Return the command, the run, the peak of the first of ``metrics``, the cost and the content; sizes in MiB."""
+    """Return five lines, in MiB: command, run, peak of the first metric, cost, and content."""
     cost = []
     spent_s = cpu_s(session)
     if spent_s is not None:

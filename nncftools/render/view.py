@@ -52,7 +52,7 @@ class View:
 
     @property
     def above(self) -> str:
-        """Addition to the name of memory that counts from the first sample; empty for other memory."""
+        """Text to add to the name of memory that counts from the first sample; empty for other memory."""
         return " above the first sample" if self.from_zero else ""
 
 
@@ -119,7 +119,7 @@ SEPARATOR = " · "
 TEXT = "text"
 PAGE = "html"
 PICTURE = "picture"
-"""In place of a format: the picture of ``--plot``, for a file with the ending of a picture."""
+"""Stands among the formats for the picture of ``--plot``, for a file with the ending of a picture."""
 PICTURES = (".png", ".svg", ".pdf")
 ENDINGS = {
     ".txt": (TEXT, "terminal", "markdown", "csv", "collapsed"),

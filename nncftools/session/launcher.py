@@ -1,6 +1,6 @@
 """Find the rank of a process in a job, from the environment variables of the launcher.
 
-This runs before the command starts, so the module imports nothing.
+The launcher is read before the command starts, so the module imports nothing.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _LAUNCHERS = (
         "SLURM_STEP_ID",
     ),
 )
-"""Launchers, with the variables of the rank, the number of ranks, the rank on this machine and the job, and a variable
-that must be set. Innermost first: a process that torchrun or mpirun started under srun has the variables of both."""
+"""Each launcher with its variables: rank, number of ranks, rank on this machine, job, and a variable that must be set.
+Innermost first: a process that torchrun or mpirun started under srun has the variables of both."""
 
 
 def of(environment: Mapping[str, str]) -> dict[str, Any] | None:

@@ -43,7 +43,7 @@ class ThreadStacks(msgspec.Struct, frozen=True, array_like=True):
     stacks: list[Size | None]
     """Index in ``Snapshots.stacks`` of the stack first seen at each time; null for no stack."""
     same: list[Size] = []
-    """Number of outer frames in the same call as at the previous reading; at all other readings, all were."""
+    """Number of outer frames in the same call as at the previous reading. At unlisted readings, no call changed."""
     still: list[Size] = []
     """Number of these frames at the same instruction with the same variables; empty in older recordings."""
 
@@ -52,7 +52,7 @@ class StackWindow(msgspec.Struct, frozen=True, kw_only=True):
     """Consecutive readings of the stacks of a process."""
 
     time_s: list[Seconds]
-    """Times of the readings; the first may be the last of the previous window."""
+    """Times of the readings; the first time may be the last time of the previous window."""
     threads: list[ThreadStacks] = []
 
     @property
@@ -94,7 +94,7 @@ class WatchedProcess(msgspec.Struct, kw_only=True):
     """The ``id`` in ``processes`` of the session; null if not listed there."""
     pid: Pid
     inherited: Whole = 0
-    """RSS of a forked copy when first seen, with the pages shared with the parent."""
+    """RSS of a forked copy when first seen, including the pages shared with the parent."""
     user: Whole | None = None
     """ID of the user whose files the process opened; null if unknown, or if paths may have led to other files."""
     is_native: bool = False
@@ -331,7 +331,7 @@ class Rise(msgspec.Struct, frozen=True, kw_only=True):
     others: Whole = 0
     """Memory that all other processes certainly held between these times."""
     others_around: Whole = 0
-    """Memory that all other processes held at least in the samples around, so probably between these times, too."""
+    """Least memory of all other processes in the samples around; probably the least between these times, too."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if the rise ends before the beginning."""
@@ -353,7 +353,7 @@ class LateReadings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory that a process held when marking an operation, and that the whole tree held then."""
+    """Memory of a process, and of the whole tree, when the process marked an operation."""
 
     rss: Whole | None = None
     high_water_mark: Size | None = None
@@ -473,14 +473,14 @@ DEVICE = "device"
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """An exception reported by a marked Python program: the end of a marked call, or of the program."""
+    """An exception that ended a marked call or the program, as reported by a marked Python program."""
 
     pid: Pid
     at_s: Seconds
     error: str
     """Name of the exception's class."""
     cause: str | None = None
-    """``memory``, ``disk`` or ``device``, if the exception says that this ran out."""
+    """The resource that ran out: ``memory``, ``disk`` or ``device``; null for other exceptions."""
     device: str | None = None
     """The device whose memory ran out."""
     fatal: bool = False
@@ -529,8 +529,8 @@ class Process(msgspec.Struct, kw_only=True):
     high_water_mark: Size | None = None
     """High-water mark of this process: VmHWM, read while the process lived."""
     high_water_limit: Size | None = None
-    """Upper bound of the mark: ``ru_maxrss``, which may come from a reaped child or from the process before a fork; or
-    the mark when the recording was attached."""
+    """Upper bound of the mark: ``ru_maxrss``, which may come from a reaped child or from before a fork. In an attached
+    recording, the mark at the beginning."""
     hugetlb: Size | None = None
     """Largest size seen in hugetlb pages, which RSS does not contain; null for none."""
     cpu_s: Seconds | None = None
@@ -559,11 +559,12 @@ class Process(msgspec.Struct, kw_only=True):
 UNFINISHED = "unfinished"
 """The ``error`` of an operation whose process ended first."""
 END_UNKNOWN = "end unknown"
-"""The ``error`` of an operation whose end may be lost from the marks log; it ran at least until ``end_s``."""
+"""The ``error`` of an operation whose end may be lost from the marks log; the operation ran at least until
+``end_s``."""
 
 
 class Mark(msgspec.Struct, kw_only=True):
-    """An operation: from ``start_s`` to ``end_s``, or to the next mark on the same level if that is null."""
+    """An operation, from ``start_s`` to ``end_s``; if ``end_s`` is null, to the next mark on the same level."""
 
     name: str
     """Display name: the name in the mark, or the plain name of the kind."""
@@ -585,11 +586,11 @@ class Mark(msgspec.Struct, kw_only=True):
     call: str | None = None
     """The called function."""
     arguments: str | None = None
-    """Shortened arguments of the call; null if none matters, or if several calls differ."""
+    """Shortened arguments of the call; null if no argument matters, or if several calls differ."""
     saved: str | None = None
     """Path of the saved file or folder."""
     saved_size: Whole | None = None
-    """Bytes in the saved path at the end of the run, with a model's weights beside the path."""
+    """Bytes in the saved path at the end of the run, including a model's weights in a file beside the path."""
     error: str | None = None
     """The exception that ended the operation; ``unfinished`` if the process ended first; or ``end unknown``."""
     count: Size = 1
@@ -691,8 +692,9 @@ class HeldLine(TypedDict):
     to_s: Seconds
     """Beginning of this sample."""
     rss: list[list[Whole]] | None
-    """``id``, RSS, and the RSS in the previous sample if different, of each process that changed since the previous
-    line. Older journals have the smallest and the largest RSS since ``from_s`` instead. Null: too many."""
+    """For each process that changed since the previous line: ``id``, RSS, and the RSS in the previous sample if
+    different. Older journals have the smallest and the largest RSS since ``from_s`` instead. Null if too many
+    changed."""
 
 
 class ExecLine(TypedDict):
@@ -721,7 +723,7 @@ class Unsaved:
         self.of_marks = HeldLines()
         """Lines of the journal about marks that are still to be read."""
         self.figures: dict[object, tuple[Sequence[object], object]] = {}
-        """Figures, with the parts of the session that they depend on, by function and state of the session."""
+        """Computed figures by function, each with the parts of the session that the figure depends on."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Unsaved)
@@ -734,7 +736,7 @@ class Unsaved:
 
 
 class SessionData(msgspec.Struct, kw_only=True):
-    """One recorded run. Inside, everything is bytes and seconds; null is unknown, never 0.
+    """One recorded run. Sizes are in bytes, times in seconds; null is unknown, never 0.
 
     Load with ``Session.load(path)``, write with ``session.save(path)``.
     """
@@ -755,7 +757,7 @@ class SessionData(msgspec.Struct, kw_only=True):
     start: Start
     duration_s: Duration
     finished: bool | None = True
-    """False if the recorder was killed or still runs (see ``warnings``); null if a log does not record this."""
+    """False if the recorder was killed or still runs (see ``warnings``); null if unknown, as in some logs."""
     exit: Exit | None = None
     """How the command ended."""
     host: Host

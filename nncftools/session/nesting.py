@@ -1,4 +1,4 @@
-"""The marks of a session: kinds, ends and nesting, and the memory of torch's allocator that they read.
+"""The marks of a session: kinds, ends, nesting, and the readings of torch's allocator.
 
 With torch, each mark reads the memory that the allocator of the process had given out, and the largest amount so far.
 """
@@ -34,7 +34,7 @@ def kind_of(name: str) -> str | None:
 
 
 def renumbered(marks: Iterable[Mark], beside: Iterable[Mark]) -> list[Mark]:
-    """Return marks with new numbers, above all numbers of the marks ``beside`` them."""
+    """Return marks with new numbers, above all numbers of the marks in ``beside``."""
     highest = max((mark.op or 0 for mark in beside), default=0)
 
     def renumber(mark: Mark) -> Mark:
@@ -58,7 +58,7 @@ def with_ends(marks: Iterable[Mark], session: SessionData) -> list[tuple[Mark, f
     """
     table = ProcessTable(session.processes)
     next_marks: dict[int | None, list[Mark]] = {}
-    """The next mark of each level, by process, outermost first; outer marks begin later."""
+    """By process: the next mark of each level, outermost first; a mark of an outer level starts later."""
     ends = []
     for mark in reversed(in_order(marks)):
         levels = next_marks.setdefault(mark.pid, [])
@@ -127,8 +127,8 @@ def find_device(name: str, uuid: str, devices: Sequence[Device]) -> str:
 def take_allocated(session: SessionData) -> None:
     """Add columns and peaks of the memory that torch's allocator had given out, as read at marks.
 
-    A device that a mark does not name holds 0: torch has not begun there, or holds nothing any more. An ended process
-    holds 0. The largest amount before a recording was attached is no peak of the recording.
+    A device that a mark does not name holds 0: torch has not used the device yet, or holds nothing any more. An ended
+    process holds 0. The largest amount before a recording was attached is not a peak of the recording.
     """
     held: dict[str, dict[int, int]] = {}
     sums = []

@@ -28,7 +28,7 @@ from nncftools.session.samples import TIME, Samples, columns_in_use, merge_warni
 from nncftools.session.snapshots import snapshots_from
 
 _MOST_DEVICE_COLUMNS = 500
-"""With 8 GPUs of 7 instances each, there are 168."""
+"""Most columns of devices; 8 GPUs of 7 instances each have 168."""
 _DAMAGE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, TypeError, KeyError, SystemError)
 """Errors that a damaged line raises; msgspec before 0.22 raises SystemError for a float of 400 digits."""
 
@@ -195,7 +195,7 @@ class Tail:
 
 
 def _decode_samples(texts: Sequence[bytes], width: int) -> list[list[float | None]]:
-    """Return samples, each with a time and ``width`` figures in all. Raises one of ``_DAMAGE``."""
+    """Return samples of ``width`` numbers each, the time first. Raises one of ``_DAMAGE``."""
     list_text = b"[%b]" % b",".join(texts)
     samples = msgspec.json.decode(list_text, type=list[list[Figure | None]])
     if len(samples) != len(texts) or any(len(sample) != width for sample in samples):
@@ -311,7 +311,7 @@ def session_from(file: BinaryIO, origin: str, known: StarterFacts = _NOTHING, *,
 
 _LISTED = ("exec", "group", "oom_kills", "warning")
 _NO_USE = model.Peak(sampled=0, at_s=None, low=0)
-"""The peak of a device's memory that the run did not use."""
+"""The peak for the memory of a device that the run did not use."""
 
 
 class WholeRecording(Recording):
@@ -467,7 +467,7 @@ class WholeRecording(Recording):
         cut = fields.get("rows", 0) - read - lost
         if cut > 0:
             lost += cut
-            self._warnings.append(f"{cut:,} samples are missing from the journal: it was cut while it was written")
+            self._warnings.append(f"{cut:,} samples are missing from the journal, which was cut during the recording")
         lost += self._drop_out_of_order()
         taken = facts.taken or read
         left = len(self._columns[TIME])
@@ -487,7 +487,7 @@ class WholeRecording(Recording):
             if not self.plan.children:  # ``ru_maxrss`` includes children, which do not count
                 process.high_water_limit = None
             highest = max((rise.high_water_mark for rise in process.rises), default=0)
-            if highest > (process.high_water_mark or 0):  # a killed sampler did not record the mark otherwise
+            if highest > (process.high_water_mark or 0):  # a killed sampler recorded no other mark
                 process.high_water_mark = highest
         return processes
 

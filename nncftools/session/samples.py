@@ -1,8 +1,8 @@
 """The columns of a session: times, and an array of figures per metric; columns of device readings; thinning.
 
-A helper process reads devices at times of its own, and torch's allocator is read at marks. Each of these readings
-belongs to the previous sample, the other samples do not know the figure. A mark triggers a sample, so a reading after
-the mark is not in a sample before the mark.
+A helper process reads devices at times of its own, and torch's allocator is read at marks. Each of these readings is
+stored in the previous sample; in all other samples, the figure is unknown. A mark triggers a sample, which separates
+readings before the mark from readings after the mark.
 """
 
 from __future__ import annotations
@@ -150,15 +150,15 @@ class Samples(Mapping[str, "array[float]"]):
 
 
 def drift(size: float) -> float:
-    """Return the difference between two readings of the same level: 0.1 %, and at least 256 KiB."""
+    """Return by how much two readings of the same level may differ: 0.1 %, and at least 256 KiB."""
     return max(size / 1000, 256 * 1024)
 
 
 def noise(size: float) -> float:
-    """Return the difference of memory that does not matter: 1 %, and at least 1 MiB.
+    """Return the largest difference of memory that does not matter: 1 %, and at least 1 MiB.
 
-    The peak belongs to the operation in which memory first came this close to the peak: an ending interpreter,
-    allocators and caches still move a little. A figure with closer bounds is given without the bounds.
+    The peak belongs to the operation in which memory first came this close to the peak: later, an ending interpreter,
+    allocators and caches still change memory a little. Outputs omit bounds that are closer together.
     """
     return max(size * 0.01, 1 << 20)
 
@@ -196,9 +196,9 @@ def known(values: array[float]) -> array[float]:
 def columns_of(
     time_s: Sequence[float], readings: Iterable[tuple[float, Mapping[str, float | None]]]
 ) -> dict[str, array[float]]:
-    """Return readings, which are times and values by column, as columns.
+    """Return columns for readings, which are times and values by column.
 
-    Of several readings in one sample, the largest counts for memory, and the last for other metrics.
+    If a sample has several readings, the largest counts for memory, and the last for other metrics.
     """
     columns: dict[str, array[float]] = {}
     for at_s, values in readings:

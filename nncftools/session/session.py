@@ -137,7 +137,7 @@ def _decode_fields(document: _Document, origin: str, warnings: list[str]) -> Ses
 
 
 def mend(session: SessionData) -> None:
-    """Set numbers of a foreign log that are out of range to None, with a warning. Raises WrongValueError.
+    """Set out-of-range numbers of another tool's log to None, with a warning. Raises WrongValueError.
 
     Samples raise SessionFileError.
     """
@@ -152,7 +152,7 @@ def mend(session: SessionData) -> None:
 def _check(session: SessionData) -> None:
     """Raise WrongValueError for columns of different lengths, and for times that go back.
 
-    The end of an operation before the start is unknown.
+    An operation's end that is before its start becomes unknown.
     """
     for number, mark in enumerate(session.marks):
         if mark.end_s is not None and mark.end_s < mark.start_s:

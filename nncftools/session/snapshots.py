@@ -117,7 +117,7 @@ class Window(TypedDict):
 
     process: Whole
     t_ns: list[Whole]
-    """The first time may be the last of the previous window."""
+    """The first time may be the last time of the previous window."""
     threads: dict[Whole, list[Change]]
 
 
@@ -188,7 +188,7 @@ def decoded(text: bytes) -> SnapshotLine:
 
 
 _NOT_FIRST = bytes(range(128))
-"""In tables of 3.11 and later, only the first byte of an entry has the highest bit."""
+"""Bytes that cannot start an entry: in tables of 3.11 and later, the first byte has the highest bit."""
 _SIZES = bytes(range(2, 18, 2)) * 32
 """The number of bytes of bytecode, by first byte."""
 _SHORT_STEPS = bytes(0xD8) + b"\1" * 8 + b"\2" * 8 + bytes(24)
@@ -205,13 +205,13 @@ class LineTable:
     """The line table of one code object."""
 
     def __init__(self, version: int, table: bytes) -> None:
-        """Take the bytes of a table of Python 3.``version``; a damaged table gives any line."""
+        """Take the bytes of a table of Python 3.``version``; a damaged table gives wrong lines."""
         self._version = version
         self._table = table
 
     @cached_property
     def _ends_and_lines(self) -> tuple[array[int], array[int]]:
-        """Where each piece of bytecode ends; and the line before the first piece, then the line of each piece."""
+        """Return the end of each piece of bytecode; and the line before the first piece, then each piece's line."""
         if self._version >= _WITH_LOCATIONS:
             sizes = self._table.translate(_SIZES, _NOT_FIRST)
             steps = _located_steps(self._table)
@@ -245,7 +245,7 @@ def _steps(table: bytes) -> list[int]:
 
 
 def _signed(data: bytes) -> int:
-    """Return the number at the beginning: six bits a byte, the lowest first; the lowest bit of all is the sign."""
+    """Decode the number at the start: six bits a byte, the lowest bits first; the very lowest bit is the sign."""
     number = 0
     shift = 0
     for byte in data:

@@ -107,7 +107,7 @@ def test_folder_for_all(top: pathlib.Path, words: Sequence[str]) -> None:
 
     assert (done.returncode, done.stderr.count("\n"), done.stderr.count(WARNING)) == (0, 1, 1)
     assert again.returncode == (2 if words[0] == "-o" else 0)
-    assert ("it exists where every user may exchange it; choose a new name" in again.stderr) is (words[0] == "-o")
+    assert ("the file exists, and every user may replace it; choose a new name" in again.stderr) is (words[0] == "-o")
     assert set(recordings(shared)) == {OTHER}
 
 
