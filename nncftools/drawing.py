@@ -119,7 +119,7 @@ def draw_peak(axes: Axes, point: tuple[float, float], colour: str, mark: tuple[f
     axes.plot(*point, marker="o", color="white", markersize=6, markeredgecolor=colour)
 
 
-def draw_limit(axes: Axes, size: float, label: str | None = None) -> None:
+def draw_limit(axes: Axes, size: float, label: str) -> None:
     """Draw a memory limit over the whole width; ``label`` is its text in a legend."""
     axes.axhline(
         size,

@@ -22,7 +22,7 @@ from nncftools.render.page import report
 from nncftools.render.view import View
 
 FOLDER = pathlib.Path(__file__).parent
-COLOURS, GAP = 64, 12
+COLOURS, GAP = 255, 12
 WIDE, NARROW, PAPER = 1400, 420, 703
 """In CSS pixels; paper is A4 without its margins."""
 SHEET_HIGH = 1400
@@ -31,7 +31,7 @@ FOR_README = (
     "<style>section:has(table), .hint, nav, .modebar-container { display: none !important; }"
     " body { margin-top: .6rem; }</style></head>"
 )
-README_WIDE, README_HIGH = 1000, 1900
+README_WIDE, README_HIGH = 1000, 1250
 
 
 def sheets() -> None:
@@ -82,7 +82,7 @@ def _beside(stills: list[Image.Image]) -> Image.Image:
 
 
 def _save(picture: Image.Image, path: pathlib.Path) -> None:
-    picture.quantize(COLOURS).save(path, optimize=True)
+    picture.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 if __name__ == "__main__":

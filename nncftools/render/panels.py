@@ -1,4 +1,4 @@
-"""The picture of a profiled run, one page: who held the peak, memory and CPU over time, and the figures of each operation."""
+"""The picture of a profiled run: who held the peak, memory and CPU over time, and a table of operations."""
 
 from __future__ import annotations
 
