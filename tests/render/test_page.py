@@ -187,7 +187,7 @@ class TestKinds:
     def test_between_two_moments(self) -> None:
         """A bar lasts until the next moment if memory neither rose nor fell in between, else it is narrow."""
         moments = [mapped(at_s, group("anonymous", size)) for at_s, size in ((0.2, 10), (0.5, 20), (2.1, 320))]
-        rss = {"time_s": [0.0, 0.3, 1.0, 2.1], "rss": mib(0, 15, 300, 320)}
+        rss = {"time_s": [0.0, 0.3, 1.0, 2.1], "rss": mib(0, 15, 5, 320)}
         of = built_up(([MAIN], 100), mappings=moments)
         (part,) = kinds(session(rss, snapshots=of.snapshots), KINDS_VIEW, 10.0, 1)
 
