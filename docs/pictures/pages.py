@@ -1,7 +1,7 @@
 """Stills of the page, made with Chromium.
 
-python -m docs.pictures.pages                 three sheets of the made-up states, wide, narrow and printed, in the working folder
 python -m docs.pictures.pages                 made-up states, wide, narrow, printed: three sheets in the working folder
+python -m docs.pictures.pages SESSION.json    page.png: the head and the chart of a real run; README's was made from
 
     nncf-tools profile -o export.json -- optimum-cli export openvino --model DIR --weight-format int8 OUT
 """

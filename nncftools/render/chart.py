@@ -103,10 +103,12 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
 
 
 def _is_covered(session: Session, moments: Sequence[Kinds], widths_s: Sequence[float], near_s: float) -> bool:
-    """Return whether a bar covers the peak of RSS, or is as near as ``near_s``; without a peak, every bar does."""
+    """Return whether bars are more than strokes, and a bar covers the peak of RSS or is as near as ``near_s``."""
     peak = session.peak_place
     if peak is None:
         return True
+    if max(widths_s) <= near_s:
+        return False
     bars = zip(moments, widths_s, strict=True)
     return any(moment.at_s - near_s <= peak.to_s and peak.from_s <= moment.at_s + width_s for moment, width_s in bars)
 

@@ -180,9 +180,10 @@ class TestKinds:
 
     def test_sum(self) -> None:
         """The parts of a moment sum to the memory of all processes."""
-        parts = panel(mapped(1.0, group("anonymous", 50), group("libraries", 20), total=100))
+        groups = group("anonymous", 50), group("libraries", 20)
+        parts = panel(mapped(1.0, *groups, total=100), mapped(2.0, *groups, total=100))
 
-        assert sizes(parts) == {"anonymous": [50], "libraries": [20], "processes that were not read": [30]}
+        assert sizes(parts) == {"anonymous": [50] * 2, "libraries": [20] * 2, "processes that were not read": [30] * 2}
 
     def test_between_two_moments(self) -> None:
         """A bar lasts until the next moment if memory neither rose nor fell in between, else it is narrow."""
@@ -205,10 +206,11 @@ class TestKinds:
     def test_small_ones_are_summed(self) -> None:
         """What always holds less than 1 % is summed, and so are files beyond the five largest ones."""
         files = [group("file", 10 + place, f"/m/{place}.bin") for place in range(7)]
-        parts = panel(mapped(1.0, group("anonymous", 500), group("stack", 0.5), group("libraries", 1), *files))
+        groups = group("anonymous", 500), group("stack", 0.5), group("libraries", 1), *files
+        parts = panel(mapped(1.0, *groups), mapped(2.0, *groups))
 
-        assert sizes(parts)["other files"] == [21]
-        assert sizes(parts)["other"] == [1.5]
+        assert sizes(parts)["other files"] == [21, 21]
+        assert sizes(parts)["other"] == [1.5, 1.5]
         assert [name for name in sizes(parts) if name.endswith(".bin")] == [f"{place}.bin" for place in (6, 5, 4, 3, 2)]
 
     @pytest.mark.parametrize("view", [KINDS_VIEW, View(metrics=["rss"], from_zero=True)])
