@@ -372,8 +372,10 @@ _SESSIONS = {
             *("recorded", "parallel", "stacks", "built_up", "hostile"),
             *("died_of_limit", "died_of_disk", "died_of_address_space", "died_of_signal"),
             *("no_samples", "no_metrics", "unknown", "marked"),
+            *("operations", "odd_stacks", "attached"),
         )
     },
+    "facts": "facts.json -t all --depth 2",
     "long": "long.json.gz",
     "monitored": "monitored.json.gz",
     "killed": "killed.journal.jsonl",
@@ -393,6 +395,9 @@ _PEAK_OF = {
     "stacks": "stacks.json",
     "built_up": "built_up.json",
     "built_up.second": "built_up.json --operation 'Trace (2)'",
+    "odd_stacks": "odd_stacks.json",
+    "odd_stacks.step": "odd_stacks.json --operation Step",
+    "odd_stacks.growth": "odd_stacks.json --from 1 --to 8",
     "unfinished": "unfinished.journal.jsonl",
 }
 _GATES = (
@@ -407,6 +412,9 @@ _COMPARISONS = {
     "others": "recorded.json parallel.json --depth 2",
     "functions": "built_up.json built_up_more.json --details --fail-if 'peak_rss@trace>+1MiB'",
     "died": "died_of_limit.json killed.journal.jsonl",
+    "odd": "odd_before.json odd_after.json --fail-if 'peak_rss@Epoch (1)>+1MiB' --fail-if 'peak_rss@Epoch>+1MiB'",
+    "odd.details": "odd_before.json odd_after.json --details",
+    "one_side": "died_of_limit.json odd_stacks.json --details",
 }
 _VIEWS = {"80": {"columns": 80}, "120": {"columns": 120}, "40": {"columns": 40}}
 _VIZ = {
@@ -424,6 +432,15 @@ def _formats() -> Iterator[tuple[str, Callable[[], str]]]:
     yield "report.marks.txt", _told("report export.json --marks more.csv --depth 2 --details")
     yield "report.memory-log.txt", _told("report export.json -f memory-log -o log", draws=LEFT_OUT)
     yield "report.parquet.json", lambda: _parquet("export.json")
+    yield "report.facts.parquet.json", lambda: _parquet("facts.json")
+    for name in ("odd_before", "facts"):
+        yield f"report.{name}.bencher.json", _alone(f"report {name}.json -f bencher")
+    yield "report.facts.csv", _alone("report facts.json -f csv")
+    yield (
+        "report.facts.memory-log.txt",
+        _told("report facts.json -t rss,pss --from-zero -u GiB -f memory-log -o log", draws=LEFT_OUT),
+    )
+    yield "report.log.txt", _told("report logs/io.txt --details")
     yield "report.output.txt", _told("report no_samples.json -f csv -o out.csv")
 
 
@@ -431,12 +448,12 @@ def _kinds() -> Iterator[tuple[str, Callable[[], str]]]:
     for name, files in _SESSIONS.items():
         for of, ending in (("text", "txt"), ("markdown", "md"), ("json", "json")):
             yield f"report.{name}.{ending}", _told(f"report {files} --details -f {of}")
-    for name in ("parallel", "job", "recorded"):
+    for name in ("parallel", "job", "recorded", "operations", "facts", "odd_stacks", "unknown", "attached"):
         yield f"report.{name}.perfetto.json", _told(f"report {_SESSIONS[name]} -f perfetto")
-    for name in ("recorded", "stacks", "built_up"):
+    for name in ("recorded", "stacks", "built_up", "odd_stacks"):
         for ending in ("collapsed", "speedscope"):
             yield f"report.{name}.{ending}.txt", _told(f"report {_SESSIONS[name]} -f {ending}")
-    for name in ("long", "job", "hostile", "no_samples", "unfinished"):
+    for name in ("long", "job", "hostile", "no_samples", "unfinished", "operations", "facts"):
         yield f"report.{name}.chart.txt", _told(f"report {_SESSIONS[name]} -f terminal")
     for name in ("unfinished", "complete", "died_of_limit"):
         yield f"report.{name}.session.json", _told(f"report {_SESSIONS[name].partition(' ')[0]} -f session")
@@ -455,6 +472,7 @@ def _screens() -> Iterator[tuple[str, Callable[[], str]]]:
     yield "report.colour.chart.txt", _told(f"report {_EXPORT} -f terminal", in_colour=True)
     yield "report.died.colour.txt", _told("report died_of_limit.json --details", in_colour=True)
     yield "report.brief.died.txt", _told("report died_of_limit.json")
+    yield "report.brief.facts.txt", _told("report facts.json -t rss,pss,shmem,system")
     yield "report.brief.txt", _told("report no_samples.json")
     yield "report.brief.job.txt", _told(f"report {_SESSIONS['job']}")
 
@@ -463,7 +481,7 @@ def _peaks() -> Iterator[tuple[str, Callable[[], str]]]:
     for name, files in _PEAK_OF.items():
         yield f"peak.{name}.txt", _told(f"report {files} --peak")
         yield f"peak.{name}.md", _told(f"report {files} --peak -f markdown")
-    for name in ("recorded", "recorded.end", "parallel", "built_up"):
+    for name in ("recorded", "recorded.end", "parallel", "built_up", "odd_stacks"):
         yield f"peak.{name}.json", _told(f"report {_PEAK_OF[name]} --peak -f json")
     yield "peak.colour.txt", _told("report built_up.json --peak", in_colour=True)
     yield "peak.none.txt", _told("report export.json --peak")
@@ -471,19 +489,32 @@ def _peaks() -> Iterator[tuple[str, Callable[[], str]]]:
 
 def _pages() -> Iterator[tuple[str, Callable[[], str]]]:
     yield "page.export.html", _page(_EXPORT, "")
-    for name in ("parallel", "recorded", "built_up", "job", "hostile", "died_of_limit"):
+    of_pages = (
+        "parallel",
+        "recorded",
+        "built_up",
+        "job",
+        "hostile",
+        "died_of_limit",
+        "operations",
+        "facts",
+        "odd_stacks",
+    )
+    for name in (*of_pages, "no_samples"):
         yield f"page.{name}.html", _page(_SESSIONS[name], "")
-    for name in ("export.json", "recorded.json", "parallel.json", "built_up.json", "died_of_limit.json"):
-        yield f"notebook.{name.partition('.')[0]}.md", _notebook_of(name)
-
-
-def _notebook_of(file: str) -> Callable[[], str]:
-    return lambda: _notebook(file)
+    yield "notebook.recorded.md", lambda: _notebook("recorded.json")
+    yield "notebook.died_of_limit.md", lambda: _notebook("died_of_limit.json")
 
 
 def _pictures() -> Iterator[tuple[str, Callable[[], str]]]:
     yield "plot.picture.txt", _picture(f"report {_EXPORT} --plot run.svg")
+    yield "plot.facts.picture.txt", _picture("report facts.json -t rss,device_allocated --plot run.svg")
     yield "panels.picture.txt", _picture("report parallel.json --depth 2 --panels run.svg")
+    yield "plot.job.picture.txt", _picture(f"report {_SESSIONS['job']} --plot run.svg")
+    yield "panels.facts.picture.txt", _picture("report facts.json --panels run.svg")
+    yield "panels.from-zero.picture.txt", _picture("report export.json --from-zero --panels run.svg")
+    yield "panels.no_samples.picture.txt", _picture("report no_samples.json --panels run.svg")
+    yield "panels.operations.picture.txt", _picture("report operations.json --depth 3 --panels run.svg")
     yield "overlay.picture.txt", _picture("compare base-1.json new-1.json --plot overlay.svg")
     yield "viz.picture.txt", _picture(f"viz-compression {_VIZ['measured']} -f svg -o out")
 

@@ -118,6 +118,16 @@ def anchors(text: str) -> list[str]:
     return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
+@pytest.mark.parametrize(
+    "page", [*sorted((ROOT / "docs/internals").glob("*.md")), ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name
+)
+def test_files(page: pathlib.Path) -> None:
+    """Each module that a page for developers names is in the repository."""
+    named = re.findall(r"`([\w/]+\.py)`", page.read_text(encoding="utf-8"))
+
+    assert [name for name in named if not any(ROOT.glob(name)) and not any(ROOT.glob(f"nncftools/**/{name}"))] == []
+
+
 def test_index() -> None:
     """The index links to every document."""
     folder = ROOT / "docs"

@@ -20,19 +20,19 @@ ROOT = pathlib.Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 MOST_NODES = {
     "ground floor": 7_809,
-    "analysis": 30_455,
+    "analysis": 31_472,
     "api": 6_296,
-    "cli": 41_373,
-    "compression": 12_959,
+    "cli": 42_620,
+    "compression": 13_092,
     "importers": 4_037,
     "journal": 2_087,
     "limits": 6_043,
-    "live": 11_515,
+    "live": 11_517,
     "marks": 7_924,
     "reading_marks": 6_867,
-    "render": 37_324,
+    "render": 37_362,
     "sampler": 21_603,
-    "session": 11_315,
+    "session": 11_447,
     "snapshots": 10_006,
     "testing": 3_056,
 }
@@ -41,7 +41,6 @@ MOST_FILES = 167
 LONGEST = 2_600
 LONGER = {
     "analysis.ranks": "merges the sessions of a job; its times, figures and names of ranks belong together",
-    "cli.forecast.runs": "the runs of a forecast share one state",
     "compression.picture": "the trade-off picture, with the solver that keeps its labels apart",
     "render.comparison": "the tables of compare",
     "session.recording": "the one reader of a recording's lines",
@@ -50,9 +49,9 @@ LONGER = {
 SMALLEST = 300
 MOST_SMALL = 16
 MOST_WITH_ONE_IMPORTER = 37
-MOST_FINDINGS = {"squeezed": 37, "dense": 69, "positional": 5}
+MOST_FINDINGS = {"squeezed": 1, "dense": 0, "positional": 0}
 """By kind: the most places that are hard to read (tests/legible.py)."""
-MOST_STAND_INS = 11
+MOST_STAND_INS = 9
 """Words in place of a noun, of 1,000 words of docstrings, comments and messages."""
 _NOT_COUNTED = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 

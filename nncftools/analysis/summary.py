@@ -31,6 +31,19 @@ Points: TypeAlias = "tuple[Floats, Floats]"
 _FEWEST_SAMPLES = 2
 
 
+_DROPPED_SHARE = 0.05
+_DROPPED_LEAST = 64 << 20
+_STALL_LEAST_S = 0.5
+
+
+def dropped_files(session: SessionData) -> int:
+    """Return the bytes that were dropped and read again while memory was short; 0 if they were too few to matter."""
+    dropped = session.totals.get("refaults") or 0
+    stall_s = session.totals.get("memory_stall") or 0
+    least = max(_DROPPED_LEAST, _DROPPED_SHARE * (session.rss_peak.low or 0))
+    return round(dropped) if dropped > least and stall_s > _STALL_LEAST_S else 0
+
+
 class MetricSummary(NamedTuple):
     """A memory metric over the whole session."""
 

@@ -1,4 +1,4 @@
-"""The runs of ``fit``: a run without a limit, then runs under limits in control groups of our own; the results.
+"""``nncf-tools fit``: a run without a limit, then runs under limits in control groups of our own; the results.
 
 Each run is recorded with the same input, and ended if it takes too long.
 """
@@ -10,14 +10,15 @@ import math
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from nncftools.analysis.session import Session
-from nncftools.cli import destination, screen
+from nncftools.cli import destination, planning, screen
 from nncftools.cli.fit_search import OUT_OF_MEMORY, WORKED, Fit, FitOptions, Free, Trial
+from nncftools.cli.parameters import with_options
 from nncftools.cli.series import Results, Runner, Shown, Watch, docker_mib, runner, shareable, whole_mib, with_limit
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.intake import Redaction
@@ -26,6 +27,10 @@ from nncftools.limits.needs import LimitedGroup, ParentGroup
 from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell
 from nncftools.units import MemoryUnit, printable, seconds_text
 
+_NO_GROUP = (
+    "no control group with a memory limit can be made here: {}; run as root or, with control groups of version 2, "
+    "as a user of systemd, or use --free-only for the floor and the comfortable amount of a run without a limit"
+)
 GIVE_UP = 5
 """A run ends after this multiple of the duration without a limit: the command hangs, or reads the same files again and
 again."""
@@ -360,3 +365,32 @@ def draw(fit: Fit, unit: MemoryUnit, path: Path) -> None:
     axes.set_xlabel(f"Memory limit ({unit})")
     drawing.legend_below(canvas, 5)
     drawing.save(canvas, path)
+
+
+@with_options(FitOptions)
+def fit(request: FitOptions) -> int:
+    """Find the smallest memory limit with which a command works, and the smallest limit with full speed.
+
+    \b
+    Examples:
+      nncf-tools fit python quantize.py
+      nncf-tools fit --before 'rm -r OUT' optimum-cli export openvino -m DIR OUT
+      nncf-tools fit --success 'test -s OUT/openvino_model.bin' ./export.sh
+      nncf-tools fit --output fits/export --resume ./export.sh
+      nncf-tools fit --free-only ./export.sh
+
+    The command runs once without a limit and then, usually 2 to 7 times, in a
+    control group with a limit. A run worked if the exit status is 0 and the kernel
+    killed none of the processes. Control groups need root, or a user's systemd.
+    """
+    planning.plan([], request.recorded)
+    argv = planning.target(request.recorded)
+    request.check_resume()
+    parent = None
+    if not request.free_only:
+        try:
+            parent = needs.parent_group()
+        except OSError as error:
+            needs.start_in_scope()
+            raise NncfToolsError(_NO_GROUP.format(error.strerror or error)) from error
+    return search(replace(request, words=argv), parent)

@@ -145,7 +145,8 @@ def _record_and_show(job: RecordingJob, view: View, *, quiet: bool) -> Recorded:
 
     with job.target.place:
         recorded = recording.record(job, view)
-        closing.show(recorded, job, view, quiet=quiet)
+        with recording.guarded("the summary cannot be shown"):
+            closing.show(recorded, job, view, quiet=quiet)
     return recorded
 
 

@@ -1,7 +1,7 @@
-"""A command that runs another one several times: ``fit``, ``forecast``, ``sweep``, and ``monitor --repeat``.
+"""Commands that run another command several times: ``fit``, ``forecast``, ``sweep``, and ``monitor --repeat``.
 
-Each run is recorded with the same input, and a signal ends runs that ignore it. Results are kept in a folder, so that a
-later call can go on with them.
+Each run is recorded with the same input, and a signal ends all runs, even those that ignore signals. Results stay in a
+folder, so that a later call can go on with them.
 """
 
 from __future__ import annotations
@@ -44,10 +44,13 @@ _ENDING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
 _POLL_S = 0.1
 _GRACE_S = 2.0
 """How long a run may ignore SIGTERM, before SIGKILL follows."""
-_HELPERS = {str(pathlib.Path(__file__).parents[1] / folder / "__main__.py") for folder in ("sampler", "snapshots")}
-"""One of these is in the command line of each helper of a recording."""
+_PACKAGE = pathlib.Path(__file__).parents[1]
+_HELPERS = {str(_PACKAGE / folder / "__main__.py") for folder in ("sampler", "snapshots")}
+"""Each helper of a recording has a path of these in the command line."""
 _ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b(?!:\s*$).*")
 _TAIL = 1 << 16
+AGAIN = "-again"
+"""Ends the name of the files of a run that was made a second time."""
 LONGEST_REASON = 300
 _LEAST_OF_DOCKER = 6
 """MiB: Docker refuses a smaller limit."""
@@ -56,7 +59,7 @@ _LEAST_OF_DOCKER = 6
 def repeat(
     starter: Starter, targets: Iterable[Destination], record: Callable[[Destination], Recorded]
 ) -> Iterator[tuple[Destination, Recorded]]:
-    """Record to one target after another; stop after the first run that fails or is interrupted."""
+    """Record to target after target; stop after the first run that fails or is interrupted."""
     for target in targets:
         recorded = record(target)
         yield target, recorded
@@ -111,11 +114,11 @@ class Runner:
             raise Interrupted(self.starter.received)
 
     def rewind(self) -> None:
-        """Let the next run read what the first one read."""
+        """Let the next run read the same input as the first."""
         if self._start is not None:
             os.lseek(0, self._start, os.SEEK_SET)
 
-    def record(  # noqa: PLR0913, PLR0917 — what a run of a series is
+    def record(  # noqa: PLR0913, PLR0917 — the facts of a run
         self,
         path: pathlib.Path,
         request: Request,
@@ -124,20 +127,20 @@ class Runner:
         entry: Sequence[str] = (),
         environment: Mapping[str, str] = {},
     ) -> Recorded:
-        """Record a run as by `profile`; its output goes to a log. Raises NncfToolsError, Interrupted.
+        """Record a run as by `profile`; the output goes to a log. Raises NncfToolsError, Interrupted.
 
-        ``path`` is that of its files, without an ending; see ``RecordingJob`` for ``entry`` and ``environment``.
+        ``path`` begins the paths of all files of the run; see ``RecordingJob`` for ``entry`` and ``environment``.
         """
         target = destination.at_file(path.with_name(f"{path.name}.json"), force=True)
         argv = request.words or []
         plan = planning.plan(planning.columns(request, options.PROFILE_TYPES)[1], request)
         planning.watch_disks(plan, argv, path.parent)
         run = RecordingJob(
-            self.starter,
-            request,
-            argv,
-            plan,
-            target,
+            starter=self.starter,
+            request=request,
+            argv=argv,
+            plan=plan,
+            target=target,
             calls=None if request.no_auto else [],
             stack_access=planning.stack_access(request, default=True),
             stacks_share=options.share("--stacks-budget", request.stacks_budget),
@@ -169,7 +172,7 @@ class Runner:
 
 
 def why(recorded: Recorded, log: int) -> str:
-    """Return why a run failed: its verdict or its exit status, then the last error in its log."""
+    """Return why a run failed: the verdict or the exit status, then the last error in the log."""
     from nncftools.limits.judges import verdict
     from nncftools.render.peak_lines import headline
 
@@ -177,14 +180,15 @@ def why(recorded: Recorded, log: int) -> str:
     ended = f"exit status {recorded.status}" + ("" if recorded.status else ", without a result")
     text = ended if judged is None else headline(judged)
     with contextlib.suppress(OSError):
-        tail = os.pread(log, _TAIL, max(0, os.fstat(log).st_size - _TAIL))
+        begin = max(0, os.fstat(log).st_size - _TAIL)
+        tail = os.pread(log, _TAIL, begin)
         lines = tail.decode("utf-8", errors="replace").splitlines()
         text += next((f": {line}" for line in reversed(lines) if _ERROR.fullmatch(line)), "")
     return shortened(" ".join(text.split()), LONGEST_REASON)
 
 
 class Watch:
-    """A thread beside a run: it ends processes that take too long, or that go on after a signal asked for the end."""
+    """A thread beside a run that ends processes if they take too long, or go on after a signal asked for the end."""
 
     def __init__(self, runner: Runner, most_s: float = math.inf) -> None:
         self._runner = runner
@@ -229,7 +233,7 @@ class Watch:
 
 
 def _send(number: int) -> None:
-    """Send a signal to the command and its descendants, and not to our helpers."""
+    """Send a signal to the command and all descendants, but not to our helpers."""
     import psutil
 
     with contextlib.suppress(OSError):  # a process that may open nothing cannot list its descendants
@@ -240,24 +244,26 @@ def _send(number: int) -> None:
 
 
 class Shown(NamedTuple):
-    """A result as it is shown, the answer first."""
+    """A result for people, the answer first."""
 
     command: Sequence[str]
     answer: str
     sentences: Sequence[str]
     notes: Sequence[str]
-    """What makes the result less sure."""
+    """Reasons for which the result is less sure."""
     table: Table
     to_copy: Sequence[str]
-    """Lines for a shell, which are not wrapped."""
+    """Lines for a shell, never wrapped."""
     draw: Callable[[pathlib.Path], None] | None
-    """Draws the picture; None without one."""
+    """Draws the picture; None without a picture."""
 
     @property
     def text(self) -> RenderableType:
         """The result for Rich to print, without the lines for a shell."""
         said = [Text(f"{printable(sentence)}.") for sentence in self.sentences]
-        return Group(Text(self.answer, style="bold"), *said, *warnings(self.notes), Text(), Fitting(self.table))
+        head = Text(self.answer, style="bold")
+        table = Fitting(self.table)
+        return Group(head, *said, *warnings(self.notes), Text(), table)
 
     @property
     def markdown(self) -> str:
@@ -301,7 +307,8 @@ def _quote(word: str) -> str:
 
 def shareable(words: Iterable[str]) -> list[str]:
     """Return a command for a file: without secrets, as valid Unicode."""
-    return Redaction().words([os.fsencode(word).decode(errors="backslashreplace") for word in words])
+    encoded = [os.fsencode(word) for word in words]
+    return Redaction().words([word.decode(errors="backslashreplace") for word in encoded])
 
 
 class _State(Protocol):
@@ -314,12 +321,12 @@ _Begun = TypeVar("_Begun", bound=_State)
 
 
 class Results:
-    """The folder with the results of ``fit`` or ``forecast``: the state after each run, and what is beside it."""
+    """The folder with the results of ``fit`` or ``forecast``: the state after each run, and other files."""
 
     def __init__(self, request: SeriesRequest, name: str, result: str, run: str) -> None:
         """Make the folder in the log folder if none is given. Raises UsageError.
 
-        ``name`` is that of the command and of its files, ``run`` begins the names of the files of a run.
+        ``name`` is the name of the command and of the files, ``run`` begins the names of the files of a run.
         """
         self._request = request
         self._name = name
@@ -349,7 +356,7 @@ class Results:
                 raise
 
     def _remove_unused(self) -> None:
-        """Remove the folder that was made, if it has nothing but empty files: the first run was refused."""
+        """Remove the folder that was made, if all files are empty: the first run was refused."""
         with contextlib.suppress(OSError):
             logs = list(self.folder.iterdir())
             if not any(log.stat().st_size for log in logs):
@@ -359,48 +366,51 @@ class Results:
                 self.folder.parent.rmdir()
 
     def _remove_earlier(self) -> None:
-        """Remove what earlier runs wrote: more of them than the new ones, and a state to go on with."""
-        ours = re.compile(rf"{self._name}\.(json|md|png)|{self._run}-[0-9]+\.(json|log)")
+        """Remove the files of earlier runs, and the state to go on with."""
+        ours = re.compile(rf"{self._name}\.(json|md|png)|{self._run}-[0-9]+({AGAIN})?\.(json|log)")
         with destination.writing("--output", self.folder):
             for path in self.folder.iterdir():
                 if ours.fullmatch(path.name):
                     path.unlink()
 
     def begun(self, wanted: _Begun) -> _Begun:
-        """Return what earlier runs have found, ``wanted`` if nothing or if they do not go on. Raises UsageError."""
+        """Return the state of earlier runs; ``wanted`` if there is none, or if they do not go on. Raises UsageError."""
         file = self.state
         if not (self._request.resume and os.path.lexists(file)):
             return wanted
         try:
-            found = msgspec.json.decode(intake.whole(file, may_wait=False), type=type(wanted))
+            content = intake.whole(file, may_wait=False)
+            found = msgspec.json.decode(content, type=type(wanted))
         except SessionFileError as error:
             raise UsageError(f"option --resume: {error}") from error
         except msgspec.MsgspecError as error:
             raise UsageError(f"option --resume: {str(file)!r} cannot be read: {error}") from error
         if (found.format, found.version) != (wanted.format, wanted.version):
-            raise UsageError(f"option --resume: {str(file)!r} is not the result of a search, or one of a newer version")
+            raise UsageError(f"option --resume: {str(file)!r} is not such a result, or has a newer version")
         if found.command != wanted.command:
             raise UsageError(f"option --resume: {str(file)!r} is of another command: {shlex.join(found.command)}")
         return found
 
     def write(self, document: object) -> None:
-        """Write what is known so far. Raises NncfToolsError."""
+        """Write the state. Raises NncfToolsError."""
         destination.open_folder("--output", self.folder).close()
         with destination.writing("--output", self.state):
             write_file(self.state, _as_json(document))
 
     def finish(self, document: object, result: Shown) -> None:
-        """Write the result beside the state, and print it, also if writing failed: it took long.
+        """Write the result beside the state, and print it, also if writing failed: the runs took long.
 
         Raises NncfToolsError.
         """
-        text, picture = f"{self._name}.md", f"{self._name}.png"
+        text = f"{self._name}.md"
+        picture = f"{self._name}.png"
         try:
             write_file(self.folder / text, result.markdown.encode())
             if result.draw is not None:
                 result.draw(self.folder / picture)
-        except Exception as error:  # matplotlib fails in many ways if its installation is broken
-            reason = memory_shortage(error) or " ".join(str(getattr(error, "strerror", None) or error).split())
+        except Exception as error:  # a broken matplotlib fails in many ways
+            text_of_error = str(getattr(error, "strerror", None) or error)
+            reason = memory_shortage(error) or " ".join(text_of_error.split())
             files = f"{self.state.name} in {str(self.folder)!r} is complete, {text} or {picture} is not"
             raise NncfToolsError(f"option --output: {files}: {reason}") from error
         finally:

@@ -208,9 +208,12 @@ class Follower:
                 run.add_columns(new)
         if "end" in line:
             # The command's reaping proves the largest mark of it and of all descendants that it waited for.
-            size = mark_of_tree(self._command, line["end"].get("sampler", {}).get("peak_rss") or 0)
+            end = line["end"]
+            peak_rss = end.get("sampler", {}).get("peak_rss") or 0
+            size = mark_of_tree(self._command, peak_rss)
             if size and "rss" in run.columns:
-                from_s, to_s = self._command.start_s or 0.0, self._command.end_s or run.latest_s
+                from_s = self._command.start_s or 0.0
+                to_s = self._command.end_s or run.latest_s
                 run.reach("rss", PeakCandidate(size, size, from_s, to_s))
             run.ended = True
             run.exit = msgspec.convert(line["end"].get("exit"), Exit | None)
@@ -369,7 +372,9 @@ def _peaks(session: Session) -> Iterator[tuple[float, str, PeakSoFar]]:
     for name, peak in session.peaks.items():
         from_s, to_s = peak.span_s or (session.duration_s, session.duration_s)
         if peak.low is not None:
-            path = None if name != "rss" or peak_place is None else peak_place.path
-            operation = None if path is None else path[0].name if path else ""
+            operation = None
+            if name == "rss" and peak_place is not None:
+                path = peak_place.path
+                operation = path[0].name if path else ""
             first = PeakCandidate(peak.low, peak.low, from_s, to_s)
             yield to_s, name, PeakSoFar(peak.low, first, operation)

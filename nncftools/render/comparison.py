@@ -234,19 +234,18 @@ def _write_function(operation: ComparedOperation) -> str:
 
 def notes(comparison: Comparison) -> Iterator[str]:
     """Yield explanations of the marks in the tables, and the names that only one side has."""
-    differences = list(comparison.figures.values())
+    differences = [("", difference) for difference in comparison.figures.values()]
     for operation in comparison.operations:
-        differences += operation.differences.values()
+        title = f"{clip(operation.title, _FUNCTION)}: "
+        differences += [(title, difference) for difference in operation.differences.values()]
     if comparison.is_of_groups:
         yield from _explain_groups(len(comparison.base), len(comparison.new))
-    for difference in differences:
+    for title, difference in differences:
         if difference.is_within_brackets:
-            base = difference.base
-            new = difference.new
-            unit = unit_for(min(base.median, new.median))
-            brackets = [f"{unit.text(side.median)}–{unit.label(side.high)}" for side in (base, new)]
-            text = "both may be equal, as the brackets overlap"
-            yield f"{_UNCERTAIN} {difference.figure.label}: {text}: base {brackets[0]}, new {brackets[1]}"
+            unit = unit_for(difference.base.median)
+            base, new = (f"{unit.text(of.median)}–{unit.label(of.high)}" for of in (difference.base, difference.new))
+            text = f"both may be equal, as the brackets overlap: base {base}, new {new}"
+            yield f"{_UNCERTAIN} {title}{difference.figure.label}: {text}"
     peaks = [printable(run.peak) for run in (*comparison.base, *comparison.new)]
     if not comparison.is_of_groups and any(peaks):
         yield f"RSS peak of base {peaks[0] or UNKNOWN}, of new {peaks[1] or UNKNOWN}"

@@ -16,6 +16,7 @@ from nncftools.analysis.code_places import SEPARATOR
 from nncftools.analysis.operation import Operation, PeakPlace, place_of
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import (
+    dropped_files,
     forked_copies,
     is_of_python,
     largest_process,
@@ -237,7 +238,7 @@ def brief_where_text(session: Session) -> str:
     if nearest:
         return f"just {'after' if peak.from_s >= nearest[0].end_s else 'before'} {path}"
     others = 0 if peak.path else len(peak.either) - 1
-    return f"during {path} or {others:,} other operations" if others > 0 else f"during {path}"
+    return f"during {path} or {others:,} more" if others > 0 else f"during {path}"
 
 
 def where_reached(session: Session, level: int, at_s: float) -> str:
@@ -303,6 +304,7 @@ def hints(session: Session, unit: MemoryUnit) -> list[str]:
     return [
         *(session.warnings if session.ranks else of_recording(session)),
         *_warn_of_limit(session),
+        *_warn_of_short_memory(session),
         *_warn_of_copies(session, unit),
         *_warn_of_pss(session, unit),
         *_warn_of_peak_between_samples(session, unit),
@@ -315,7 +317,16 @@ def brief_hints(session: Session) -> list[str]:
     """Return the warnings of the default report: gaps of the recording, without doubts about single figures."""
     warnings = session.warnings if session.ranks else of_recording(session)
     recorded = [text for text in warnings if not text.startswith((OLD_UNMARKED, *UNMARKED))]
-    return [*recorded, *_warn_of_limit(session), *filter(None, [hugetlb_text(session)])]
+    recorded += _warn_of_limit(session)
+    recorded += _warn_of_short_memory(session)
+    return [*recorded, *filter(None, [hugetlb_text(session)])]
+
+
+def _warn_of_short_memory(session: Session) -> Iterator[str]:
+    dropped = dropped_files(session)
+    if dropped:
+        effect = "on a larger machine the peak is higher"
+        yield f"the machine was short of memory: {size_text(dropped)} were dropped and read again; {effect}"
 
 
 def hugetlb_text(session: Session) -> str:

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.cells import cell_len, set_cell_size
 from rich.color import Color, ColorSystem
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
@@ -24,9 +25,6 @@ from rich.text import Text
 from nncftools.analysis.operation import Operation
 from nncftools.render.listing import fills
 from nncftools.units import MemoryUnit, brief_size, printable, shortened
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 Floats = NDArray[np.float64]
 
@@ -75,7 +73,6 @@ def render_rows(content: RenderableType, width: int, height: int | None, style: 
         force_terminal=True,
         color_system="truecolor",
         no_color=style.colours is None,
-        legacy_windows=False,
         _environ={},
     )
     rows = console.render_lines(content, console.options.update(height=height))
@@ -84,8 +81,12 @@ def render_rows(content: RenderableType, width: int, height: int | None, style: 
 
 def _translate(part: Segment, terminal: TerminalStyle) -> Segment:
     text = part.text
-    if not terminal.unicode and not text.isascii():
-        text = text.translate(_ASCII).encode("ascii", "replace").decode()
+    if not terminal.unicode:
+        text = re.sub(
+            "[^\0-\x7f]",
+            lambda sign: "?" * cell_len(sign[0]),
+            text.translate(_ASCII),
+        )
     return Segment(text, _reduce_colours(part.style or Style.null(), terminal.colours))
 
 

@@ -1,10 +1,14 @@
-"""Sessions with stacks, made by hand: stacks are texts such as ``main>load>read``."""
+"""Sessions with stacks, made by hand.
+
+Stacks are texts such as ``main>load>read``. Levels are bytes at seconds: ``0@0 100@1.5 3M@2``, with M for MiB. Changes
+of a thread are stacks at seconds: ``main>load@0 main@1.5 -@2``, with ``-`` where the thread has ended.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from itertools import pairwise, takewhile
+from collections.abc import Mapping
+from itertools import takewhile
 
 from nncftools.analysis.build_up import SEEN, BuildUp, Moment, build_ups
 from nncftools.session.model import (
@@ -21,11 +25,27 @@ from nncftools.session.model import (
     WatchedProcess,
 )
 from nncftools.session.samples import Samples
+from tests.made_up import MIB
 from tests.made_up_stacks import reading_times
 
 MAIN = 1
 Change = tuple[float, str | None]
-"""A moment, and the stack that a thread has from then on; None for none."""
+
+
+def read_levels(text: str) -> list[tuple[float, int]]:
+    """Return seconds and bytes."""
+    levels = []
+    for word in text.split():
+        size, _, time_s = word.partition("@")
+        factor = MIB if size.endswith("M") else 1
+        levels.append((float(time_s), int(size.removesuffix("M")) * factor))
+    return levels
+
+
+def read_changes(text: str) -> list[Change]:
+    """Return seconds, and the stack that a thread has from then on; None after its end."""
+    pairs = (word.split("@") for word in text.split())
+    return [(float(time_s), None if stack == "-" else stack) for stack, time_s in pairs]
 
 
 def same_calls(before: str | None, text: str | None) -> int:
@@ -54,35 +74,30 @@ class Made:
             self.snapshots.stacks.append(numbers)
         return self.snapshots.stacks.index(numbers)
 
-    def process(
-        self, points: Sequence[tuple[float, int]], *changes: Change, inherited: int = 0, every_s: float = 0.01
-    ) -> WatchedProcess:
-        """Add a process with one thread, by its points of seconds and bytes, and its stacks up to its last point."""
-        watched = self.threads(points, {MAIN: changes} if changes else {}, every_s=every_s)
+    def process(self, levels: str, changes: str = "", *, inherited: int = 0, every_s: float = 0.01) -> WatchedProcess:
+        """Add a process with one thread, by its levels, and its stacks up to its last level."""
+        watched = self.threads(levels, {MAIN: changes} if changes else {}, every_s=every_s)
         watched.inherited = inherited
         return watched
 
     def threads(
         self,
-        points: Sequence[tuple[float, int]],
-        threads: Mapping[int, Sequence[Change]],
+        levels: str,
+        threads: Mapping[int, str],
         *faults: tuple[float, Mapping[int, int], int],
         every_s: float = 0.01,
     ) -> WatchedProcess:
         """Add a process with the stacks of its threads, and its page faults: by thread, and of those that ended."""
+        points = read_levels(levels)
         number = len(self.snapshots.processes)
         watched = WatchedProcess(process=number, pid=MAIN, apart_s=[0.0] * len(points))
         watched.time_s, watched.rss = [time_s for time_s, _ in points], [rss for _, rss in points]
         watched.faults = [PageFaults(time_s, sorted(of.items()), lost) for time_s, of, lost in faults]
-        seen = [
-            ThreadStacks(
-                thread,
-                [at for at, _ in of],
-                [None if text is None else self.stack(text) for _, text in of],
-                [0, *(same_calls(before, text) for (_, before), (_, text) in pairwise(of))],
-            )
-            for thread, of in threads.items()
-        ]
+        seen = []
+        for thread, text in threads.items():
+            times, stacks = zip(*read_changes(text), strict=True)
+            numbers = [None if stack is None else self.stack(stack) for stack in stacks]
+            seen.append(ThreadStacks(thread, list(times), numbers, [0, *map(same_calls, stacks, stacks[1:])]))
         if seen:
             from_s = min(thread.time_s[0] for thread in seen)
             changes = [time_s for thread in seen for time_s in thread.time_s]

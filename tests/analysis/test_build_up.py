@@ -12,11 +12,8 @@ from nncftools.analysis.build_up import (
     SEEN,
     SHARED,
     BuildUp,
-    Moment,
     Part,
-    at,
     at_end,
-    build_ups,
     of_operation,
     of_peak,
 )
@@ -41,13 +38,6 @@ def made() -> Made:
     return Made()
 
 
-def test_two_functions(made: Made) -> None:
-    """Each function has what memory gained while it ran."""
-    made.process([(0, 0), (1, 100), (2, 100), (3, 400)], (0.0, "main>load"), (1.5, "main>trace"))
-
-    assert by_function(made.build_up(3.0), certain=True) == {"load": 100, "trace": 300}
-
-
 def file_sizes(found: BuildUp) -> dict[str, int]:
     """Return the bytes of files of each innermost function."""
     sums: dict[str, int] = {}
@@ -60,9 +50,7 @@ def file_sizes(found: BuildUp) -> dict[str, int]:
 
 def test_pages_of_files(made: Made) -> None:
     """Each rise has the share of the bytes of files that came in it; a fall takes the highest levels."""
-    watched = made.process(
-        [(0, 0), (1, 100), (2, 100), (3, 400), (4, 300)], (0.0, "main>load"), (1.5, "main>trace"), (4.0, "main>end")
-    )
+    watched = made.process("0@0 100@1 100@2 400@3 300@4", "main>load@0 main>trace@1.5 main>end@4")
     watched.shared = [0, 90, 90, 120, 110]
 
     assert file_sizes(made.build_up(3.0)) == {"load": 90, "trace": 30}
@@ -76,7 +64,7 @@ def test_pages_of_files(made: Made) -> None:
 )
 def test_pages_that_were_copied(made: Made, shared: list[int], expected: int) -> None:
     """There are never more bytes of files than at the moment: a process may write to its pages, or unmap a file."""
-    made.process([(0, 0), (1, 100), (2, 400)], (0.0, "load"), (1.0, "load"), (2.0, "load")).shared = shared
+    made.process("0@0 100@1 400@2", "load@0 load@1 load@2").shared = shared
     found = made.build_up(2.0)
 
     assert sum(file_sizes(found).values()) == expected
@@ -84,34 +72,18 @@ def test_pages_that_were_copied(made: Made, shared: list[int], expected: int) ->
 
 def test_pages_of_files_without_stacks(made: Made) -> None:
     """What a program without Python holds, and what a process held when it was first seen, has its pages of files."""
-    program = made.process([(0, 0), (0, 40), (1, 100)])
+    program = made.process("0@0 40@0 100@1")
     program.is_native = True
-    copy = made.process([(0, 0), (0, 40), (1, 100)], (0.0, "load"), inherited=30)
+    copy = made.process("0@0 40@0 100@1", "load@0", inherited=30)
     program.shared = copy.shared = [0, 20, 20]
     sizes = {(part.process, part.kind): part.file_size for part in made.build_up(1.0).parts}
 
     assert sizes == {(0, PROGRAM): 20, (1, SHARED): 0, (1, NOT_SEEN): 20, (1, SEEN): 0}
 
 
-def test_freed_memory_does_not_count(made: Made) -> None:
-    """What was taken and freed belongs to nobody: the rise that came last counts."""
-    made.process(
-        [(0, 0), (0.5, 500), (1.0, 10), (1.5, 600)], (0.0, "a"), (0.5, "a"), (1.0, "b"), (1.3, "b"), (1.5, "b")
-    )
-
-    assert by_function(made.build_up(1.5)) == {"a": 10, "b": 590}
-
-
-def test_earlier_moment(made: Made) -> None:
-    """What came after the moment does not count."""
-    made.process([(0, 0), (1, 100), (2, 900)], (0.0, "a"), (0.5, "a"), (1.0, "a"), (1.5, "b"), (2.0, "b"))
-
-    assert by_function(made.build_up(0.5)) == {"a": 50}
-
-
 def test_certain_up_to_a_change(made: Made) -> None:
     """Around a change of the stack, only the frames that both share are certain; the likeliest stack is named."""
-    made.process([(0, 0), (1.0, 100)], (0.0, "main>load>read"), (0.5, "main>load>copy"), every_s=0.01)
+    made.process("0@0 100@1", "main>load>read@0 main>load>copy@0.5", every_s=0.01)
 
     found = made.build_up(1.0)
 
@@ -131,7 +103,7 @@ def test_certain_to_within_two_frames() -> None:
 
 def test_long_after_the_last_window(made: Made) -> None:
     """What rises more than a second after the last window was not seen."""
-    watched = made.process([(0, 0), (1, 100), (3, 100), (5, 500)], (0.0, "main"))
+    watched = made.process("0@0 100@1 100@3 500@5", "main@0")
     watched.windows = [replace(watched.windows[0], time_s=[at_s for at_s in watched.windows[0].time_s if at_s <= 1.0])]
 
     found = made.build_up(5.0)
@@ -142,33 +114,15 @@ def test_long_after_the_last_window(made: Made) -> None:
 
 def test_another_line_is_the_same_function(made: Made) -> None:
     """If only the line of a function changes, it is certain all the time."""
-    made.process([(0, 0), (0.2, 100)], (0.0, "main:3>load:8"), (0.1, "main:3>load:9"), every_s=0.01)
+    made.process("0@0 100@0.2", "main:3>load:8@0 main:3>load:9@0.1", every_s=0.01)
 
     assert by_function(made.build_up(0.2), certain=True) == {"load": 100}
 
 
-def test_held_at_first_sight(made: Made) -> None:
-    """What a process held when it was first seen was seen by nobody."""
-    made.process([(5, 0), (5, 80), (5.2, 100)], (5.0, "main"), (5.2, "main"))
-
-    assert by_kind(made.build_up(5.2)) == {NOT_SEEN: 80, SEEN: 20}
-
-
-def test_forked_copy(made: Made) -> None:
-    """A forked process has only what it added; the rest it shares with its parent."""
-    made.process([(0, 0), (0.2, 300)], (0.0, "main>load"), (0.2, "main>load"))
-    made.process([(0.1, 0), (0.1, 150), (0.2, 190)], (0.1, "work"), (0.2, "work"), inherited=150)
-
-    found = made.build_up(0.2)
-
-    assert by_kind(found) == {SEEN: 340, SHARED: 150}
-    assert by_function(found) == {"load": 300, "work": 40}
-
-
 def test_what_a_parent_cannot_share(made: Made) -> None:
     """A forked process shares no more than its parent held from the fork on; its first stack took the rest, likely."""
-    made.process([(0, 0), (0.05, 300), (0.08, 100), (0.2, 100), (0.3, 500)], (0.0, "main"), (0.3, "main"))
-    made.process([(0.15, 0), (0.15, 130), (0.2, 130)], (0.15, "work"), (0.2, "work"), inherited=130)
+    made.process("0@0 300@0.05 100@0.08 100@0.2 500@0.3", "main@0 main@0.3")
+    made.process("0@0.15 130@0.15 130@0.2", "work@0.15 work@0.2", inherited=130)
     made.processes[1].parent, made.processes[1].start_s = 0, 0.1
 
     assert by_kind(made.build_up(0.2))[SHARED] == 100
@@ -178,7 +132,7 @@ def test_what_a_parent_cannot_share(made: Made) -> None:
 
 def test_what_a_parent_that_nobody_watched_cannot_share(made: Made) -> None:
     """Of a parent that the helper never saw, the largest RSS that the sampler saw is the bound."""
-    made.process([(0.1, 0), (0.1, 150), (0.2, 150)], (0.1, "work"), (0.2, "work"), inherited=150)
+    made.process("0@0.1 150@0.1 150@0.2", "work@0.1 work@0.2", inherited=150)
     made.processes.append(Process(id=9, peak_rss=60, high_water_mark=70))
     made.processes[0].parent = 9
 
@@ -187,50 +141,35 @@ def test_what_a_parent_that_nobody_watched_cannot_share(made: Made) -> None:
 
 def test_ended_process(made: Made) -> None:
     """A process that has ended before holds nothing."""
-    made.process([(0, 0), (0.2, 300), (0.3, 300), (0.3, 0)], (0.0, "gone"), (0.2, "gone"))
-    made.process([(0, 0), (0.5, 50)], (0.0, "main"), (0.5, "main"))
+    made.process("0@0 300@0.2 300@0.3 0@0.3", "gone@0 gone@0.2")
+    made.process("0@0 50@0.5", "main@0 main@0.5")
 
     assert by_function(made.build_up(0.5)) == {"main": 50}
 
 
-def test_process_that_the_helper_missed(made: Made) -> None:
-    """A forked copy that lived too short for the helper is known to the sampler."""
-    made.process([(0, 0), (0.2, 300)], (0.0, "main"), (0.2, "main"))
-    made.processes.append(Process(id=7, counted_s=0.15, end_s=0.25, first_rss=290, forked_copy=True))
-
-    assert by_kind(made.build_up(0.2, 590)) == {SEEN: 300, SHARED: 290}
-
-
 def test_missed_copy_of_a_parent_that_grows(made: Made) -> None:
     """A forked copy that the helper missed shares at most what its parent held from the fork until it was counted."""
-    made.process([(0, 0), (0.1, 100), (0.2, 200), (0.3, 200)], (0.0, "main"), (0.3, "main"))
+    made.process("0@0 100@0.1 200@0.2 200@0.3", "main@0 main@0.3")
     copy = Process(id=7, parent=0, start_s=0.1, counted_s=0.25, end_s=0.35, first_rss=290, forked_copy=True)
     made.processes.append(copy)
 
     assert by_process(made.build_up(0.25, 490))[7] == {SHARED: 200, NOT_SEEN: 90}
 
 
-def test_parts_sum_to_a_higher_peak(made: Made) -> None:
-    """What the sampler saw above the helper's readings belongs to the process that rose last."""
-    made.process([(0, 0), (0.1, 100), (0.3, 100)], (0.0, "a"), (0.1, "a"))
-    made.process([(0, 0), (0.2, 100), (0.3, 100)], (0.0, "b"), (0.2, "b"))
+def test_parts_sum_to_the_peak(made: Made) -> None:
+    """Memory that only the sampler saw belongs to the process that rose last; what is above the peak is taken off."""
+    made.process("0@0 100@0.1 100@0.3", "a@0 a@0.1")
+    made.process("0@0 100@0.2 100@0.3", "b@0 b@0.2")
 
     assert by_function(made.build_up(0.2, 260)) == {"a": 100, "b": 160}
     assert by_function(made.build_up(0.2, 260, process=0)) == {"a": 160, "b": 100}
-
-
-def test_parts_sum_to_a_lower_peak(made: Made) -> None:
-    """What the helper saw above the peak is taken off the top."""
-    made.process([(0, 0), (0.1, 100), (0.3, 100)], (0.0, "a"), (0.1, "a"))
-    made.process([(0, 0), (0.2, 100), (0.3, 100)], (0.0, "b"), (0.2, "b"))
-
     assert by_function(made.build_up(0.2, 130)) == {"a": 100, "b": 30}
     assert by_function(made.build_up(0.2, 70)) == {"a": 70}
 
 
 def test_highest_moment_of_a_span(made: Made) -> None:
     """Of the moments between which the peak was reached, the one counts at which most was held."""
-    made.process([(0, 0), (0.5, 100), (0.6, 400), (0.7, 50)], (0.0, "a"), (0.55, "b"))
+    made.process("0@0 100@0.5 400@0.6 50@0.7", "a@0 b@0.55")
 
     found = made.build_up(0.5, 400, to_s=0.7)
 
@@ -241,77 +180,19 @@ def test_highest_moment_of_a_span(made: Made) -> None:
     }  # what rose between the readings at 0.54 and 0.55 is likely the later's
 
 
-def test_many_moments_at_once(made: Made) -> None:
-    """The build-ups of several moments are the same as of each alone."""
-    made.process([(0, 0), (1, 500), (2, 100), (3, 700)], (0.0, "a"), (0.5, "a"), (1.0, "b"), (2.0, "c"), (3.0, "d"))
-
-    times = (2.5, 0.5, 1.0, 0.1)
-    of = session({"rss": mib(0, 100, 300)}, snapshots=made.snapshots)
-
-    together = build_ups(of, [Moment(time_s, time_s, -1) for time_s in times])
-
-    assert together == [made.build_up(time_s) for time_s in times]
-    assert [None if found is None else found.size for found in together] == [400, 250, 500, 50]
-
-
-def test_peak_of_a_session(made: Made) -> None:
-    """The peak of a session is built up by its bracket; without stacks or a moment there is nothing."""
-    made.process([(0, 0), (0.5, 300 * MIB), (1.0, 200 * MIB)], (0.0, "a"), (0.25, "a"), (0.5, "a"))
-    of = session({"rss": mib(100, 300, 200)}, snapshots=made.snapshots)
-
-    found = of_peak(of)
-
-    assert found is not None
-    assert (found.size, by_function(found)) == (300 * MIB, {"a": 300 * MIB})
-    assert of_peak(session({"rss": mib(100, 300, 200)})) is None
-    assert of_peak(session({"rss": mib(None, None, None)}, snapshots=made.snapshots)) is None
-
-
 def test_as_large_as_every_output_says(made: Made) -> None:
     """A build-up is as large as the peak that the report names, also where a larger one is likely."""
-    made.process([(0, 0), (0.5, 300 * MIB), (1.0, 200 * MIB)], (0.0, "a"), (0.25, "a"), (0.5, "a"))
+    made.process("0@0 300M@0.5 200M@1", "a@0 a@0.25 a@0.5")
     of = session({"rss": mib(100, 300, 200)}, snapshots=made.snapshots, marks=[Mark(name="whole", start_s=0.0)])
     of.peaks["rss"] = replace(of.peaks["rss"], likely=320 * MIB)
 
     assert [found and found.size for found in (of_peak(of), of_operation(of, of.operations[0]))] == [300 * MIB] * 2
 
 
-def test_operation(made: Made) -> None:
-    """An operation is built up at its own peak."""
-    made.process([(0, 0), (0.5, 100 * MIB), (1.0, 300 * MIB)], (0.0, "a"), (0.25, "a"), (0.5, "a"), (1.0, "b"))
-    of = session({"rss": mib(0, 100, 300)}, snapshots=made.snapshots)
-    of.marks = [Mark(name="first", start_s=0.0, end_s=0.5), Mark(name="second", start_s=0.6, end_s=1.0)]
-
-    found = [of_operation(of, operation) for operation in of.operations]
-
-    assert [None if one is None else one.size for one in found] == [100 * MIB, 300 * MIB]
-
-
-def test_any_moment(made: Made) -> None:
-    """A moment is built up to what was held then."""
-    made.process([(0, 0), (1.0, 200), (2.0, 200), (2.0, 0)], (0.0, "a"), (0.25, "a"), (0.5, "a"), (1.0, "a"))
-    of = session({"rss": mib(0, 100, 300)}, snapshots=made.snapshots)
-
-    found = at(of, 0.5)
-
-    assert found is not None
-    assert (found.at_s, found.size) == (0.5, 100)
-    assert at(of, 70.0) is None
-
-
-def test_nothing_was_seen() -> None:
-    """Without a stack there is no build-up."""
-    made = Made()
-    made.process([(0, 0), (1.0, 200)])
-    of = session({"rss": mib(0, 100, 300)}, snapshots=made.snapshots)
-
-    assert build_ups(of, [Moment(0.5, 0.5, 100)]) == [None]
-
-
 def test_freed_below_the_first_reading(made: Made) -> None:
     """What a process had at first sight and freed is not held any more: what it takes then is its own."""
-    points = [(0.0, 400), (0.1, 400), (0.2, 50), (0.3, 50), (0.7, 450)]
-    made.process(points, (0.1, "a"), (0.3, "again"), (0.5, "again"), (0.7, "again"))
+    levels = "400@0 400@0.1 50@0.2 50@0.3 450@0.7"
+    made.process(levels, "a@0.1 again@0.3 again@0.5 again@0.7")
 
     found = made.build_up(0.7)
 
@@ -319,21 +200,11 @@ def test_freed_below_the_first_reading(made: Made) -> None:
     assert by_function(found) == {"again": 400}
 
 
-def test_helper_that_ended_early(made: Made) -> None:
-    """If the helper died before the peak, what it saw stays; the rest was not seen."""
-    made.process([(0, 0), (0.4, 100)], (0.0, "a"), (0.2, "a"), (0.4, "a"))
-
-    found = made.build_up(9.0, 300)
-
-    assert by_function(found) == {"a": 100}
-    assert found.sum_of(NOT_SEEN) == 200
-
-
 @pytest.mark.long
 def test_very_many_processes(made: Made) -> None:
     """Thousands of processes above the peak are no trouble."""
     for _ in range(1_500):
-        made.process([(0, 0), (0.1, 10), (0.5, 10)], (0.0, "a"), (0.1, "a"))
+        made.process("0@0 10@0.1 10@0.5", "a@0 a@0.1")
 
     assert made.build_up(0.1, 100).size == 100
 
@@ -350,24 +221,11 @@ def test_stack_of_the_last_rise() -> None:
     assert (found.top.stack, found.top.kind, found.top.size) == (SECOND, SEEN, 50 * MIB)
 
 
-def test_not_seen() -> None:
-    """If the last rise was not seen, the top is unknown."""
-    session = grown((FIRST, 100), (SECOND, 50))
-    assert session.snapshots is not None
-    (watched,) = session.snapshots.processes
-    watched.windows = [replace(watched.windows[0], time_s=[at_s for at_s in watched.windows[0].time_s if at_s <= 0.5])]
-    watched.time_s = [at_s if at_s < 0.5 else at_s + 9 for at_s in watched.time_s]
-    found = build_up.at(session, watched.time_s[-1])
-
-    assert found is not None
-    assert found.top is None
-
-
 def compiling(made: Made) -> Made:
     """Fill in a program that starts two compilers, which Python waits for."""
-    made.process([(0, 0), (1, 100), (5, 100)], (0.0, "main>load"), (1.5, "main>build>wait"))
+    made.process("0@0 100@1 100@5", "main>load@0 main>build>wait@1.5")
     for number in (1, 2):
-        native = made.process([(2, 0), (2, 10), (3, 400), (5, 400)])
+        native = made.process("0@2 10@2 400@3 400@5")
         native.is_native = True
         made.processes[number].parent = 0
         made.processes[number].name = "cc1plus"
@@ -398,7 +256,7 @@ def growth(made: Made, from_s: float, to_s: float) -> BuildUp:
 class TestGrowth:
     def test_levels_above(self, made: Made) -> None:
         """What grew are the levels above the RSS at the first moment; what was freed meanwhile does not count."""
-        made.process([(0, 0), (1, 100), (2, 300), (3, 50), (4, 200)], (0.0, "a"), (1.0, "b"), (2.0, "c"), (3.0, "d"))
+        made.process("0@0 100@1 300@2 50@3 200@4", "a@0 b@1 c@2 d@3")
 
         found = by_function(growth(made, 0.5, 2.0))
 
@@ -406,47 +264,28 @@ class TestGrowth:
         assert found == pytest.approx({"a": 50, "b": 200}, abs=1)
         assert by_function(growth(made, 1.0, 4.0)) == {"d": 100}
 
-    def test_processes(self, made: Made) -> None:
-        """Each process that grew counts; one that shrank takes nothing away."""
-        made.process([(0, 0), (1, 100), (2, 10)], (0.0, "a"), (1.0, "b"))
-        made.process([(0, 0), (1, 100), (2, 150)], (0.0, "c"), (1.0, "d"))
-
-        assert by_function(growth(made, 1.0, 2.0)) == {"d": 50}
-
     def test_programs(self, made: Made) -> None:
         """A program without Python counts with what it gained."""
         assert by_kind(growth(compiling(made), 2.5, 4.0)) == {PROGRAM: 390}
-
-    def test_nothing(self, made: Made) -> None:
-        """Where nothing grew, there are no parts; without stacks, nothing is known."""
-        made.process([(0, 100), (2, 10)], (0.0, "a"))
-
-        assert growth(made, 0.5, 2.0).size == 0
-        assert build_up.at(session(), 1.0, since_s=0.0) is None
 
 
 class TestAtEnd:
     """A program takes 300 bytes until 0.5 s and ends at 1.0 s."""
 
     @pytest.mark.parametrize(
-        ("points", "report", "expected"),
+        ("levels", "report", "expected"),
         [
-            pytest.param([(1.0, 300), (1.0, 0)], None, 300, id="killed"),
-            pytest.param([(0.9, 300), (0.95, 80), (1.0, 20), (1.0, 0)], None, 300, id="torn down by Python"),
-            pytest.param([(0.6, 300), (0.65, 30), (1.0, 30), (1.0, 0)], None, 30, id="freed before"),
-            pytest.param([(0.98, 300), (0.99, 700), (1.0, 0)], None, 700, id="rises at the end"),
-            pytest.param([(1.0, 300)], None, 300, id="goes on"),
-            pytest.param([(1.0, 300), (1.0, 0)], (0.97, 30), 30, id="reported, freed unseen"),
-            pytest.param([(0.9, 300), (1.0, 0)], (0.97, 500), 500, id="reported, taken unseen"),
-            pytest.param([(0.96, 300), (0.97, 20), (1.0, 20), (1.0, 0)], (0.965, 290), 290, id="reported"),
-            pytest.param([(1.0, 300), (1.0, 0)], (1.2, 30), 300, id="report of another process"),
+            pytest.param("300@1 0@1", None, 300, id="killed"),
+            pytest.param("300@0.9 80@0.95 20@1 0@1", None, 300, id="torn down by Python"),
+            pytest.param("300@0.6 30@0.65 30@1 0@1", None, 30, id="freed before"),
+            pytest.param("300@0.98 700@0.99 0@1", None, 700, id="rises at the end"),
+            pytest.param("300@1 0@1", (0.97, 30), 30, id="reported, freed unseen"),
+            pytest.param("300@1 0@1", (1.2, 30), 300, id="report of another process"),
         ],
     )
-    def test_moment(
-        self, made: Made, points: list[tuple[float, int]], report: tuple[float, int] | None, expected: int
-    ) -> None:
+    def test_moment(self, made: Made, levels: str, report: tuple[float, int] | None, expected: int) -> None:
         """It is when Python reported the end of its code, else the highest level just before the process was gone."""
-        watched = made.process([(0, 0), (0.5, 300), *points], (0.0, "main>load"))
+        watched = made.process(f"0@0 300@0.5 {levels}", "main>load@0")
         if report is not None:
             watched.take_end_of_code(*report)
         found = at_end(made.session())
@@ -457,7 +296,7 @@ class TestAtEnd:
 
     def test_report(self, made: Made) -> None:
         """Levels that were read before a report do not come back after it; pages of files are at most all of them."""
-        watched = made.process([(0, 0), (0.5, 300), (1.0, 300), (1.0, 0)], (0.0, "load"))
+        watched = made.process("0@0 300@0.5 300@1 0@1", "load@0")
         watched.shared = [0, 40, 40, 0]
         watched.take_end_of_code(0.9, 30)
 
@@ -467,10 +306,10 @@ class TestAtEnd:
 
     def test_last_program(self, made: Made) -> None:
         """The last Python counts that no other one began: neither a shell around it nor a helper that outlives it."""
-        made.process([(0, 0), (0.1, 5), (9.0, 5), (9.0, 0)])
-        made.process([(0, 0), (0.5, 300), (1.0, 300), (1.0, 0)], (0.0, "earlier"))
-        made.process([(1.0, 0), (1.5, 200), (2.0, 200), (2.0, 0)], (1.0, "main"))
-        made.process([(1.5, 0), (1.6, 10), (3.0, 10), (3.0, 0)], (1.5, "tracker"))
+        made.process("0@0 5@0.1 5@9 0@9")
+        made.process("0@0 300@0.5 300@1 0@1", "earlier@0")
+        made.process("0@1 200@1.5 200@2 0@2", "main@1")
+        made.process("0@1.5 10@1.6 10@3 0@3", "tracker@1.5")
         for process, parent in zip(made.processes, (None, 0, 0, 2), strict=True):
             process.parent = parent
         found = at_end(made.session())
@@ -480,7 +319,7 @@ class TestAtEnd:
 
     def test_without_python(self, made: Made) -> None:
         """Of a program without Python, it is when the last process was gone."""
-        made.process([(0, 0), (0.5, 300), (1.0, 300), (1.0, 0)]).is_native = True
+        made.process("0@0 300@0.5 300@1 0@1").is_native = True
         found = at_end(made.session())
 
         assert found is not None

@@ -11,7 +11,7 @@ from nncftools.analysis.gates import judged, parsed
 from nncftools.analysis.session import Session
 from nncftools.errors import UsageError
 from nncftools.session.model import END_UNKNOWN, Mark
-from tests.made_up import MIB, mib, process, session
+from tests.made_up import mib, process, session
 
 
 def runs(base: float, new: float) -> Comparison:
@@ -38,9 +38,7 @@ def groups(base: list[float], new: list[float]) -> Comparison:
         ("peak_rss>+5%", Fraction(5), True, True),
         (" peak_rss < -0.5 % ", Fraction(-1, 2), True, True),
         ("peak_rss>8GiB", Fraction(8 << 30), False, False),
-        ("peak_rss>8gib", Fraction(8 << 30), False, False),
         ("peak_rss>-.5MB", Fraction(-500_000), True, False),
-        ("peak_swap>0", Fraction(0), False, False),
         ("duration>90s", Fraction(90), False, False),
         ("cpu>+1.5", Fraction(3, 2), True, False),
     ],
@@ -63,9 +61,7 @@ def test_operation(name: str) -> None:
     [
         ("", "cannot be read"),
         ("peak_rss", "cannot be read"),
-        ("peak_rss>", "cannot be read"),
         ("peak_rss>=5%", "cannot be read"),
-        ("peak_rss>+5%%", "cannot be read"),
         ("peak_rss>five", "cannot be read"),
         ("peak_rss>nan", "cannot be read"),
         ("peak_rss@>5%", "cannot be read"),
@@ -73,7 +69,6 @@ def test_operation(name: str) -> None:
         ("x" * 100_000, "cannot be read"),
         ("peak>+5%", "'peak' is not one of peak_rss, peak_vms"),
         ("peak>+5%", "write_chars; did you mean peak_rss?"),
-        ("RSS>8GiB", "write_chars; did you mean peak_rss?"),
         ("duratoin>1s", "write_chars; did you mean duration?"),
         ("peak_rss>5%", r"a percentage is a change against BASE: \+5% or -5% expected"),
         ("peak_rss>5s", "the unit 's' is not one of %, B, KiB"),
@@ -95,16 +90,12 @@ def test_unreadable(text: str, message: str) -> None:
         ("peak_rss>+9.999%", False),
         ("peak_rss<+10%", True),
         ("peak_rss<+10.001%", False),
-        ("peak_rss<-5%", True),
         ("peak_rss>-5%", False),
-        ("peak_rss>+10MiB", True),
         ("peak_rss>+9MiB", False),
-        ("peak_rss>110MiB", True),
         ("peak_rss>109MiB", False),
         ("peak_rss<111MiB", False),
         ("cpu>+0%", True),
         ("read_bytes>+5%", True),
-        ("read_bytes<+5%", True),
         ("peak_rss@Export>+5%", False),
         ("duration@Export>0.5s", True),
     ],
@@ -150,12 +141,6 @@ def test_limit_of_groups(text: str, passed: bool, measured: str) -> None:  # noq
     assert (verdict.passed, verdict.measured) == (passed, measured)
 
 
-def test_limit_is_of_the_lower_end() -> None:
-    """A gate is judged by the lower end of the bracket: what is certain."""
-    assert judged(parsed("peak_rss>110MiB"), runs(1, 110)).passed
-    assert runs(1, 110).figures["peak_rss"].new.median == 110 * MIB
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -170,18 +155,6 @@ def test_unknown(text: str, message: str) -> None:
     """A metric or operation that was not recorded is refused with what there is; it never passes silently."""
     with pytest.raises(UsageError, match=message):
         judged(parsed(text), runs(100, 110))
-
-
-def test_operation_that_base_lacks() -> None:
-    """A gate on a change needs the operation in BASE, too, inside others as well."""
-    outer = Mark(name="Export", start_s=0, end_s=0.5)
-    inner = Mark(name="inner", start_s=0, end_s=0.2, depth=1)
-    sessions = [session({"rss": mib(1, 2)}, marks=marks) for marks in ([outer], [outer, inner])]
-    base, new = (measured(each, "run", with_inner=True) for each in sessions)
-
-    assert judged(parsed("duration@inner>5s"), compared([base], [new])).measured == "0.200 s"
-    with pytest.raises(UsageError, match=r"no operation 'inner' in both BASE and NEW; known there: 'Export'$"):
-        judged(parsed("peak_rss@inner>+5%"), compared([base], [new]))
 
 
 def test_calls_on_all_levels() -> None:
@@ -220,7 +193,6 @@ def called(*arguments: str | None) -> Comparison:
     ("operation", "expected"),
     [
         ("compress_weights", "6.00 s in 3 calls"),
-        ("compress_weights (1)", "1.00 s"),
         ("compress_weights (2)", "2.00 s"),
         ("nncf.compress_weights", "6.00 s in 3 calls"),
         ("compress_weights(INT4_SYM)", "5.00 s in 2 calls"),
@@ -228,7 +200,6 @@ def called(*arguments: str | None) -> Comparison:
         ("compress_weights(INT4_SYM) (2)", "3.00 s"),
         ("compress_weights(ratio 0.8)", "2.00 s"),
         ("Weight Compression", "6.00 s in 3 calls"),
-        ("Weight Compression (1)", "1.00 s"),
         ("Weight Compression (3)", "3.00 s"),
         ("InferRequest.infer", "0.100 s"),
     ],
@@ -247,18 +218,6 @@ def epochs(*ends: float, **last: Any) -> Comparison:  # noqa: ANN401 — any fie
     columns = {"rss": mib(1, 2, 9, 3), "read_bytes": [0, 10, 30, 60]}
     run = measured(session(columns, marks=marks, processes=[process(end_s=1.5)]), "run", depth=2, with_inner=True)
     return compared([run], [run])
-
-
-@pytest.mark.parametrize(
-    ("figure", "expected"),
-    [("peak_rss", "9.0 MiB in 3 calls"), ("duration", "1.50 s in 3 calls"), ("read_bytes", "60 B in 3 calls")],
-)
-def test_all_calls_of_a_name(figure: str, expected: str) -> None:
-    """A gate on a name looks at all its calls: at the highest peak, and at the sums of durations and counters."""
-    of = epochs(0.5, 1.0, 1.5)
-
-    assert judged(parsed(f"{figure}@Epoch>0"), of).measured == expected
-    assert list(of.new[0].operations) == ["Epoch", "Epoch (2)", "Epoch (3)"]
 
 
 def test_calls_at_the_same_time() -> None:
@@ -337,20 +296,3 @@ def test_call_whose_end_is_unknown() -> None:
 
     with pytest.raises(UsageError, match="'duration' is not known in NEW"):
         judged(parsed("duration@Epoch>9s"), of)
-
-
-@pytest.mark.parametrize(
-    ("operation", "message"),
-    [
-        (
-            "compress_weights(INT4)",
-            r"no operation 'compress_weights\(INT4\)' in NEW; known there: 'Weight Compression'",
-        ),
-        ("compress_weights (2)", "no operation"),
-        ("weights", "no operation"),
-    ],
-)
-def test_function_that_was_not_called(operation: str, message: str) -> None:
-    """A function that was not called, or not with these arguments, is refused as an unknown operation is."""
-    with pytest.raises(UsageError, match=message):
-        judged(parsed(f"duration@{operation}>9s"), called("INT8_ASYM"))

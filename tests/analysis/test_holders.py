@@ -154,13 +154,6 @@ def test_largest_code_is_among_few_rows() -> None:
     ]
 
 
-def test_most() -> None:
-    """Of many rows, the largest stay, and the others are in the last one."""
-    parts = [seen(9 + line, MAIN, f"/a/b.py:{line} f") for line in range(1, 9)]
-
-    assert [size for size, _ in labels(*parts, most=2)] == [17, 16, 75]
-
-
 @pytest.mark.parametrize(("certain", "expected"), [(3, 100), (2, 100), (1, 0)])
 def test_line_is_certain_if_it_stood_still(certain: int, expected: int) -> None:
     """A row's line is certain only if its frame stood still."""

@@ -22,22 +22,6 @@ def by_enumeration(one: list[float], other: list[float]) -> float:
     return sum(of >= observed for of in every) / len(every)
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        ([1, 2, 3, 4, 5], [6, 7, 8, 9, 10], 2 / 252),
-        ([1, 2, 3, 4, 7], [5, 6, 8, 9, 10], 8 / 252),
-        ([1, 2, 3, 5, 7], [4, 6, 8, 9, 10], 14 / 252),
-        ([1, 2, 3], [4, 5, 6], 2 / 20),
-        ([1, 2, 3, 4], [5, 6, 7, 8], 2 / 70),
-        ([1], [2, 3, 4, 5], 2 / 5),
-    ],
-)
-def test_tables(one: list[float], other: list[float], expected: float) -> None:
-    """With no equal values, p is that of the published tables: for 5 and 5, U = 2 is the last that reaches 0.05."""
-    assert p_value(one, other) == pytest.approx(expected)
-
-
 def test_equal_values() -> None:
     """With equal values, p is what trying all ways to deal them gives."""
     numbers = random.Random(1)  # noqa: S311 — repeatable, not secret
@@ -46,16 +30,6 @@ def test_equal_values() -> None:
         other = [float(numbers.randrange(6)) for _ in range(numbers.randrange(1, 6))]
 
         assert p_value(one, other) == pytest.approx(by_enumeration(one, other))
-
-
-def test_all_equal() -> None:
-    """Groups of one and the same value do not differ."""
-    assert p_value([7, 7, 7], [7, 7]) == 1
-
-
-def test_neither_side_matters() -> None:
-    """The result does not depend on which group comes first, nor on the order in it."""
-    assert p_value([3, 1, 9], [4, 4, 8, 2]) == pytest.approx(p_value([2, 8, 4, 4], [9, 3, 1]))
 
 
 @pytest.mark.long

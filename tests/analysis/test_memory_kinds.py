@@ -20,28 +20,21 @@ def read(*moments: tuple[float, float]) -> Snapshots:
     )
 
 
-def test_nearest_in_size_and_time() -> None:
-    """The mappings are those of a moment with nearly as much memory, even if another moment was nearer in time."""
-    found = kinds_near(session(snapshots=read((1.0, 300), (1.9, 50), (9.0, 305))), 2.0, 300 * MIB)
+@pytest.mark.parametrize(
+    ("moments", "expected"),
+    [
+        ([(1.0, 300), (1.9, 50), (9.0, 305)], (1.0, False)),
+        ([(1.0, 300), (2.15, 299), (1.9, 280)], (2.15, True)),
+        ([(2.0, 200)], (2.0, False)),
+        ([(1.7, 300)], (1.7, False)),
+    ],
+    ids=["nearest in size", "within 0.2 s", "another size", "another time"],
+)
+def test_nearest_in_size_and_time(moments: list[tuple[float, float]], expected: tuple[float, bool]) -> None:
+    """Mappings with nearly as much memory count, even if others are nearer; they are of a moment within 0.2 s."""
+    found = kinds_near(session(snapshots=read(*moments)), 2.0, 300 * MIB)
 
-    assert found is not None
-    assert (found.at_s, found.is_of_moment) == (1.0, False)
-
-
-def test_within_a_fifth_of_a_second() -> None:
-    """Mappings that were read within 0.2 s of a moment are those of it."""
-    found = kinds_near(session(snapshots=read((1.0, 300), (2.15, 299), (1.9, 280))), 2.0, 300 * MIB)
-
-    assert found is not None
-    assert (found.at_s, found.is_of_moment) == (2.15, True)
-
-
-def test_far() -> None:
-    """Mappings of another size or another time do not stand for the moment."""
-    smaller = kinds_near(session(snapshots=read((2.0, 200))), 2.0, 300 * MIB)
-    earlier = kinds_near(session(snapshots=read((1.7, 300))), 2.0, 300 * MIB)
-
-    assert [of is not None and of.is_of_moment for of in (smaller, earlier)] == [False, False]
+    assert (found and (found.at_s, found.is_of_moment)) == expected
 
 
 def test_processes_are_summed() -> None:
@@ -58,8 +51,9 @@ def test_processes_are_summed() -> None:
 def test_growth_while_mappings_are_read() -> None:
     """Where mappings hold more than the processes did just before, the whole is what was read: shares sum to 100."""
     parts = [ProcessMappings(0, [group("shared", 100)])]
+    kinds = kinds_at(MappingsMoment(time_s=1.0, total=90 * MIB, processes=parts))
 
-    assert kinds_at(MappingsMoment(time_s=1.0, total=90 * MIB, processes=parts)).total == 100 * MIB
+    assert (kinds.total, kinds.is_of_moment) == (100 * MIB, True)
 
 
 GROUPS = [
@@ -109,16 +103,3 @@ def test_file_that_is_held(file_mib: int, path: str) -> None:
 def test_weights(path: str, expected: bool) -> None:  # noqa: FBT001 — a column of the table
     """Files of weights are known by their ending."""
     assert mapped_file_text(path).endswith("(weights; Linux can free them)") is expected
-
-
-def test_nothing_read() -> None:
-    """Without mappings, or without snapshots, nothing is known."""
-    assert kinds_near(session(snapshots=Snapshots()), 1.0, MIB) is None
-    assert kinds_near(session(), 1.0, MIB) is None
-
-
-def test_of_one_moment() -> None:
-    """What memory was at a moment at which mappings were read stands for that moment."""
-    moment = read((2.0, 200)).mappings[0]
-
-    assert (kinds_at(moment).total, kinds_at(moment).is_of_moment) == (200 * MIB, True)

@@ -57,19 +57,6 @@ def test_spike_before_a_plateau() -> None:
     assert [one.rss_peak for one in of.operations] == mib(600, 592)
 
 
-def test_parallel_operations_of_one_process() -> None:
-    """The memory of one process belongs to none of the operations that ran in it at the peak; only those are named."""
-    of = run(
-        {"A": (0.1, 0.9), "A/C": (0.15, 0.55), "A/D": (0.3, 0.9), "B": (0.1, 0.35)},
-        [10, 10, 10, 10, 600, 600, 600, 600, 600, 10, 10],
-    )
-    of.marks[0].op = of.marks[1].inside = of.marks[2].inside = 1
-    marked = {one.name: one.has_peak for one in of.operations}
-
-    assert names(of) == (["A"], ["C", "D"], None)
-    assert marked == {"A": True, "C": None, "D": None, "B": False}
-
-
 def test_inside_of_parallel_operations() -> None:
     """Of parallel operations the innermost ones are named; those around them may hold the peak, too."""
     of = run(
@@ -107,15 +94,6 @@ def test_more_may_have_been_held_elsewhere(helper_s: tuple[float, float], rivals
     assert where_text(of) == expected
 
 
-def test_drift_on_a_plateau() -> None:
-    """The peak belongs to the operation that reached it first: 0.1 % more, later, is drift."""
-    of = run(AB, [10, 10, 599.9, 599.9, 599.9, 600, 600, 600, 600, 10, 10])
-
-    assert names(of) == (["A"], [], None)
-    assert [one.has_peak for one in of.operations] == [True, False]
-    assert of.operations[0].rss_peak == mib(600)[0]
-
-
 def test_a_later_higher_level() -> None:
     """An operation that went more than 1 % higher holds the peak; less is noise."""
     assert names(run(AB, [10, 10, 593, 593, 593, 600, 600, 600, 600, 10, 10]))[0] == ["B"]
@@ -128,14 +106,6 @@ def test_path() -> None:
 
     assert names(run(nested, [10, 10, 10, 300, 10, 10, 10, 10, 10, 10, 10]))[0] == ["A", "B", "C"]
     assert names(run(nested, [10, 10, 10, 10, 300, 10, 10, 10, 10, 10, 10]))[0] == ["A", "B"]
-
-
-def test_across_a_boundary() -> None:
-    """When a mark rose while one operation ended and another began, either may hold the peak, and both say so."""
-    of = run(AB, FLAT, [(0.4, 0.5, 300)])
-
-    assert names(of) == ([], ["A", "B"], None)
-    assert [one.has_peak for one in of.operations] == [None, None]
 
 
 def test_across_an_inner_boundary() -> None:
@@ -245,31 +215,6 @@ def test_operations_that_reached_it_one_after_the_other() -> None:
     assert names(of)[0] == ["A"]
 
 
-def test_parallel_operations() -> None:
-    """Of operations that ran at the same time, the one whose process reached the peak holds it."""
-    of = run({"A": (0.1, 0.9)}, FLAT)
-    rise = Rise(from_s=0.4, to_s=0.5, high_water_mark=300 * MIB)
-    of.processes = [process(0), process(1, high_water_mark=300 * MIB, rises=[rise])]
-    of.marks = [Mark(name=f"P{pid}", start_s=0.1, end_s=0.9, pid=pid) for pid in (100, 101)]
-    of.peaks = {"rss": Peak(sampled=1, at_s=0.0, low=300 * MIB, rose_from_s=0.4, rose_to_s=0.5, process=1)}
-
-    assert names(of) == (["P101"], [], None)
-
-
-@pytest.mark.parametrize(
-    ("peak", "expected"),
-    [
-        (Peak(sampled=5, at_s=1.0, low=5), (1.0, 1.0)),
-        (Peak(sampled=5 * MIB, at_s=1.0, low=9 * MIB, low_from="high_water_mark"), None),
-        (Peak(sampled=None, at_s=None, low=None), None),
-    ],
-    ids=["a sample", "a mark", "nothing"],
-)
-def test_session_of_an_earlier_version(peak: Peak, expected: tuple[float, float] | None) -> None:
-    """Without the moments of the rise, the moment of the largest sample is that of the peak if it shows the peak."""
-    assert peak.span_s == expected
-
-
 def test_no_rss() -> None:
     """Without RSS there is no place."""
     assert session({"system": mib(1, 2)}).peak_place is None
@@ -306,3 +251,36 @@ def test_process_that_was_not_recorded() -> None:
     of.marks[0].pid = 555
 
     assert names(of)[0] == []
+
+
+def test_parallel_operations_of_one_process() -> None:
+    """The memory of one process belongs to none of the operations that ran in it at the peak; only those are named."""
+    of = run(
+        {"A": (0.1, 0.9), "A/C": (0.15, 0.55), "A/D": (0.3, 0.9), "B": (0.1, 0.35)},
+        [10, 10, 10, 10, 600, 600, 600, 600, 600, 10, 10],
+    )
+    of.marks[0].op = of.marks[1].inside = of.marks[2].inside = 1
+    marked = {one.name: one.has_peak for one in of.operations}
+
+    assert names(of) == (["A"], ["C", "D"], None)
+    assert marked == {"A": True, "C": None, "D": None, "B": False}
+
+
+def test_drift_on_a_plateau() -> None:
+    """The peak belongs to the operation that reached it first: 0.1 % more, later, is drift."""
+    of = run(AB, [10, 10, 599.9, 599.9, 599.9, 600, 600, 600, 600, 10, 10])
+
+    assert names(of) == (["A"], [], None)
+    assert [one.has_peak for one in of.operations] == [True, False]
+    assert of.operations[0].rss_peak == mib(600)[0]
+
+
+def test_parallel_operations() -> None:
+    """Of operations that ran at the same time, the one whose process reached the peak holds it."""
+    of = run({"A": (0.1, 0.9)}, FLAT)
+    rise = Rise(from_s=0.4, to_s=0.5, high_water_mark=300 * MIB)
+    of.processes = [process(0), process(1, high_water_mark=300 * MIB, rises=[rise])]
+    of.marks = [Mark(name=f"P{pid}", start_s=0.1, end_s=0.9, pid=pid) for pid in (100, 101)]
+    of.peaks = {"rss": Peak(sampled=1, at_s=0.0, low=300 * MIB, rose_from_s=0.4, rose_to_s=0.5, process=1)}
+
+    assert names(of) == (["P101"], [], None)

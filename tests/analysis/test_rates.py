@@ -10,28 +10,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from nncftools.analysis.summary import rates
 
 
-def test_a_rate_is_between_two_moments() -> None:
-    """Between two samples a counter rose by so much per second."""
-    moments, rate = rates([0, 1, 3], [0, 2, 2], 0.2)
-
-    assert moments.tolist() == [0, 1, 3]
-    assert rate.tolist() == [2, 0]
-
-
 def test_samples_closer_than_a_window_share_one() -> None:
     """A window begins at a sample and ends at the first one that is far enough from it."""
     moments, rate = rates([0, 0.1, 0.2, 0.3, 0.4], [0, 0, 0.1, 0.3, 0.4], 0.2)
 
     assert moments.tolist() == [0, 0.2, 0.4]
     assert_allclose(rate, [0.5, 1.5])
-
-
-def test_the_rest_belongs_to_the_last_window() -> None:
-    """Samples after the last whole window lengthen it: nothing of the total is lost."""
-    moments, rate = rates([0, 0.2, 0.4, 0.5], [0, 0, 0, 3], 0.2)
-
-    assert moments.tolist() == [0, 0.2, 0.5]
-    assert_allclose(rate, [0, 10])
 
 
 @pytest.mark.parametrize("times", [[], [0.0], [0.0, 0.1]], ids=len)
@@ -50,27 +34,12 @@ def test_gap() -> None:
     assert_array_equal(rate, [1, 1, nan, 2])
 
 
-def test_a_gap_within_a_window_is_none() -> None:
-    """A window has a rate if the counter is known at both ends, even if values between them are missing."""
-    _, rate = rates([0, 0.01, 0.02, 0.15, 0.2], [0, 0, 0, 1, 1], 0.2, 0.01)
-
-    assert_allclose(rate, [5])
-
-
 def test_unknown_samples_are_a_gap() -> None:
     """Samples without the counter are as if they were missing."""
     moments, rate = rates([0, 1, 2, 3, 4, 5], [0, 1, nan, nan, 4, 5], 0.2, 1.0)
 
     assert moments.tolist() == [0, 1, 4, 5]
     assert_array_equal(rate, [1, nan, 1])
-
-
-def test_two_samples_of_one_moment() -> None:
-    """Samples of the same time are one, even for a window of nothing."""
-    moments, rate = rates([0, 0, 1], [0, 0, 1], 0)
-
-    assert moments.tolist() == [0, 1]
-    assert rate.tolist() == [1]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from nncftools.analysis.build_up import NOT_SEEN
 from nncftools.analysis.code_places import line_text
 from nncftools.session.model import Frame, RangeChange
 from tests.analysis.made_snapshots import MAIN, Made, by_function, by_kind
 
-POINTS = [(0.0, 0), (0.4, 100)]
+LEVELS = "0@0 100@0.4"
 WORKER, POOL = 2, 3
 WAITS = Frame("wait", "/usr/lib/python3.11/threading.py", 320)
 
@@ -44,7 +43,7 @@ def made() -> Made:
 )
 def test_threads(made: Made, threads: dict[int, str], faults: dict[int, int], expected: dict[str, int]) -> None:
     """A rise belongs to the threads with the page faults; those of native threads to the only Python thread."""
-    made.threads(POINTS, {thread: [(0.0, text)] for thread, text in threads.items()}, (0.4, faults, 0))
+    made.threads(LEVELS, {thread: f"{name}@0" for thread, name in threads.items()}, (0.4, faults, 0))
     build_up = made.build_up(0.4)
 
     assert by_function(build_up) == expected
@@ -55,8 +54,8 @@ def test_threads(made: Made, threads: dict[int, str], faults: dict[int, int], ex
 
 def test_pool_beside_a_waiting_thread(made: Made) -> None:
     """A Python thread that waits for an event does not call a pool; the other one does."""
-    changes = {MAIN: [(0.0, "infer")], WORKER: [(0.0, "wait")]}
-    made.threads(POINTS, changes, (0.4, {POOL: 100}, 0))
+    changes = {MAIN: "infer@0", WORKER: "wait@0"}
+    made.threads(LEVELS, changes, (0.4, {POOL: 100}, 0))
     made.snapshots.frames[1] = WAITS
     found = made.build_up(0.4)
 
@@ -66,16 +65,16 @@ def test_pool_beside_a_waiting_thread(made: Made) -> None:
 
 def test_thread_that_ended(made: Made) -> None:
     """What a thread touched that has ended belongs to its last stack."""
-    changes = {MAIN: [(0.0, "main")], WORKER: [(0.0, "work"), (0.3, None)]}
-    made.threads([(0.0, 0), (0.25, 100), (0.4, 100)], changes, (0.4, {}, 80))
+    changes = {MAIN: "main@0", WORKER: "work@0 -@0.3"}
+    made.threads("0@0 100@0.25 100@0.4", changes, (0.4, {}, 80))
 
     assert by_function(made.build_up(0.4)) == {"work": 100}
 
 
 def test_readings_apart(made: Made) -> None:
     """What rose between two readings of RSS is one piece: only what all stacks around it share is certain."""
-    points = [(0.0, 0), (0.2, 0), (0.3, 100), (0.4, 100)]
-    watched = made.process(points, (0.0, "main>a"), (0.25, "main>b"), every_s=0.02)
+    levels = "0@0 0@0.2 100@0.3 100@0.4"
+    watched = made.process(levels, "main>a@0 main>b@0.25", every_s=0.02)
     watched.apart_s = [0.1] * 4
     parts = made.build_up(0.4).parts
 
@@ -84,15 +83,15 @@ def test_readings_apart(made: Made) -> None:
 
 def test_call_that_goes_on(made: Made) -> None:
     """What comes at once between two readings belongs to the functions whose calls went on from one to the other."""
-    made.process([(0.0, 0), (1.0, 0), (1.1, 100), (2.0, 100)], (0.0, "main>a"), every_s=1.0)
+    made.process("0@0 0@1 100@1.1 100@2", "main>a@0", every_s=1.0)
 
     assert by_function(made.build_up(2.0), certain=True) == {"a": 100}
 
 
 def test_next_call(made: Made) -> None:
     """If a function was called anew meanwhile, only its caller is certain: something else may have been called, too."""
-    points = [(0.0, 0), (0.5, 100), (1.0, 100)]
-    watched = made.process(points, (0.0, "main>computes"), (0.5, "main>computes"), every_s=1.0)
+    levels = "0@0 100@0.5 100@1"
+    watched = made.process(levels, "main>computes@0 main>computes@0.5", every_s=1.0)
     watched.windows[0].threads[0].same[1] = 1
     parts = made.build_up(1.0).parts
 
@@ -101,7 +100,7 @@ def test_next_call(made: Made) -> None:
 
 def test_loop(made: Made) -> None:
     """What a frame calls that was seen to call again and again with equal variables is likely at most."""
-    made.process([(0.0, 0), (1.0, 100)], (0.0, "main>loop>computes"))
+    made.process("0@0 100@1", "main>loop>computes@0")
     made.snapshots.loops.append(1)
     parts = made.build_up(1.0).parts
 
@@ -110,57 +109,32 @@ def test_loop(made: Made) -> None:
 
 def test_recording_without_calls(made: Made) -> None:
     """In a recording from before calls were followed, all is likely at most."""
-    watched = made.process([(0.0, 0), (1.0, 100)], (0.0, "main"))
+    watched = made.process("0@0 100@1", "main@0")
     del watched.windows[0].threads[0].same[:]
 
     assert by_function(made.build_up(1.0)) == {"main": 100}
     assert by_function(made.build_up(1.0), certain=True) == {}
 
 
-def test_thread_without_faults(made: Made) -> None:
-    """A reading of page faults that lists threads without any says nothing."""
-    made.threads(POINTS, {MAIN: [(0.0, "a")]}, (0.4, {MAIN: 0}, 0))
-
-    assert by_function(made.build_up(0.4)) == {"a": 100}
-
-
-def test_between_two_windows(made: Made) -> None:
-    """What rises between two windows is likely at most."""
-    watched = made.process([(0.0, 0), (1.0, 100)], (0.0, "main"), every_s=0.01)
-    (whole,) = watched.windows
-    later = replace(whole.threads[0], time_s=[0.7], same=[0])
-    watched.windows = [
-        replace(whole, time_s=[at_s for at_s in whole.time_s if at_s <= 0.3]),
-        replace(whole, time_s=[at_s for at_s in whole.time_s if at_s >= 0.7], threads=[later]),
-    ]
-    found = made.build_up(1.0)
-
-    assert by_function(found) == {"main": 100}
-    assert by_function(found, certain=True)["main"] == pytest.approx(60, abs=3)
-
-
 MIB = 1 << 20
-FAST = [(0.0, 0), (0.5, 0), (0.51, 100 * MIB), (1.0, 100 * MIB)]
+FAST = "0@0 0@0.5 100M@0.51 100M@1"
 """Memory stands for half a second, rises at once, and stands again."""
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ([(0.0, "main:3"), (0.505, "main:4>ones"), (0.51, "main:5")], ["main:4", "ones:1"]),
-        ([(0.0, "main:3"), (0.51, "main:5")], ["main:4"]),
-        ([(0.0, "main:3"), (0.51, "main:9")], ["main:4-8"]),
-        ([(0.0, "main:3"), (0.51, "main:4")], ["main:3-4"]),
-        ([(0.0, "main:9"), (0.51, "main:3")], ["main:3-9"]),
-        ([(0.0, "main:1>load:3"), (0.51, "main:1>load:5")], ["main:1", "load:4"]),
-        ([(0.0, "main:3"), (0.51, "main:4>load:5")], ["main:4", "load"]),
-        ([(0.0, "main:3>read:5"), (0.51, "main:4>load:5")], ["main:4", "load"]),
-        ([(0.0, "main:3>read:5"), (0.51, "main:5")], ["main:4"]),
+        ("main:3@0 main:4>ones@0.505 main:5@0.51", ["main:4", "ones:1"]),
+        ("main:3@0 main:9@0.51", ["main:4-8"]),
+        ("main:9@0 main:3@0.51", ["main:3-9"]),
+        ("main:1>load:3@0 main:1>load:5@0.51", ["main:1", "load:4"]),
+        ("main:3@0 main:4>load:5@0.51", ["main:4", "load"]),
+        ("main:3>read:5@0 main:4>load:5@0.51", ["main:4", "load"]),
     ],
 )
-def test_stacks_that_stood(made: Made, changes: list[tuple[float, str]], expected: list[str]) -> None:
+def test_stacks_that_stood(made: Made, changes: str, expected: list[str]) -> None:
     """A stack that stood without growth took nothing; if both stood, it was the lines between them, likely at most."""
-    made.process(FAST, *changes)
+    made.process(FAST, changes)
     found = made.build_up(1.0)
     largest = max(found.parts, key=lambda part: part.size)
 
@@ -172,7 +146,7 @@ def test_stacks_that_stood(made: Made, changes: list[tuple[float, str]], expecte
 @pytest.mark.parametrize(("later", "expected"), [("main>load", 100), ("main>convert", 0)])
 def test_memory_that_moved(made: Made, later: str, expected: int) -> None:
     """A call that still runs when its memory moves (realloc) keeps it; else another one may have taken the place."""
-    watched = made.process([(0.0, 0), (1.0, 100 * MIB), (3.0, 100 * MIB)], (0.0, "main>load"), (1.5, later))
+    watched = made.process("0@0 100M@1 100M@3", f"main>load@0 {later}@1.5")
     pages = 100 * MIB // 4096
     watched.ranges = [
         RangeChange(1.0, [0x7F0000000, pages], []),
@@ -184,16 +158,16 @@ def test_memory_that_moved(made: Made, later: str, expected: int) -> None:
 
 def test_shares_by_speed(made: Made) -> None:
     """A rise between two stacks is shared by how fast memory rose in each."""
-    points = [(0.0, 0), (1.0, 90 * MIB), (1.1, 100 * MIB), (2.0, 110 * MIB)]
-    made.process(points, (0.0, "fast"), (1.1, "slow"), every_s=0.1)
+    levels = "0@0 90M@1 100M@1.1 110M@2"
+    made.process(levels, "fast@0 slow@1.1", every_s=0.1)
 
     assert by_function(made.build_up(1.1)) == pytest.approx({"fast": 98.9 * MIB, "slow": 1.1 * MIB}, rel=0.2)
 
 
 def test_waiting_thread_took_nothing(made: Made) -> None:
     """A thread that waits at both readings took nothing, nor did its callers, whatever page faults say."""
-    changes = {MAIN: [(0.0, "main>wait")], WORKER: [(0.0, "work")]}
-    made.threads(POINTS, changes, (0.4, {MAIN: 90, WORKER: 10}, 0))
+    changes = {MAIN: "main>wait@0", WORKER: "work@0"}
+    made.threads(LEVELS, changes, (0.4, {MAIN: 90, WORKER: 10}, 0))
     made.snapshots.frames[1] = WAITS
     found = made.build_up(0.4)
 
@@ -207,7 +181,7 @@ def test_waiting_thread_took_nothing(made: Made) -> None:
 )
 def test_faults_of_huge_pages(made: Made, faults: dict[int, int], expected: dict[str, int]) -> None:
     """Where page faults are too few for the bytes, threads that work share them; who had hardly any took nothing."""
-    changes = {MAIN: [(0.0, "a")], WORKER: [(0.0, "b")]}
-    made.threads([(0.0, 0), (0.4, 100 * MIB)], changes, (0.4, faults, 0))
+    changes = {MAIN: "a@0", WORKER: "b@0"}
+    made.threads("0@0 100M@0.4", changes, (0.4, faults, 0))
 
     assert by_function(made.build_up(0.4)) == {function: size * MIB for function, size in expected.items()}

@@ -6,6 +6,7 @@ import pytest
 
 from nncftools.analysis.rss_levels import BLOCK, FILE, HEAP, levels_at
 from nncftools.session.model import RangeChange, StackWindow, ThreadStacks, WatchedProcess
+from tests.analysis.made_snapshots import read_levels
 from tests.made_up import MIB
 
 PAGES = MIB // 4096
@@ -13,11 +14,10 @@ A, B = 0x7F0000000, 0x7F1000000
 """The first pages of two ranges of addresses."""
 
 
-def watched(
-    points: list[tuple[float, int]], *ranges: tuple[float, list[int], list[int]], heap: int = 0
-) -> WatchedProcess:
-    """Return a process by its seconds and MiB, the pages and MiB that came and went, and its heap in MiB."""
-    of = WatchedProcess(pid=1, time_s=[at_s for at_s, _ in points], rss=[mib * MIB for _, mib in points])
+def watched(levels: str, *ranges: tuple[float, list[int], list[int]], heap: int = 0) -> WatchedProcess:
+    """Return a process by its levels in MiB, the pages and MiB that came and went, and its heap in MiB."""
+    points = read_levels(levels)
+    of = WatchedProcess(pid=1, time_s=[at_s for at_s, _ in points], rss=[size * MIB for _, size in points])
     of.apart_s = [0.0] * len(points)
     for at_s, came, went in ranges:
         sizes = [[size if place % 2 == 0 else size * PAGES for place, size in enumerate(of)] for of in (came, went)]
@@ -31,7 +31,7 @@ def left(of: WatchedProcess, at_s: float) -> list[tuple[float, float, int]]:
     return [(round(rise.from_s, 2), round(rise.to_s, 2), round(rise.size / MIB)) for rise in rises]
 
 
-REBOUND = [(0.0, 0), (1.0, 100), (2.0, 100), (3.0, 180), (4.0, 180), (4.1, 80), (5.0, 80)]
+REBOUND = "0@0 100@1 100@2 180@3 180@4 80@4.1 80@5"
 """100 MiB are made, 80 are made from these, and the 100 are given back."""
 
 
@@ -54,15 +54,15 @@ def test_addresses_that_went() -> None:
 
 def test_a_part_that_went() -> None:
     """Of a range that went in part, the rise keeps the other part."""
-    of = watched([(0.0, 0), (1.0, 100), (2.0, 100), (2.1, 60), (3.0, 60)], (1.1, [A, 100], []), (2.2, [], [A, 40]))
+    of = watched("0@0 100@1 100@2 60@2.1 60@3", (1.1, [A, 100], []), (2.2, [], [A, 40]))
 
     assert left(of, 3.0) == [(0.0, 1.0, 60)]
 
 
 def test_filled_later() -> None:
     """A range that came whole belongs to the rises that fill it, also later ones without addresses of their own."""
-    points = [(0.0, 0), (1.0, 40), (2.0, 100), (3.0, 150), (3.1, 50), (4.0, 50)]
-    of = watched(points, (1.1, [A, 100], []), (2.1, [], []), (2.9, [B, 50], []), (3.2, [], [A, 100]))
+    levels = "0@0 40@1 100@2 150@3 50@3.1 50@4"
+    of = watched(levels, (1.1, [A, 100], []), (2.1, [], []), (2.9, [B, 50], []), (3.2, [], [A, 100]))
 
     later = [size for from_s, _, size in left(of, 4.0) if from_s >= 2.0]
     assert sum(later) == pytest.approx(45, abs=1)  # 5 of 105 came after the block was full
@@ -70,8 +70,8 @@ def test_filled_later() -> None:
 
 def test_replaced_between_two_readings() -> None:
     """If addresses went and as many came while RSS stayed, other memory may have taken the place since."""
-    points = [(0.0, 0), (1.0, 100), (2.0, 100), (3.0, 110)]
-    of = watched(points, (1.1, [A, 100], []), (2.0, [B, 110], [A, 100]))
+    levels = "0@0 100@1 100@2 110@3"
+    of = watched(levels, (1.1, [A, 100], []), (2.0, [B, 110], [A, 100]))
 
     found = levels_at(of, 3.0).rises
     assert [(rise.moved, round(rise.size / MIB)) for rise in found] == [(((1.1, 2.0),), 100), ((), 10)]
@@ -97,8 +97,8 @@ def test_fall_after_the_last_reading_of_addresses() -> None:
 @pytest.mark.parametrize("end", [(), ((4.6, [], []),)], ids=["last", "before another reading"])
 def test_went_before_rss_fell(end: tuple[tuple[float, list[int], list[int]], ...]) -> None:
     """Addresses go at once, and RSS falls after that, page by page: the later fall is theirs, too."""
-    points = [(0.0, 0), (1.0, 50), (2.0, 150), (4.0, 150), (4.1, 120), (4.4, 50), (5.0, 50)]
-    of = watched(points, (1.0, [], []), (2.1, [A, 100], []), (4.15, [], [A, 100]), *end)
+    levels = "0@0 50@1 150@2 150@4 120@4.1 50@4.4 50@5"
+    of = watched(levels, (1.0, [], []), (2.1, [A, 100], []), (4.15, [], [A, 100]), *end)
 
     assert left(of, 5.0) == [(0.0, 1.0, 50)]
     assert not any(levels_at(of, 5.0).falls.values())
@@ -111,15 +111,15 @@ def test_memory_with_addresses_went_last(
     read: tuple[tuple[float, list[int], list[int]], ...], expected: list[tuple[float, float, int]]
 ) -> None:
     """A block may be what a fall took, unless a later reading shows its addresses."""
-    points = [(0.0, 0), (1.0, 50), (2.0, 150), (4.0, 150), (4.1, 50), (5.0, 50)]
-    of = watched(points, (1.0, [], []), (2.1, [A, 100], []), *read)
+    levels = "0@0 50@1 150@2 150@4 50@4.1 50@5"
+    of = watched(levels, (1.0, [], []), (2.1, [A, 100], []), *read)
 
     assert left(of, 5.0) == expected
 
 
 def test_what_may_be_on_the_heap() -> None:
     """A rise belongs to the heap as far as that grew, and only beyond that to a block, which may be untouched."""
-    of = watched([(0.0, 0), (1.0, 100), (2.0, 100)], (1.1, [A, 500], []), heap=70)
+    of = watched("0@0 100@1 100@2", (1.1, [A, 500], []), heap=70)
 
     assert {rise.memory: round(rise.size / MIB) for rise in levels_at(of, 2.0).rises} == {HEAP: 70, BLOCK: 30}
 
@@ -127,8 +127,8 @@ def test_what_may_be_on_the_heap() -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_two_blocks_filled_at_once(threads: int) -> None:
     """Where threads fill two blocks, nobody knows which rise is left when one of these goes."""
-    points = [(0.0, 0), (1.0, 20), (2.0, 150), (3.0, 200), (4.0, 200), (4.1, 100), (5.0, 100)]
-    of = watched(points, (0.5, [A, 100], []), (1.0, [B, 100], []), (3.0, [], []), (4.2, [], [A, 100]))
+    levels = "0@0 20@1 150@2 200@3 200@4 100@4.1 100@5"
+    of = watched(levels, (0.5, [A, 100], []), (1.0, [B, 100], []), (3.0, [], []), (4.2, [], [A, 100]))
     stacks = [ThreadStacks(thread, [0.0], [0], [0]) for thread in range(threads)]
     of.windows = [StackWindow(time_s=[0.0], threads=stacks)]
 
@@ -137,7 +137,7 @@ def test_two_blocks_filled_at_once(threads: int) -> None:
 
 def test_files_apart() -> None:
     """A file that is unmapped ends the rise of its pages, not the later rise of other memory."""
-    of = watched([(0.0, 0), (1.0, 100), (2.0, 150), (3.0, 50), (4.0, 50)], (2.1, [A, 50], []))
+    of = watched("0@0 100@1 150@2 50@3 50@4", (2.1, [A, 50], []))
     of.shared = [0, 100 * MIB, 100 * MIB, 0, 0]
 
     assert left(of, 4.0) == [(1.0, 2.0, 50)]
@@ -146,14 +146,12 @@ def test_files_apart() -> None:
 
 def test_rise_is_divided_at_readings() -> None:
     """One even rise over several readings of addresses belongs to the addresses of each."""
-    of = watched(
-        [(0.0, 0), (1.0, 100), (2.0, 50), (3.0, 50)], (0.5, [A, 50], []), (1.0, [B, 50], []), (2.1, [], [A, 50])
-    )
+    of = watched("0@0 100@1 50@2 50@3", (0.5, [A, 50], []), (1.0, [B, 50], []), (2.1, [], [A, 50]))
 
     assert left(of, 3.0) == [(0.5, 1.0, 50)]
 
 
-@pytest.mark.parametrize(("at_s", "mib"), [(0.5, 50), (1.0, 100), (2.5, 140), (4.05, 130), (5.0, 80)])
+@pytest.mark.parametrize(("at_s", "mib"), [(0.5, 50), (1, 100), (2.5, 140), (4.05, 130), (5, 80)])
 def test_rises_sum_to_rss(at_s: float, mib: int) -> None:
     """At each moment the rises that are left sum to RSS, whatever addresses say."""
     of = watched(REBOUND, (1.1, [A, 100], []), (3.1, [B, 80], []), (4.2, [], [A, 100]))

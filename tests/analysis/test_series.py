@@ -7,13 +7,6 @@ from numpy.testing import assert_array_equal
 from nncftools.analysis.summary import decimated_with_gaps, keep_extremes
 
 
-def test_short_series_is_left_alone() -> None:
-    """Up to the number of points, nothing changes."""
-    time, value = decimated_with_gaps([0, 1, 2], [5, 7, 6], 1.0, points=3)
-
-    assert (time.tolist(), value.tolist()) == ([0, 1, 2], [5, 7, 6])
-
-
 def test_gap_breaks_the_line() -> None:
     """Where samples are missing, one NaN precedes the first sample after the gap."""
     time, value = decimated_with_gaps([0, 1, 2, 6, 7], [5, 6, 7, 8, 9], 1.0)
@@ -56,16 +49,6 @@ def test_decimation_keeps_what_matters(length: int, seed: int) -> None:
     assert_array_equal(few, value[few_time.astype(int)])
 
 
-@pytest.mark.parametrize("place", [0, 499, 999])
-def test_decimation_keeps_a_lone_spike(place: int) -> None:
-    """A peak of one sample stays, also at the very ends."""
-    value = np.zeros(1_000)
-    value[place] = 1.0
-    time, few = keep_extremes(np.arange(1_000.0), value, 10)
-
-    assert time[few == 1.0].tolist() == [place]
-
-
 def test_decimation_of_nothing_known() -> None:
     """A column of unknown values stays one, however long."""
     _, few = keep_extremes(np.arange(1_000.0), np.full(1_000, np.nan), 10)
@@ -98,22 +81,3 @@ def test_mostly_known(known: int, points: int) -> None:
     _, value = decimated_with_gaps(range(10), values, 1.0)
 
     assert len(value) == points
-
-
-def test_never_known() -> None:
-    """A figure that no sample holds has no points."""
-    time, value = decimated_with_gaps(range(10), [np.nan] * 10, 1.0)
-
-    assert (time.tolist(), value.tolist()) == ([], [])
-
-
-def test_seldom_known_of_a_long_recording() -> None:
-    """Of very many known points the smallest and the largest stay, and none is unknown."""
-    values = np.full(100_000, np.nan)
-    values[::5] = np.random.default_rng(1).random(20_000)
-    values[50_000] = 2.0
-    time, value = decimated_with_gaps(range(100_000), values.tolist(), 1.0, points=100)
-
-    assert len(value) <= 100
-    assert not np.isnan(value).any()
-    assert time[value == 2.0].tolist() == [50_000]

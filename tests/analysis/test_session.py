@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import pickle
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +9,7 @@ from msgspec.structs import replace
 
 from nncftools.analysis import build_up, frames
 from nncftools.analysis.session import Session
-from nncftools.render import page, summary_json, text
+from nncftools.render import summary_json, text
 from nncftools.render.view import View
 from nncftools.session.model import Mark, Process
 from tests.made_up import MIB, mib, session
@@ -43,15 +42,6 @@ def test_figures_are_made_once(change: Callable[[Session], None]) -> None:
     assert of.operations[0] is not before
 
 
-def test_a_copy_has_figures_of_its_own() -> None:
-    """The operations of a session stay the same objects while those of a changed copy of it are made."""
-    of = session({"rss": mib(100, 300, 200)}, marks=[Mark(name="a", start_s=0)])
-    (before,) = of.operations
-    (other,) = replace(of, marks=[Mark(name="b", start_s=0)]).operations
-
-    assert (other.name, of.operations) == ("b", [before])
-
-
 def test_peaks_that_are_not_known(tmp_path: pathlib.Path) -> None:
     """A file without peaks, as a journal has none, has those of its samples; peaks in a file stay."""
     path = session({"rss": mib(100, 300), "anon": mib(50, 60)}).save(tmp_path / "run.json")
@@ -61,15 +51,6 @@ def test_peaks_that_are_not_known(tmp_path: pathlib.Path) -> None:
     of = Session.load(path)
 
     assert (of.rss_peak.low, of.peaks["anon"].low) == (300 * MIB, 7)
-
-
-def test_another_process() -> None:
-    """A session goes to another process without the figures that were made of it."""
-    of = session(marks=[Mark(name="a", start_s=0)])
-    before = [operation.rss_peak for operation in of.operations]
-    sent = pickle.loads(pickle.dumps(of))  # noqa: S301 — we wrote it
-
-    assert [operation.rss_peak for operation in sent.operations] == before == mib(300)
 
 
 def test_nothing_hides() -> None:
@@ -90,7 +71,7 @@ def test_build_up_of_the_peak_is_made_once(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(module, name, counted)
     of = grown((stack("/a/b.py:9 main"), 300))
     view = View(metrics=["rss"])
-    for report in (text.report, text.markdown_report, page.report, summary_json.report):
+    for report in (text.report, summary_json.report):
         report(of, view)
 
     assert sorted(calls) == ["nncftools.analysis.build_up", "nncftools.analysis.frames"]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import copy
 import gc
@@ -14,7 +13,6 @@ import sys
 import time
 import weakref
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -180,35 +178,6 @@ print(len(times), max(b - a for a, b in zip(times, times[1:])), monitor.session.
         assert [process.pid for process in of.processes] == [os.getpid()]
         assert set(of.samples["processes"]) == {1}
 
-    @pytest.mark.long
-    def test_command_line_does_not_see_it_either(self, tmp_path: pathlib.Path) -> None:
-        """A recording of a program that records itself includes the program only."""
-        text = """
-import pathlib
-from nncftools import MemoryMonitor, Session
-from tests.api.sampled import wait_for_sample
-class Outer:
-    session = property(lambda _: Session.load(next(pathlib.Path().glob("*.jsonl"))))
-with MemoryMonitor(interval=0.02) as inner:
-    for _ in range(3):
-        wait_for_sample(inner, Outer())
-"""
-        words = ["monitor", "-q", "-i", "0.02", "-o", "run.json", sys.executable, "-c", text]
-        subprocess.run([sys.executable, "-m", "nncftools", *words], cwd=tmp_path, env=ENVIRONMENT, check=True)
-
-        # Between its fork and its exec, the sampler is a copy of the program: one or two samples may show it.
-        assert [process.samples > 2 for process in Session.load(tmp_path / "run.json").processes].count(True) == 1
-
-    def test_every_type(self) -> None:
-        """Each type of memory can be recorded, and RSS agrees with other sources."""
-        with MemoryMonitor(interval=0.02, memory_type=MemoryType.ANON) as monitor:
-            wait_for_sample(monitor)
-        session = monitor.session
-
-        assert session is not None
-        assert session.samples.metrics[0] == "anon"
-        assert session.attached_to == os.getpid()
-
 
 class TestLife:
     @pytest.mark.process
@@ -229,7 +198,7 @@ class TestLife:
             MemoryMonitor(interval=interval)
 
     @pytest.mark.process
-    @pytest.mark.parametrize("interval", [0, 1e-6, -1])
+    @pytest.mark.parametrize("interval", [0, -1])
     def test_shortest_interval(self, interval: float) -> None:
         """An interval below 1 ms records every millisecond."""
         with MemoryMonitor(interval=interval) as monitor:
@@ -286,17 +255,6 @@ class TestLife:
         monitor = MemoryMonitor(interval=None, memory_unit=None)
 
         assert (monitor.interval, monitor.memory_unit) == (0.1, MemoryUnit.MiB)
-
-    @pytest.mark.process
-    def test_started_by_many_threads(self) -> None:
-        """Of several threads that start one monitor, one does; the others are told so."""
-        monitor = MemoryMonitor(interval=0.05)
-        with ThreadPoolExecutor(4) as pool:
-            errors = [future.exception() for future in [pool.submit(monitor.start) for _ in range(4)]]
-        monitor.stop()
-
-        assert [type(error) for error in errors].count(RuntimeError) == 3
-        until(lambda: samplers_of(os.getpid()) == [], "the end of the one sampler")
 
     @pytest.mark.process
     def test_copy(self) -> None:
@@ -402,16 +360,15 @@ MemoryMonitor(interval=0.02).start(at_exit_fn=lambda: 1 / 0)
         assert "ZeroDivisionError" in result.stderr
 
     @pytest.mark.process
-    @pytest.mark.parametrize("end", ["os._exit(3)", "os.kill(os.getpid(), 9)", "os.abort()"])
-    def test_no_sampler_outlives_a_crash(self, tmp_path: pathlib.Path, end: str) -> None:
+    def test_no_sampler_outlives_a_crash(self, tmp_path: pathlib.Path) -> None:
         """The sampler ends with the program, however that ends."""
-        text = f"""
+        text = """
 import os
 from nncftools import MemoryMonitor
 monitor = MemoryMonitor(interval=0.02).start()
 print(os.getpid(), flush=True)
 input()
-{end}
+os.kill(os.getpid(), 9)
 """
         words = [sys.executable, "-c", text]
         pipe = subprocess.PIPE
@@ -470,9 +427,8 @@ sys.exit()
         assert program(text, tmp_path).stdout == "at exit\n"
 
     @pytest.mark.process
-    @pytest.mark.parametrize(
-        "method", ["spawn", *(pytest.param(of, marks=pytest.mark.long) for of in ("fork", "forkserver"))]
-    )
+    @pytest.mark.long
+    @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
     def test_multiprocessing(self, tmp_path: pathlib.Path, method: str) -> None:
         """Workers of every start method count, and can record themselves."""
         (tmp_path / "work.py").write_text("""
@@ -512,21 +468,6 @@ if __name__ == "__main__":
 
         assert inner == pytest.approx(50, abs=1)
         assert outer > 50
-
-    @pytest.mark.process
-    def test_asyncio(self, recorders: list[Recorder]) -> None:
-        """A coroutine can be recorded."""
-
-        async def record() -> object:
-            with memory_monitor_context(interval=0.02, return_max_value=False) as data:
-                while (session := recorders[0].session) is None or len(session.samples) < 3:  # noqa: ASYNC110 — a file
-                    await asyncio.sleep(0.005)
-            return data[MemoryType.RSS]
-
-        found = asyncio.run(asyncio.wait_for(record(), HANGING_S))
-
-        assert isinstance(found, tuple)
-        assert len(found[0]) > 2
 
     @pytest.mark.process
     def test_no_temporary_folder(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -600,36 +541,21 @@ class TestTypes:
 
 
 class TestLogs:
-    def test_shorter_list_counts(self, tmp_path: pathlib.Path) -> None:
-        """Of times and values, as many are written as both lists have."""
-        MemoryMonitor().save_memory_logs([0.5, 1.0, 9.0], [1.0, 2.0], tmp_path)
-
-        assert (tmp_path / "rss_memory_usage.txt").read_text() == (
-            "0.500 1.000\n1.000 2.000\nTotal time: 0.500\nMax memory: 2.000 (MiB)\n"
-        )
-
     def test_text(self, tmp_path: pathlib.Path) -> None:
-        """A log has a row per sample, the total time and the maximum with its unit; the picture is next to it."""
+        """A log has a row for each time with a value, the total time and the maximum; the picture is next to it."""
         monitor = MemoryMonitor(memory_unit=MemoryUnit.GB)
-        monitor.save_memory_logs([0.0, 0.5], [1.0, 2.25], str(tmp_path / "new"), filename_suffix="_x")
+        monitor.save_memory_logs(
+            [0.0, 0.5, 9.0], [1.0, 2.25], str(tmp_path / "new"), plot_title=None, filename_suffix="_x"
+        )
 
         assert (tmp_path / "new/rss_memory_usage_x.txt").read_text() == (
             "0.000 1.000\n0.500 2.250\nTotal time: 0.500\nMax memory: 2.250 (GB)\n"
         )
         assert (tmp_path / "new/rss_memory_usage_x.png").read_bytes().startswith(b"\x89PNG")
 
-    def test_none(self, tmp_path: pathlib.Path) -> None:
-        """NNCF's monitor takes None for titles and suffixes: None means no title and no suffix."""
-        monitor = MemoryMonitor()
-        monitor.save_memory_logs([0.0, 0.5], [1.0, 2.25], tmp_path, plot_title=None, filename_suffix=None)
-        (tmp_path / "rss_memory_usage.png").unlink()
-        monitor.save_memory_plot(tmp_path / "rss_memory_usage.txt", plot_title=None, filename_suffix=None)
-
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["rss_memory_usage.png", "rss_memory_usage.txt"]
-
     def test_nothing(self, tmp_path: pathlib.Path) -> None:
         """Without data the log says so, and there is no picture."""
-        MemoryMonitor().save_memory_logs(*MemoryMonitor().get_data(), tmp_path)
+        MemoryMonitor().save_memory_logs(*MemoryMonitor().get_data(), tmp_path, filename_suffix=None)
 
         assert (tmp_path / "rss_memory_usage.txt").read_text().startswith("No measurements recorded.\n")
         assert [path.name for path in tmp_path.iterdir()] == ["rss_memory_usage.txt"]
@@ -642,7 +568,7 @@ class TestLogs:
         picture = tmp_path / "rss_memory_usage.png"
         first = picture.read_bytes()
         picture.unlink()
-        monitor.save_memory_plot(tmp_path / "rss_memory_usage.txt", "A title")
+        monitor.save_memory_plot(tmp_path / "rss_memory_usage.txt", "A title", filename_suffix=None)
         (tmp_path / "bad.txt").write_text("nonsense\n")
 
         assert picture.read_bytes() == first
@@ -692,16 +618,7 @@ class TestContext:
             for ending in ("png", "txt")
         )
 
-    def test_lists(self, recorders: list[Recorder]) -> None:
-        """Seconds and values are available instead of the maximum."""
-        with memory_monitor_context(interval=0.02, return_max_value=False) as data:
-            wait_for_samples(recorders[0], 2)
-        found = data[MemoryType.SYSTEM]
-
-        assert isinstance(found, tuple)
-        assert len(found[0]) == len(found[1]) > 1
-        assert found[1][0] == 0
-
+    @pytest.mark.long
     def test_as_nncf_uses_it(self, tmp_path: pathlib.Path) -> None:
         """The value of ``as`` is the context: with its settings, monitors and data; it is also the data's mapping."""
         context = memory_monitor_context(interval=0.02, return_max_value=True, save_dir=tmp_path)
@@ -717,12 +634,14 @@ class TestContext:
         assert mmc[MemoryType.SYSTEM] == mmc.memory_data[MemoryType.SYSTEM]
 
     def test_used_again(self) -> None:
-        """A context can be used again, with settings that were changed meanwhile, and then has the new data."""
+        """A context can be used again, but not while it runs; it has the settings of then, and the new data."""
         context = memory_monitor_context(interval=0.02, memory_unit=MemoryUnit.B)
         with context:
             pass
         context.return_max_value = False
         with context:
+            with pytest.raises(RuntimeError, match="already"), context:
+                pass
             wait_for_samples(context.memory_monitors[MemoryType.RSS], 2)
         found = context.memory_data[MemoryType.RSS]
 
@@ -760,17 +679,6 @@ class TestContext:
         with pytest.raises(NncfToolsError, match="no more"), context:
             pass
         assert [recorder.is_running for recorder in recorders] == [False, False]
-
-    def test_entered_twice(self) -> None:
-        """A context that runs cannot be entered; it keeps its data."""
-        with memory_monitor_context(interval=0.02, return_max_value=False) as mmc:
-            with pytest.raises(RuntimeError, match="already"), mmc:
-                pass
-            wait_for_samples(mmc.memory_monitors[MemoryType.RSS], 3)
-        found = mmc.memory_data[MemoryType.RSS]
-
-        assert isinstance(found, tuple)
-        assert len(found[0]) >= 3
 
     def test_exception(self) -> None:
         """An exception passes through, and the data up to it is available."""

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import asyncio
 import os
-import pathlib
 import re
 import resource
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -157,72 +154,6 @@ def test_memory_of_an_operation() -> None:
 
 
 @pytest.mark.process
-def test_exception_ends_an_operation() -> None:
-    """An exception passes through and ends its operation."""
-    with Profiler(0.01) as profiler:
-        with pytest.raises(KeyError, match="mine"), profiler.operation("fails"):
-            raise KeyError("mine")
-        wait_for_sample(profiler)
-    (phase,) = profiler.session.operations
-
-    assert phase.end_s < profiler.session.duration_s
-
-
-@pytest.mark.process
-def test_threads_nest_their_own() -> None:
-    """An operation of another thread is not nested in the main thread's."""
-    with Profiler(0.01) as profiler, profiler.operation("main"):
-        thread = threading.Thread(target=lambda: profiler.mark("other"))
-        thread.start()
-        thread.join()
-
-    assert [(phase.name, phase.depth) for phase in profiler.session.operations] == [("main", 0), ("other", 0)]
-
-
-@pytest.mark.process
-def test_parallel_tasks() -> None:
-    """Tasks are beside each other, each with what is inside of it, and each of them may hold the peak."""
-    held: list[bytearray] = []
-    profiler = Profiler(0.01)
-
-    @profiler.operation("inner")
-    async def inner() -> None:
-        """Take memory."""
-        held.append(touch(8))
-        await asyncio.sleep(0)
-        profiler.mark("moment")
-
-    async def task(name: str, before: asyncio.Event, after: asyncio.Event) -> None:
-        """Take memory after the task before; end when all have."""
-        with profiler.operation(name):
-            await before.wait()
-            await inner()
-            wait_for_sample(profiler)
-            after.set()
-            await asyncio.sleep(0.01)
-
-    async def main() -> None:
-        """Run six tasks."""
-        events = [asyncio.Event() for _ in range(7)]
-        events[0].set()
-        await asyncio.gather(*(task(f"{place}", *events[place : place + 2]) for place in range(6)))
-
-    with profiler:
-        asyncio.run(main())
-    operations = profiler.session.operations
-    tasks = [f"{place}" for place in range(6)]
-
-    assert [one.name for one in operations if not one.depth] == tasks
-    assert [(one.name, one.parent and one.parent.name) for one in operations if one.depth == 1] == [
-        ("inner", of) for of in tasks
-    ]
-    assert [one.name for one in operations if one.depth == 2] == ["moment"] * 6
-    assert all(one.is_parallel for one in operations)
-    assert any(one.has_peak is None for one in operations if not one.depth)
-    assert not any(one.has_peak for one in operations)
-
-
-@pytest.mark.process
 def test_nested_profilers() -> None:
     """A profiler has its own operations and those of none; what another one marks inside of it cuts nothing."""
     with Profiler(0.01) as outer:
@@ -255,18 +186,6 @@ def test_without_a_recording() -> None:
 
 
 @pytest.mark.process
-def test_report_picture_and_page(tmp_path: pathlib.Path) -> None:
-    """The report names the operations, the picture is drawn, and a notebook gets both."""
-    with Profiler(0.01) as profiler, profiler.operation("<export>"):
-        wait_for_sample(profiler)
-    picture = profiler.plot(tmp_path / "run.svg")
-
-    assert "<export>" in profiler.report()
-    assert picture.read_bytes().startswith(b"<?xml")
-    assert "\\<export>" in profiler._repr_markdown_()
-
-
-@pytest.mark.process
 def test_started_twice() -> None:
     """A running profiler cannot be started; a stopped one records again."""
     with Profiler(0.01) as profiler:
@@ -277,19 +196,6 @@ def test_started_twice() -> None:
         profiler.mark("second")
 
     assert [mark.name for mark in profiler.session.marks] == ["second"]
-
-
-@pytest.mark.process
-def test_session_as_a_table() -> None:
-    """A session becomes a pandas table with a column per metric, indexed by seconds."""
-    with Profiler(0.01) as profiler:
-        wait_for_samples(profiler, 3)
-    table = profiler.session.to_pandas()
-
-    assert table.index.name == "time_s"
-    assert list(table.columns) == profiler.session.samples.metrics
-    assert len(table) == len(profiler.session.samples)
-    assert table["rss"].max() == profiler.session.peaks["rss"].sampled
 
 
 @pytest.mark.process

@@ -64,6 +64,7 @@ def test_session_that_knows_nothing_prints() -> None:
     assert "unknown" in empty._repr_markdown_()
 
 
+@pytest.mark.long
 def test_loaded_session_reports_and_draws(tmp_path: pathlib.Path) -> None:
     """A loaded session has the same methods as a recorded one: text, picture, page."""
     loaded = Session.load(made().save(tmp_path / "run.json"))

@@ -1,16 +1,13 @@
 from __future__ import annotations
 
-import json
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from nncftools.session.model import Mark
-from tests.conftest import HANGING_S, Run, burner, command_line
-from tests.made_up import MIB, mib, session
+from tests.conftest import Run
+from tests.made_up import mib, session
 
 
 def save(folder: pathlib.Path, name: str, peak: float, **fields: Any) -> None:  # noqa: ANN401 — any field of a session
@@ -38,69 +35,13 @@ def groups(tmp_path: pathlib.Path) -> pathlib.Path:
 
 @pytest.mark.usefixtures("pair")
 class TestPair:
-    def test_text(self, nncf_tools: Run) -> None:
-        """Two sessions are compared, in total and by operation."""
-        result = nncf_tools("compare", "a.json", "b.json")
-
-        assert (result.returncode, result.stderr) == (0, "")
-        assert "1,000.0 1,100.0 +100.0* +10.0%" in result.stdout
-        assert "Export: peak, MiB" in result.stdout
-
-    def test_details(self, in_process: Run) -> None:
-        """--details shows all figures of each operation."""
-        assert "Export" in in_process("compare", "a.json", "b.json", "--details").stdout.splitlines()
-
     @pytest.mark.parametrize("format_", ["bencher", "benchmark-action"])
     def test_history(self, in_process: Run, format_: str) -> None:
         """Formats for a history hold the figures of NEW, which may be given without BASE."""
-        both = in_process("compare", "a.json", "b.json", "-f", format_)
-        alone = in_process("compare", "b.json", "-f", format_)
-        group = in_process("compare", "--new", "?.json", "-f", format_)
+        both = in_process("compare", "a.json", "b.json", "-f", format_).stdout
 
-        assert (both.returncode, both.stderr) == (0, "")
-        assert both.stdout == alone.stdout
-        assert "work --fast › Export" in both.stdout
-        assert str(1050 if format_ == "benchmark-action" else 1050 * MIB) in group.stdout
-
-    def test_several(self, in_process: Run, pair: pathlib.Path) -> None:
-        """Each NEW is compared with BASE."""
-        save(pair, "c.json", 500)
-        result = in_process("compare", "a.json", "b.json", "c.json", "--format", "json")
-        found = json.loads(result.stdout)["comparisons"]
-
-        assert [of["figures"]["peak_rss"]["percent"] for of in found] == [10.0, -50.0]
-
-    @pytest.mark.parametrize(
-        ("format_", "start"),
-        [("text", "Peak memory rose"), ("markdown", "**Peak memory rose"), ("json", "{"), ("bencher", "{")],
-    )
-    def test_output(self, in_process: Run, pair: pathlib.Path, format_: str, start: str) -> None:
-        """--output writes to a file what standard output would show."""
-        shown = in_process("compare", "a.json", "b.json", "--format", format_)
-        written = in_process("compare", "a.json", "b.json", "--format", format_, "-o", "out")
-
-        assert shown.stdout.startswith(start)
-        assert (pair / "out").read_text() == shown.stdout
-        assert (written.stdout, written.stderr) == ("", "Written to out\n")
-
-    @pytest.mark.parametrize(
-        ("name", "magic"),
-        [
-            ("o.svg", b"<?xml"),
-            pytest.param("o.png", b"\x89PNG", marks=pytest.mark.long),
-            pytest.param("o.pdf", b"%PDF", marks=pytest.mark.long),
-        ],
-    )
-    def test_plot(self, in_process: Run, pair: pathlib.Path, name: str, magic: bytes) -> None:
-        """--plot draws memory over time of both runs."""
-        result = in_process("compare", "a.json", "b.json", "--plot", name)
-
-        assert (result.returncode, result.stderr) == (0, f"Drawn to {name}\n")
-        assert (pair / name).read_bytes().startswith(magic)
-
-    def test_unit(self, in_process: Run) -> None:
-        """--unit applies to the peaks."""
-        assert "Peak RSS, GB" in in_process("compare", "a.json", "b.json", "--unit", "gb").stdout
+        assert "work --fast › Export" in both
+        assert in_process("compare", "b.json", "-f", format_).stdout == both
 
     def test_marks_beside(self, in_process: Run, pair: pathlib.Path) -> None:
         """Operations of a sidecar are compared."""
@@ -108,15 +49,6 @@ class TestPair:
             (pair / f"{name}.marks.json").write_text('[{"name": "Beside", "start_s": 0, "end_s": 1}]')
 
         assert "Beside" in in_process("compare", "a.json", "b.json", "--details").stdout.splitlines()
-
-    def test_folders(self, in_process: Run, pair: pathlib.Path) -> None:
-        """A folder is read as the session in it."""
-        for name in ("a", "b"):
-            (pair / name).mkdir()
-            (pair / f"{name}.json").rename(pair / name / "session.json")
-        result = in_process("compare", "a", "b", "--format", "json")
-
-        assert json.loads(result.stdout)["comparisons"][0]["figures"]["peak_rss"]["percent"] == 10.0
 
 
 @pytest.mark.usefixtures("pair")
@@ -151,17 +83,6 @@ class TestGates:
         assert (result.returncode, result.stderr.splitlines()) == (status, lines)
         assert result.stdout.startswith("Peak memory rose")
 
-    def test_one_of_several(self, in_process: Run, pair: pathlib.Path) -> None:
-        """With several NEW, the line names the one that failed."""
-        save(pair, "c.json", 999)
-        result = in_process("compare", "a.json", "b.json", "c.json", "--fail-if", "peak_rss>+5%")
-
-        assert result.returncode == 3
-        assert [line.split(": ")[1:3] for line in result.stderr.splitlines()] == [
-            ["gate failed", "b.json"],
-            ["gate passed", "c.json"],
-        ]
-
     def test_inner_operation(self, in_process: Run) -> None:
         """A gate can name an operation inside another one, which the table does not show."""
         result = in_process("compare", "a.json", "b.json", "--fail-if", "duration@inner>0.1s")
@@ -170,103 +91,23 @@ class TestGates:
         assert result.stderr == "nncf-tools: gate failed: duration@inner>0.1s: 0.200 s\n"
         assert "inner" not in result.stdout
 
-    def test_in_documents(self, in_process: Run) -> None:
-        """JSON and Markdown contain the results of the gates."""
-        words = ("compare", "a.json", "b.json", "--fail-if", "peak_rss>+5%")
-
-        assert json.loads(in_process(*words, "-f", "json").stdout)["comparisons"][0]["gates"][0]["passed"] is False
-        assert "**failed**" in in_process(*words, "-f", "markdown").stdout
-
-
-@pytest.mark.long
-def test_model_size(nncf_tools: Run, in_process: Run, tmp_path: pathlib.Path) -> None:
-    """A recording keeps the size of what a marked call has saved, and a gate may limit it."""
-    line = '{"name":"Saving","start":"%s","saved":"%s"}\\n'
-    for name, size in (("a", 1000), ("b", 5000)):
-        script = f'head -c {size} /dev/zero > {name}.bin; printf \'{line}\' "$(date -Ins)" "$PWD/{name}.bin"'
-        nncf_tools("monitor", "-q", "-o", f"{name}.json", "sh", "-c", f'{script} >> "$NNCF_TOOLS_MARKS"; sleep 0.1')
-    result = in_process("compare", "a.json", "b.json", "--format", "json", "--fail-if", "model_size>4KiB")
-
-    assert result.returncode == 3
-    assert json.loads(result.stdout)["comparisons"][0]["figures"]["model_size"]["new"]["runs"] == [5000]
-    assert (tmp_path / "b.bin").stat().st_size == 5000
-
 
 @pytest.mark.usefixtures("groups")
 class TestGroups:
-    def test_patterns(self, in_process: Run) -> None:
-        """--base and --new expand patterns; the groups differ by more than their spread."""
+    def test_patterns(self, in_process: Run, groups: pathlib.Path) -> None:
+        """--base and --new expand patterns, which leave out sidecars; the groups differ by more than their spread."""
+        (groups / "old-0.marks.json").write_text("[]")
         result = in_process("compare", "--base", "old-*.json", "--new", "new-*.json", "--plot", "o.png")
 
         assert result.returncode == 0
         assert "5 runs: old-0.json, …, old-4.json" in result.stdout
         assert "+100.0*" in result.stdout
 
-    def test_sidecars_are_no_sessions(self, in_process: Run, groups: pathlib.Path) -> None:
-        """A pattern leaves out the sidecars that it matches, too."""
-        (groups / "old-0.marks.json").write_text("[]")
-
-        assert "5 runs" in in_process("compare", "--base", "old-*.json", "--new", "new-*.json").stdout
-
     def test_a_name_with_brackets(self, in_process: Run, groups: pathlib.Path) -> None:
         """A name of an existing file means that file, even if it contains wildcards."""
         (groups / "old-0.json").rename(groups / "[x].json")
 
         assert in_process("compare", "--base", "[x].json", "--new", "new-*.json").returncode == 0
-
-    def test_medians_are_gated(self, in_process: Run) -> None:
-        """A gate on the change of groups says that it compares medians."""
-        words = ("compare", "--base", "old-*.json", "--new", "new-*.json", "--fail-if", "peak_rss>+5%")
-        result = in_process(*words)
-
-        assert result.returncode == 3
-        assert result.stderr.endswith(", medians of 5 and 5 runs\n")
-
-
-def test_pattern_in_quotes(in_process: Run) -> None:
-    """A pattern that the shell did not expand is no file, and the error says what to do."""
-    result = in_process("compare", "old-*.json", "new.json")
-
-    assert result.returncode == 1
-    assert "old-*.json: no such file; write a pattern without quotes, or after --base and --new" in result.stderr
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Record programs that touch 100, 110 and 100 MiB, five times each: old, new, same."""
-    folder = tmp_path_factory.mktemp("runs")
-    for name, touched_mib in (("old", 100), ("new", 110), ("same", 100)):
-        words = ("-q", "-i", 0.02, "-t", "rss", "--repeat", 5, "-o", f"{name}.json", *burner("touch", touched_mib, 0))
-        subprocess.run(command_line("monitor", *words), cwd=folder, check=True, timeout=HANGING_S)
-    return folder
-
-
-@pytest.mark.long
-@pytest.mark.skipif(sys.platform != "linux", reason="peaks are the kernel's high-water marks")
-@pytest.mark.process
-class TestRealGroups:
-    def test_ten_per_cent(self, in_process: Run, runs: pathlib.Path) -> None:
-        """Five real runs that hold 10 % more memory differ by more than the spread, and fail a gate of 5 %."""
-        result, peak = compared(in_process, runs, "new")
-
-        assert result.returncode == 3
-        assert peak["exceeds_spread"] is True
-        assert 9.5 * MIB < peak["change"] < 10.5 * MIB
-
-    def test_no_difference(self, in_process: Run, runs: pathlib.Path) -> None:
-        """Two groups of five real runs of one program stay within a gate of 5 %: medians differ by a page or two."""
-        result, peak = compared(in_process, runs, "same")
-
-        assert result.returncode == 0
-        assert abs(peak["percent"]) < 1
-        assert peak["p"] >= 2 / 252
-
-
-def compared(run: Run, folder: pathlib.Path, name: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    """Compare runs with the old ones; return the output and the figures of the peak."""
-    words = ("--base", folder / "old-*.json", "--new", folder / f"{name}-*.json", "-f", "json")
-    result = run("compare", *words, "--fail-if", "peak_rss>+5%")
-    return result, json.loads(result.stdout)["comparisons"][0]["figures"]["peak_rss"]
 
 
 @pytest.mark.usefixtures("pair")
@@ -275,28 +116,19 @@ class TestBadInput:
         ("words", "status", "message"),
         [
             ([], 2, "two sessions expected, such as `nncf-tools compare latest~1 latest`, or --base"),
-            (["a.json"], 2, "two sessions expected"),
-            (["a.json", "none.json"], 1, "none.json: cannot be read"),
+            (["a.json", "none-*.json"], 1, "no such file; write a pattern without quotes, or after --base and --new"),
             (["a.json", "./a.json"], 2, "is given twice"),
-            (["a.json", "text"], 1, "text: neither a session nor a log"),
             (["a.json", "empty.json"], 1, "empty.json: holds no samples"),
             (["a.json", "pss.json"], 1, "no memory metric in common"),
             (["--base", "a.json"], 2, "options --base and --new: both expected"),
-            (["--new", "a.json"], 2, "options --base and --new: both expected"),
             (["a.json", "-f", "bencher", "--fail-if", "cpu>1s"], 2, "option --fail-if: a gate needs BASE and NEW"),
             (["--base", "x*", "--new", "b.json"], 2, "option --base: nothing matches 'x*'"),
             (["--base", "a.json", "c.json", "--new", "b.json"], 2, "quote patterns"),
             (["--base", "?.json", "--new", "b.json"], 2, "is given twice"),
             (["a.json", "b.json", "--fail-if", "peak"], 2, "option --fail-if: 'peak' cannot be read"),
-            (["a.json", "b.json", "--fail-if", "peak>1%"], 2, "'peak' is not one of peak_rss"),
             (["a.json", "b.json", "--fail-if", "cpu@Load>1s"], 2, "no operation 'Load' in NEW; known there: 'Export'"),
-            (["a.json", "b.json", "--format", "xml"], 2, "option --format: 'xml' is not one of text, markdown, json"),
             (["a.json", "b.json", "-o", "text"], 2, "option --output: 'text' exists"),
-            (["a.json", "b.json", "-o", "."], 2, "is a folder"),
-            (["a.json", "b.json", "-o", "no/such/x"], 1, "option --output: cannot write 'no/such/x'"),
-            (["a.json", "b.json", "-p", "x.gif"], 2, "does not end in one of .png, .svg, .pdf"),
             (["a.json", "b.json", "-p", "old.png"], 2, "option --plot: 'old.png' exists"),
-            (["a.json", "b.json", "-p", "no/such/x.png"], 1, "option --plot: cannot write 'no/such/x.png'"),
         ],
     )
     def test_is_one_line(
@@ -313,29 +145,3 @@ class TestBadInput:
         assert len(result.stderr.splitlines()) == 1
         assert message in result.stderr
         assert (tmp_path / "old.png").read_text() == "precious"
-
-    def test_force(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """--force replaces a file that exists."""
-        (tmp_path / "out").write_text("old")
-        result = in_process("compare", "a.json", "b.json", "-o", "out", "--force")
-
-        assert result.returncode == 0
-        assert (tmp_path / "out").read_text().startswith("Peak memory rose")
-
-    def test_one_sample(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """A session with one sample is compared and drawn, and the report says that it has one."""
-        session({"rss": mib(100)}, duration_s=0.0).save(tmp_path / "one.json")
-        result = in_process("compare", "a.json", "one.json", "--plot", "o.png")
-
-        assert result.returncode == 0
-        assert "! one.json has one sample" in result.stdout
-
-    def test_too_many_for_a_picture(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """More sessions than there are line styles are not drawn."""
-        names = [f"{number}.json" for number in range(15)]
-        for name in names:
-            save(tmp_path, name, 1)
-        result = in_process("compare", *names, "--plot", "o.png")
-
-        assert result.returncode == 2
-        assert "at most 14" in result.stderr

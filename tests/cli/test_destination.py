@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import pathlib
 import shutil
@@ -15,24 +14,11 @@ import pytest
 from nncftools.analysis.session import Session
 from nncftools.cli import closing, destination
 from nncftools.cli.closing import is_worth_a_page
-from nncftools.cli.destination import add_suffix
-from nncftools.cli.options import complete_session
 from nncftools.errors import NncfToolsError
 from nncftools.files import Folder
 from nncftools.render.view import View
 from nncftools.session.model import Mark, Snapshots, Start
-from tests.conftest import Run
 from tests.made_up import mib, session
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("run.json", "run-2.json"), ("a.b.json.gz", "a.b-2.json.gz"), ("run", "run-2"), ("run.gz", "run-2.gz")],
-)
-def test_numbered(name: str, expected: str) -> None:
-    """The suffix comes before the extensions of a session."""
-    assert add_suffix(pathlib.Path("x") / name, "-2") == pathlib.Path("x") / expected
-
 
 NAMES = ("oldest", "middle", "newest")
 
@@ -89,102 +75,21 @@ def test_each_recording_counts_once(logs: pathlib.Path, name: str, make: Callabl
     assert [path.parent.name for path in destination.list_recordings(logs)] == ["newest", "middle", "oldest"]
 
 
-def test_a_recording_outside(logs: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """A link to a recording in another folder is the only way to it, so it counts."""
-    (logs / "newest").rename(tmp_path / "elsewhere")
-    (logs / "linked").symlink_to(tmp_path / "elsewhere")
-
-    assert [path.parent.name for path in destination.list_recordings(logs)] == ["linked", "middle", "oldest"]
-
-
-def _make_nothing(_: pathlib.Path) -> None:
-    pass
-
-
-@pytest.mark.parametrize(
-    ("make", "is_free"),
-    [
-        (_make_nothing, True),
-        (lambda path: path.symlink_to("oldest"), True),
-        (lambda path: path.symlink_to("gone"), True),
-        (lambda path: path.write_text("newest"), False),
-        (pathlib.Path.mkdir, False),
-        (os.mkfifo, False),
-    ],
-    ids=["nothing", "link", "broken link", "file", "folder", "pipe"],
-)
-def test_point_latest(
-    logs: pathlib.Path, capsys: pytest.CaptureFixture[str], make: Callable[[pathlib.Path], object], *, is_free: bool
-) -> None:
+@pytest.mark.parametrize("kind", ["link", "file", "folder"])
+def test_point_latest(logs: pathlib.Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
     """A link is replaced by the link to this run, a file or folder of the user stays; nothing is left beside it."""
-    (logs / "latest").unlink()
-    make(logs / "latest")
-    (logs / f".{os.getpid()}.latest").mkdir()  # a copied link of an earlier release does not stop it
+    if kind != "link":
+        (logs / "latest").unlink()
+    if kind == "file":
+        (logs / "latest").touch()
+    if kind == "folder":
+        (logs / "latest").mkdir()
     folder = logs / "middle"
-    place = destination.Destination(Folder(folder), folder / "session.json", str(folder), folder)
+    destination.Destination(Folder(folder), folder / "session.json", str(folder), folder).point_latest()
 
-    place.point_latest()
-
-    assert ("is not a link" in capsys.readouterr().err) is not is_free
-    assert (logs / "latest").is_symlink() is is_free
-    assert not is_free or (logs / "latest").readlink() == pathlib.Path("middle")
-    assert {path.name for path in logs.iterdir()} == {*NAMES, "latest", f".{os.getpid()}.latest"}
-
-
-@pytest.mark.process
-def test_latest_is_a_folder(nncf_tools: Run, in_process: Run, tmp_path: pathlib.Path) -> None:
-    """A run says that ``latest`` is a folder, and names its own folder; `list` and `prune` count both."""
-    words = ("monitor", "--no-plot", "-i", "0.02", "--", "sleep", "0.2")
-    nncf_tools(*words)
-    logs = tmp_path / "memory_logs"
-    first = (logs / "latest").readlink().name
-    (logs / "latest").unlink()
-    shutil.copytree(logs / first, logs / "latest")
-    result = nncf_tools(*words)
-    listed = json.loads(in_process("list", "--json").stdout)
-    runs = sorted(path.name for path in logs.iterdir() if path.name != "latest")
-    in_process("prune", "--keep", 1, "--yes")
-
-    assert result.stderr.startswith(
-        "nncf-tools: 'memory_logs/latest' is not a link, so it does not lead to this run; remove or rename it\n"
-    )
-    assert result.stderr.rstrip().splitlines()[-1].startswith(f"memory_logs/{runs[1]} · ")
-    assert [pathlib.Path(run["path"]).parent.name for run in listed] == [runs[1], first]
-    assert sorted(path.name for path in logs.iterdir()) == [runs[1], "latest"]
-
-
-def test_a_file_of_such_a_name(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that has the name of a word is that file."""
-    monkeypatch.chdir(logs.parent)
-    pathlib.Path("latest").touch()
-
-    assert destination.find_recording(pathlib.Path("latest"), destination.DEFAULT_LOG_DIR) == pathlib.Path("latest")
-
-
-def test_too_far_back(logs: pathlib.Path) -> None:
-    """More recordings back than there are is refused with their number."""
-    with pytest.raises(NncfToolsError, match=r"there is no latest~3: '.*' holds 3 recordings"):
-        destination.find_newest(logs, 3)
-
-
-@pytest.mark.parametrize("words", [("report",), ("watch",), ("report", "--format", "json"), ("compare", "latest~1")])
-@pytest.mark.usefixtures("logs")
-def test_every_command_takes_them(in_process: Run, words: tuple[str, ...]) -> None:
-    """Words and folders are understood by all commands that read a recording."""
-    by_word = in_process(*words, "latest")
-    by_folder = in_process(*words, "memory_logs/latest")
-
-    assert (by_word.returncode, by_folder.returncode) == (0, 0)
-    assert by_word.stdout == by_folder.stdout.replace("logs/latest", "logs/newest")
-
-
-@pytest.mark.usefixtures("logs")
-def test_completion(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tab offers the words with the folders that they mean."""
-    monkeypatch.chdir(logs.parent)
-
-    assert complete_session("latest~")[:3] == [("latest", "newest"), ("latest~1", "middle"), ("latest~2", "oldest")]
-    assert complete_session("run") == []
+    assert ("is not a link" in capsys.readouterr().err) is (kind != "link")
+    assert (logs / "latest").resolve().name == ("middle" if kind == "link" else "latest")
+    assert {path.name for path in logs.iterdir()} == {*NAMES, "latest"}
 
 
 def last_line(logs: pathlib.Path, name: str = "newest", *, profiled: bool = False) -> str:
@@ -221,13 +126,6 @@ def test_last_line(
     assert last_line(logs, profiled=profiled) == f"memory_logs/latest/session.html · {expected}\n"
 
 
-def test_last_line_without_a_page(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no page was written, the last line has the command that makes and opens it."""
-    monkeypatch.chdir(logs.parent)
-
-    assert last_line(logs).startswith("memory_logs/newest, page: nncf-tools report --open · ")
-
-
 @pytest.mark.parametrize(
     ("of", "is_worth"),
     [
@@ -244,27 +142,6 @@ def test_pages_that_are_worth_it(of: dict[str, Any], *, is_worth: bool) -> None:
     assert is_worth_a_page(session({"rss": mib(100)}, **of)) is is_worth
 
 
-def test_last_line_of_an_older_recording(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a recording of another command is newer, folders are named."""
-    monkeypatch.chdir(logs.parent)
-    session(command=["other"]).save(logs / "newest/session.json")
-
-    assert last_line(logs, "middle") == (
-        "memory_logs/middle, page: nncf-tools report memory_logs/middle --open · peak +20 % against the last run:"
-        " nncf-tools compare memory_logs/oldest memory_logs/middle\n"
-    )
-
-
-def test_last_line_beside_a_folder_named_latest(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If ``latest`` is not a link, the files are named by their own folder."""
-    monkeypatch.chdir(logs.parent)
-    (logs / "newest/session.html").touch()
-    (logs / "latest").unlink()
-    shutil.copytree(logs / "middle", logs / "latest")
-
-    assert last_line(logs).startswith("memory_logs/newest/session.html · ")
-
-
 def test_a_copy_keeps_its_order(tmp_path: pathlib.Path) -> None:
     """Recordings are ordered by their ends, not by when their files were copied."""
     for number, (name, second, duration_s) in enumerate([("b", 5, 1.0), ("a", 0, 20.0), ("c", 3, 2.0)]):
@@ -274,14 +151,6 @@ def test_a_copy_keeps_its_order(tmp_path: pathlib.Path) -> None:
         os.utime(tmp_path / name / "session.json", (2e9 + number, 2e9 + number))
 
     assert [path.parent.name for path in destination.list_recordings(tmp_path)] == ["a", "b", "c"]
-
-
-def test_only_latest_is_left(tmp_path: pathlib.Path) -> None:
-    """A copied folder named latest is a recording where there is no other one."""
-    (tmp_path / "latest").mkdir()
-    session({"rss": mib(10, 50)}).save(tmp_path / "latest/session.json")
-
-    assert destination.find_newest(tmp_path) == tmp_path / "latest/session.json"
 
 
 @pytest.mark.parametrize("full_at", ["journal", "marks", "snapshots", "write"])

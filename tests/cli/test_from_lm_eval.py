@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 
 import pytest
 
-from tests.compression.made_up import MADE_UP
 from tests.conftest import Run
 
 MODES = {"fp32": 1.0, "int8": 0.99, "int4": 0.9, "int4 + gptq": 0.95}
@@ -22,17 +20,6 @@ def evaluated(folder: pathlib.Path, name: str, quality: float) -> list[str]:
     with (folder / name / "model.bin").open("wb") as file:
         file.truncate(2**20 * (8 if name == "fp32" else 1))
     return [f"{name}.json", "--wwb", f"{name}.csv", "--model-dir", name]
-
-
-@pytest.mark.parametrize("name", ["fifo", "/dev/null", "/dev/stdout"])
-def test_output_that_is_no_file(in_process: Run, tmp_path: pathlib.Path, name: str) -> None:
-    """The table is read and completed: a device or pipe is refused at once."""
-    os.mkfifo(tmp_path / "fifo")
-    words = evaluated(tmp_path, "fp32", 1.0)
-    done = in_process("from-lm-eval", *words, "--mode", "fp32", "--model", "M", "-o", name)
-
-    assert done.returncode == 2
-    assert f"option --output: '{name}' is a device or pipe; a file name expected" in done.stderr
 
 
 def test_from_evaluations_to_the_picture(in_process: Run, tmp_path: pathlib.Path) -> None:
@@ -51,14 +38,6 @@ def test_from_evaluations_to_the_picture(in_process: Run, tmp_path: pathlib.Path
     assert [row["compression rate"] for row in rows] == pytest.approx([1, 8, 8, 8], rel=1e-5)
     assert rows[1]["average relative error"] == pytest.approx((0.01 + 2 * (1 / 0.99 - 1) + 0.01) / 4)
     assert rows[1]["average relative error stderr"] is not None
-
-
-def test_says_what_is_missing(in_process: Run, tmp_path: pathlib.Path) -> None:
-    """The message names fields that are still empty."""
-    evaluated(tmp_path, "fp32", 1)
-    result = in_process("from-lm-eval", "fp32.json", "--mode", "fp32", "--model", "M", "-o", "data.csv")
-
-    assert result.stderr == "Row 2 added in data.csv; still empty: model size, Gb; WWB, similarity\n"
 
 
 @pytest.mark.parametrize(
@@ -82,29 +61,3 @@ def test_options(in_process: Run, tmp_path: pathlib.Path, words: list[str], mess
     assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--mode", "int4"], "'data.csv': rows 4, 8 all match; add --int4, --lora-rank or --plot-name"),
-        (["--mode", "fp32", "--wwb", "int8.csv"], "the cell has '1', the new value is 0.99; give --force to replace"),
-        (["--mode", "int8", "int8.json", "other.json"], "tasks in the file: 'mmlu'; name one with --task"),
-        (["--mode", "int8", "filters.json", "--task", "gsm8k:em"], "gsm8k:em,a; gsm8k:em,b; name one with --task"),
-        (["--mode", "int8", "-o", "file/data.csv", "--model", "M"], "option --output: cannot write 'file/data.csv': "),
-    ],
-)
-def test_which_option_helps(in_process: Run, tmp_path: pathlib.Path, words: list[str], message: str) -> None:
-    """An impossible request gives one line with the option that helps; the file is unchanged."""
-    evaluated(tmp_path, "int8", 0.99)
-    (tmp_path / "other.json").write_text('{"results": {"mmlu": {}}}')
-    (tmp_path / "filters.json").write_text('{"results": {"gsm8k": {"em,a": 1, "em,b": 1}}}')
-    (tmp_path / "file").touch()
-    data = tmp_path / "data.csv"
-    data.write_text(f"{MADE_UP.read_text().strip()}\nMade-up-7b,int4,0.8,0.2,,80%,1.2,,,,,\n")
-    before = data.read_bytes()
-    result = in_process("from-lm-eval", "-o", "data.csv", *words)
-
-    assert (result.returncode, len(result.stderr.splitlines())) == (1, 1)
-    assert message in result.stderr
-    assert data.read_bytes() == before

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import threading
 
 import pytest
 
-from nncftools.analysis.session import Session
 from tests.cli.pseudo_terminal import PseudoTerminal
 from tests.conftest import Run
-from tests.made_up import MIB
 
 LOG = """CMDLINE python x.py
 MEM 12.500000 1424768150.0000
@@ -29,62 +26,6 @@ def log(tmp_path: pathlib.Path) -> pathlib.Path:
     return path
 
 
-@pytest.mark.usefixtures("log")
-def test_report(in_process: Run) -> None:
-    """A log is reported like a session; facts missing from it are reported as unknown."""
-    lines = in_process("report", "mprofile.dat", "--details").stdout.splitlines()
-
-    assert lines[:3] == [
-        "mprofile.dat: Peak memory 120 MiB, 0.5 s after the start",
-        "took 1.0 s",
-        "  peak        RSS 120.5 MiB at 08:55:50 (0.500 s)",
-    ]
-    assert lines[4:6] == ["python x.py", "2015-02-24 08:55:50 UTC on unknown host, 1.00 s, exit status unknown"]
-    assert "CPU           unknown" in lines
-    assert "Processes     unknown" in lines
-    assert lines[-1].startswith("Sampler       3 samples by mprof, interval 0.5 s, longest gap 0.500 s; its own")
-
-
-@pytest.mark.usefixtures("log")
-def test_every_format(in_process: Run) -> None:
-    """A figure missing from the log is never 0 in the summary for scripts."""
-    document = json.loads(in_process("report", "mprofile.dat", "--format", "json").stdout)
-
-    assert document["peaks"]["rss"]["high"] is None
-    assert document["cpu"] == {"total_s": None, "cores_average": None}
-    assert document["totals"] == {}
-    assert document["processes"]["seen"] is None
-    assert document["exit"] is None
-    assert {key: document["sampler"][key] for key in ("missed", "cpu_s", "peak_rss", "interval_s")} == {
-        "missed": None,
-        "cpu_s": None,
-        "peak_rss": None,
-        "interval_s": None,
-    }
-
-
-@pytest.mark.parametrize("name", ["run.json", "run.json.gz"])
-@pytest.mark.usefixtures("log")
-def test_made_a_session(in_process: Run, tmp_path: pathlib.Path, name: str) -> None:
-    """A log can be saved as a session, gzipped if its name says so."""
-    result = in_process("report", "mprofile.dat", "--format", "session", "--output", name)
-    kept = Session.load(tmp_path / name)
-
-    assert result.returncode == 0
-    assert kept.samples["rss"].tolist() == [12.5 * MIB, 120.5 * MIB, 20.5 * MIB]
-    assert (tmp_path / name).read_bytes().startswith(b"\x1f\x8b" if name.endswith("gz") else b"{")
-
-
-@pytest.mark.usefixtures("log")
-def test_compared(in_process: Run, tmp_path: pathlib.Path) -> None:
-    """Logs can be compared like sessions."""
-    (tmp_path / "later.dat").write_text(LOG.replace("120.5", "241.0"))
-    result = in_process("compare", "mprofile.dat", "later.dat", "--fail-if", "peak_rss>+5%")
-
-    assert result.returncode == 3
-    assert "+100" in result.stdout
-
-
 def test_forced(in_process: Run, tmp_path: pathlib.Path) -> None:
     """A log with an unrecognised first line is read, as far as possible, if its tool is named."""
     (tmp_path / "log").write_text("# of last week\n" + LOG)
@@ -98,37 +39,6 @@ def test_forced(in_process: Run, tmp_path: pathlib.Path) -> None:
     assert refused.stderr.endswith(f"; name the tool that wrote it with --from: {known}\n")
     assert "Peak memory 120 MiB" in result.stdout
     assert "! lines left out: 1; the first is line 1: '# of last week':" in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ["mprofile.dat", "--from", "mprov"],
-            "option --from: 'mprov' is not one of mprof, psrecord, con-duct, nncf",
-        ),
-        (["mprofile.dat", "--from", "psrecord"], "mprofile.dat: nothing could be read as a log of psrecord:"),
-    ],
-)
-@pytest.mark.usefixtures("log")
-def test_wrong_tool(in_process: Run, words: list[str], message: str) -> None:
-    """A tool that is unknown or did not write the log gives one line."""
-    result = in_process("report", *words)
-
-    assert result.returncode in {1, 2}
-    assert result.stderr.count("\n") == 1
-    assert message in result.stderr
-
-
-def test_only_differences(in_process: Run, tmp_path: pathlib.Path) -> None:
-    """A log that counts from zero shows only differences, without --from-zero."""
-    rows = "0.0 0.000\n0.5 -1.000\n1.0 300.000\nTotal time: 1.0\nMax memory: 300.000 (MiB)\n"
-    (tmp_path / "rss_memory_usage_from-zero.txt").write_text(rows)
-    result = in_process("report", "rss_memory_usage_from-zero.txt", "--details")
-
-    assert ": Peak memory 300 MiB above the first sample, 1.0 s after the start\n" in result.stdout
-    assert "RSS from zero" in result.stdout
-    assert "-1.0" in result.stdout
 
 
 @pytest.mark.long

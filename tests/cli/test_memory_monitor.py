@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import pathlib
 import re
 import subprocess
@@ -51,38 +50,6 @@ class TestRecording:
         )
         assert Session.load(logs / "session.json").command == ["/bin/sh", "-c", line]
 
-    @pytest.mark.long
-    def test_words_and_default_folder(self, tmp_path: pathlib.Path) -> None:
-        """Words become one line; without --log-dir the folder is memory_logs; an earlier run's files are replaced."""
-        logs = tmp_path / "memory_logs"
-        logs.mkdir()
-        for name in (*FILES, "session.json"):
-            (logs / name).touch()
-        result = memory_monitor(tmp_path, "echo", "it", "|", "tr", "a-z", "A-Z")
-
-        assert result.stdout.startswith("IT\n")
-        assert sorted(path.name for path in logs.iterdir()) == sorted([*FILES, "session.json"])
-        assert all(path.stat().st_size > 0 for path in logs.iterdir())
-
-    @pytest.mark.long
-    def test_rank_whose_summary_nobody_reads(self, tmp_path: pathlib.Path) -> None:
-        """In a rank of a job, names get the rank; a summary that cannot be written leaves the status the command's."""
-        line = f"{sys.executable} -m nncftools.memory_monitor --log logs 'exit 3' > /dev/full"
-        result = subprocess.run(
-            ["sh", "-c", line],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "RANK": "1", "WORLD_SIZE": "2"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=HANGING_S,
-        )
-
-        assert (result.returncode, result.stderr) == (3, "")
-        assert {"session-rank1.json", "rss_memory_usage-rank1_from-zero.txt"} <= {
-            path.name for path in (tmp_path / "logs").iterdir()
-        }
-
 
 class TestBadInput:
     @pytest.mark.parametrize("words", [[], ["python", "a.py", "--fast"], ["--log-dir"]])
@@ -93,20 +60,3 @@ class TestBadInput:
 
         assert ended.value.code == 2
         assert "memory_monitor: error: " in capsys.readouterr().err
-
-    def test_folder_that_cannot_be_written(self, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path) -> None:
-        """A folder that cannot be made is named in one line, before the command starts."""
-        (tmp_path / "file").touch()
-        status = main(["--log-dir", str(tmp_path / "file" / "logs"), f"touch {tmp_path / 'ran'}"])
-        message = capsys.readouterr().err
-
-        assert (status, message.count("\n")) == (2, 1)
-        assert message.startswith("memory_monitor: error: option --log-dir: cannot write ")
-        assert not (tmp_path / "ran").exists()
-
-    def test_link(self, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path) -> None:
-        """A journal that is a link is refused: it could lead anywhere."""
-        (tmp_path / "session.journal.jsonl").symlink_to(tmp_path / "elsewhere")
-
-        assert main(["--log-dir", str(tmp_path), "true"]) == 2
-        assert "symbolic link" in capsys.readouterr().err

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 
 import pytest
 
 from nncftools.cli import app
-from tests.conftest import NEWEST_TYPER, Run
+from tests.conftest import Run
 
 
 @pytest.mark.parametrize(
@@ -67,30 +66,3 @@ def test_help(in_process: Run, monkeypatch: pytest.MonkeyPatch, command: str, co
     assert [name for name in names if name.startswith("-") and name not in re.split(r"[\s,]+", result.stdout)] == []
     assert "\n  Example" in result.stdout
     assert max(map(len, result.stdout.splitlines() if columns >= 80 else texts)) <= columns
-
-
-@NEWEST_TYPER
-@pytest.mark.parametrize(
-    ("command", "usage", "argument"),
-    [("monitor", "[COMMAND]...", "COMMAND"), ("mark", "{NAME}", "NAME"), ("from-lm-eval", "[RESULTS]...", "RESULTS")],
-)
-def test_help_of_arguments(in_process: Run, command: str, usage: str, argument: str) -> None:
-    """Usage line and help show an argument as we describe it, without its type."""
-    lines = in_process(command, "--help").stdout.splitlines()
-
-    assert lines[0] == f"Usage: nncf-tools {command} [OPTIONS] {usage}"
-    assert any(line.startswith(f"  {argument}  ") for line in lines)
-
-
-@pytest.mark.parametrize("columns", ["40", "60"])
-def test_colour_takes_no_room(in_process: Run, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
-    """Help on a terminal is the plain help with bold headings."""
-    monkeypatch.setenv("COLUMNS", columns)
-    plain = in_process("profile", "--help").stdout
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR")
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    coloured = in_process("profile", "--help").stdout
-
-    assert "\x1b[1mArguments\x1b[0m:\n" in coloured
-    assert re.sub(r"\x1b\[\d+m", "", coloured) == plain

@@ -14,7 +14,6 @@ import pytest
 
 from nncftools.analysis.session import Session
 from tests.conftest import HANGING_S, Run, burner, command_line
-from tests.waiting import until
 
 MIB = 2**20
 
@@ -22,13 +21,6 @@ MIB = 2**20
 def torchrun(number: int, size: int = 3) -> dict[str, str]:
     """Return the variables that torchrun sets for a worker."""
     return {"RANK": str(number), "WORLD_SIZE": str(size), "LOCAL_RANK": str(number), "TORCHELASTIC_RUN_ID": "tune"}
-
-
-def mpirun(number: int, size: int = 3) -> dict[str, str]:
-    """Return the variables that Open MPI's mpirun sets for a rank."""
-    prefix = "OMPI_COMM_WORLD"
-    counts = {f"{prefix}_RANK": str(number), f"{prefix}_SIZE": str(size), f"{prefix}_LOCAL_RANK": str(number)}
-    return {**counts, "PMIX_NAMESPACE": "tune"}
 
 
 class Job(NamedTuple):
@@ -65,26 +57,18 @@ def of_torchrun(tmp_path_factory: pytest.TempPathFactory) -> Job:
     return recorded(tmp_path_factory.mktemp("torchrun"), torchrun, "--output", "run.json")
 
 
-@pytest.fixture(scope="module")
-def of_mpirun(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """Record the ranks of mpirun."""
-    return recorded(tmp_path_factory.mktemp("mpirun"), mpirun, "--output", "run.json")
-
-
 @pytest.mark.process
-@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("mpirun", marks=pytest.mark.long)])
-def test_one_job(launcher: str, request: pytest.FixtureRequest, in_process: Run) -> None:
+def test_one_job(of_torchrun: Job, in_process: Run) -> None:
     """Each rank writes its own file; `report` merges them and names the rank with the highest peak."""
-    job: Job = request.getfixturevalue(f"of_{launcher}")
-    files = sorted(job.folder.iterdir())
+    files = sorted(of_torchrun.folder.iterdir())
     report = json.loads(in_process("report", *files, "--format", "json").stdout)
     of_ranks = [run["peaks"]["rss"]["low"] for run in report["ranks"]]
 
     assert [path.name for path in files] == ["run-rank0.json", "run-rank1.json", "run-rank2.json"]
-    assert [out for out, _ in job.written] == ["0\n", "1\n", "2\n"]
+    assert [out for out, _ in of_torchrun.written] == ["0\n", "1\n", "2\n"]
     assert [run["rank"]["number"] for run in report["ranks"]] == [0, 1, 2]
     assert [run["rank"]["job"] for run in report["ranks"]] == ["tune"] * 3
-    assert of_ranks == pytest.approx(job.rss, rel=0.02)
+    assert of_ranks == pytest.approx(of_torchrun.rss, rel=0.02)
     assert sum(of_ranks) * 0.98 <= report["peaks"]["rss"]["low"] <= sum(of_ranks)
     assert [warning for warning in report["warnings"] if "samples were missed" not in warning] == []  # a busy machine
 
@@ -101,126 +85,12 @@ def test_summaries(of_torchrun: Job) -> None:
     assert float(found[1]) * MIB == pytest.approx(of_torchrun.rss[2], rel=0.02)
 
 
-@pytest.mark.long
-@pytest.mark.process
-def test_folders(tmp_path: pathlib.Path, in_process: Run) -> None:
-    """In the log folder each rank has its own folder, and folders can be merged, too."""
-    job = recorded(tmp_path, torchrun, "--no-plot")
-    logs = job.folder / "memory_logs"
-    folders = [path for path in logs.iterdir() if not path.is_symlink()]
-    text = in_process("report", *folders).stdout
-
-    # Each name starts with the second in which the rank started.
-    assert sorted(path.name[19:].partition("-rank")[2] for path in folders) == ["0", "1", "2"]
-    assert "3 ranks" in text
-    assert text.count("<- largest") == 1
-
-
 def test_repeated_runs(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
     """File names of repeated runs of a rank have both numbers."""
     run = nncf_tools("monitor", "--quiet", "-o", "run.json", "--repeat", 2, "true", env=torchrun(1, 16))
 
     assert run.returncode == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run-1-rank01.json", "run-2-rank01.json"]
-
-
-def test_failing_rank(nncf_tools: Run) -> None:
-    """A rank other than 0 prints how its command ended, and returns the command's status."""
-    run = nncf_tools("monitor", "-o", "run.json", "sh", "-c", "exit 7", env=torchrun(1))
-
-    assert run.returncode == 7
-    assert "exit status 7: run-rank1.json" in run.stderr
-
-
-@pytest.mark.long
-@pytest.mark.process
-def test_first_rank_that_failed(tmp_path: pathlib.Path, in_process: Run) -> None:
-    """A rank fails, then its launcher ends the other: the first heads every report, and the other is no cause."""
-    programs = ["import time; time.sleep(600)", "import sys, time; time.sleep(0.2); sys.exit(3)"]
-    ranks = [
-        subprocess.Popen(
-            command_line("monitor", "-q", "-i", 0.02, "-o", "run.json", "--", sys.executable, "-c", program),
-            cwd=tmp_path,
-            env={**os.environ, **torchrun(number, 2)},
-        )
-        for number, program in enumerate(programs)
-    ]
-    statuses = [ranks[1].wait(HANGING_S)]
-    journal = tmp_path / "run-rank0.journal.jsonl"
-    until(lambda: journal.exists() and b"\n[" in journal.read_bytes(), "a sample of the other rank")
-    ranks[0].terminate()
-    statuses.append(ranks[0].wait(HANGING_S))
-    files = sorted(tmp_path.glob("run-rank*.json"))
-    text, markdown, document = (
-        in_process("report", *files, "--details", "-f", name).stdout for name in ("text", "markdown", "json")
-    )
-    verdict = "The first rank that failed was rank 1: exit status 3."
-
-    assert statuses == [3, 128 + 15]
-    assert f"Verdict  {verdict}" in text
-    assert f"**Verdict: {verdict}" in markdown
-    assert "from a scheduler" not in text + markdown
-    assert re.search(r"evidence +rank 0: killed by SIGTERM, [\d.]+ s later", text)
-    assert re.search(r"^\d{4}-\d\d-\d\d .*, rank 1: exit status 3$", text, re.MULTILINE)
-    found = json.loads(document)
-    assert found["exit"] == {"code": 3, "signal": None}
-    assert (found["verdict"]["cause"], found["verdict"]["text"]) == ("rank_failed", f"the f{verdict[5:-1]}")
-
-
-def test_not_written_over(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
-    """A rank's existing file is kept."""
-    (tmp_path / "run-rank1.json").write_text("mine")
-    run = nncf_tools("monitor", "-o", "run.json", "true", env=torchrun(1))
-
-    assert run.returncode == 2
-    assert "run-rank1.json' exists" in run.stderr
-    assert (tmp_path / "run-rank1.json").read_text() == "mine"
-
-
-@pytest.mark.long
-def test_sidecars_that_a_pattern_matches(tmp_path: pathlib.Path, nncf_tools: Run, in_process: Run) -> None:
-    """Sidecars among the files are not read as recordings, but as their marks."""
-    for number in range(2):
-        words = ("profile", "--quiet", "--no-plot", "-i", 0.02, "-o", "run.json", *burner("levels", "truth", 1, 1, 2))
-        assert nncf_tools(*words, env=torchrun(number, 2)).returncode == 0
-    (tmp_path / "run-rank1.marks.json").write_text('[{"name": "Mine", "start_s": 0}]')
-    (tmp_path / "run-rank0.marks.json").write_text('[{"name": "Mine", "start_s": 0}]')
-    files = sorted(tmp_path.glob("run-rank*.json"))
-    run = in_process("report", *files)
-
-    assert len(files) == 4
-    assert run.returncode == 0
-    assert "Mine" in run.stdout
-
-
-@pytest.mark.long
-@pytest.mark.process
-def test_two_recordings_of_one_rank(tmp_path: pathlib.Path, of_torchrun: Job, in_process: Run) -> None:
-    """Files that cannot belong to one job are refused in a line that names them."""
-    for name in ("a.json", "a-rank1.json"):
-        (tmp_path / name).write_bytes((of_torchrun.folder / "run-rank1.json").read_bytes())
-    run = in_process("report", "a.json", "a-rank1.json")
-
-    assert run.returncode == 1
-    assert run.stderr.endswith("a.json and a-rank1.json are both rank 1: name the recordings of one job\n")
-
-
-@pytest.mark.long
-@pytest.mark.process
-def test_the_same_file_twice(of_torchrun: Job, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A recording cannot be given twice, however its path is written."""
-    monkeypatch.chdir(of_torchrun.folder)
-    run = in_process("report", "run-rank1.json", of_torchrun.folder / "run-rank1.json")
-
-    assert run.returncode == 2
-    assert "is given twice" in run.stderr
-
-
-@pytest.mark.long
-@pytest.mark.process
-def test_a_rank_alone(of_torchrun: Job, in_process: Run) -> None:
-    """The details of a single rank give its number and the number of ranks."""
-    assert ", rank 1 of 3, " in in_process("report", of_torchrun.folder / "run-rank1.json", "--details").stdout
 
 
 @pytest.mark.long

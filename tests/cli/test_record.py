@@ -31,8 +31,6 @@ UNTIL_SAMPLED = (
     "before=$(count); until [ $(count) -gt $((before + 1)) ]; do sleep 0.01; done;"
 )
 """In a shell, wait for two samples."""
-INTERNAL = 0b11 << 31
-"""Signals 32 and 33 belong to glibc, whose posix_spawn leaves them ignored; no program can use them."""
 
 
 Recorded = Callable[..., Session]
@@ -78,16 +76,6 @@ def resident(pid: int) -> int:
     return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-MARKS_OFTEN = r"""
-import os, sys, time
-line = b'{"name":"often","t_ns":%d,"pid":%d}\n' % (time.monotonic_ns(), os.getpid())
-with open(os.environ["NNCF_TOOLS_MARKS"], "ab") as log:
-    log.writelines([line * 1_000] * (int(sys.argv[1]) // 1_000))
-sys.exit(7)
-"""
-"""A program that marks as often as its argument says."""
-
-
 def until_gone(pid: int) -> None:
     """Wait until a process has been reaped."""
     until(lambda: not pathlib.Path(f"/proc/{pid}").exists(), "the end of a process")
@@ -106,14 +94,7 @@ def sums(truth: pathlib.Path) -> list[float]:
 
 
 class TestFigures:
-    def test_peak_of_touched_memory(self, recorded: Recorded, truth: pathlib.Path) -> None:
-        """200 MiB of touched memory are recorded within 2 % of the RSS that the process reports."""
-        session = recorded("-i", 0.02, "--", *burner("levels", truth, 1, 200, 2))
-        (rss,) = sums(truth)
-
-        assert rss > 200 * MIB
-        assert session.peaks["rss"].sampled == pytest.approx(rss, rel=0.02)
-
+    @pytest.mark.long
     @pytest.mark.long
     def test_only_the_process_itself_without_children(self, recorded: Recorded, truth: pathlib.Path) -> None:
         """With --no-children, descendants are left out."""
@@ -123,38 +104,6 @@ class TestFigures:
         assert len(session.processes) == 1
         assert session.peaks["rss"].sampled == pytest.approx(own, rel=0.02)
 
-    @pytest.mark.long
-    def test_orphan_stays_in_the_tree(self, recorded: Recorded, truth: pathlib.Path) -> None:
-        """A daemon that forked twice into a new process session is counted."""
-        session = recorded("-i", 0.02, "--", *burner("daemon", truth, 100))
-        (rss,) = sums(truth)
-
-        assert rss > 100 * MIB
-        assert (session.peaks["rss"].sampled or 0) > rss * 0.98
-
-    @pytest.mark.long
-    def test_cpu_of_a_burning_child(self, recorded: Recorded, truth: pathlib.Path) -> None:
-        """CPU time agrees with the kernel's figures of a shell and its child, within two ticks."""
-        burn = f"{sys.executable} -S -E -c 'import time\nwhile time.process_time() < 0.3: pass'"
-        session = recorded("--", "sh", "-c", f"{burn}; read -r line < /proc/$$/stat; echo $line > {truth}")
-        ticks = sum(map(int, truth.read_text().rpartition(")")[2].split()[11:15]))
-        cpu_s = (session.totals["cpu_user"] or 0) + (session.totals["cpu_system"] or 0)
-
-        assert ticks >= 0.28 / TICK_S
-        assert cpu_s == pytest.approx(ticks * TICK_S, abs=2.01 * TICK_S)
-
-    @pytest.mark.long
-    def test_bytes_read_by_a_child(self, recorded: Recorded, truth: pathlib.Path, tmp_path: pathlib.Path) -> None:
-        """Reads of a child through system calls are in the total, and counters never fall."""
-        session = recorded("-i", 0.01, "--", *burner("read", truth, tmp_path / "data", 100))
-        column = session.samples["read_chars"]
-        (read,) = sums(truth)
-
-        assert read > 100 * MIB
-        assert session.totals["read_chars"] == pytest.approx(read, rel=0.001)
-        assert list(column) == sorted(column)
-
-    @pytest.mark.long
     def test_daemon_is_named_and_left(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A daemon that outlives the command is named and left running."""
         script = f"setsid sleep {HANGING_S} >/dev/null 2>&1 & {UNTIL_NAMED} {UNTIL_SAMPLED} echo $! > pid; exit 4"
@@ -178,19 +127,6 @@ class TestFigures:
         assert session.duration_s > (session.processes[0].end_s or session.duration_s)
 
     @pytest.mark.long
-    def test_forked_copies_are_explained(self, nncf_tools: Run, truth: pathlib.Path) -> None:
-        """Forked copies make the sum several times too large; the headline says so, and --details how large one is."""
-        result = nncf_tools("monitor", "-i", 0.02, "-o", "r.json", "--", *burner("copies", truth, 100, 4, "rss"))
-        words = " ".join(nncf_tools("report", "r.json", "--details").stdout.split())
-        found = re.search(r"the largest single process held (\d+\.\d) MiB", words)
-        rss, pss = sums(truth)
-
-        assert "MiB (RSS of 5 processes; pages that they share are counted in each)" in " ".join(result.stderr.split())
-        assert "forked copies share pages: 4 of the processes at the RSS peak are forked copies" in words
-        assert found is not None
-        assert rss / 5 / MIB < float(found[1]) * 1.02 < 1.1 * pss / MIB
-
-    @pytest.mark.long
     def test_pss_beside_rss(self, nncf_tools: Run, tmp_path: pathlib.Path, truth: pathlib.Path) -> None:
         """Memory shared by five processes counts five times in RSS and once in PSS, which the headline has."""
         words = ("-i", 0.02, "-o", "run.json", "-t", "rss", "-t", "pss", "--", *burner("copies", truth, 100, 4, "pss"))
@@ -202,17 +138,6 @@ class TestFigures:
         assert peaks["rss"].sampled == pytest.approx(rss, rel=0.02)
         assert peaks["pss"].sampled == pytest.approx(pss, rel=0.02)
         assert re.match(rf"Peak memory {peaks['pss'].sampled / MIB:.0f} MiB \(PSS; RSS of 5 processes: ", result.stderr)
-        assert "use PSS to size a machine" in " ".join(nncf_tools("report", "run.json", "--details").stdout.split())
-
-    @pytest.mark.long
-    def test_parts_of_rss_add_up(self, recorded: Recorded, truth: pathlib.Path) -> None:
-        """RSS is the sum of anonymous, file-backed and shared memory, and touched memory is anonymous."""
-        session = recorded("-i", 0.02, "-t", "all", "--", *burner("copies", truth, 100, 0, "uss"))
-        peaks = {name: peak.sampled or 0 for name, peak in session.peaks.items()}
-
-        assert peaks["anon"] + peaks["file"] + peaks["shmem"] == pytest.approx(peaks["rss"], rel=0.03)
-        assert peaks["anon"] > 100 * MIB
-        assert peaks["uss"] > 100 * MIB
 
     @pytest.mark.parametrize(
         ("interval", "samples"), [(0.05, 2), pytest.param(0.5, 1, marks=pytest.mark.long), (10, 0)]
@@ -248,8 +173,12 @@ class TestFigures:
         for name in ("cpu_user", "cpu_system", "minor_faults", "read_chars"):
             assert list(session.samples[name]) == sorted(session.samples[name])
 
-    def test_tree_of_two_levels(self, recorded: Recorded, truth: pathlib.Path) -> None:
+    @pytest.mark.parametrize("source", ["proc", pytest.param("psutil", marks=pytest.mark.long)])
+    def test_tree_of_two_levels(
+        self, recorded: Recorded, truth: pathlib.Path, monkeypatch: pytest.MonkeyPatch, source: str
+    ) -> None:
         """Parent and child count together; with --per-process, every process has its RSS over time."""
+        monkeypatch.setenv("_NNCF_TOOLS_SOURCE", source)
         session = recorded("--per-process", "-i", 0.02, "--", *burner("levels", truth, 2, 60, 2))
         largest = [max(process.series.rss) for process in session.processes if process.series]
         (rss,) = sums(truth)
@@ -258,20 +187,6 @@ class TestFigures:
         assert session.peaks["rss"].sampled == pytest.approx(rss, rel=0.02)
         assert len(largest) == 2
         assert largest == [process.peak_rss for process in session.processes]
-
-    @pytest.mark.long
-    def test_psutil_gives_the_same(
-        self, recorded: Recorded, truth: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The source for macOS finds the same memory, processes and exit status."""
-        monkeypatch.setenv("_NNCF_TOOLS_SOURCE", "psutil")
-        session = recorded("-i", 0.02, "--", *burner("levels", truth, 2, 60, 2))
-        (rss,) = sums(truth)
-
-        assert session.peaks["rss"].sampled == pytest.approx(rss, rel=0.02)
-        assert len(session.processes) == 2
-        assert session.exit is not None
-        assert session.exit.code == 0
 
 
 class TestCommand:
@@ -311,21 +226,6 @@ class TestCommand:
                 f"PYTHONPATH={pathlib.Path.cwd()}",
             ]
         )
-
-    def test_output_passes_through(self, nncf_tools: Run) -> None:
-        """Standard output has only the command's output."""
-        result = nncf_tools("monitor", "--no-plot", "echo", "its own words")
-
-        assert result.stdout == "its own words\n"
-
-    @pytest.mark.long
-    def test_one_quoted_string_is_split_without_a_shell(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """A single word with spaces is split, without expansion."""
-        line = " ".join(burner("tell", "told.json", "'$HOME'", "'a b'"))
-        nncf_tools("monitor", "-q", "--no-plot", line)
-        told = json.loads((tmp_path / "told.json").read_text())
-
-        assert told["arguments"] == ["$HOME", "a b"]
 
     def test_find_special_when_asked_for(self, nncf_tools: Run) -> None:
         """With --shell, one quoted string is a shell script."""
@@ -384,14 +284,6 @@ class TestExitStatus:
         assert len(result.stderr.splitlines()) == 1
         assert [path.name for path in tmp_path.iterdir()] == ["broken"]
 
-    def test_is_kept_in_the_session(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """The session of a failing command is written and has its exit status."""
-        nncf_tools("monitor", "-q", "-o", "run.json", "sh", "-c", "exit 3")
-        session = Session.load(tmp_path / "run.json")
-
-        assert session.exit is not None
-        assert (session.exit.code, session.exit.signal) == (3, None)
-
     @pytest.mark.process
     @pytest.mark.parametrize(
         "stream", ["2>/dev/full", *(pytest.param(of, marks=pytest.mark.long) for of in ("2>&-", ">&-"))]
@@ -429,41 +321,6 @@ class TestSignals:
         assert signals.read_text() == "ready\nSIGTERM\n"
         assert (tmp_path / "run.json").exists()
 
-    @pytest.mark.long
-    @pytest.mark.process
-    def test_signals_stop_saving(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """While a long log is read at the end, further signals stop that, and a line says how to go on."""
-        words = ("monitor", "-q", "-o", "run.json", "--", sys.executable, "-S", "-c", MARKS_OFTEN, 2_000_000)
-        journal = tmp_path / "run.journal.jsonl"
-        with in_background(tmp_path, *words, stderr=subprocess.PIPE, text=True) as process:
-            until(lambda: is_written(journal, '{"end"'), "the end of the command")
-            until(lambda: process.poll() is not None or process.send_signal(signal.SIGTERM), "its end")
-            _, errors = process.communicate(timeout=HANGING_S)
-        os.truncate(tmp_path / "run.marks.jsonl", 10_000)
-        again = nncf_tools("report", journal)
-
-        assert process.returncode == 7
-        assert errors == (
-            f"nncf-tools: interrupted by SIGTERM: the session is not saved; the journal is {journal} "
-            f"(`nncf-tools report {journal}` reads it)\n"
-        )
-        assert not (tmp_path / "run.json").exists()
-        assert "often" in again.stdout
-
-    @pytest.mark.long
-    @pytest.mark.process
-    def test_interrupt_of_the_group_reaches_the_command_once(self, tmp_path: pathlib.Path) -> None:
-        """Ctrl-C, which the terminal sends to the process group, arrives once, and the session is still written."""
-        signals = tmp_path / "signals"
-        process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", *burner("signalled", signals))
-        until(lambda: is_written(signals, "ready"), "the command's handlers")
-        os.killpg(process.pid, signal.SIGINT)
-        status = process.wait(HANGING_S)
-
-        assert status == 9
-        assert signals.read_text() == "ready\nSIGINT\n"
-        assert (tmp_path / "run.json").exists()
-
     @pytest.mark.process
     def test_interrupt_from_a_terminal(self, tmp_path: pathlib.Path) -> None:
         """Ctrl-C in a terminal ends the command; the summary is shown and the session written."""
@@ -497,24 +354,6 @@ class TestSignals:
 
         assert signals.read_text() == "ready\nSIGHUP\n"
 
-    @pytest.mark.long
-    @pytest.mark.process
-    def test_ignored_hang_up_stays_ignored(self, tmp_path: pathlib.Path) -> None:
-        """Under nohup, the command ignores hang-ups as it would on its own."""
-        words = command_line("monitor", "-q", "-o", "run.json", "grep", "SigIgn", "/proc/self/status")
-        result = subprocess.run(
-            ["nohup", *words], cwd=tmp_path, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL
-        )
-        ignored = int(result.stdout.split()[1], 16) & ~INTERNAL
-
-        assert ignored == 1 << (signal.SIGHUP - 1)
-
-    def test_no_signal_is_ignored_or_blocked_otherwise(self, nncf_tools: Run) -> None:
-        """The command starts with the same signal dispositions as on its own."""
-        result = nncf_tools("monitor", "-q", "--no-plot", "grep", "-E", "SigIgn|SigBlk", "/proc/self/status")
-
-        assert [int(line.split()[1], 16) & ~INTERNAL for line in result.stdout.splitlines()] == [0, 0]
-
 
 class TestKills:
     @pytest.mark.process
@@ -536,18 +375,6 @@ class TestKills:
         assert session.exit is not None
         assert session.exit.code == 6
 
-    @pytest.mark.long
-    @pytest.mark.process
-    def test_terminate_after_a_killed_sampler(self, tmp_path: pathlib.Path) -> None:
-        """A command that continues without the sampler can still be ended."""
-        process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", "sleep", "60")
-        start = start_of(tmp_path / "run.journal.jsonl")
-        os.kill(start["sampler_pid"], signal.SIGKILL)
-        until_gone(start["sampler_pid"])
-        process.terminate()
-
-        assert process.wait(HANGING_S) == 128 + signal.SIGTERM
-
     @pytest.mark.process
     def test_killed_command_line(self, tmp_path: pathlib.Path) -> None:
         """Without the command line, sampler and command run to the end, and the journal is complete."""
@@ -566,24 +393,6 @@ class TestKills:
         assert session.exit is not None
         assert session.exit.code == 6
         assert len(session.samples) > before + 1
-
-    @pytest.mark.long
-    def test_journal_of_a_running_recording(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """The journal of a running recording is reported as unfinished."""
-        process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", "sleep", "60")
-        start_of(tmp_path / "run.journal.jsonl")
-        result = nncf_tools("report", "run.journal.jsonl")
-        process.terminate()
-        process.wait(HANGING_S)
-
-        assert "unfinished: the recording still runs" in result.stdout
-
-    def test_no_process_stays(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """When the command has ended, so has the sampler."""
-        nncf_tools("monitor", "-q", "--no-plot", "true")
-        listing = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-
-        assert str(tmp_path) not in listing
 
 
 class TestAttach:
@@ -604,27 +413,6 @@ class TestAttach:
         assert session.attached_to == process.pid
         assert session.command == command
         assert (session.peaks["rss"].sampled or 0) > 50 * MIB
-
-    @pytest.mark.long
-    def test_what_was_before_is_not_counted(self, recorded: Recorded) -> None:
-        """CPU and I/O before the recording are not in its totals; earlier memory is only in the upper bound."""
-        script = (
-            "import time\nwhile time.process_time() < 0.3: pass\n"
-            "x = bytearray(100 << 20); x[::4096] = b'x' * len(x[::4096]); del x; print(flush=True); input()"
-        )
-        words = [sys.executable, "-S", "-E", "-c", script]
-        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            rss = resident(process.pid)
-            session = recorded("-i", 0.02, "--pid", process.pid, "--duration", 0.1)
-            process.kill()
-        peak = session.peaks["rss"]
-
-        assert session.totals["cpu_user"] == pytest.approx(0, abs=0.05)
-        assert session.totals["read_chars"] == 0
-        assert peak.low == peak.sampled == pytest.approx(rss, rel=0.05)
-        assert rss < 100 * MIB < (peak.high or 0)
 
     @pytest.mark.long
     @pytest.mark.process
@@ -651,42 +439,18 @@ class TestAttach:
 
         assert (status, still_runs) == (0, True)
 
-    def test_duration_ends_the_recording(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """--duration ends the recording after that time; the command continues and its status is returned."""
-        script = (
-            "import sys, time\nbegin = time.monotonic()\ntime.sleep(1)\n"
-            "open('lived', 'w').write(str(time.monotonic() - begin))\nsys.exit(5)"
-        )
-        words = ("--duration", 0.2, "-o", "run.json", "--", sys.executable, "-S", "-E", "-c", script)
-        result = nncf_tools("monitor", "-q", *words)
-        session = Session.load(tmp_path / "run.json")
-
-        assert result.returncode == 5
-        assert 0.2 <= session.duration_s < float((tmp_path / "lived").read_text())
-        assert len(session.samples) <= 3
-        assert session.exit is not None
-
 
 class TestFiles:
     @pytest.mark.parametrize("command", [pytest.param("monitor", marks=pytest.mark.long), "profile"])
     def test_new_folder_for_each_run(self, nncf_tools: Run, tmp_path: pathlib.Path, command: str) -> None:
         """A new folder has session and picture, ``latest`` points to it; --plot adds the page of a short run, too."""
         written = []
-        for options in (["--no-plot"], [], ["--plot"]):
+        for options in (["--no-plot"], ["--plot"]):
             nncf_tools(command, "-q", *options, "true")
             written.append({path.name for path in (tmp_path / "memory_logs/latest").iterdir()})
 
-        assert written[0] == {"session.json"}
-        assert written[1] == {"session.json", "session.png"}
-        assert written[2] == {"session.json", "session.png", "session.html"}
-        assert len(list((tmp_path / "memory_logs").iterdir())) == 4
-
-    def test_output_alone(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """With --output, only the session is written, gzipped if its name says so."""
-        nncf_tools("monitor", "-q", "-o", "new folder/run.json.gz", "true")
-
-        assert [path.name for path in (tmp_path / "new folder").iterdir()] == ["run.json.gz"]
-        assert (tmp_path / "new folder/run.json.gz").read_bytes().startswith(b"\x1f\x8b")
+        assert written == [{"session.json"}, {"session.json", "session.png", "session.html"}]
+        assert len(list((tmp_path / "memory_logs").iterdir())) == 3
 
     def test_existing_output_is_kept(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """Existing files are not overwritten without --force, and the command is not started."""
@@ -699,37 +463,25 @@ class TestFiles:
         ]
         assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
-    def test_only_a_file_is_replaced(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """A pipe or device is not overwritten, even with --force."""
-        os.mkfifo(tmp_path / "pipe")
-        result = nncf_tools("monitor", "--force", "-o", "pipe", "touch", "started")
-
-        assert result.returncode == 2
-        assert "option --output: 'pipe' is a device or pipe; a file name expected" in result.stderr
-        assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
-
-    @pytest.mark.parametrize("name", ["run.journal.jsonl", "run.marks.json"])
-    def test_a_link_is_refused(self, nncf_tools: Run, tmp_path: pathlib.Path, name: str) -> None:
-        """A symbolic link in the place of a recording's log is refused by name, before the command starts."""
-        (tmp_path / "there").mkdir()
-        (tmp_path / name).symlink_to("there/real.json")
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("run.json", "'run.json' is a device or pipe; a file name expected"),
+            ("run.journal.jsonl", "'run.journal.jsonl' is a symbolic link; name the target of the link"),
+            ("run.marks.json", "'run.marks.json' is a symbolic link; name the target of the link"),
+        ],
+    )
+    def test_only_a_file_is_replaced(self, nncf_tools: Run, tmp_path: pathlib.Path, name: str, message: str) -> None:
+        """A pipe and a link of another file are refused by name, even with --force, and the command is not started."""
+        if name == "run.json":
+            os.mkfifo(tmp_path / name)
+        else:
+            (tmp_path / name).symlink_to("missing")
         result = nncf_tools("monitor", "--force", "-o", "run.json", "touch", "started")
 
         assert result.returncode == 2
-        assert f"option --output: '{name}' is a symbolic link; name the target of the link" in result.stderr
-        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "there"])
-
-    @pytest.mark.long
-    def test_two_recordings_to_one_file(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """A running recording is not overwritten, even with --force."""
-        first = in_background(tmp_path, "monitor", "-q", "-o", "run.json", "sleep", "60")
-        start_of(tmp_path / "run.journal.jsonl")
-        second = nncf_tools("monitor", "--force", "-o", "run.json", "true")
-        first.terminate()
-        first.wait(HANGING_S)
-
-        assert second.returncode == 2
-        assert "run.journal.jsonl': another recording that still runs writes to it" in second.stderr
+        assert f"option --output: {message}" in result.stderr
+        assert [path.name for path in tmp_path.iterdir()] == [name]
 
     @pytest.mark.parametrize("option", ["--output=/proc/locked/run.json", "--log-dir=/proc/locked"])
     def test_unwritable_place(self, nncf_tools: Run, tmp_path: pathlib.Path, option: str) -> None:
@@ -749,24 +501,18 @@ class TestBadInput:
                 ["--interval", "0", "true"],
                 "option --interval: a number of seconds from 0.001 to a year expected, found 0",
             ),
-            (["--interval", "-1", "true"], "option --interval: a time"),
-            (["--interval", "nan", "true"], "option --interval: a time"),
-            (["--interval", "soon", "true"], "option --interval: a time"),
             (["--duration", "-1", "true"], "option --duration: a time"),
-            (["--type", "gpu", "true"], "option --type: 'gpu' is not one of rss, vms, anon"),
-            (["--unit", "stone", "true"], "option --unit: 'stone' is not one of"),
             (["--pid", "1", "true"], "option --pid: either a command or --pid, not both"),
+            (["--stacks", "--stacks-budget", "51%", "true"], "option --stacks-budget"),
+            (["--repeat", "2", "--pid", "1"], "option --repeat: not with --pid"),
+            (["--repeat", "2", "--live", "--capture", "out", "true"], "option --repeat: not with --capture"),
             (["--shell", "echo", "one"], "option --shell: one quoted string expected"),
             (["echo 'open"], "argument COMMAND:"),
-            ([], "argument COMMAND: missing"),
-            (["--repeat", "0", "true"], "option --repeat: at least 1"),
             pytest.param(
                 ["--type", "rss,device", "true"],
                 "option --type: 'device' is not available here: there is no GPU or NPU",
                 marks=pytest.mark.skipif(bool(metrics_of_devices()), reason="there is a GPU or NPU"),
             ),
-            (["--tpye", "rss"], "; did you mean --type?"),
-            (["-o", ".", "true"], "option --output: '.' is a folder"),
             (["-o", "n" * 300, "true"], "File name too long"),
         ],
     )
@@ -791,15 +537,6 @@ class TestBadInput:
             "nncf-tools: error: option --type: 'pss' is not available here: not on this platform\n",
         )
 
-    def test_no_such_process(self, in_process: Run) -> None:
-        """Attaching to a missing process gives status 1."""
-        result = in_process("monitor", "--pid", 2**22 - 1)
-
-        assert (result.returncode, result.stderr) == (
-            1,
-            f"nncf-tools: error: option --pid: there is no process {2**22 - 1}\n",
-        )
-
 
 PHASES = [sys.executable, str(BURNERS / "phases.py"), "300"]
 
@@ -821,8 +558,6 @@ class TestMarks:
         assert cleanup.delta == pytest.approx(shrunk, abs=BYTES_OF_MIB)
         assert grown >= 60 * BYTES_OF_MIB > 0 > -150 * BYTES_OF_MIB >= shrunk
         assert "during Compilation" in result.stderr
-        assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
-        assert len(json.loads((tmp_path / "run.marks.json").read_text())) == 4
         assert sorted(path.name for path in tmp_path.glob("run*")) == [
             "run.html",
             "run.json",
@@ -830,14 +565,17 @@ class TestMarks:
             "run.png",
         ]
 
-    @pytest.mark.long
-    def test_monitor_keeps_marks_too(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """A session of monitor has the marks of the program; no other files are left."""
-        script = "import nncftools\nfor name in 'ab': nncftools.mark_operation(name)"
-        nncf_tools("monitor", "-q", "-o", "run.json", sys.executable, "-c", script)
+    def test_parallel_tasks(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Each of parallel tasks is an outermost operation, with its own inner one inside, and ends by itself."""
+        nncf_tools("monitor", "-q", "-i", "0.02", "-o", "run.json", "--", sys.executable, BURNERS / "tasks.py")
+        found = Session.load(tmp_path / "run.json").operations
+        outer = [one for one in found if one.depth == 0]
 
-        assert [mark.name for mark in Session.load(tmp_path / "run.json").marks] == ["a", "b"]
-        assert [path.name for path in tmp_path.glob("run*")] == ["run.json"]
+        assert [one.name for one in outer] == [f"Task {number}" for number in range(6)]
+        assert [one.end_s for one in outer] == sorted(one.end_s for one in outer)
+        assert [(one.parent.name, one.name) for one in found if one.parent] == [
+            (f"Task {number}", f"Inside {number}") for number in range(6)
+        ]
 
     @pytest.mark.long
     def test_shell_script(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
@@ -874,35 +612,11 @@ class TestMarks:
         assert sorted(mark.name for mark in marks) == ["Epoch 1", "Epoch 2", "Epoch 3", "model A"]
         assert {mark.source for mark in marks} == {"output"}
 
-    def test_progress_bar(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """Lines of a progress bar are one operation, in the report and for a gate, and hold the peak of all of them."""
-        script = (
-            "import time\n"
-            "for step in range(40):\n"
-            "    held = bytearray(100 << 20) if step == 10 else None\n"
-            "    print('Epoch', 1 + step // 20, flush=True)\n"
-            "    time.sleep(0.005)\n"
-        )
-        words = ("profile", "--no-auto", "--no-plot", "--mark-on", r"Epoch \d+", "-o", "run.json")
-        result = nncf_tools(*words, sys.executable, "-S", "-c", script)
-        (tmp_path / "base.json").write_bytes((tmp_path / "run.json").read_bytes())
-        gate = nncf_tools("compare", "--fail-if", "peak_rss@Epoch 1>100MiB", "base.json", "run.json")
-        operations = Session.load(tmp_path / "run.json").operations
-
-        assert [(operation.name, operation.has_peak) for operation in operations] == [
-            ("Epoch 1", True),
-            ("Epoch 2", False),
-        ]
-        assert [line.split()[:3] for line in result.stderr.splitlines() if "<- peak" in line] == [["1", "Epoch", "1"]]
-        assert gate.returncode == 3, gate.stderr
-
     @pytest.mark.parametrize(
         ("then", "sleeps_s"),
         [
             ("sleep", 0.1),  # a sample between the mark and exec: else, the mark may be of the program after exec
-            ("sleep", 0.3),
             ("marks", 0),
-            ("marks", 0.3),
         ],
     )
     def test_exec(self, nncf_tools: Run, tmp_path: pathlib.Path, then: str, sleeps_s: float) -> None:
@@ -926,31 +640,6 @@ class TestMarks:
         assert [(other.name, other.depth, other.error) for other in others] == [("New", 0, None)] * (then == "marks")
         assert all(load.end_s <= other.start_s and other.duration_s >= 0.7 for other in others)
 
-    @pytest.mark.long
-    @pytest.mark.parametrize("start", [(), ("setarch", "-R")], ids=["random addresses", "equal addresses"])
-    def test_execs_at_once(self, nncf_tools: Run, tmp_path: pathlib.Path, start: tuple[str, ...]) -> None:
-        """Each of several quick execs ends what its program left open, at the first mark of the next program."""
-        if start and subprocess.run([*start, "true"], check=False, capture_output=True).returncode:
-            pytest.skip("no setarch")
-        (tmp_path / "again.py").write_text(
-            "import nncftools, os, sys, time\n"
-            "number = int(sys.argv[1])\n"
-            "nncftools.operation(f'Run {number}').__enter__()\n"
-            "if number < 4: os.execv(sys.executable, [sys.executable, '-S', *sys.argv[:1], str(number + 1)])\n"
-            "time.sleep(0.5)"
-        )
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        words = ("monitor", "-q", "-i", "0.5", "-o", "run.json", "--", *start, sys.executable, "-S", "again.py", "0")
-        result = nncf_tools(*words, env=environment)
-        run = Session.load(tmp_path / "run.json")
-        starts = [operation.start_s for operation in run.operations]
-
-        assert result.returncode == 0, result.stderr
-        assert [operation.name for operation in run.operations] == [f"Run {number}" for number in range(5)]
-        assert [operation.is_parallel for operation in run.operations] == [False] * 5
-        assert all(mark.end_s <= start for mark, start in zip(run.operations, starts[1:], strict=False))
-        assert run.operations[-1].duration_s >= 0.5
-
     def test_code_that_is_hidden(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A process whose addresses the sampler may read no longer, and may read again, runs the same program."""
         script = (
@@ -968,49 +657,6 @@ class TestMarks:
         assert result.returncode == 0, result.stderr
         assert (main.name, main.error) == ("Main", None)
         assert main.duration_s >= 0.6
-
-    def test_nothing_marked(self, nncf_tools: Run) -> None:
-        """If no Python loaded the hook, the report says what is known of the reason; of a plain script, nothing."""
-        blind = nncf_tools("profile", "--details", "--no-plot", sys.executable, "-I", "-c", "1")
-        seeing = nncf_tools("profile", "--details", "--no-plot", sys.executable, "-c", "1")
-
-        assert "no Python program loaded the hook: process" in " ".join(blind.stderr.split())
-        assert "ran an isolated Python (-I), which loads no hook" in " ".join(blind.stderr.split())
-        assert "hook" not in seeing.stderr
-
-    @pytest.mark.parametrize(
-        ("start", "more", "reason"),
-        [
-            (("env", "-i"), (), "no Python program loaded the hook: the reason is not known"),
-            (("env", "-i"), ("--mark-on", "begins"), "no Python program loaded the hook: the reason is not known"),
-            pytest.param((), (), "1 Python program loaded the hook, but called none of", marks=pytest.mark.long),
-        ],
-    )
-    def test_mark_call_marks_nothing(
-        self, nncf_tools: Run, start: tuple[str, ...], more: tuple[str, ...], reason: str
-    ) -> None:
-        """The summary says why --mark-call marked nothing, also where --mark-on marked something."""
-        asked = ("--mark-call", "made.up:function", *more)
-        words = ("profile", "--no-plot", "--no-stacks", *asked, "--", *start, sys.executable, "-c", "print('begins')")
-        result = nncf_tools(*words)
-
-        assert f"--mark-call marked nothing: {reason}" in " ".join(result.stderr.split())
-
-    @pytest.mark.parametrize(
-        "asked",
-        [
-            ("--mark-call", "textwrap:dedent"),
-            pytest.param(("--mark-call", "made.up:function", "--mark-on", "begins"), marks=pytest.mark.long),
-            pytest.param(("--mark-on", "begins"), marks=pytest.mark.long),
-        ],
-    )
-    def test_hook_that_was_loaded(self, nncf_tools: Run, asked: tuple[str, ...]) -> None:
-        """Where a Python loaded the hook and something was marked, the summary does not speak of it."""
-        code = "import textwrap; print(textwrap.dedent('begins'))"
-        result = nncf_tools("profile", "--no-plot", "--no-stacks", *asked, "--", sys.executable, "-c", code)
-
-        assert re.search(r"^1 (?:dedent|begins)\b", result.stderr, re.MULTILINE)
-        assert "marked nothing" not in result.stderr
 
     def test_short_summary(self, nncf_tools: Run) -> None:
         """Of a run without operations, the summary has at most 8 lines, also from the second run on."""
@@ -1040,17 +686,11 @@ class TestMarks:
         assert result.stdout == "--live\n"
         assert "note: the command gets --live; an option of nncf-tools comes before the command" in result.stderr
 
-    @pytest.mark.parametrize(
-        "name",
-        [
-            "run.json",
-            *(pytest.param(f"./run.{of}", marks=pytest.mark.long) for of in ("journal.jsonl", "marks.jsonl", "png")),
-        ],
-    )
-    def test_capture_is_no_file_of_the_recording(self, nncf_tools: Run, tmp_path: pathlib.Path, name: str) -> None:
+    @pytest.mark.parametrize("name", ["run.json", "./run.png"])
+    def test_capture_is_no_file_of_the_recording(self, in_process: Run, tmp_path: pathlib.Path, name: str) -> None:
         """Output that the session, or another file of the recording, would replace is refused before anything runs."""
         words = ("-q", "--plot", "-o", tmp_path / "run.json", "--capture", name, "--", "touch", "ran")
-        result = nncf_tools("monitor", *words)
+        result = in_process("monitor", *words)
 
         assert result.returncode == UsageError.exit_code
         assert result.stderr.endswith(f"{str(pathlib.Path(name))!r} is a file of the recording; choose another name\n")
@@ -1069,35 +709,21 @@ class TestMarks:
         assert result.stderr.count("\n") == 1
         assert (tmp_path / "out.txt").stat().st_size <= 100_000
 
-    def test_capture_copies(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """--capture without --live writes the output to the file, too."""
-        words = sys.executable, "-c", "import sys; print('out', flush=True); print('err', file=sys.stderr)"
-        result = nncf_tools("monitor", "-q", "-o", "run.json", "--capture", "out.txt", *words)
-
-        assert (result.stdout, result.stderr) == ("out\n", "err\n")
-        assert sorted((tmp_path / "out.txt").read_text().split()) == ["err", "out"]
-
     def test_catalogued_and_named_calls(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """Calls of the catalogue and of --mark-call are marked in an unchanged script; --no-auto marks none."""
-        package = tmp_path / "nncf" / "quantization"
-        package.mkdir(parents=True)
-        (package.parent / "__init__.py").write_text("from nncf.quantization.quantize_model import quantize\n")
-        (package / "__init__.py").touch()
-        (package / "quantize_model.py").write_text("def quantize(model):\n    return model + 1\n")
         (tmp_path / "mine.py").write_text("def fit():\n    return 'fitted'\n")
-        (tmp_path / "run.py").write_text("import nncf, mine\nprint(nncf.quantize(1), mine.fit())\n")
-        words = ("--mark-call", "mine:fit=Training", sys.executable, "run.py")
-        env = {"PYTHONPATH": os.pathsep.join([str(pathlib.Path.cwd()), str(tmp_path)])}
-        result = nncf_tools("profile", "-q", "--no-plot", "-o", "run.json", *words, env=env)
-        nncf_tools("profile", "-q", "--no-plot", "-o", "off.json", "--no-auto", sys.executable, "run.py", env=env)
+        module = tmp_path / "nncf/quantization/quantize_model.py"
+        module.parent.mkdir(parents=True)
+        module.write_text("def compress_weights(model):\n    return model + 1\n")
+        code = "import mine, nncf.quantization.quantize_model as nncf\nprint(nncf.compress_weights(1), mine.fit())\n"
+        (tmp_path / "run.py").write_text(code)
+        script = (sys.executable, "run.py")
+        result = nncf_tools("profile", "-q", "--no-plot", "-o", "run.json", "--mark-call", "mine:fit=Training", *script)
+        nncf_tools("profile", "-q", "--no-plot", "-o", "off.json", "--no-auto", *script)
         marks = Session.load(tmp_path / "run.json").marks
 
         assert result.stdout == "2 fitted\n"
-        assert [(mark.name, mark.kind, mark.source) for mark in marks] == [
-            ("Quantization", "Quantization", "auto"),
-            ("Training", "Training", "auto"),
-        ]
-        assert marks[0].call == "nncf.quantize"
+        assert [(mark.name, mark.source) for mark in marks] == [("Weight Compression", "auto"), ("Training", "auto")]
         assert Session.load(tmp_path / "off.json").marks == []
 
 
@@ -1105,12 +731,9 @@ class TestProfileBadInput:
     @pytest.mark.parametrize(
         ("words", "complaint"),
         [
-            (["--mark-on", "(", "true"], "option --mark-on: '(' is not a regular expression"),
             (["--mark-call", "nonsense", "true"], "option --mark-call: package.module:function=Name or"),
-            (["--mark-call", "prepare", "true"], "found 'prepare'; for the script itself: __main__:prepare"),
             (["--no-auto", "--mark-call", "a:b=c", "true"], "either --no-auto or --mark-call, not both"),
             (["--depth", "0", "true"], "--depth"),
-            ([], "argument COMMAND: missing"),
         ],
     )
     def test_options(self, in_process: Run, tmp_path: pathlib.Path, words: list[str], complaint: str) -> None:
@@ -1122,14 +745,6 @@ class TestProfileBadInput:
         assert len(result.stderr.splitlines()) == 1
         assert list(tmp_path.iterdir()) == []
 
-    def test_pyproject(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """Invalid calls in pyproject.toml are named with the file."""
-        (tmp_path / "pyproject.toml").write_text('[tool.nncf-tools]\nmark-calls = ["nonsense"]\n')
-        result = in_process("profile", "true")
-
-        assert result.returncode == 2
-        assert "pyproject.toml: " in result.stderr
-
     def test_keeps_what_is_there(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """Files next to the session are kept unless --force is given; then a stale sidecar is removed."""
         (tmp_path / "run.marks.csv").write_text("name,start_s\nold,0\n")
@@ -1140,30 +755,16 @@ class TestProfileBadInput:
         assert "run.marks.csv" in refused.stderr
         assert not (tmp_path / "run.marks.csv").exists()
 
-    @pytest.mark.long
-    def test_marks_that_cannot_be_read(self, nncf_tools: Run) -> None:
-        """An invalid line in the marks log is counted in a warning, and the run is unaffected."""
-        result = nncf_tools(
-            "profile", "--no-auto", "--no-plot", "-o", "run.json", "sh", "-c", 'echo oops >> "$NNCF_TOOLS_MARKS"'
-        )
-
-        assert result.returncode == 0
-        assert "1 mark could not be read, the first is line 1" in " ".join(result.stderr.split())
-
 
 class TestMarkCommand:
-    def test_without_a_recording(self, nncf_tools: Run) -> None:
-        """A script with marks also runs without a recording."""
-        result = nncf_tools("mark", "Export")
-
-        assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
-
     def test_bad_input(self, nncf_tools: Run) -> None:
-        """An empty name and a missing log give one line each."""
+        """An empty name and a missing log give one line each; without a recording, nothing is printed."""
+        alone = nncf_tools("mark", "Export")
         empty = nncf_tools("mark", " ")
         gone = nncf_tools("mark", "a", env={"NNCF_TOOLS_MARKS": "/no/such/log"})
 
-        assert (empty.returncode, gone.returncode) == (2, 1)
+        assert (alone.returncode, empty.returncode, gone.returncode) == (0, 2, 1)
+        assert alone.stdout + alone.stderr == ""
         assert "argument NAME" in empty.stderr
         assert "/no/such/log" in gone.stderr
 
@@ -1174,30 +775,6 @@ class TestReport:
         """Write a session of three seconds, and its sidecar without marks, as ``profile`` leaves them."""
         session({"rss": mib(10, 50, 50, 20)}, duration_s=3.0).save(tmp_path / "run.json")
         (tmp_path / "run.marks.json").write_text("[]")
-
-    def test_sidecar_by_hand(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """Operations from a file are reported and drawn."""
-        (tmp_path / "o.csv").write_text("name,start_s,end_s\nSetup,0,0.2\nExport,0.2,\n")
-        result = in_process("report", "run.json", "--marks", "o.csv", "--panels", "run.svg")
-
-        assert "\n1 Setup " in result.stdout
-        assert "\n2 Export " in result.stdout
-        assert (tmp_path / "run.svg").read_bytes().startswith(b"<?xml")
-
-    def test_sidecar_beside_is_found(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """The sidecar next to the session has its marks, with edits."""
-        (tmp_path / "run.marks.json").write_text('[{"name": "edited", "start_s": 0.1}]')
-
-        assert "edited" in in_process("report", "run.json").stdout
-
-    def test_wrong_sidecar(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """The message on an invalid row names file and line, and nothing is drawn."""
-        (tmp_path / "o.csv").write_text("name,start_s\n,1\n")
-        result = in_process("report", "run.json", "--marks", "o.csv", "--panels", "run.svg")
-
-        assert result.returncode == 1
-        assert result.stderr == "nncf-tools: error: o.csv: line 2: a `name` of at least one character expected\n"
-        assert not (tmp_path / "run.svg").exists()
 
     def test_journal_with_its_log(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """The journal of a killed recording is shown with the marks from its marks log."""

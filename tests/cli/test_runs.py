@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import sys
+from unittest import mock
 
 import pexpect
 import pytest
@@ -12,7 +13,6 @@ import pytest
 from nncftools.cli import destination, runs
 from nncftools.errors import NncfToolsError
 from nncftools.journal import reading
-from tests.cli.pseudo_terminal import PseudoTerminal
 from tests.conftest import Run
 from tests.made_up import mib, session
 from tests.surroundings import HANGING_S
@@ -46,13 +46,6 @@ class TestList:
         assert "nightly" not in lines[3]
         assert "62.0 MiB" in lines[1]
 
-    @pytest.mark.process
-    def test_narrow(self, logs: pathlib.Path) -> None:
-        """On a narrow terminal, a recording has its command, its peak, and how it ended; no heading is broken."""
-        terminal = PseudoTerminal(logs.parent, "list", size=(40, 20))
-
-        assert terminal.until_end().splitlines()[0].split() == ["#", "Command", "Peak", "Ended"]
-
     def test_json(self, in_process: Run) -> None:
         """--json has the figures in bytes and seconds."""
         first, *others = json.loads(in_process("list", "--json").stdout)
@@ -72,12 +65,6 @@ class TestList:
 
         assert result.returncode == 0
         assert result.stdout.count("cannot be read") == 2
-
-    def test_damaged(self, in_process: Run, logs: pathlib.Path) -> None:
-        """A recording that cannot be read is listed as such."""
-        (logs / "2026-11-22_10-00-00_work" / "session.json").write_text("{")
-
-        assert "cannot be read" in in_process("list").stdout
 
 
 class TestPrune:
@@ -109,19 +96,18 @@ class TestPrune:
         assert len(list(logs.iterdir())) == 4
 
     @pytest.mark.process
-    @pytest.mark.parametrize(("answer", "status", "left"), [("y", 0, 1), ("n", 1, 4), ("", 1, 4)])
-    def test_answers(self, logs: pathlib.Path, answer: str, status: int, left: int) -> None:
+    def test_answer(self, logs: pathlib.Path) -> None:
         """Only a yes removes what was shown."""
         words = ["-m", "nncftools", "prune", "--keep", "0"]
         with pexpect.spawn(sys.executable, words, cwd=logs.parent, timeout=HANGING_S) as terminal:
             terminal.expect_exact("Remove 3 recordings")
             terminal.expect_exact("[y/N] ")
-            terminal.sendline(answer)
+            terminal.sendline("n")
             terminal.expect(pexpect.EOF)
             terminal.wait()
 
-            assert terminal.exitstatus == status
-        assert len(list(logs.iterdir())) == left
+            assert terminal.exitstatus == 1
+        assert len(list(logs.iterdir())) == 4
 
     def test_still_recorded(self, in_process: Run, logs: pathlib.Path) -> None:
         """A recording that still runs stays; it goes when it has ended."""
@@ -143,17 +129,13 @@ class TestPrune:
 
         assert (away / "session.json").exists()
 
-    @pytest.mark.parametrize("makes", ["link", "folder"])
-    def test_swapped(self, in_process: Run, logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, makes: str) -> None:
+    def test_swapped(self, in_process: Run, logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Who may write to the log folder cannot have another folder emptied while the question is shown."""
         shown, kept = logs / "2026-11-20_10-00-00_work", logs / "2026-11-22_10-00-00_work"
 
         def swaps(_question: str) -> bool:
             shown.rename(logs / "moved")
-            if makes == "link":
-                shown.symlink_to(kept)
-            else:
-                kept.rename(shown)
+            shown.symlink_to(kept)
             return True
 
         monkeypatch.setattr(runs, "_is_confirmed", swaps)
@@ -178,32 +160,19 @@ class TestPrune:
 
     @pytest.mark.parametrize(("agreed", "left"), [([True, True], 1), ([True, False], 2), ([False, True], 3)])
     def test_asks_by_name(
-        self,
-        in_process: Run,
-        logs: pathlib.Path,
-        monkeypatch: pytest.MonkeyPatch,
-        agreed: list[bool],
-        left: int,
+        self, in_process: Run, logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, agreed: list[bool], left: int
     ) -> None:
         """What cannot be read as a recording has a question of its own, with its name."""
         mine = logs / "2026-11-21_10-00-00_work"
-        name = repr(f"memory_logs/{mine.name}")
         (mine / "session.json").write_text("[]")
-        questions = list[str]()
-        answers = iter(agreed)
-
-        def agrees(question: str) -> bool:
-            questions.append(question)
-            return next(answers)
-
-        monkeypatch.setattr(runs, "_is_confirmed", agrees)
+        questions = mock.Mock(side_effect=agreed)
+        monkeypatch.setattr(runs, "_is_confirmed", questions)
         result = in_process("prune", "--keep", 0)
+        first, second = (call.args[0] for call in questions.call_args_list)
 
-        assert questions[0].startswith("Remove 2 recordings, ")
-        assert questions[1].startswith(f"Remove {name}, which cannot be read as a recording? ")
-        assert result.returncode == 0
-        assert mine.exists() is not agreed[1]
-        assert len(list(logs.iterdir())) == left
+        assert first.startswith("Remove 2 recordings, ")
+        assert second.startswith(f"Remove 'memory_logs/{mine.name}', which cannot be read as a recording? ")
+        assert (result.returncode, mine.exists(), len(list(logs.iterdir()))) == (0, not agreed[1], left)
 
     @as_another
     def test_files_of_another_user(self, in_process: Run, logs: pathlib.Path) -> None:

@@ -84,7 +84,7 @@ def test_why(tmp_path: pathlib.Path, status: int, text: str, why: str) -> None:
     ("command", "first"),
     [
         (["fit", "--free-only"], ""),
-        (["forecast", "--no-output"], ""),
+        pytest.param(["forecast", "--no-output"], "", marks=pytest.mark.long),
         (["forecast", "--no-output"], "kill -9 $PPID; "),
     ],
     ids=["fit", "forecast", "without a sampler"],

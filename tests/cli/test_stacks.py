@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
-import re
-import signal
 import subprocess
 import sys
 
@@ -96,43 +93,6 @@ def test_ways_to_take_memory(nncf_tools: Run, how: str) -> None:
     judge_one_of_three(nncf_tools, how)
 
 
-@pytest.mark.long
-def test_freed(nncf_tools: Run) -> None:
-    """Memory that was taken and freed belongs to nobody."""
-    nncf_tools("monitor", "--stacks", "-o", "run.json", "--", *burn("freed"))
-
-    found = peak()
-    freed = sum(part.size for part in found.parts if "grow_and_free" in {frame.function for frame in part.stack})
-
-    assert sizes(found)["second"] == pytest.approx(400, abs=30)
-    assert freed < 20 * MIB
-
-
-SLOWLY = """
-import time
-import nncftools
-held = []
-with nncftools.operation("Work"):
-    for _ in range(60):
-        held.append(b"x" * 1_000_000)
-        time.sleep(0.005)
-"""
-"""Takes memory in an operation, for long enough to be seen."""
-
-
-def test_repeated(nncf_tools: Run) -> None:
-    """`profile --repeat` takes stacks in each run, and ends in one table of the runs with their operations."""
-    pathlib.Path("work.py").write_text(SLOWLY)
-    done = nncf_tools("profile", "--repeat", 2, "-o", "run.json", "--", sys.executable, "work.py")
-    of_runs = [Session.load(f"run-{number}.json").snapshots for number in (1, 2)]
-
-    assert done.returncode == 0
-    assert re.findall(r"^Run (\d) of 2: RSS peak ", done.stderr, re.MULTILINE) == list("12")
-    assert "2 RUNS" in done.stderr
-    assert re.search(r"^Work: duration, s( +\d+\.\d+){3} ", done.stderr, re.MULTILINE)
-    assert all(snapshots is not None and snapshots.stacks for snapshots in of_runs)
-
-
 AFTER_DURATION = """
 import time
 import nncftools
@@ -164,22 +124,12 @@ def test_duration(nncf_tools: Run, command: str) -> None:
     assert all(window.time_s[-1] < 2 for process in session.snapshots.processes for window in process.windows)
 
 
-def test_from_zero(nncf_tools: Run) -> None:
-    """`profile --from-zero` shows memory relative to the first sample."""
-    done = nncf_tools("profile", "--from-zero", "-o", "run.json", "--", "sleep", "0.2")
-
-    assert done.returncode == 0
-    assert "above the first sample" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("command", "what", "how", "expected"),
     [
-        ("profile", "keeps", "normally", 80),
-        ("profile", "frees", "normally", 0),
         ("profile", "keeps", "suddenly", 80),
-        ("profile", "frees", "suddenly", 0),
-        ("monitor", "keeps", "suddenly", 80),
+        pytest.param("profile", "keeps", "normally", 80, marks=pytest.mark.long),
+        pytest.param("profile", "frees", "normally", 0, marks=pytest.mark.long),
     ],
 )
 def test_still_held_at_the_end(nncf_tools: Run, command: str, what: str, how: str, expected: int) -> None:
@@ -193,13 +143,8 @@ def test_still_held_at_the_end(nncf_tools: Run, command: str, what: str, how: st
         waiting += place["children"]
         if place["function"] in held:
             held[place["function"]] += place["bytes"] / MIB
-    (line,) = [
-        line for line in nncf_tools("report", "run.json", "--details").stdout.splitlines() if "still held" in line
-    ]
 
-    named = re.search(r"([\d.]+) (MiB )?leaves\.py:12 keep", line)
     assert held == pytest.approx({"keep": expected, "work": 0}, abs=12)
-    assert float(named[1] if named else 0) == pytest.approx(expected, abs=12)
 
 
 MAPS_AND_ALLOCATES = """import mmap, sys, time
@@ -222,6 +167,7 @@ time.sleep(0.5)
 """
 
 
+@pytest.mark.long
 def test_pages_of_a_mapped_file(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """What a function mapped is pages of a file, whose name is known; what another one allocated is not."""
     weights = tmp_path / "model.safetensors"
@@ -244,102 +190,22 @@ def test_pages_of_a_mapped_file(nncf_tools: Run, tmp_path: pathlib.Path) -> None
     assert file_held(session, found.at_s, found.size, files["read_weights"]) == str(weights)
 
 
-def test_program_that_a_thread_starts(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-    """A program that another thread than the first one starts holds its own memory, with the line that started it."""
-    (tmp_path / "work.py").write_text(
-        "import subprocess, threading\n"
-        "def start():\n"
-        "    subprocess.run(['dd', 'if=/dev/zero', 'of=/dev/null', 'bs=300M', 'count=20'])\n"
-        "thread = threading.Thread(target=start)\n"
-        "thread.start()\n"
-        "thread.join()\n"
-    )
-    nncf_tools("monitor", "-q", "--stacks", "-o", "run.json", "--", sys.executable, "work.py")
-
-    report = " ".join(nncf_tools("report", "run.json").stdout.split())
-    assert re.search(r" 30\d MiB dd, started by \S*work.py:3 start ", report)
-
-
-def test_monitor_takes_none(nncf_tools: Run) -> None:
-    """Without the option, monitor takes no stacks."""
-    nncf_tools("monitor", "-o", "run.json", "--", "true")
-
-    assert Session.load("run.json").snapshots is None
-
-
-@pytest.mark.parametrize(("options", "is_there"), [([], True), (["--no-stacks"], False)])
-def test_profile_takes_them(nncf_tools: Run, options: list[str], is_there: bool) -> None:  # noqa: FBT001 — of the test
-    """Profile takes stacks where it can, unless it is told not to."""
-    nncf_tools("profile", *options, "--no-plot", "-o", "run.json", "--", sys.executable, "-c", "pass")
+@pytest.mark.parametrize(("words", "is_there"), [("profile", True), ("profile --no-stacks", False), ("monitor", False)])
+def test_who_takes_them(nncf_tools: Run, words: str, is_there: bool) -> None:  # noqa: FBT001 — of the test
+    """Profile takes stacks where it can, unless it is told not to; monitor takes none unless it is told to."""
+    nncf_tools(*words.split(), "--no-plot", "-o", "run.json", "--", sys.executable, "-c", "pass")
 
     assert (Session.load("run.json").snapshots is not None) is is_there
 
 
-@pytest.mark.long
-@pytest.mark.process
-def test_running_process(nncf_tools: Run) -> None:
-    """What a process held before the recording was seen by nobody."""
-    with subprocess.Popen([*burn(), "1"], stdout=subprocess.PIPE) as running:
-        nncf_tools("monitor", "--stacks", "-o", "run.json", "--pid", running.pid)
-
-    found = peak()
-
-    assert found.sum_of("not_seen") > 0
-    assert sizes(found)["third"] > 200
-
-
-def test_not_on_this_platform(nncf_tools: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_not_on_this_platform(in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """If they are asked for where they cannot be taken, one line says so, before anything runs."""
     monkeypatch.setenv("_NNCF_TOOLS_SOURCE", "psutil")
-    done = nncf_tools("monitor", "--stacks", "-o", "run.json", "--", "touch", "ran")
+    done = in_process("monitor", "--stacks", "-o", "run.json", "--", "touch", "ran")
 
     assert done.returncode == 2
     assert "option --stacks" in done.stderr
     assert not pathlib.Path("ran").exists()
-
-
-@pytest.mark.parametrize("budget", ["0", "51%", "much"])
-def test_wrong_budget(nncf_tools: Run, budget: str) -> None:
-    """A budget is a percentage."""
-    done = nncf_tools("monitor", "--stacks", "--stacks-budget", budget, "--", "true")
-
-    assert done.returncode == 2
-    assert "option --stacks-budget" in done.stderr
-
-
-def helper_of(starter: int) -> int:
-    """Return the PID of the helper that a process has started, once it watches."""
-
-    def found() -> int | None:
-        for task in pathlib.Path(f"/proc/{starter}/task").iterdir():
-            for pid in (task / "children").read_text("ascii").split():
-                if b"snapshots" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
-                    return int(pid)
-        return None
-
-    pid = until(found, "the helper")
-    assert pid is not None
-    return pid
-
-
-@pytest.mark.long
-@pytest.mark.process
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_helper_that_fails(tmp_path: pathlib.Path, number: int) -> None:
-    """When the helper is killed or hangs, the command and its recording do not notice."""
-    words = command_line("monitor", "--stacks", "-q", "-o", tmp_path / "run.json", "--", *burn("main", "0"))
-    with subprocess.Popen(words) as running:
-        log = tmp_path / "run.snapshots.jsonl"
-        until(lambda: log.exists() and b'{"stack"' in log.read_bytes(), "a stack")
-        os.kill(helper_of(running.pid), number)
-        assert running.wait() == 0
-    session = Session.load(tmp_path / "run.json")
-
-    assert session.finished
-    assert session.warnings == []
-    assert session.snapshots is not None
-    assert session.snapshots.cpu_s is None
-    assert session.snapshots.stacks
 
 
 @pytest.mark.long

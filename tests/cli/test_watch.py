@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import re
 import signal
@@ -13,7 +12,6 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from nncftools import Session
 from nncftools.session.model import Mark
 from tests import waiting
 from tests.cli.hastened import hastened
@@ -34,46 +32,6 @@ def run(tmp_path: pathlib.Path) -> pathlib.Path:
     return recorded.save(tmp_path / "run.json")
 
 
-@pytest.mark.long
-@pytest.mark.process
-def test_told_again_to_its_end(run: pathlib.Path) -> None:
-    """A session is replayed at the requested speed, and stays on the screen at its end."""
-    terminal = PseudoTerminal(run.parent, "replay", "run.json", "--speed", 30)
-    terminal.until(ENDED, "Saving", "peak 299.0 MiB at ")
-    terminal.send("q")
-    terminal.until_end()
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", terminal.written.decode())
-
-    assert "replay ×30  0:" in plain
-    assert "Now Export, for " in plain
-    assert terminal.is_restored()
-    assert terminal.status == 0
-
-
-@pytest.mark.long
-@pytest.mark.process
-def test_pause(tmp_path: pathlib.Path) -> None:
-    """While it is paused, no time passes."""
-    hour = 3600
-    sizes = mib(*[100 + (step % 200) for step in range(hour)])
-    session({"time_s": [float(step) for step in range(hour)], "rss": sizes}).save(tmp_path / "run.json")
-    terminal = PseudoTerminal(tmp_path, "replay", "run.json", "--speed", 5)
-    terminal.until(CHART)
-    terminal.send(" ")
-    before = terminal.until(PAUSED).split("\n")[0]
-    for columns in (90, 80):  # the screen is drawn in its new size when the next figures would come
-        terminal.resize(columns, 24)
-        after = terminal.until(re.compile(rf"\A(?=.{{{columns}}}$).* paused  \d+:\d\d ─╮$", re.MULTILINE)).split("\n")[
-            0
-        ]
-    terminal.send(" ")
-    terminal.until(re.compile(r"● replay ×5  \d+:\d\d ─╮$", re.MULTILINE))
-    terminal.send("q")
-    terminal.until_end()
-
-    assert MOMENT.findall(before) == MOMENT.findall(after)
-
-
 @pytest.mark.process
 def test_moving_in_time(run: pathlib.Path) -> None:
     """Arrows move by a twentieth of the run, g goes to the peak; at the end, all processes of the run are shown."""
@@ -92,44 +50,6 @@ def test_moving_in_time(run: pathlib.Path) -> None:
 
     assert terminal.is_restored()
     assert terminal.status == 0
-
-
-@pytest.mark.long
-@pytest.mark.process
-def test_stopped_and_continued(run: pathlib.Path) -> None:
-    """Ctrl-Z gives the terminal back as it was; the view is there again when the job continues."""
-    terminal = PseudoTerminal(run.parent, "replay", "run.json", "--speed", 0.01)
-    terminal.until(CHART)
-    job = psutil.Process(terminal.process.pid)
-    os.kill(job.pid, signal.SIGTSTP)
-    terminal.until(lambda _: job.status() == psutil.STATUS_STOPPED and terminal.is_restored())
-    os.kill(job.pid, signal.SIGCONT)
-    terminal.until(lambda _: not terminal.is_restored(), CHART)
-    terminal.send("q")
-    terminal.until_end()
-
-    assert terminal.is_restored()
-    assert terminal.status == 0
-
-
-@pytest.mark.long
-@pytest.mark.process
-def test_without_a_terminal(nncf_tools: Run, run: pathlib.Path) -> None:
-    """Without a terminal, the last line shows the end."""
-    result = nncf_tools("replay", run.name, "--speed", 1000)
-
-    assert result.returncode == 0
-    assert result.stdout.splitlines()[-1].startswith("0:59; RSS ")
-    assert "ended, exit status 0" in result.stdout
-
-
-@pytest.mark.process
-def test_wrong_speed(in_process: Run, run: pathlib.Path) -> None:
-    """An invalid speed is refused."""
-    result = in_process("replay", run.name, "--speed", 0)
-
-    assert result.returncode == 2
-    assert "--speed" in result.stderr
 
 
 JOURNAL = "run.journal.jsonl"
@@ -202,17 +122,6 @@ class TestRunning:
         assert terminal.is_restored()
         assert terminal.status == 0
 
-    @pytest.mark.long
-    def test_newest_running_recording(self, watched: Watched) -> None:
-        """In a folder, the running recording is followed."""
-        terminal = PseudoTerminal(watched.folder, "watch", ".")
-        terminal.until("touch.py 30 go ─", RECORDING)
-        terminal.send("q")
-        text = terminal.until_end()
-
-        assert "The recording continues" in text
-        assert terminal.is_restored()
-
     @pytest.mark.usefixtures("recording")
     def test_keys(self, tmp_path: pathlib.Path) -> None:
         """Keys change the metric, list processes, and pause."""
@@ -238,27 +147,13 @@ class TestRunning:
         assert MOMENT.findall(paused) == MOMENT.findall(later)
         assert terminal.status == 0
 
-    @pytest.mark.long
-    def test_resizing(self, watched: Watched) -> None:
-        """The view follows the size of the terminal."""
-        terminal = PseudoTerminal(watched.folder, "watch", JOURNAL)
-        terminal.until(CHART)
-        terminal.resize(120, 40)
-        terminal.until(lambda text: is_whole(text, 120, 40))
-        terminal.resize(60, 15)
-        terminal.until(lambda text: is_whole(text, 60, 15))
-        terminal.send("q")
-        terminal.until_end()
-
-        assert terminal.is_restored()
-
     @pytest.mark.parametrize(
         "number",
         [signal.SIGTERM, *(pytest.param(of, marks=pytest.mark.long) for of in (signal.SIGINT, signal.SIGHUP))],
     )
     def test_signals(self, watched: Watched, number: int) -> None:
-        """A signal ends the view and restores the terminal; the recording is unaffected."""
-        terminal = PseudoTerminal(watched.folder, "watch", JOURNAL)
+        """The running recording of a folder is shown; a signal ends the view only, and restores the terminal."""
+        terminal = PseudoTerminal(watched.folder, "watch", ".")
         terminal.until(CHART)
         terminal.process.kill(number)
         terminal.until_end()
@@ -266,26 +161,6 @@ class TestRunning:
         assert terminal.is_restored()
         assert terminal.status == 128 + number
         assert watched.process.poll() is None
-
-    @pytest.mark.long
-    def test_interrupt_from_the_keyboard(self, watched: Watched) -> None:
-        """Ctrl-C ends the view like q, with the status of SIGINT."""
-        terminal = PseudoTerminal(watched.folder, "watch", JOURNAL)
-        terminal.until(CHART)
-        terminal.process.sendintr()
-        terminal.until_end()
-
-        assert terminal.is_restored()
-        assert terminal.status == 128 + signal.SIGINT
-
-    @pytest.mark.long
-    def test_kill(self, watched: Watched) -> None:
-        """Even after SIGKILL there is no raw mode, alternate screen or hidden cursor."""
-        terminal = PseudoTerminal(watched.folder, "watch", "run.journal.jsonl", in_shell=True)
-        terminal.until(CHART)
-        os.kill(terminal.child, signal.SIGKILL)
-        terminal.until(lambda _: terminal.is_restored())
-        terminal.kill()
 
     @pytest.mark.usefixtures("recording")
     def test_lines_without_a_terminal(self, tmp_path: pathlib.Path) -> None:
@@ -305,14 +180,6 @@ class TestRunning:
 
 @pytest.mark.process
 class TestEnded:
-    def test_finished_session(self, nncf_tools: Run) -> None:
-        """A recording that has ended is reported as such, and its summary is shown."""
-        nncf_tools("monitor", "-q", "-o", "run.json", *burner("touch", 5, 0))
-        result = nncf_tools("watch", "run.json")
-
-        assert result.returncode == 0
-        assert result.stdout.startswith("This recording has ended.\n\nPeak memory ")
-
     def test_journal_that_gives_way_to_its_session(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """If the recorder has just replaced its journal with the session, the session is shown."""
         session().save(tmp_path / "run.json")
@@ -352,20 +219,6 @@ class TestEnded:
 @pytest.mark.process
 class TestProcess:
     @pytest.mark.long
-    def test_process_until_it_ends(self, tmp_path: pathlib.Path) -> None:
-        """--pid shows a running process until it ends, then the summary, and leaves no files."""
-        with subprocess.Popen(burner("touch", 40, HANGING_S)) as process:
-            terminal = PseudoTerminal(tmp_path, "watch", "--pid", process.pid)
-            terminal.until(f"touch.py 40 {HANGING_S} ─", RECORDING, CHART)
-            process.kill()
-            process.wait(HANGING_S)
-            text = terminal.until_end()
-
-        assert re.search(r"^Needs more than [\d.]+ MiB · recorded .* of pid \d+ *$", text, re.MULTILINE)
-        assert terminal.is_restored()
-        assert list(tmp_path.iterdir()) == []
-
-    @pytest.mark.long
     def test_leaving_a_process(self, tmp_path: pathlib.Path) -> None:
         """Q ends the recording but not the process."""
         with subprocess.Popen(burner("touch", 5, HANGING_S)) as process:
@@ -378,27 +231,3 @@ class TestProcess:
 
         assert alive
         assert re.search(r"^Needs more than [\d.]+ MiB · recorded .* of pid \d+ *$", text, re.MULTILINE)
-
-    def test_no_such_process(self, in_process: Run) -> None:
-        """The message names a missing process."""
-        result = in_process("watch", "--pid", 4194303)
-
-        assert result.returncode == 1
-        assert "there is no process 4194303" in result.stderr
-
-
-@pytest.mark.long
-@pytest.mark.process
-def test_journal_is_never_written_to(tmp_path: pathlib.Path) -> None:
-    """Watching does not change the recording."""
-    recording = in_background(tmp_path, "monitor", "-q", "-o", "run.json", *burner("touch", 5, "go"))
-    start_of(tmp_path / JOURNAL)
-    words = hastened(LINES_OFTEN, "watch", "run.json")
-    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        (tmp_path / "go").touch()
-        process.communicate(timeout=HANGING_S)
-    recording.wait(HANGING_S)
-
-    assert Session.load(tmp_path / "run.json").finished

@@ -41,22 +41,6 @@ def saved(folder: pathlib.Path, results: object) -> pathlib.Path:
 
 
 class TestLmEval:
-    def test_standard_figures(self, tmp_path: pathlib.Path) -> None:
-        """Perplexities and accuracy are found by task and metric, with any standard errors."""
-        assert from_lm_eval(saved(tmp_path, RESULTS), tasks_of(())) == {
-            "wikitext, word perplexity": 9.48,
-            "lambada-openai, acc": 0.6548,
-            "lambada-openai, acc stderr": 0.0066,
-            "lambada-openai, perplexity": 5.09,
-            "lambada-openai, perplexity stderr": 0.12,
-        }
-
-    def test_other_task(self, tmp_path: pathlib.Path) -> None:
-        """A metric of another task is read when requested."""
-        found = from_lm_eval(saved(tmp_path, {"mmlu": RESULTS["mmlu"]}), tasks_of(("mmlu:acc",)))
-
-        assert found == {"mmlu, acc": 0.61, "mmlu, acc stderr": 0.004}
-
     def test_names_without_filter(self, tmp_path: pathlib.Path) -> None:
         """Metrics of older versions have no filter in their names."""
         found = from_lm_eval(saved(tmp_path, {"wikitext": {"word_perplexity": 10}}), tasks_of(()))
@@ -86,11 +70,6 @@ class TestLmEval:
         assert message in str(caught.value)
         assert "bad.json" in str(caught.value)
 
-    def test_no_file(self, tmp_path: pathlib.Path) -> None:
-        """A missing file is named."""
-        with pytest.raises(NncfToolsError, match=r"none\.json: cannot be read: No such file"):
-            from_lm_eval(tmp_path / "none.json", tasks_of(()))
-
     def test_fifo(self, tmp_path: pathlib.Path) -> None:
         """A FIFO that somebody holds open is not waited for, where nobody could end that."""
         os.mkfifo(tmp_path / "results.json")
@@ -99,21 +78,6 @@ class TestLmEval:
         with pytest.raises(NncfToolsError, match="a file expected"):
             from_lm_eval(tmp_path / "results.json", tasks_of(()), may_wait=False)
         os.close(writer)
-
-    @pytest.mark.parametrize("metric", ["exact_match,strict-match", "exact_match,flexible-extract"])
-    def test_filter(self, tmp_path: pathlib.Path, metric: str) -> None:
-        """A metric with a named filter is read with the standard error of the same filter."""
-        found = from_lm_eval(saved(tmp_path, {"gsm8k": GSM8K}), tasks_of((f"gsm8k:{metric}",)))
-        stderr = metric.replace(",", "_stderr,")
-
-        assert found == {f"gsm8k, {metric}": GSM8K[metric], f"gsm8k, {metric} stderr": GSM8K[stderr]}
-
-    def test_only_filter(self, tmp_path: pathlib.Path) -> None:
-        """Without a filter's name, the only filter is taken."""
-        strict = {name: value for name, value in GSM8K.items() if "flexible" not in name}
-        found = from_lm_eval(saved(tmp_path, {"gsm8k": strict}), tasks_of(("gsm8k:exact_match",)))
-
-        assert found == {"gsm8k, exact_match": 0.4, "gsm8k, exact_match stderr": 0.013}
 
     def test_several_filters(self, tmp_path: pathlib.Path) -> None:
         """Several filters make the name ambiguous: the message lists them."""
@@ -124,20 +88,6 @@ class TestLmEval:
         assert "gsm8k:exact_match,strict-match; gsm8k:exact_match,flexible-extract" in str(caught.value)
         assert caught.value.remedy == "task"
 
-    def test_filter_none(self, tmp_path: pathlib.Path) -> None:
-        """The filter 'none' is the one that is meant without a name, and 'none' may be named."""
-        results = {"gsm8k": {"acc,other": 0.1, "acc,none": 0.2}}
-        found = [from_lm_eval(saved(tmp_path, results), tasks_of((name,))) for name in ("gsm8k:acc", "gsm8k:acc,none")]
-
-        assert found == [{"gsm8k, acc": 0.2}] * 2
-
-    def test_filter_of_a_standard_metric(self, tmp_path: pathlib.Path) -> None:
-        """A standard metric with a named filter goes to the standard column."""
-        results = {"wikitext": {"word_perplexity,a": 10, "word_perplexity,b": 11}}
-        found = from_lm_eval(saved(tmp_path, results), tasks_of(("wikitext:word_perplexity,b",)))
-
-        assert found == {"wikitext, word perplexity": 11}
-
     @pytest.mark.parametrize("texts", [("mixed:em", "mixed:em,f1"), ("mixed:em,f1", "mixed:em")])
     def test_metric_with_and_without_a_filter(self, tmp_path: pathlib.Path, texts: tuple[str, str]) -> None:
         """A metric asked for with and without a filter fills two columns, in any order."""
@@ -146,34 +96,10 @@ class TestLmEval:
 
         assert found == {"mixed, em": 0.1, "mixed, em,f1": 0.2, "mixed, em,f1 stderr": 0.9}
 
-    def test_ambiguous_metric_beside_a_filter(self, tmp_path: pathlib.Path) -> None:
-        """A metric without a filter stays ambiguous when one of its filters is asked for, too."""
-        wanted = tasks_of(("gsm8k:exact_match", "gsm8k:exact_match,strict-match"))
-        with pytest.raises(NncfToolsError, match="'exact_match' has several filters"):
-            from_lm_eval(saved(tmp_path, {"gsm8k": GSM8K}), wanted)
-
-    @pytest.mark.parametrize(
-        ("texts", "others"),
-        [
-            (("wikitext:word_perplexity,b", "wikitext:word_perplexity,a"), {"wikitext, word_perplexity,a": 10}),
-            (("wikitext:word_perplexity,b", "wikitext:word_perplexity,b"), {}),
-        ],
-        ids=["two filters", "one filter twice"],
-    )
-    def test_several_filters_of_a_standard_metric(
-        self, tmp_path: pathlib.Path, texts: tuple[str, str], others: dict[str, float]
-    ) -> None:
-        """The first filter keeps the standard column, and the next one has a column of its own."""
-        results = {"wikitext": {"word_perplexity,a": 10, "word_perplexity,b": 11}}
-        found = from_lm_eval(saved(tmp_path, results), tasks_of(texts))
-
-        assert found == {"wikitext, word perplexity": 11, **others}
-
     @pytest.mark.parametrize(
         ("task", "filters"),
         [
             ("gsm8k:exact_match,nope", "gsm8k:exact_match,strict-match; gsm8k:exact_match,flexible-extract"),
-            ("lambada_openai:acc,foo", "lambada_openai:acc,none"),
             ("old:acc,foo", "old:acc"),
         ],
     )
@@ -240,10 +166,6 @@ class TestSize:
         assert size_gib(tmp_path) == 0.75
         assert size_gib(tmp_path / "a.bin") == 0.5
 
-    def test_published_unit(self) -> None:
-        """The published 14.235 "Gb" of Phi-3-mini are its 3,821,079,552 weights of 4 bytes, in GiB."""
-        assert round(3_821_079_552 * 4 / 2**30, 3) == 14.235
-
     def test_nothing_there(self, tmp_path: pathlib.Path) -> None:
         """A folder without files is not a model."""
         with pytest.raises(NncfToolsError, match="no files"):
@@ -308,16 +230,6 @@ class TestNew:
 
 
 class TestExisting:
-    def test_row_is_added(self, copy: pathlib.Path) -> None:
-        """A missing row is added for the file's only model; the others are unchanged."""
-        filled = fill(copy, "model", Key("nf4", int4=1.0, plot_name="nf4"), {PERPLEXITY: 11.0, "new, acc": 0.5})
-
-        assert (filled.number, filled.is_new) == (8, True)
-        assert [{name: cell for name, cell in row.items() if name != "new, acc"} for row in rows(copy)[:6]] == rows(
-            MADE_UP
-        )
-        assert rows(copy)[6] | {PERPLEXITY: "11.0", "new, acc": "0.5"} == rows(copy)[6]
-
     def test_gaps_are_filled(self, copy: pathlib.Path) -> None:
         """Gaps of a row are filled; repeating the call changes nothing."""
         key = Key("INT8", "Made-up-7b")
@@ -328,13 +240,6 @@ class TestExisting:
         assert (filled.number, filled.is_new, filled.gaps) == (3, False, [])
         assert rows(copy)[1]["mmlu, acc"] == "0.61"
         assert copy.read_bytes() == once
-
-    def test_shares_of_an_incomplete_row(self, tmp_path: pathlib.Path) -> None:
-        """A row without its shares gets them."""
-        fill(tmp_path / "a.csv", "model", Key("int4", "M"), {PERPLEXITY: 11.0})
-        fill(tmp_path / "a.csv", "model", Key("int4", "M", int4=1.0, int8=0.0), {})
-
-        assert [(row["%int4"], row["%int8"]) for row in rows(tmp_path / "a.csv")] == [("1", "0")]
 
     def test_other_figure_is_kept(self, copy: pathlib.Path) -> None:
         """A cell with a different figure is only replaced with force."""
@@ -348,16 +253,6 @@ class TestExisting:
         assert refused.value.remedy == "force"
         assert unchanged
         assert rows(copy)[1][PERPLEXITY] == "10.2"
-
-    def test_index_of_pandas(self, copy: pathlib.Path) -> None:
-        """An index that pandas wrote is no column of models, and is not kept."""
-        header, *lines = MADE_UP.read_text(encoding="utf-8").splitlines()
-        indexed = [f",{header}", *(f"{index},{line}" for index, line in enumerate(lines))]
-        copy.write_text("\n".join(indexed), encoding="utf-8")
-        fill(copy, "model", Key("int8", "Made-up-7b"), {"mmlu, acc": 0.5})
-
-        assert [next(iter(row.values())) for row in rows(copy)] == ["Made-up-7b"] * 6
-        assert rows(copy)[1]["mmlu, acc"] == "0.5"
 
     def test_several_rows_fit(self, copy: pathlib.Path) -> None:
         """A key that matches several rows is refused with their numbers."""

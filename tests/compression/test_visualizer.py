@@ -22,10 +22,9 @@ from nncftools.compression import (
     check_format,
     to_markdown,
     to_plot,
-    visualize,
 )
 from nncftools.compression.reading import ResultsError
-from tests.compression.made_up import MADE_UP, four, row
+from tests.compression.made_up import MADE_UP, four
 
 
 def table(rows: list[dict[str, str]] | None = None) -> pd.DataFrame:
@@ -52,12 +51,6 @@ def test_names_of_columns() -> None:
     assert (AVG_REL_ERROR, COMPRESSION_RATE) == ("average relative error", "compression rate")
 
 
-@pytest.mark.parametrize("name", nncftools.compression.__all__)
-def test_every_name_is_there(name: str) -> None:
-    """The package has each name that it lists."""
-    assert getattr(nncftools.compression, name) is not None
-
-
 @pytest.mark.parametrize("published", [False, True])
 def test_errors_and_rates(request: pytest.FixtureRequest, published: bool) -> None:  # noqa: FBT001 — a parameter
     """Each row gets its error and rate, and the table is sorted by the error; the given one stays as it is."""
@@ -71,22 +64,6 @@ def test_errors_and_rates(request: pytest.FixtureRequest, published: bool) -> No
     assert list(found[MODE]) == list(expected[MODE])
     assert [f"{error:.1%}" for error in found[AVG_REL_ERROR]] == list(expected[AVG_REL_ERROR])
     assert [f"{rate:.1f}x" for rate in found[COMPRESSION_RATE]] == list(expected[COMPRESSION_RATE])
-
-
-@pytest.mark.long
-def test_same_files_as_visualize(tmp_path: pathlib.Path) -> None:
-    """The functions one after the other write what ``visualize`` writes, and leave the table as it is."""
-    visualize(MADE_UP, tmp_path / "whole")
-    df = table()
-    check_format(df)
-    df = add_relative_metrics(df)
-    before = df.copy()
-    to_markdown(df, f"{tmp_path}/parts.md")
-    to_plot(df, tmp_path / "parts.png")
-
-    assert (tmp_path / "parts.md").read_bytes() == (tmp_path / "whole" / "made_up_compression.md").read_bytes()
-    assert (tmp_path / "parts.png").read_bytes() == (tmp_path / "whole" / "made_up_compression.png").read_bytes()
-    pd.testing.assert_frame_equal(df, before)
 
 
 def test_rows_as_they_are_given(tmp_path: pathlib.Path) -> None:
@@ -104,16 +81,6 @@ def test_rows_as_they_are_given(tmp_path: pathlib.Path) -> None:
         ["int4 + gptq", "100%", "0%", "", "12.5%", "8.0x"],
         ["int4", "100%", "0%", "", "25.0%", "8.0x"],
     ]
-
-
-@pytest.mark.parametrize(
-    ("name", "begin"), [("a.svg", b"<?xml"), pytest.param("a.pdf", b"%PDF", marks=pytest.mark.long), ("a", b"\x89PNG")]
-)
-def test_pictures(tmp_path: pathlib.Path, name: str, begin: bytes) -> None:
-    """The ending decides the kind of the picture; without one that is known it is a PNG."""
-    to_plot(add_relative_metrics(table()), tmp_path / name)
-
-    assert (tmp_path / name).read_bytes().startswith(begin)
 
 
 def test_own_errors_are_drawn(tmp_path: pathlib.Path) -> None:
@@ -150,15 +117,6 @@ def test_order_of_the_steps(tmp_path: pathlib.Path) -> None:
             write(table(four()), tmp_path / "a.md")
 
     assert list(tmp_path.iterdir()) == []
-
-
-def test_several_models() -> None:
-    """Each model is compared with its own baseline."""
-    other = [{**cells, "model, made up": "Other", MODEL_SIZE: f"{float(cells[MODEL_SIZE]) * 3}"} for cells in four()]
-    df = add_relative_metrics(table([*four(), *other, row("int4 + lora correction", lora_rank=8)]))
-    rates = df[df[MODE] == "int4"][COMPRESSION_RATE].tolist()
-
-    assert rates == [8, 8]
 
 
 @pytest.mark.process

@@ -25,46 +25,9 @@ def both(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Session:
     return read_session(tmp_path / f"x_{request.param}")
 
 
-def test_samples(both: Session) -> None:
-    """Totals are bytes, at the times of the reports since the command's start."""
-    assert list(both.samples["rss"]) == [100, 300, 200]
-    assert list(both.samples["vms"]) == [200, 600, 400]
-    assert list(both.samples.time_s) == pytest.approx([0.5, 2, 3.5])
-
-
-def test_info(both: Session) -> None:
-    """The info file gives command, folder, machine, start, duration and exit status."""
-    assert (both.command, both.cwd, both.exit) == (["python", "a.py", "--fast"], "/work", Exit(code=3))
-    assert (both.host.name, both.host.cpus, both.host.memory, both.host.system) == ("box", 2, 4096, "Linux")
-    assert (both.start.utc, both.duration_s) == ("2026-11-21T11:00:00.500000+00:00", 4.25)
-
-
-def test_processes(both: Session) -> None:
-    """Each PID is a process with its command and its RSS over time; all have ended with the run."""
-    first, second = both.processes
-
-    assert (first.pid, first.name, first.command, first.peak_rss, first.end_s) == (7, "work", ["work", "7"], 200, 3.5)
-    assert (second.pid, second.start_s, second.end_s, second.samples) == (8, 2.0, 2.0, 1)
-
-
 def test_the_command_has_ended(both: Session) -> None:
     """The report does not say that the command went on after its recording."""
     assert write_need(both, MemoryUnit.MiB) == "took 4.2 s"
-
-
-def test_rows_are_maxima_of_windows(both: Session) -> None:
-    """A warning says that a row is the maximum of several samples, all of which are counted."""
-    facts = both.sampler
-
-    assert (facts.taken, facts.longest_gap_s, facts.merged_s) == (7, None, pytest.approx(1.5))
-    assert facts.achieved_interval_s == pytest.approx(0.5)
-    assert both.warnings[0].startswith("each row is a con-duct report: the maxima of up to 3 samples before the report")
-
-
-def test_cpu_is_not_known(both: Session) -> None:
-    """Ps's percentage is not the CPU time of an interval: CPU time is unknown."""
-    assert both.totals == {}
-    assert both.processes[0].cpu_s is None
 
 
 def test_without_info(tmp_path: pathlib.Path) -> None:
@@ -121,7 +84,6 @@ def test_lines_that_cannot_be_read(tmp_path: pathlib.Path, line: bytes, why: str
     ("known", "damaged"),
     [
         (b'"start_time": 1795258800.5', b'"start_time": -1e300'),
-        (b'"wall_clock_time": 4.25', b'"wall_clock_time": 1e300'),
         (b'"exit_code": 3', b'"exit_code": 99999999999999999999999'),
     ],
 )
@@ -132,25 +94,6 @@ def test_impossible_info(tmp_path: pathlib.Path, known: bytes, damaged: bytes) -
 
     assert any(_UNKNOWN in warning for warning in found.warnings)
     assert len(Session.load(found.save(tmp_path / "session.json")).samples) == 3
-
-
-@pytest.mark.parametrize("digits", [20, 400])
-def test_counts_that_cannot_be(tmp_path: pathlib.Path, digits: int) -> None:
-    """A report whose number of samples has more digits than any count is left out with a warning."""
-    huge = USAGE.replace(b'"num_samples": 3, "processes"', b'"num_samples": %b, "processes"' % (b"9" * digits), 1)
-    found = imported(tmp_path, huge, "usage.jsonl")
-
-    assert len(found.samples) == 2
-    assert any("line 2" in warning and "`$.num_samples`" in warning for warning in found.warnings)
-
-
-def test_sizes_of_the_info_file_that_cannot_be(tmp_path: pathlib.Path) -> None:
-    """An info file with an impossible figure is not used; the warning names the figure."""
-    (tmp_path / "usage.jsonl").write_bytes(USAGE)
-    (tmp_path / "info.json").write_bytes(INFO.replace(b"1795258800.5", b"1e300"))
-    found = read_session(tmp_path / "usage.jsonl")
-
-    assert any(_UNKNOWN in warning and "`$.execution_summary.start_time`" in warning for warning in found.warnings)
 
 
 @pytest.fixture(params=["usage.json", "info.json"])
@@ -198,7 +141,7 @@ def test_maxima_since_version_0_4(tmp_path: pathlib.Path, version: str, taken: i
     assert imported(tmp_path, USAGE, "usage.jsonl").sampler.taken == taken
 
 
-@pytest.mark.parametrize("text", [b"unknown", b"many KiB", b"3 parsecs", b"inf KiB", b"1e300 KiB"])
+@pytest.mark.parametrize("text", [b"unknown", b"many KiB", b"1e300 KiB"])
 def test_texts_of_version_0_1_that_are_no_figures(tmp_path: pathlib.Path, text: bytes) -> None:
     """A text that is not a figure is unknown or makes the info file unreadable; the samples are kept."""
     (tmp_path / "info.json").write_bytes(INFO_KIB.replace(b"300 KiB", text))

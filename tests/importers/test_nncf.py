@@ -10,7 +10,7 @@ from nncftools.errors import SessionFileError
 from nncftools.render.samples import write
 from nncftools.render.view import View, log_stem
 from nncftools.units import MemoryUnit
-from tests.importers.logs import LLM_BENCH, NNCF, imported
+from tests.importers.logs import NNCF, imported
 from tests.made_up import mib, session
 
 _RELATIVE = "some values are below zero, or the first is 0: all are taken as relative to an unknown first sample"
@@ -19,13 +19,9 @@ _RELATIVE = "some values are below zero, or the first is 0: all are taken as rel
 @pytest.mark.parametrize(
     ("name", "metric", "from_zero"),
     [
-        ("rss_memory_usage.txt", "rss", False),
         ("system_memory_usage_from-zero.txt", "system", True),
-        ("rss_memory_usage_0.txt", "rss", False),
         ("rss_memory_usage_mem_increase_12.txt", "rss", True),
-        ("run1_system_memory_usage.txt", "system", False),
         ("rss_top_memory_usage.txt", "rss", False),
-        ("system-normalized_memory_usage.txt", "system", True),
         ("run1_system-normalized_memory_usage_2.txt", "system", True),
         ("device_memory@nvidia0_memory_usage_from-zero.txt", "device_memory@nvidia0", True),
         ("device_used@nvidia0.mig1_memory_usage.txt", "device_used@nvidia0.mig1", False),
@@ -46,14 +42,6 @@ def test_name_without_a_metric(tmp_path: pathlib.Path, name: str) -> None:
 
     assert found.samples.metrics == ["rss"]
     assert found.warnings[0].startswith("the file name does not give the metric, RSS is assumed")
-
-
-def test_llm_bench(tmp_path: pathlib.Path) -> None:
-    """The third last line of llm_bench gives the start."""
-    found = imported(tmp_path, LLM_BENCH, "rss_memory_usage_0.txt")
-
-    assert found.start.utc == "2023-11-14T22:13:20.000000+00:00"
-    assert imported(tmp_path, NNCF, "rss_memory_usage_0.txt").start.utc is None
 
 
 def test_unit(tmp_path: pathlib.Path) -> None:
@@ -105,14 +93,6 @@ def test_nothing_recorded(tmp_path: pathlib.Path, text: bytes) -> None:
         imported(tmp_path, text, "rss_memory_usage.txt")
 
 
-def test_several_recordings(tmp_path: pathlib.Path) -> None:
-    """Of several logs in one file, the last is read."""
-    found = imported(tmp_path, NNCF.replace(b"300", b"400") + b"\n" + NNCF, "rss_memory_usage.txt")
-
-    assert list(found.samples["rss"]) == mib(100, 300, 200)
-    assert found.warnings == ["the file holds several recordings, one after another: the last recording is shown"]
-
-
 @pytest.mark.parametrize("metric", ["rss", "pss"])
 @pytest.mark.parametrize("unit", list(MemoryUnit))
 def test_our_own_logs(tmp_path: pathlib.Path, metric: str, unit: MemoryUnit) -> None:
@@ -133,14 +113,6 @@ def test_our_own_log_that_begins_below_its_rounding(tmp_path: pathlib.Path) -> N
     found = imported(tmp_path, path.read_bytes(), path.name)
 
     assert (found.from_zero, found.warnings) == (False, [])
-
-
-def test_a_last_line_before_all_rows(tmp_path: pathlib.Path) -> None:
-    """A last line that precedes all rows does not end the recording."""
-    found = imported(tmp_path, b"Max memory: 300.000 (MiB)\n" + NNCF, "rss_memory_usage.txt", forced="nncf")
-
-    assert len(found.samples) == 3
-    assert found.warnings == []
 
 
 def test_below_zero_without_a_name(tmp_path: pathlib.Path) -> None:
@@ -176,3 +148,11 @@ def test_first_value_of_zero_that_may_be_absolute(tmp_path: pathlib.Path, text: 
     found = imported(tmp_path, text, name)
 
     assert (found.from_zero, found.warnings) == (False, [])
+
+
+def test_several_recordings(tmp_path: pathlib.Path) -> None:
+    """Of several logs in one file, the last is read."""
+    found = imported(tmp_path, NNCF.replace(b"300", b"400") + b"\n" + NNCF, "rss_memory_usage.txt")
+
+    assert list(found.samples["rss"]) == mib(100, 300, 200)
+    assert found.warnings == ["the file holds several recordings, one after another: the last recording is shown"]

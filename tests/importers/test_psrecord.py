@@ -4,28 +4,7 @@ import pathlib
 
 import pytest
 
-from tests.importers.logs import PSRECORD, PSRECORD_CSV, PSRECORD_IO, imported
-from tests.made_up import mib
-
-
-@pytest.mark.parametrize("text", [PSRECORD, PSRECORD_IO, PSRECORD_CSV], ids=["plain", "with I/O", "CSV"])
-def test_memory(tmp_path: pathlib.Path, text: bytes) -> None:
-    """Real and virtual memory are in units of 2^20 bytes."""
-    found = imported(tmp_path, text)
-
-    assert list(found.samples["rss"]) == mib(100, 300, 200)
-    assert list(found.samples["vms"]) == mib(500, 800, 800)
-    assert found.peaks["rss"].at_s == 0.5
-    assert found.start.utc is None
-    assert found.warnings == []
-
-
-def test_cpu(tmp_path: pathlib.Path) -> None:
-    """CPU time is each row's percentage of the time since the previous row; the first row adds nothing."""
-    found = imported(tmp_path, PSRECORD)
-
-    assert list(found.samples["cpu"]) == pytest.approx([0, 0.4, 0.6])
-    assert found.totals == {"cpu": pytest.approx(0.6)}
+from tests.importers.logs import PSRECORD, PSRECORD_IO, imported
 
 
 def test_cpu_over_pieces(tmp_path: pathlib.Path) -> None:
@@ -35,14 +14,6 @@ def test_cpu_over_pieces(tmp_path: pathlib.Path) -> None:
     assert list(found.samples["cpu"]) == [0, 0.5, 4.5]
 
 
-def test_io_never_falls(tmp_path: pathlib.Path) -> None:
-    """Bytes count from the first row on, including those of processes that ended."""
-    found = imported(tmp_path, PSRECORD_IO)
-
-    assert list(found.samples["read_bytes"]) == [0, 8192, 8192]
-    assert found.totals["write_bytes"] == 512
-
-
 def test_bytes_over_pieces(tmp_path: pathlib.Path) -> None:
     """Counts that fall or rise before and after a line that cannot be read are one sequence."""
     counts = (5, "x", 5, 9, "x", 2, 4, "x", 6, 6)
@@ -50,11 +21,6 @@ def test_bytes_over_pieces(tmp_path: pathlib.Path) -> None:
     found = imported(tmp_path, b"elapsed_time,mem_real,read_bytes\n" + rows.encode(), forced="psrecord")
 
     assert list(found.samples["read_bytes"]) == [0, 0, 4, 4, 6, 8, 8]
-
-
-def test_processes_are_counted(tmp_path: pathlib.Path) -> None:
-    """CSV holds the number of processes."""
-    assert list(imported(tmp_path, PSRECORD_CSV).samples["processes"]) == [1, 3, 1]
 
 
 @pytest.mark.parametrize(

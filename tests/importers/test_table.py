@@ -34,14 +34,6 @@ def filled(rows: int) -> LogTable:
     return table
 
 
-def test_few_rows_are_all_kept() -> None:
-    """Up to the limit, nothing is merged."""
-    table = filled(100)
-
-    assert list(table.columns[TIME]) == list(range(100))
-    assert (table.taken, table.columns[TIME][-1]) == (100, 99.0)
-
-
 @pytest.mark.parametrize("rows", [105, 1000, 10_000])
 def test_many_rows_are_merged(rows: int) -> None:
     """Beyond the limit, there are never more rows than it; the extremes and the last row are kept."""
@@ -51,30 +43,6 @@ def test_many_rows_are_merged(rows: int) -> None:
     assert 25 <= len(found[TIME]) <= 100
     assert (min(found["rss"]), max(found["rss"])) == (0, 6)
     assert (table.taken, found[TIME][-1]) == (rows, rows - 1)
-
-
-def test_early_and_late_rows_count_alike() -> None:
-    """After any number of merges, the first half of the time has about half of the rows."""
-    times = filled(20_000).columns[TIME]
-
-    assert sum(time < 10_000 for time in times) / len(times) == pytest.approx(0.5, abs=0.15)
-
-
-def test_one_row_at_a_time() -> None:
-    """Rows added one by one give the same rows."""
-    table = LogTable(["rss"])
-    for place in range(3):
-        table.extend({TIME: [place * 2.0], "rss": [5.0]})
-
-    assert (list(table.columns[TIME]), table.taken) == ([0, 2, 4], 3)
-
-
-def test_halving_nothing() -> None:
-    """Without rows there is nothing to halve."""
-    rows = LogTable(["rss"])
-    rows.halve()
-
-    assert len(rows) == 0
 
 
 def test_series_of_many_processes_are_merged(source: Source) -> None:

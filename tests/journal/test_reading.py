@@ -11,7 +11,7 @@ import pytest
 
 from nncftools.errors import SessionFileError
 from nncftools.journal import reading
-from nncftools.journal.reading import FORMAT, VERSION, Header, Lines
+from nncftools.journal.reading import FORMAT, VERSION, Header
 from nncftools.session.recording import Tail
 
 
@@ -57,29 +57,18 @@ class TestCreate:
             assert (tmp_path / "victim").read_text() == "mine"
             assert not (tmp_path / "missing").exists()
 
-    def test_exists(self, journal: pathlib.Path) -> None:
-        """An existing file is kept unless replacing is allowed."""
-        journal.write_text("old")
-        with pytest.raises(FileExistsError):
-            reading.create(journal, replace=False)
-        assert journal.read_text() == "old"
-        with created(journal, replace=True):
-            assert journal.read_text() == ""
-
-    def test_fifo(self, journal: pathlib.Path) -> None:
-        """A FIFO in its place does not block."""
-        os.mkfifo(journal)
+    @pytest.mark.parametrize("make", [os.mkfifo, pathlib.Path.touch], ids=["FIFO", "file"])
+    def test_exists(self, journal: pathlib.Path, make: Callable[[pathlib.Path], None]) -> None:
+        """An existing file is kept unless replacing is allowed; a FIFO does not block."""
+        make(journal)
         with pytest.raises(FileExistsError):
             reading.create(journal, replace=False)
         with created(journal, replace=True):
             assert journal.is_file()
-
-    def test_folder(self, journal: pathlib.Path) -> None:
-        """A folder in its place is not removed."""
-        journal.mkdir()
+        journal.unlink()
+        journal.mkdir()  # a folder is not removed
         with pytest.raises(OSError, match="directory"):
             reading.create(journal, replace=True)
-        assert journal.is_dir()
 
     def test_busy(self, journal: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The journal of a running recording is not taken over; that of an ended one is."""
@@ -89,6 +78,10 @@ class TestCreate:
             with pytest.raises(reading.BusyError):
                 reading.create(journal, replace=True)
             assert journal.read_text() == "kept"
+        with reading.reader(journal) as own:
+            reading.hold(own.fileno())  # by a reader at the end of the journal
+            with pytest.raises(reading.BusyError):
+                reading.create(journal, replace=True)
         with created(journal, replace=True):
             assert journal.read_text() == ""
 
@@ -102,35 +95,10 @@ class TestLock:
                 assert reading.is_held(own.fileno())
         assert reading.is_recording(journal)
         os.close(handed)
-        assert not reading.is_recording(journal)
-
-    def test_reader_does_not_take_it(self, journal: pathlib.Path) -> None:
-        """Checking for a recording leaves no lock behind."""
-        with created(journal):
-            pass
         with reading.reader(journal) as own:
             assert not reading.is_held(own.fileno())
-            with created(journal, replace=True):
+            with created(journal, replace=True):  # the check leaves no lock behind
                 assert reading.is_recording(journal)
-
-    def test_hold(self, journal: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A reader at the end of a journal can prevent others from taking it over."""
-        monkeypatch.setattr(reading, "_PAUSE_S", 0.0)
-        with created(journal):
-            pass
-        with reading.reader(journal) as own:
-            reading.hold(own.fileno())
-            with pytest.raises(reading.BusyError):
-                reading.create(journal, replace=True)
-
-    @pytest.mark.parametrize("kind", ["missing", "folder", "fifo"])
-    def test_what_is_no_file(self, journal: pathlib.Path, kind: str) -> None:
-        """Anything but a file has no recording."""
-        if kind == "folder":
-            journal.mkdir()
-        elif kind == "fifo":
-            os.mkfifo(journal)
-        assert not reading.is_recording(journal)
 
 
 class TestReader:
@@ -145,27 +113,21 @@ class TestReader:
                 assert own.read() == b"ours"
                 assert reading.is_held(own.fileno())
 
-    @pytest.mark.parametrize("kind", ["folder", "fifo"])
+    @pytest.mark.parametrize("kind", ["missing", "folder", "fifo"])
     def test_what_is_no_file(self, journal: pathlib.Path, kind: str) -> None:
-        """Anything but a file is refused at once."""
+        """Anything but a file is refused at once, and has no recording."""
         if kind == "folder":
             journal.mkdir()
-        else:
+        elif kind == "fifo":
             os.mkfifo(journal)
-        with pytest.raises(OSError, match="a file expected"):
+        assert not reading.is_recording(journal)
+        with pytest.raises(OSError, match=r"a file expected|No such file"):
             reading.reader(journal)
 
 
 class TestRemove:
-    def test_own(self, journal: pathlib.Path) -> None:
-        """The holder removes the file; repeated calls are harmless."""
-        with created(journal) as descriptor:
-            reading.remove(journal, descriptor)
-            reading.remove(journal, descriptor)
-        assert not journal.exists()
-
     def test_of_others(self, journal: pathlib.Path, tmp_path: pathlib.Path) -> None:
-        """A replacement by others is kept, also a link back to the file."""
+        """The holder removes its own file only: a replacement by others is kept, also a link back to the file."""
         with created(journal) as descriptor:
             journal.rename(tmp_path / "moved")
             journal.symlink_to("moved")
@@ -175,6 +137,10 @@ class TestRemove:
             journal.write_text("theirs")
             reading.remove(journal, descriptor)
         assert journal.read_text() == "theirs"
+        with created(journal, replace=True) as descriptor:
+            for _ in range(2):
+                reading.remove(journal, descriptor)
+        assert not journal.exists()
 
 
 PLAN = {"columns": ["rss", "processes"], "interval_s": 0.1, "source": "proc"}
@@ -213,21 +179,13 @@ def tail_journal(tmp_path: pathlib.Path) -> Iterator[Journal]:
 
 
 class TestGrowing:
-    def test_each_line_once(self, tail_journal: Journal) -> None:
-        """Lines are returned only once."""
-        tail_journal.append("[0,1,2]\n")
-        assert tail_journal.samples() == [[0, 1, 2]]
-        assert tail_journal.samples() == []
-        tail_journal.append("[1,3,null]\n[2,4,5]\n")
-        assert tail_journal.samples() == [[1, 3, None], [2, 4, 5]]
-
     def test_begin_of_a_line(self, tail_journal: Journal) -> None:
         """A line is read when it is complete."""
         tail_journal.append("[0,1,2]\n[1,3")
         assert tail_journal.samples() == [[0, 1, 2]]
         assert tail_journal.bad() == []
-        tail_journal.append(",4]\n")
-        assert tail_journal.samples() == [[1, 3, 4]]
+        tail_journal.append(",null]\n[2,4,5]\n")
+        assert tail_journal.samples() == [[1, 3, None], [2, 4, 5]]
 
     def test_taken_back(self, tail_journal: Journal) -> None:
         """The beginning of a line that its writer truncates is dropped."""
@@ -240,46 +198,24 @@ class TestGrowing:
 
     def test_other_lines(self, tail_journal: Journal) -> None:
         """Processes, warnings and the end come in order; the RSS of each process has its sample's time."""
-        tail_journal.append('[0.5,1,2]\n{"each":{"0":7}}\n{"warning":"w"}\n{"process":{"id":0,"pid":4}}\n{"end":{}}\n')
+        tail_journal.append("[0.5,1,2]\n")
+        tail_journal.samples()
+        tail_journal.append('{"each":{"0":7}}\n{"warning":"w"}\n{"process":{"id":0,"pid":4}}\n{"end":{}}\n')
         (chunk,) = tail_journal.tail.read()
         assert chunk.each == [(0.5, {0: 7})]
         assert chunk.lines == [{"warning": "w"}, {"process": {"id": 0, "pid": 4}}, {"end": {}}]
 
-    def test_each_in_a_later_piece(self, tail_journal: Journal) -> None:
-        """The time is that of the previous sample, even when that was read earlier."""
-        tail_journal.append("[0.5,1,2]\n")
-        tail_journal.samples()
-        tail_journal.append('{"each":{"0":7}}\n')
-        (chunk,) = tail_journal.tail.read()
-        assert chunk.each == [(0.5, {0: 7})]
-
 
 class TestLongLines:
-    def test_longer_than_a_piece(self, tail_journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A line longer than one chunk is read whole."""
-        monkeypatch.setattr(reading, "_CHUNK", 16)
-        word = "x" * 1000
-        tail_journal.append(f'[0,1,2]\n{{"warning":"{word}"}}\n[1,3,4]\n')
-        chunks = list(tail_journal.tail.read())
-        assert [line for chunk in chunks for line in chunk.lines] == [{"warning": word}]
-        assert [sample[0] for chunk in chunks for sample in chunk.samples] == [0, 1]
-
     def test_longest(self, tail_journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-        """An extremely long line is left out and counted; the following lines are read."""
+        """A line longer than one chunk is read whole; an extremely long one is left out and counted."""
         monkeypatch.setattr(reading, "_CHUNK", 16)
         monkeypatch.setattr(reading, "_LONGEST_LINE", 64)
-        tail_journal.append(b"[0,1,2]\n" + b"\0" * 1000 + b"\n[1,3,4]\n")
+        tail_journal.append(b"[0,1,2]\n" + b"\0" * 1000 + b'\n[1,3,4]\n{"warning":"longer than a chunk"}\n')
         chunks = list(tail_journal.tail.read())
         assert [sample[0] for chunk in chunks for sample in chunk.samples] == [0, 1]
         assert [number for chunk in chunks for number in chunk.bad] == [3]
-
-    def test_one(self, tmp_path: pathlib.Path) -> None:
-        """A single line can be requested; the others come after it."""
-        path = tmp_path / "file"
-        path.write_bytes(b"a\nb\nc\nd")
-        with path.open("rb", buffering=0) as file:
-            lines = Lines(file)
-            assert [lines.next(single=True), lines.next(), lines.next()] == [b"a\n", b"b\nc\n", b""]
+        assert [line for chunk in chunks for line in chunk.lines] == [{"warning": "longer than a chunk"}]
 
 
 class TestBadLines:
@@ -302,6 +238,13 @@ class TestBadLines:
             b'{"process":{"pid":1}}',
             b"[" * 5000,
             b'{"warning":' + b"[" * 5000,
+            b'{"process": {"id": 0, "peak_rss": %s}}' % (b"9" * 400),
+            b'{"process": {"id": 0, "pid": 99999999999999999999}}',
+            b'{"process": {"id": 0, "start_s": 1e300}}',
+            b'{"rise": {"id": 0, "from_s": 2, "to_s": 1, "high_water_mark": 1, "others": 0, "others_around": 0}}',
+            b"[1e300,1,1]",
+            b"[0.5,1e300,1]",
+            b"[-0.5,1,1]",
         ],
     )
     def test_found(self, tail_journal: Journal, line: bytes) -> None:
@@ -313,20 +256,14 @@ class TestBadLines:
         for sample in good[6:]:
             tail_journal.append(json.dumps(sample) + "\n")
         (chunk,) = tail_journal.tail.read()
-        assert chunk.bad == [8]
-        assert chunk.samples == good
+        assert (chunk.bad, chunk.lines, chunk.samples) == ([8], [], good)
 
     def test_several(self, tail_journal: Journal) -> None:
-        """All of several bad lines are reported, also in a later chunk."""
-        tail_journal.append("[0,1]\n[1,2,3]\nx\n[2]\n")
+        """All of several bad lines are reported, also in a later chunk; RSS of processes needs a sample before."""
+        tail_journal.append('{"each":{"0":7}}\n[1,2,3]\n[NaN,1,1]\n{"each":{"0":5}}\n')
         assert sorted(tail_journal.bad()) == [2, 4, 5]
         tail_journal.append("[3,1,2]\n[4,1]\n")
         assert tail_journal.bad() == [7]
-
-    def test_each_without_a_sample(self, tail_journal: Journal) -> None:
-        """Per-process RSS without a sample is a bad line."""
-        tail_journal.append('{"each":{"0":7}}\n')
-        assert tail_journal.bad() == [2]
 
 
 class TestHeader:
@@ -339,14 +276,16 @@ class TestHeader:
             self.samples = [sample for chunk in found.read() for sample in chunk.samples]
         return found
 
-    def test_older_plan(self, tmp_path: pathlib.Path) -> None:
-        """An old journal, whose plan holds a command, signals and a channel, is read; those are dropped."""
+    def test_other_versions(self, tmp_path: pathlib.Path) -> None:
+        """Unknown keys of an old journal's plan are dropped; a journal of a later version asks for an upgrade."""
         older = {"argv": ["touch", "ran"], "signal_mask": [2], "channel": 3, "max_samples": 7, "redact": None}
         found = self.opened(tmp_path, HEADER | {"plan": PLAN | older, "unknown": 1})
         assert found.plan.columns == ["rss", "processes"]
         assert found.plan.max_samples == 7
         assert not set(found.plan.fields()) & {"argv", "signal_mask", "channel"}
         assert self.samples == [[0, 1, 2]]
+        with pytest.raises(SessionFileError, match=r"journal version 99, .* upgrade"):
+            self.opened(tmp_path, HEADER | {"version": 99})
 
     def test_damaged_but_known(self, tmp_path: pathlib.Path) -> None:
         """With a known header, a journal whose first line is damaged can be read."""
@@ -372,6 +311,7 @@ class TestHeader:
             HEADER | {"plan": PLAN | {"interval_s": "1"}},
             HEADER | {"plan": PLAN | {"columns": ["rss", "rss"]}},
             HEADER | {"version": "1"},
+            HEADER | {"plan": PLAN | {"redact": ["("]}},
             {key: value for key, value in HEADER.items() if key != "plan"},
         ],
     )
@@ -379,46 +319,3 @@ class TestHeader:
         """A first line that is not a header is refused with the file name."""
         with pytest.raises(SessionFileError, match="run: line 1 is not the header of a journal"):
             self.opened(tmp_path, first)
-
-    def test_newer(self, tmp_path: pathlib.Path) -> None:
-        """A journal of a later version asks for an upgrade."""
-        with pytest.raises(SessionFileError, match=r"journal version 99, .* upgrade"):
-            self.opened(tmp_path, HEADER | {"version": 99})
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        '{"process": {"id": 0, "peak_rss": %s}}' % ("9" * 400),
-        '{"process": {"id": 0, "pid": 99999999999999999999}}',
-        '{"process": {"id": 0, "start_s": 1e300}}',
-        '{"rise": {"id": 0, "from_s": 2, "to_s": 1, "high_water_mark": 1, "others": 0, "others_around": 0}}',
-        "[1e300, 1, 1]",
-        "[0.5, 1e300, 1]",
-        "[-0.5, 1, 1]",
-    ],
-)
-def test_figures_that_cannot_be(tail_journal: Journal, line: str) -> None:
-    """A line with a figure that cannot be is unreadable, whichever line it is."""
-    tail_journal.append(f"[0.25, 1, 1]\n{line}\n")
-    (chunk,) = tail_journal.tail.read()
-
-    assert chunk.bad == [3]
-    assert chunk.lines == []
-
-
-def test_the_rss_of_processes_at_no_time(tail_journal: Journal) -> None:
-    """The processes' RSS after a sample whose time is null, or no number, is unreadable."""
-    tail_journal.append('[null, 1, 1]\n{"each": {"0": 5}}\n[NaN, 1, 1]\n{"each": {"0": 5}}\n')
-    (chunk,) = tail_journal.tail.read()
-
-    assert chunk.bad != []
-    assert chunk.each == []
-
-
-def test_the_header_is_checked(tmp_path: pathlib.Path) -> None:
-    """A header whose redaction has an invalid pattern is refused with the reason."""
-    path = tmp_path / "run.journal.jsonl"
-    path.write_text(json.dumps({**HEADER, "plan": {**PLAN, "redact": ["("]}}) + "\n", encoding="utf-8")
-    with path.open("rb") as file, pytest.raises(SessionFileError, match="line 1 is not the header of a journal"):
-        Tail(file, "run")

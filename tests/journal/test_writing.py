@@ -6,11 +6,10 @@ import pathlib
 
 import pytest
 
-from nncftools.analysis.session import Session
 from nncftools.journal import writing
 from nncftools.journal.writing import Writer
-from nncftools.session.recording import Tail, session_from
-from tests.made_up import START, full_disk, header
+from nncftools.session.recording import Tail
+from tests.made_up import full_disk, header
 
 
 @pytest.fixture
@@ -31,82 +30,26 @@ def lines(path: pathlib.Path) -> list[object]:
     return [json.loads(line) for line in path.read_text().splitlines()[1:]]
 
 
-def test_samples(path: pathlib.Path) -> None:
-    """A sample is a list of its time to the microsecond and its values, null for unknown, written at once."""
-    journal = opened(path)
-    for row in ((0.0, [4096, 0.01], {}), (0.1000004, [None, 0.25], {}), (1e6, [2**63, 1e-7], {})):
-        journal.sample(row)
-
-    assert lines(path) == [[0.0, 4096, 0.01], [0.1, None, 0.25], [1e6, 2**63, 1e-7]]
-
-
-def test_same_values_again(path: pathlib.Path) -> None:
-    """Repeated values are written in every sample."""
-    journal = opened(path)
-    rows: list[list[float | None]] = [[1, 0.5], [1, 0.5], [2, 0.5], [None, None], [None, None], [1, 0.5]]
-    for place, row in enumerate(rows):
-        journal.sample((float(place), row, {}))
-
-    assert lines(path) == [[place, *row] for place, row in enumerate(rows)]
-
-
-def test_values_of_another_type(path: pathlib.Path) -> None:
-    """A total reads the same as 0 and as 0.0."""
-    journal = opened(path)
-    journal.sample((0.0, [0, 0], {}))
-    journal.sample((1.0, [0.0, 0.0], {}))
-
-    assert lines(path) == [[0, 0, 0], [1, 0, 0]]
-
-
-def test_row_that_is_changed_afterwards(path: pathlib.Path) -> None:
-    """Each sample holds the values at the time of the call."""
-    journal = opened(path)
-    row: list[float | None] = [1, 0.5]
-    for second in range(3):
-        row = [second, *row[1:]]
-        journal.sample((float(second), row, {}))
-
-    assert lines(path) == [[0, 0, 0.5], [1, 1, 0.5], [2, 2, 0.5]]
-
-
-def test_each_process(path: pathlib.Path) -> None:
-    """The RSS of every process follows its sample; if there is none, there is no line."""
-    journal = opened(path)
-    journal.sample((0.0, [1, 0], {0: 4096, 12: 8192}))
-    journal.sample((0.1, [1, 0], {}))
-
-    assert lines(path) == [[0.0, 1, 0], {"each": {"0": 4096, "12": 8192}}, [0.1, 1, 0]]
-
-
-def test_events_come_with_the_next_write(path: pathlib.Path) -> None:
-    """Lines between two samples are written before the next one, in order, and not earlier."""
+def test_lines(path: pathlib.Path) -> None:
+    """A sample is written at once, after the lines before and with the RSS of every process; null is unknown."""
     journal = opened(path)
     journal.line("process", {"id": 0, "name": "é\n"})
     journal.line("warning", "look")
     before = lines(path)
-    journal.sample((0.0, [1, 0], {}))
+    journal.sample((0.0, [4096, 0.01], {0: 4096, 12: 8192}))
+    first = lines(path)
+    journal.sample((0.1000004, [None, 0.25], {}))
+    journal.sample((0.2, [None, 0.25], {}))
+    journal.sample((1e6, [2**63, 1e-7], {}))
 
     assert before == []
-    assert lines(path) == [{"process": {"id": 0, "name": "é\n"}}, {"warning": "look"}, [0.0, 1, 0]]
-
-
-def test_is_read_as_a_session(path: pathlib.Path) -> None:
-    """The journal's reader gets what the sampler writes, including processes over time."""
-    journal = opened(path)
-    journal.line("start", START["start"])
-    journal.line("process", {"id": 0, "pid": 100, "name": "work"})
-    journal.sample((0.0, [4096, 0.01], {0: 4096}))
-    journal.sample((0.123456, [None, 0.02], {0: 0}))
-    journal.line("end", {"duration_s": 1.0, "exit": {"code": 0, "signal": None}, "sampler": {}})
-    journal.flush()
-    with path.open("rb") as file:
-        of = Session.of(session_from(file, "run"))
-    (series,) = [process.series for process in of.processes]
-
-    assert (of.finished, of.warnings, list(of.samples.time_s)) == (True, [], [0.0, 0.123456])
-    assert series is not None
-    assert (series.time_s, series.rss) == ([0.0, 0.123456], [4096, 0])
+    assert first == [
+        {"process": {"id": 0, "name": "é\n"}},
+        {"warning": "look"},
+        [0.0, 4096, 0.01],
+        {"each": {"0": 4096, "12": 8192}},
+    ]
+    assert lines(path)[4:] == [[0.1, None, 0.25], [0.2, None, 0.25], [1e6, 2**63, 1e-7]]
 
 
 def test_full_disk_leaves_no_half_line(path: pathlib.Path) -> None:
@@ -157,20 +100,6 @@ def test_half_line_that_cannot_be_taken_back(path: pathlib.Path, monkeypatch: py
     assert [time for time, *_ in chunk.samples] == [0.0, 0.1, 0.2]
 
 
-def test_each_process_is_lost_with_its_sample(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The RSS of every process is kept or lost together with its sample."""
-    monkeypatch.setattr(writing, "MAX_KEPT", 200)
-    journal = opened(path)
-    with full_disk(path.stat().st_size):
-        for place in range(20):
-            journal.sample((float(place), [1, 0.5], {0: place}))
-    journal.flush()
-    kept = lines(path)
-
-    assert journal.lost > 0
-    assert kept[1::2] == [{"each": {"0": sample[0]}} for sample in kept[::2]]  # type: ignore[index]
-
-
 def test_full_disk_for_long(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit, the oldest samples are dropped and counted, with a warning."""
     monkeypatch.setattr(writing, "MAX_KEPT", 400)
@@ -179,31 +108,21 @@ def test_full_disk_for_long(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch)
     with full_disk(path.stat().st_size):
         journal.line("process", {"id": 0})
         for place in range(1, 101):
-            journal.sample((float(place), [1, 0.5], {0: 1}))
+            journal.sample((float(place), [1, 0.5], {0: place}))
     written = journal.flush() and journal.flush()
     times = [line[0] for line in lines(path) if isinstance(line, list)]
+    sizes = [line["each"]["0"] for line in lines(path) if "each" in line]  # type: ignore[operator,index]
 
     assert written
     assert times[0] == 0.0
     assert times[-1] == 100.0
+    assert sizes == times[1:]  # kept or lost with its sample
     assert journal.lost == 101 - len(times)
     assert journal.longest_lost_s == journal.lost - 1
     assert {"process": {"id": 0}} in lines(path)
     assert [line for line in lines(path) if "warning" in line] == [  # type: ignore[operator]
         {"warning": f"the journal could not be written for a while (File too large): {journal.lost} samples are lost"}
     ]
-
-
-def test_what_was_not_written(path: pathlib.Path) -> None:
-    """The lines that still wait for the disk are available in order."""
-    journal = opened(path)
-    with full_disk(path.stat().st_size):
-        journal.sample((0.0, [1, 0.5], {}))
-        journal.line("warning", "a")
-        written = journal.flush()
-
-    assert not written
-    assert journal.unwritten == '[0.000000,1,0.5]\n{"warning":"a"}\n'
 
 
 def test_each_loss_is_reported_separately(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,28 +133,13 @@ def test_each_loss_is_reported_separately(path: pathlib.Path, monkeypatch: pytes
         with full_disk(path.stat().st_size):
             for place in range(begin, end):
                 journal.sample((float(place), [1, 0.5], {}))
+                journal.flush()  # there is nothing to write any more: no success
         journal.sample((end + 1.0, [1, 0.5], {}))
     journal.flush()
     messages = [line["warning"] for line in lines(path) if isinstance(line, dict)]
 
     assert [text.rpartition(": ")[2] for text in messages] == ["3 samples are lost", "5 samples are lost"]
     assert (journal.lost, journal.longest_lost_s, journal.rows) == (8, 4.0, 10)
-
-
-def test_nothing_to_write_is_no_success(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When all waiting lines were dropped and the disk is still full, one loss is not reported as two."""
-    monkeypatch.setattr(writing, "MAX_KEPT", 0)
-    journal = opened(path)
-    with full_disk(path.stat().st_size):
-        for place in range(3):
-            journal.sample((float(place), [1, 0.5], {}))
-            journal.flush()
-    journal.sample((3.0, [1, 0.5], {}))
-    journal.flush()
-
-    message = "the journal could not be written for a while (File too large): 3 samples are lost"
-    assert lines(path) == [[3.0, 1, 0.5], {"warning": message}]
-    assert journal.longest_lost_s == 2.0
 
 
 def test_loss_that_lasts_to_the_end(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

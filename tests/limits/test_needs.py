@@ -26,16 +26,16 @@ from nncftools.limits.needs import (
     of_session,
     rooms,
     shortage,
-    smallest,
 )
 from nncftools.render.session_tables import facts
 from nncftools.session.model import Exit, FileRead, FileSystem, Floor, Host, LimitReached, MemoryLimit
 from nncftools.units import MemoryUnit
 from tests.limits.deaths import counted, failure
-from tests.made_up import MIB, process, session
+from tests.made_up import MIB, mib, process, session
 from tests.sampler.grouped import Machine
 
 MEMINFO = "MemTotal:       16384 kB\nMemFree:         1024 kB\nMemAvailable:    8192 kB\n"
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="control groups are of Linux")
 IN_GROUP: tuple[Callable[..., None], ...] = (Machine.belongs_to_v1, Machine.belongs_to_v2)
 
 
@@ -47,25 +47,36 @@ def machine(tmp_path: pathlib.Path) -> Machine:
     return made
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="control groups are of Linux")
+@LINUX
 def test_machine(machine: Machine) -> None:
     """Without a process, and without a group, only the machine counts."""
     assert available(str(machine.proc), None) == Available(8 * MIB, 16 * MIB)
     assert available(str(machine.proc), 7) == Available(8 * MIB, 16 * MIB)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="control groups are of Linux")
+@LINUX
 @pytest.mark.parametrize("belongs", IN_GROUP)
-def test_group(machine: Machine, belongs: Callable[..., None]) -> None:
-    """A group has what its limit leaves."""
-    belongs(machine, {"/job": 5 * MIB}, used=2 * MIB)
+@pytest.mark.parametrize(
+    ("limit_mib", "used_mib", "expected"),
+    [(5, 2, (3, 5)), (0, 2, (None, None)), (2, 3, (0, 2))],
+    ids=["limit", "no limit", "above the limit"],
+)
+def test_group(
+    machine: Machine,
+    belongs: Callable[..., None],
+    limit_mib: int,
+    used_mib: int,
+    expected: tuple[float | None, float | None],
+) -> None:
+    """A group has what its limit leaves, which is nothing while it holds more."""
+    belongs(machine, {"/job": limit_mib * MIB}, used=used_mib * MIB)
     found = available(str(machine.proc), 7)
 
-    assert found == Available(8 * MIB, 16 * MIB, 3 * MIB, 5 * MIB)
-    assert found.least == 3 * MIB
+    assert found == Available(8 * MIB, 16 * MIB, *mib(*expected))
+    assert found.least == mib(8 if expected[0] is None else expected[0])[0]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="control groups are of Linux")
+@LINUX
 @pytest.mark.parametrize("belongs", IN_GROUP)
 def test_group_above(machine: Machine, belongs: Callable[..., None]) -> None:
     """A group above counts with all that is charged to it."""
@@ -76,7 +87,7 @@ def test_group_above(machine: Machine, belongs: Callable[..., None]) -> None:
     assert available(str(machine.proc), 7)[2:] == (1 * MIB, 5 * MIB)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="control groups are of Linux")
+@LINUX
 @pytest.mark.parametrize("belongs", IN_GROUP)
 def test_cache_can_be_dropped(machine: Machine, belongs: Callable[..., None]) -> None:
     """Files of a group that are cached, and were not used for long, take nothing of what is available."""
@@ -87,27 +98,7 @@ def test_cache_can_be_dropped(machine: Machine, belongs: Callable[..., None]) ->
     assert available(str(machine.proc), 7).group == 2 * MIB
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="control groups are of Linux")
-@pytest.mark.parametrize("belongs", IN_GROUP)
-def test_group_without_limit(machine: Machine, belongs: Callable[..., None]) -> None:
-    """A group without a limit takes nothing from what the machine has."""
-    belongs(machine, {"/job": 0}, used=2 * MIB)
-    found = available(str(machine.proc), 7)
-
-    assert found == Available(8 * MIB, 16 * MIB)
-    assert found.least == 8 * MIB
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="control groups are of Linux")
-@pytest.mark.parametrize("belongs", IN_GROUP)
-def test_above_the_limit(machine: Machine, belongs: Callable[..., None]) -> None:
-    """A group that holds more than its limit, as it may for a moment, has nothing left."""
-    belongs(machine, {"/job": 2 * MIB}, used=3 * MIB)
-
-    assert available(str(machine.proc), 7).group == 0
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="control groups are of Linux")
+@LINUX
 def test_throttling(machine: Machine) -> None:
     """Memory above memory.high is not available: the kernel would slow the group down."""
     machine.belongs_to_v2({"/job": 5 * MIB}, used=2 * MIB)
@@ -116,21 +107,11 @@ def test_throttling(machine: Machine) -> None:
     assert available(str(machine.proc), 7)[2:] == (2 * MIB, 4 * MIB)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="control groups are of Linux")
+@LINUX
 def test_available_unknown(tmp_path: pathlib.Path) -> None:
     """Where nothing can be read, nothing is known."""
     assert available(str(tmp_path), 7) == Available()
     assert Available().least is None
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="control groups are of Linux")
-def test_this_machine() -> None:
-    """On a real machine a part of its memory is available."""
-    found = available("/proc", os.getpid())
-
-    assert found.machine is not None
-    assert found.machine_size is not None
-    assert 0 < found.machine < found.machine_size
 
 
 FILE = "/cg/memory.max"
@@ -141,19 +122,14 @@ def limit(mib: int, kind: str = CONTROL_GROUP) -> MemoryLimit:
     return MemoryLimit(kind=kind, size=mib * MIB, set_by=FILE)
 
 
-def test_none() -> None:
-    """Where no limit and no machine is known, there is none."""
-    assert effective_limit(session()) is None
-
-
 def test_smallest_of_all() -> None:
     """The run meets the smallest of the limits of groups, of its own, and of the machine first."""
     reached = LimitReached(at_s=0.5, rss=310 * MIB, limit=350 * MIB, action="warn")
-    of = session(memory_limits=[limit(500), limit(400)], limit_reached=reached, host=Host(memory=8 << 30))
-    by_group = session(memory_limits=[limit(500), limit(400)], host=Host(memory=8 << 30))
+    of = session(memory_limits=[limit(500), limit(400)], host=Host(memory=8 << 30))
 
+    assert effective_limit(of) == Effective(CONTROL_GROUP, 400 * MIB, FILE)
+    of.limit_reached = reached
     assert effective_limit(of) == Effective(MAX_MEMORY, 350 * MIB)
-    assert effective_limit(by_group) == Effective(CONTROL_GROUP, 400 * MIB, FILE)
     assert effective_limit(session(host=Host(memory=8 << 30))) == Effective(WHOLE_MACHINE, 8 << 30)
 
 
@@ -169,12 +145,6 @@ def test_kinds(kind: str, *, counts: bool) -> None:
 def test_exceeded(mib: int, *, counts: bool) -> None:
     """A limit that the whole run clearly exceeded holds for a part of it only; RSS may exceed it a little."""
     assert (effective_limit(session(memory_limits=[limit(mib)])) is not None) == counts
-
-
-def test_of_figures() -> None:
-    """The same is known without a session."""
-    assert smallest([limit(400)], 0, None, None) == Effective(CONTROL_GROUP, 400 * MIB, FILE)
-    assert smallest([], 0, None, 0) is None
 
 
 @pytest.mark.parametrize(
@@ -215,56 +185,40 @@ def file_systems_found(tmp_path: pathlib.Path, *words: str) -> list[tuple[str, s
     ]
 
 
-def test_one_file_system(tmp_path: pathlib.Path, devices: dict[str, int]) -> None:
-    """A file system counts once, in the first role that it has."""
-    assert devices == {}
-    assert file_systems_found(tmp_path, f"{tmp_path}/data/model") == [("cwd", "work")]
+CWD = ("cwd", "work")
 
 
-def test_several(tmp_path: pathlib.Path, devices: dict[str, int]) -> None:
-    """Each file system has the role of who writes to it."""
-    devices.update({"tmp": 2, "out": 3, "data": 4})
-
-    assert file_systems_found(tmp_path, f"{tmp_path}/data") == [
-        ("cwd", "work"),
-        ("TMPDIR", "tmp"),
-        ("output", "out"),
-        ("argument", "data"),
-    ]
-
-
-def test_several_arguments(tmp_path: pathlib.Path, devices: dict[str, int]) -> None:
-    """File systems of further arguments are numbered."""
-    devices.update({"data": 4, "more": 5})
-
-    assert file_systems_found(tmp_path, f"{tmp_path}/data/a", f"--output={tmp_path}/more/b")[1:] == [
-        ("argument", "data"),
-        ("argument-2", "more"),
-    ]
-
-
-@pytest.mark.parametrize("word", ["data", "--flag", "--size=3", "", "https://host/data", "/" + "x" * 5000, "a/\0b"])
-def test_words_that_are_no_paths(tmp_path: pathlib.Path, devices: dict[str, int], word: str) -> None:
-    """Other words, and what cannot be a path, name no file system."""
-    devices["data"] = 4
-
-    assert file_systems_found(tmp_path, word) == [("cwd", "work")]
-
-
-@pytest.mark.parametrize("word", ["head -c 9 /dev/zero > {}/new", "of={}", "-o{}/x", "a={}:b"])
-def test_path_inside_of_a_word(tmp_path: pathlib.Path, devices: dict[str, int], word: str) -> None:
-    """A line for a shell, and an option with its value, have paths inside."""
-    devices.update({"data": 4})
-
-    assert file_systems_found(tmp_path, word.format(tmp_path / "data")) == [("cwd", "work"), ("argument", "data")]
-
-
-def test_relative_path(tmp_path: pathlib.Path, devices: dict[str, int]) -> None:
-    """A path that does not exist yet stands for the nearest folder above it."""
-    devices["work/models"] = 4
+@pytest.mark.parametrize(
+    ("mounted", "words", "expected"),
+    [
+        ([], "{}/data/model", [CWD]),
+        (["tmp", "out", "data"], "{}/data", [CWD, ("TMPDIR", "tmp"), ("output", "out"), ("argument", "data")]),
+        (["data", "more"], "{0}/data/a --output={0}/more/b", [CWD, ("argument", "data"), ("argument-2", "more")]),
+        (["data"], "data --flag --size=3 https://host/data a/\0b", [CWD]),
+        (["data"], "/" + "x" * 5000, [CWD]),
+        (["data"], "of={}/data", [CWD, ("argument", "data")]),
+        (["data"], "-o{}/data/x", [CWD, ("argument", "data")]),
+        (["data"], "a={}/data:b", [CWD, ("argument", "data")]),
+        (["work/models"], "./models/new/int4", [CWD, ("argument", "work/models")]),
+    ],
+    ids=["one", "roles", "arguments", "no paths", "too long", "of=", "-o", "a list", "relative"],
+)
+def test_file_systems(
+    tmp_path: pathlib.Path, devices: dict[str, int], mounted: list[str], words: str, expected: list[tuple[str, str]]
+) -> None:
+    """A file system counts once, in the first role that it has; a path that does not exist yet is in its folder's."""
     (tmp_path / "work/models").mkdir()
+    devices.update({name: number for number, name in enumerate(mounted, 2)})
 
-    assert file_systems_found(tmp_path, "./models/new/int4") == [("cwd", "work"), ("argument", "work/models")]
+    assert file_systems_found(tmp_path, *words.format(tmp_path).split()) == expected
+
+
+def test_line_for_a_shell(tmp_path: pathlib.Path, devices: dict[str, int]) -> None:
+    """A line for a shell has paths inside."""
+    devices["data"] = 4
+    found = file_systems_found(tmp_path, f"head -c 9 /dev/zero > {tmp_path}/data/new")
+
+    assert found == [CWD, ("argument", "data")]
 
 
 class TestRooms:
@@ -273,18 +227,6 @@ class TestRooms:
         real = os.statvfs("/")
         free = os.statvfs_result([real.f_bsize, 100, 10, blocks + 2, blocks, *list(real)[5:]])
         monkeypatch.setattr(os, "statvfs", lambda _: free)
-
-    def test_role_that_is_here(
-        self, tmp_path: pathlib.Path, devices: dict[str, int], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """What was used of a file system is needed of the one with this role; ordinary users can write what is free."""
-        devices["tmp"] = 2
-        self.free(monkeypatch)
-
-        assert rooms({"cwd": 300, "TMPDIR": 700}, ["work"], tmp_path / "out") == [
-            (str(tmp_path / "work"), 300, 500),
-            (str(tmp_path / "tmp"), 700, 500),
-        ]
 
     def test_roles_that_share_one(
         self, tmp_path: pathlib.Path, devices: dict[str, int], monkeypatch: pytest.MonkeyPatch
@@ -298,17 +240,6 @@ class TestRooms:
             (str(tmp_path / "work"), 3010, 500),
             (str(tmp_path / "data"), 1, 500),
         ]
-
-    def test_unknown(self, tmp_path: pathlib.Path, devices: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-        """A file system that does not answer is left out."""
-        assert devices == {}
-
-        def fails(_: object) -> None:
-            raise OSError(5, "Input/output error")
-
-        monkeypatch.setattr(os, "statvfs", fails)
-
-        assert rooms({"cwd": 300}, ["work"], tmp_path / "out") == []
 
 
 FLOOR = Floor(size=250 * MIB, at_s=0.5, mapped=50 * MIB)
@@ -363,14 +294,6 @@ def test_cut_short(fields: dict[str, Any], is_bound: bool) -> None:  # noqa: FBT
     assert found(**fields).is_bound is is_bound
 
 
-def test_cut_short_for_another_reason() -> None:
-    """Who knows why a run ended says whether it was cut short."""
-    result = needs(session(floor=FLOOR, exit=Exit(signal=9)))
-
-    assert result is not None
-    assert result.is_bound
-
-
 @pytest.mark.parametrize(
     ("of", "unit", "text"),
     [
@@ -383,15 +306,6 @@ def test_cut_short_for_another_reason() -> None:
 def test_text(of: Needs, unit: str, text: str) -> None:
     """It is told in the view's unit, without needless digits."""
     assert of.text(MemoryUnit(unit)) == text
-
-
-def test_in_reports() -> None:
-    """The facts of a run name it."""
-    rows = facts(session(floor=FLOOR), MemoryUnit.MiB).rows
-
-    assert [row.cells[1].text for row in rows if row.cells[0].text == "Needs"] == [
-        "a limit of at least 251 MiB; with 300 MiB no file is read twice"
-    ]
 
 
 GIB = 2**30
@@ -411,27 +325,8 @@ class TestOfSession:
 
         assert of_session(session(floor=REQUIREMENT_FLOOR, file_systems=disks)) == Requirement(GIB, {"cwd": 2 * GIB})
 
-    def test_cut_short(self) -> None:
-        """What a run needed that was killed is only a lower bound."""
-        assert of_session(session(floor=REQUIREMENT_FLOOR, exit=Exit(signal=9))) == Requirement(GIB, {}, is_bound=True)
-
-    def test_unknown(self) -> None:
-        """A session without a floor does not say what is needed."""
-        assert of_session(session()) is None
-
 
 class TestShortage:
-    @pytest.mark.parametrize("there", [MACHINE, GROUP, Available()])
-    def test_fits(self, there: Available) -> None:
-        """Nothing is missing where all fits, and where nothing is known."""
-        assert shortage(2 * GIB, [Room("/tmp", GIB, GIB)], there) == ""
-
-    def test_machine(self) -> None:
-        """What is needed and what the machine has stand in one line."""
-        expected = "12 GiB of memory is needed, 8 GiB is available (machine: 8 of 16 GiB)"
-
-        assert shortage(12 * GIB, [], MACHINE) == expected
-
     def test_group(self) -> None:
         """The control group may have less than the machine."""
         assert shortage(3 * GIB, [], GROUP) == (
@@ -443,10 +338,6 @@ class TestShortage:
         rooms = [Room("/home", GIB, 9 * GIB), Room("/tmp", 3 * GIB, GIB)]
 
         assert shortage(GIB, rooms, MACHINE) == "3 GiB of disk at '/tmp' is needed, 1 GiB is free"
-
-    def test_both(self) -> None:
-        """All that is missing is told at once."""
-        assert shortage(9 * GIB, [Room("/tmp", 3 * GIB, GIB)], MACHINE).count(" is needed, ") == 2
 
     def test_nearly_fits(self) -> None:
         """Sizes that read the same are written with more digits."""

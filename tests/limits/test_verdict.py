@@ -24,18 +24,12 @@ from tests.limits.deaths import KILLED, child, counted, logged, run
 from tests.made_up import MIB, mib, session
 
 
-def test_sample_before() -> None:
+@pytest.mark.parametrize(("at_s", "expected"), [(1.0, (0.5, 200 * MIB)), (0.25, (0.0, 100 * MIB)), (0.0, (None, 0))])
+def test_sample_before(at_s: float, expected: tuple[float | None, int]) -> None:
     """The sample at the moment itself does not count: what died is gone in it."""
-    state = last_state(run(), 1.0)
+    state = last_state(run(), at_s)
 
-    assert (state.at_s, state.rss) == (0.5, 200 * MIB)
-
-
-def test_first_sample() -> None:
-    """The first sample is one, too."""
-    state = last_state(run(), 0.25)
-
-    assert (state.at_s, state.rss) == (0.0, 100 * MIB)
+    assert (state.at_s, state.rss) == expected
 
 
 def test_growth() -> None:
@@ -49,18 +43,6 @@ def test_unknown_samples() -> None:
     session = made_up.session({"rss": mib(100, 200, None, None)})
 
     assert last_state(session, 9.0).at_s == pytest.approx(0.5)
-
-
-def test_no_sample() -> None:
-    """Without a sample, nothing is known."""
-    state = last_state(run(), 0.0)
-
-    assert (state.at_s, state.rss, state.growth_per_s, state.running) == (None, 0, None, "")
-
-
-def test_falling_memory() -> None:
-    """Memory that fell has no growth."""
-    assert last_state(made_up.session({"rss": mib(300, 200, 100)}), 2.0).growth_per_s is None
 
 
 def test_largest_processes() -> None:
@@ -80,17 +62,6 @@ def test_operations() -> None:
     ]
 
     assert last_state(run(marks=marks), 0.9).operation == "Export › Compress"
-
-
-def test_parallel_operations() -> None:
-    """Of parallel operations, the latest one is named with what is inside of it, not with what is inside of another."""
-    marks = [
-        Mark(name="first", start_s=0.1, end_s=2, op=1),
-        Mark(name="second", start_s=0.2, end_s=2),
-        Mark(name="in first", start_s=0.3, end_s=2, depth=1, inside=1),
-    ]
-
-    assert last_state(run(marks=marks), 0.9).operation == "second"
 
 
 DONE, FAILED, ENDED = Exit(code=0), Exit(code=3), Exit(signal=15)
@@ -282,27 +253,19 @@ def test_of_a_group(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.usefixtures("first_namespace")
-def test_of_the_machine(tmp_path: pathlib.Path) -> None:
-    """When the machine was out of memory, there is no group."""
-    assert found(log(tmp_path, OF_MACHINE, f"Out of memory: {HELD}"), 4711)[0].group is None
-
-
-@pytest.mark.usefixtures("first_namespace")
-def test_group_without_a_name(tmp_path: pathlib.Path) -> None:
-    """The second line alone says that it was a group."""
-    assert found(log(tmp_path, f"Memory cgroup out of memory: {HELD}"), 4711)[0].group == ""
-
-
-@pytest.mark.usefixtures("first_namespace")
-def test_others(tmp_path: pathlib.Path) -> None:
-    """Victims that are not of the run are left out."""
-    assert found(log(tmp_path, CHOSEN, f"Memory cgroup out of memory: {HELD}"), 4712) == []
-
-
-@pytest.mark.usefixtures("first_namespace")
-def test_earlier(tmp_path: pathlib.Path) -> None:
-    """So are victims from before the run, whose PID a process of the run may have."""
-    assert found(log(tmp_path, f"Out of memory: {HELD}", at_us=90_000_000), 4711) == []
+@pytest.mark.parametrize(
+    ("texts", "at_us", "groups"),
+    [
+        ([OF_MACHINE, f"Out of memory: {HELD}"], 100_500_000, [None]),
+        ([f"Memory cgroup out of memory: {HELD}"], 100_500_000, [""]),
+        ([f"Out of memory: {HELD.replace('4711', '4712')}"], 100_500_000, []),
+        ([f"Out of memory: {HELD}"], 90_000_000, []),
+    ],
+    ids=["machine", "group without a name", "another process", "before the run"],
+)
+def test_victims(tmp_path: pathlib.Path, texts: list[str], at_us: int, groups: list[str | None]) -> None:
+    """Victims of the run have the group whose limit was reached; None is the machine."""
+    assert [kill.group for kill in found(log(tmp_path, *texts, at_us=at_us), 4711)] == groups
 
 
 def test_unreadable(tmp_path: pathlib.Path) -> None:

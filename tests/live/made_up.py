@@ -21,6 +21,6 @@ def run(seconds: float = 100.0, step_s: float = 0.1, memory: int | None = 8 << 3
     zero = np.zeros(len(time_s))
     rows = [time_s, rss, rss / 2, rss + (2 << 30), time_s * 0.75, time_s * 0.25, zero, time_s * MIB, zero + 2]
     made.take_samples(np.stack(rows, axis=1))
-    for number in range(8):
+    for number in reversed(range(8)):
         made.processes[number] = LiveProcess(1000 + number, f"worker-{number}", (8 - number) * MIB)
     return made

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -21,44 +22,18 @@ def history(seconds: int, buckets: int = 64) -> History:
     return found
 
 
-@pytest.mark.parametrize("seconds", [1, 10, 1000])
-def test_no_peak_is_lost(seconds: int) -> None:
-    """However long the run is, the largest of all samples is among the points, and the smallest, too."""
-    _, values = history(seconds).points("rss")
-
-    assert (values.min(), values.max()) == (5.0, 99.0)
-
-
-@pytest.mark.parametrize("seconds", [10, 1000])
-def test_peak_stays_in_its_place(seconds: int) -> None:
-    """A peak is drawn where it was, to the width of a bucket."""
+@pytest.mark.parametrize("seconds", [1, 10, 300])
+def test_points(seconds: int) -> None:
+    """However long a run is, no peak is lost or moved; the points are few and in order, and rates stay the same."""
     of = history(seconds)
     time_s, values = of.points("rss")
+    moments, totals = of.totals(["cpu_user"])
 
+    assert (values.min(), values.max()) == (5.0, 99.0)
     assert time_s[values.argmax()] == pytest.approx(seconds / 2, abs=2 * of.width_s)
-
-
-def test_number_of_points_is_bounded() -> None:
-    """However long a run is, there are two points for each bucket at most, and one for each gap."""
-    time_s, _ = history(1000).points("rss")
-
     assert len(time_s) <= 2 * 64
-
-
-def test_points_are_in_order() -> None:
-    """Time never goes back."""
-    time_s, _ = history(100).points("rss")
-
     assert list(time_s) == sorted(time_s)
-
-
-def test_seldom_values() -> None:
-    """A figure that most samples do not hold has its own interval: a line joins its values."""
-    of = History(["pss"], 1.0)
-    of.add(np.array([[0.0, np.nan], [1.0, 7.0], [2.0, np.nan]]))
-    _, values = of.points("pss")
-
-    assert values.tolist() == [7.0, 7.0]
+    assert totals[1:] == pytest.approx(2 * moments[1:])
 
 
 @pytest.mark.parametrize("interval_s", [0.1, 2.0])
@@ -77,21 +52,17 @@ def test_gaps(interval_s: float) -> None:
     assert sum(unknown > 50) == 20
 
 
-def test_merged_samples_are_no_gaps() -> None:
-    """A recorder merges neighbours in a long recording: samples are further apart then."""
-    of = History(["rss"], 0.1)
-    of.add(np.stack([np.arange(500.0), np.ones(500)], axis=1))
+@pytest.mark.parametrize(
+    ("interval_s", "rows", "points"),
+    [(1.0, [[0.0, np.nan], [1.0, 7.0], [2.0, np.nan]], [7.0, 7.0]), (0.1, [[0.0, 1.0], [1.0, 1.0]], [1.0] * 4)],
+    ids=["metric that most samples do not hold", "neighbours that the recorder has merged"],
+)
+def test_no_gaps(interval_s: float, rows: list[list[float]], points: list[float]) -> None:
+    """Where a metric has an interval of its own, a line joins the values."""
+    of = History(["pss"], interval_s)
+    of.add(np.array(rows))
 
-    assert not np.isnan(of.points("rss")[1]).any()
-
-
-@pytest.mark.parametrize("seconds", [1, 10, 1000])
-def test_rates(seconds: int) -> None:
-    """A counter that rises steadily has the same rate everywhere, also after buckets were merged."""
-    of = history(seconds)
-    moments, totals = of.totals(["cpu_user"])
-
-    assert totals[1:] == pytest.approx(2 * moments[1:])
+    assert of.points("pss")[1].tolist() == points
 
 
 def test_metric_that_was_not_recorded() -> None:
@@ -126,45 +97,40 @@ def live(*entries: Entry) -> LiveOperations:
     return operations
 
 
-def spans(operations: LiveOperations) -> list[tuple[str, float, float | None]]:
-    """Return the outermost operations."""
-    return [(span.name, span.start_s, span.end_s) for span in operations.spans() if not span.depth]
-
-
-def test_inner_operations_are_not_outermost() -> None:
-    """The outermost operations are drawn; of those inside, the open ones are named."""
-    operations = live(begin("Export", 1, 1), begin("Tracing", 2, 2), end(3, 2), begin("Saving", 4, 3))
-
-    assert spans(operations) == [("Export", 1, None)]
-    assert [span.name for span in operations.spans()] == ["Export", "Saving"]
-
-
-def test_moments_end_each_other() -> None:
-    """A mark from a shell script ends the one before."""
-    operations = live(moment("download", 1), moment("convert", 5))
-
-    assert spans(operations) == [("download", 1, 5), ("convert", 5, None)]
-
-
-def test_end_of_an_outer_operation_ends_what_is_inside() -> None:
-    """What was never ended ends with what it is inside of."""
-    operations = live(begin("Export", 1, 1), moment("step", 2, pid=1, tid=1), end(4, 1))
-
-    assert [span.end_s for span in operations.spans()] == [4]
-
-
-def test_repeated_line_of_output() -> None:
-    """Lines of a progress bar are one operation."""
-    operations = live(*(moment(name, at_s, source="output") for at_s, name in enumerate("aabb")))
-
-    assert spans(operations) == [("a", 0, 2), ("b", 2, None)]
-
-
-def test_parallel_operations_are_outermost() -> None:
-    """Operations of parallel tasks are drawn beside each other, and each ends by itself."""
-    tasks = [begin(f"Task {op}", op, op, within=0) for op in (1, 2)]
-
-    assert spans(live(*tasks, end(5, 1), begin("Inside", 6, 3, within=2))) == [("Task 1", 1, 5), ("Task 2", 2, None)]
+@pytest.mark.parametrize(
+    ("entries", "spans"),
+    [
+        (
+            [begin("Export", 1, 1), begin("Tracing", 2, 2), end(3, 2), begin("Saving", 4, 3)],
+            [("Export", 1, None, 0), ("Saving", 4, None, 1)],
+        ),
+        ([moment("download", 1), moment("convert", 5)], [("download", 1, 5, 0), ("convert", 5, None, 0)]),
+        ([begin("Export", 1, 1), moment("step", 2, pid=1, tid=1), end(4, 1)], [("Export", 1, 4, 0)]),
+        (
+            [moment(name, at_s, source="output") for at_s, name in enumerate("aabb")],
+            [("a", 0, 2, 0), ("b", 2, None, 0)],
+        ),
+        (
+            [
+                *[begin("Task 1", 1, 1, within=0), begin("Task 2", 2, 2, within=0)],
+                *[end(5, 1), begin("Inside", 6, 3, within=2)],
+            ],
+            [("Task 1", 1, 5, 0), ("Task 2", 2, None, 0), ("Inside", 6, None, 1)],
+        ),
+        ([end(1, 9)], []),
+    ],
+    ids=[
+        "of those inside, the open ones are named",
+        "a mark from a shell script ends the one before",
+        "what was never ended ends with the operation around it",
+        "lines of a progress bar are one operation",
+        "parallel tasks end by themselves",
+        "what began before the recording is unknown",
+    ],
+)
+def test_operations(entries: list[Entry], spans: list[tuple[str, float, float | None, int]]) -> None:
+    """Operations have a name, a beginning, an end and a depth."""
+    assert [(span.name, span.start_s, span.end_s, span.depth) for span in live(*entries).spans()] == spans
 
 
 def test_process_that_ended_takes_its_operations_along() -> None:
@@ -172,20 +138,13 @@ def test_process_that_ended_takes_its_operations_along() -> None:
     operations = live(begin("Export", 1, 1, pid=7))
     operations.end_process(7, 3)
 
-    assert spans(operations) == [("Export", 1, 3)]
-
-
-def test_ends_without_a_beginning_are_left_out() -> None:
-    """What began before the recording is unknown."""
-    assert spans(live(end(1, 9))) == []
+    assert [span.end_s for span in operations.spans()] == [3]
 
 
 @pytest.mark.long
 def test_memory_stays_flat() -> None:
     """After ten thousand operations no more than a few hundred are held."""
-    operations = LiveOperations()
-    for number in range(10_000):
-        operations.take(begin(f"Step {number % 3}", number, 1))
-        operations.take(end(number + 0.5, 1))
+    steps = ((begin(f"Step {number % 3}", number, 1), end(number + 0.5, 1)) for number in range(10_000))
+    operations = live(*itertools.chain.from_iterable(steps))
 
-    assert len(spans(operations)) <= 400
+    assert len(list(operations.spans())) <= 400

@@ -12,30 +12,36 @@ def fed(*data: bytes) -> tuple[list[str], list[str]]:
     return whole, tail.shown(80)
 
 
-def test_whole_lines_are_let_go() -> None:
-    """A line that has ended is passed on; the one that goes on is held."""
-    assert fed(b"one\ntwo\nthr") == (["one", "two"], ["thr"])
-
-
-def test_carriage_return_writes_over() -> None:
-    """Of a progress bar there is the last state."""
-    assert fed(b"\r 10%", b"\r 20%", b"\r100%\nnext") == (["100%"], ["next"])
-
-
-def test_erasing() -> None:
-    """What is erased is gone."""
-    assert fed(b"a long line\r\x1b[2Kshort") == ([], ["short"])
-    assert fed(b"a long line\rshort\x1b[K") == ([], ["short"])
-
-
-def test_colours_stay() -> None:
-    """A line keeps its colours and ends with the plain one."""
-    assert fed(b"\x1b[32mok\x1b[0m\n") == (["\x1b[32mok\x1b[0m"], [""])
-
-
-def test_colour_over_several_lines() -> None:
-    """A colour that is set on one line is that of the next, too."""
-    assert fed(b"\x1b[31mone\ntwo\x1b[0m\nthree\n")[0] == ["\x1b[31mone\x1b[0m", "\x1b[31mtwo\x1b[0m", "three"]
+@pytest.mark.parametrize(
+    ("data", "whole", "held"),
+    [
+        ([b"one\ntwo\nthr"], ["one", "two"], ["thr"]),
+        ([b"\r 10%", b"\r 20%", b"\r100%\nnext"], ["100%"], ["next"]),
+        ([b"a long line\r\x1b[2Kshort"], [], ["short"]),
+        ([b"a long line\rshort\x1b[K"], [], ["short"]),
+        ([b"\x1b[32mok\x1b[0m\n"], ["\x1b[32mok\x1b[0m"], [""]),
+        (
+            [b"\x1b[31mone\ntwo\x1b[0m\nthree\n"],
+            ["\x1b[31mone\x1b[0m", "\x1b[31mtwo\x1b[0m", "three"],
+            [""],
+        ),
+        ([b"a\tb"], [], ["a       b"]),
+        ([b"abc\b\bX"], [], ["aXc"]),
+    ],
+    ids=[
+        "lines",
+        "progress bar",
+        "erased line",
+        "erased rest",
+        "colour",
+        "colour of several lines",
+        "tab",
+        "backspace",
+    ],
+)
+def test_output(data: list[bytes], whole: list[str], held: list[str]) -> None:
+    """A line that has ended is passed on with its colours, in its last state; the one that goes on is held."""
+    assert fed(*data) == (whole, held)
 
 
 def test_pieces_break_anywhere() -> None:
@@ -76,12 +82,6 @@ def test_cut_to_the_width() -> None:
     assert tail.cursor(5) == (0, 5)
 
 
-def test_tabs_and_backspaces() -> None:
-    """They move as they do on a terminal."""
-    assert fed(b"a\tb") == ([], ["a       b"])
-    assert fed(b"abc\b\bX") == ([], ["aXc"])
-
-
 def test_end() -> None:
     """At the end, an unfinished line is returned; an empty one is not."""
     tail = Tail()
@@ -91,13 +91,18 @@ def test_end() -> None:
     assert tail.end() == []
 
 
-@pytest.mark.parametrize("data", [b"\x1b[?1049h", b"\x1b[?47h", b"text\x1b[12;40Hmore"])
-def test_who_takes_the_screen(data: bytes) -> None:
-    """Editors and pagers are recognized by their escape sequences."""
-    assert takes_the_screen(data)
-
-
-@pytest.mark.parametrize("data", [b"\x1b[H\x1b[2J", b"\x1b[1A\x1b[2K", b"\x1b[?25l", b"plain"])
-def test_who_does_not(data: bytes) -> None:
-    """Progress bars and `clear` leave it."""
-    assert not takes_the_screen(data)
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"\x1b[?1049h", True),
+        (b"\x1b[?47h", True),
+        (b"text\x1b[12;40Hmore", True),
+        (b"\x1b[H\x1b[2J", False),
+        (b"\x1b[1A\x1b[2K", False),
+        (b"\x1b[?25l", False),
+        (b"plain", False),
+    ],
+)
+def test_who_takes_the_screen(data: bytes, *, expected: bool) -> None:
+    """Editors and pagers are recognized by their escape sequences; progress bars and `clear` leave the screen."""
+    assert bool(takes_the_screen(data)) == expected

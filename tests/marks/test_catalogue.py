@@ -31,27 +31,27 @@ def test_every_file_is_registered() -> None:
     assert {path.stem for path in FOLDER.glob("*.json")} == set(autoload.LIBRARIES.values())
 
 
-@pytest.mark.parametrize(
-    ("file", "module", "function", "facts"), [*entries()], ids=[f"{entry[1]}:{entry[2]}" for entry in entries()]
-)
-def test_entry_is_whole(file: str, module: str, function: str, facts: dict[str, Any]) -> None:
+def test_entries_are_whole() -> None:
     """Every entry has a valid kind or a name, and known facts, under the root package that lists its file."""
-    assert facts["kind"] in KINDS if "kind" in facts else facts["name"] not in KINDS
-    assert "kind" not in facts or "name" not in facts
-    assert set(facts) <= FACTS
-    assert {*facts.get("always", ()), *filter(None, [facts.get("saves")])} <= {*facts.get("arguments", {})}
-    assert set(facts.get("arguments", {})) <= set(facts.get("parameters", facts.get("arguments", {})))
-    assert autoload.LIBRARIES[module.partition(".")[0]] == file
-    assert all(part.isidentifier() for part in [*module.split("."), *function.split(".")])
-    assert not facts.get("step") or facts.get("kind") == "Training" or facts["name"] == "Inference"
+    for file, module, function, facts in entries():
+        place = f"{module}:{function}"
+        arguments = {*facts.get("arguments", {})}
+        assert facts["kind"] in KINDS if "kind" in facts else facts["name"] not in KINDS, place
+        assert set(facts) <= FACTS - ({"name"} if "kind" in facts else set()), place
+        assert {*facts.get("always", ()), *filter(None, [facts.get("saves")])} <= arguments, place
+        assert arguments <= set(facts.get("parameters", arguments)), place
+        assert autoload.LIBRARIES[module.partition(".")[0]] == file, place
+        assert all(part.isidentifier() for part in [*module.split("."), *function.split(".")]), place
+        assert not facts.get("step") or facts.get("kind") == "Training" or facts["name"] == "Inference", place
 
 
-def test_no_function_is_listed_twice() -> None:
-    """Each module is in one file, so that its functions are listed once."""
-    places = [(file, module) for file, module, _, _ in entries()]
-    modules = {module for _, module in places}
+def test_names_are_unambiguous() -> None:
+    """No function is listed twice, and no two are shown under one name."""
+    shown = [facts.get("call") or f"{module.partition('.')[0]}.{name}" for _, module, name, facts in entries()]
+    files = {(file, module) for file, module, _, _ in entries()}
 
-    assert len(set(places)) == len(modules)
+    assert sorted(shown) == sorted(set(shown))
+    assert len(files) == len({module for _, module in files})
 
 
 def test_versions_of_nncf() -> None:
@@ -61,13 +61,6 @@ def test_versions_of_nncf() -> None:
 
     assert {name for names in lacking.values() for name in names} <= known
     assert lacking["3.4.0"] == []
-
-
-def test_shown_calls_are_unambiguous() -> None:
-    """No two functions are shown under one name."""
-    shown = [facts.get("call") or f"{module.partition('.')[0]}.{name}" for _, module, name, facts in entries()]
-
-    assert sorted(shown) == sorted(set(shown))
 
 
 @pytest.mark.process

@@ -6,7 +6,6 @@ import asyncio
 import contextvars
 import functools
 import gc
-import importlib.util
 import inspect
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from nncftools import marks
 from nncftools.marks import operations as context
 from nncftools.marks.operations import Open
 
@@ -26,24 +24,6 @@ def in_new_context(function: object) -> object:
     """Call a function in a context without operations."""
     assert callable(function)
     return contextvars.Context().run(function)
-
-
-def test_operations_nest() -> None:
-    """The innermost open operation is around what begins; without one it is 0."""
-
-    def nested() -> list[str]:
-        """Return what is around, in five places."""
-        found = [context.around()]
-        outer = Open(3)
-        found.append(context.around())
-        inner = Open(5)
-        found.append(context.around())
-        inner.close()
-        found.append(context.around())
-        outer.close()
-        return [*found, context.around()]
-
-    assert in_new_context(nested) == [f',"in":{op}' for op in (0, 3, 5, 3, 0)]
 
 
 def test_ends_in_any_order() -> None:
@@ -90,20 +70,6 @@ def test_forked_child_has_none() -> None:
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
     assert result.stdout.split() == [',"in":0', ',"in":3']
-
-
-def test_both_copies_share_their_operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The copy of the hook and that of nncftools know each other's operations, whichever was loaded first."""
-    spec = importlib.util.spec_from_file_location("_nncf_tools_marks.operations", context.__file__)
-    assert spec is not None
-    assert spec.loader is not None
-    copy = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "_nncf_tools_marks", marks)
-    monkeypatch.setitem(sys.modules, spec.name, copy)
-    spec.loader.exec_module(copy)
-
-    assert copy.variable is context.variable
-    assert copy.Open is not Open
 
 
 Log = list[str]
@@ -180,35 +146,6 @@ def test_generator_that_is_not_exhausted(how: str) -> None:
     assert log == ["begin", "OSError" if how == "failed" else "end"]
 
 
-def test_generator_that_never_ran() -> None:
-    """Without a first step there is no operation."""
-    log: Log = []
-    generator = marked(echo, log)("a")
-    generator.close()
-    del generator
-
-    assert log == []
-
-
-def test_delegation() -> None:
-    """``yield from`` passes through two marked generators, with the value that the inner one returns."""
-    log: Log = []
-    inner = marked(echo, log)
-
-    def outer() -> Generator[object, object, str]:
-        """Return what the inner one returns."""
-        found: str = yield from inner("a")
-        return found
-
-    generator = marked(outer, log)()
-    next(generator)
-    with pytest.raises(StopIteration) as stop:
-        generator.send("stop")
-
-    assert stop.value.value == "stopped"
-    assert log == ["begin", "begin", "end", "end"]
-
-
 def test_nothing_is_held_between_steps() -> None:
     """What was yielded, sent or given lives no longer than without the mark: it would be in the measured memory."""
     given, sent = Big(), Big()
@@ -221,30 +158,6 @@ def test_nothing_is_held_between_steps() -> None:
     generator.send(None)
 
     assert [reference() for reference in references] == [None, None]
-
-
-def test_coroutine() -> None:
-    """A coroutine function stays one; its operation ends with what it returns or raises."""
-    log: Log = []
-
-    async def fetch(name: str) -> str:
-        """Return a name, or fail."""
-        await asyncio.sleep(0)
-        if not name:
-            raise KeyError(name)
-        return name
-
-    async def main() -> list[Any]:
-        """Return what two of them return."""
-        return await asyncio.gather(wrapped("a"), wrapped(""), return_exceptions=True)
-
-    wrapped = marked(fetch, log)
-    found, error = asyncio.run(main())
-
-    assert inspect.iscoroutinefunction(wrapped)
-    assert inspect.signature(wrapped) == inspect.signature(fetch)
-    assert (found, type(error)) == ("a", KeyError)
-    assert sorted(log) == ["KeyError", "begin", "begin", "end"]
 
 
 def test_coroutine_that_is_a_generator() -> None:
@@ -323,21 +236,3 @@ def test_kinds_of_functions() -> None:
     assert context.flags_of(numbers)
     assert not context.flags_of(lambda: fetch("a"))
     assert not context.flags_of(len)
-
-
-def test_context_between_the_steps() -> None:
-    """While a generator waits, what its program begins is not inside of it; while it runs, what it begins is."""
-    around: list[str] = []
-
-    def work() -> Generator[None, None, None]:
-        """Note what is around two steps."""
-        around.append(context.around())
-        yield
-        around.append(context.around())
-
-    steps = marked(work, [])()
-    for _ in range(3):
-        next(steps, None)
-        around.append(context.around())
-
-    assert around == [',"in":1', ',"in":0', ',"in":1', ',"in":0', ',"in":0']

@@ -7,6 +7,7 @@ import pathlib
 import sys
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -31,6 +32,7 @@ from nncftools.render.sentences import no_marks_reason
 from nncftools.session.model import ExecLine, HeldLines, Mark, OwnMemory, Process, Rise, Snapshots, WatchedProcess
 from tests.conftest import Run
 from tests.made_up import MIB, mib, process, session
+from tests.reading_marks.texts import PID, fields_of, spans, told
 
 EXEC: ExecLine = {"id": 0, "from_s": 2.5, "to_s": 4.0}
 RT_INFO = (
@@ -50,22 +52,37 @@ def log(*lines: dict[str, object] | str) -> io.BytesIO:
     return io.BytesIO(b"".join(text.encode() + b"\n" for text in texts))
 
 
+def taken(
+    *lines: dict[str, object] | str,
+    redaction: Redaction | None = None,
+    **fields: Any,  # noqa: ANN401 — any field
+) -> Session:
+    """Return a session of ten seconds with the marks of a log."""
+    of = session(**{"duration_s": 10.0, **fields})
+    take_log(of, log(*lines), "marks", redaction or Redaction())
+    return of
+
+
+def from_text(text: str) -> list[dict[str, object] | str]:
+    """Return lines with CLOCK_MONOTONIC times, from their short text."""
+    found: list[dict[str, object] | str] = []
+    for line in text.split(", "):
+        fields = fields_of(line)
+        start_ns = round(fields.pop("start_s") * 1e9) + 5
+        found.append({"in": fields.pop("within", None), "t_ns": start_ns, **fields})
+    return found
+
+
 def names(of: Session) -> list[tuple[str, int]]:
     """Return names and depths of a session's marks."""
     return [(mark.name, mark.depth) for mark in of.marks]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("is_moment", [True, False])
-def test_cost_of_a_long_log(*, is_moment: bool) -> None:
+def test_cost_of_a_long_log() -> None:
     """A mark that is counted together with others costs little more than decoding its line."""
     read = ',"pid":1,"tid":1,"rss":20000000,"high_water_mark":21000000,"faults":3000,"descendants":[]'
-    events = [""] if is_moment else ['"event":"begin",', '"event":"end",']
-    lines = [
-        f'{{{event}"op":{number},"name":"step","source":"api","t_ns":{1000 * number}{read}}}'
-        for number in range(1, 50_000 // len(events) + 1)
-        for event in events
-    ]
+    lines = [f'{{"name":"step","source":"api","t_ns":{1000 * number}{read}}}' for number in range(1, 50_001)]
     file, of = log(*lines), run()
     begun_s = time.process_time()
     for line in file:
@@ -75,7 +92,7 @@ def test_cost_of_a_long_log(*, is_moment: bool) -> None:
     take_log(of, file, "marks", Redaction())
     taken_s = time.process_time()
 
-    assert sum(mark.count for mark in of.marks) == 50_000 // len(events)
+    assert sum(mark.count for mark in of.marks) == len(lines)
     assert taken_s - decoded_s < 28 * (decoded_s - begun_s)
 
 
@@ -91,16 +108,94 @@ def test_line_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+LOGS: dict[str, tuple[list[dict[str, object] | str], list[str], list[str]]] = {
+    "lines that a program could not write": (
+        ['{"name": "cut', {"lost": 55, "cut": 1, "pid": 100, "t_ns": 2_000_000_005}, {"name": "a", "start_s": 3}],
+        ["a 3-"],
+        ["55 marks are missing: for a time, the marks log could not be written (a full disk?)"],
+    ),
+    "lines that cannot be read": (
+        ['{"name": "cut', {"name": "a", "start_s": 1}, {"start_s": 2}],
+        ["a 1-"],
+        ["2 marks could not be read, the first is line 1 (Input data was truncated) of marks"],
+    ),
+    "warnings of the hook": ([{"warning": "no such function"}] * 2, [], ["no such function"]),
+    "after the end": (
+        [{"name": "a", "start_s": 11, "source": "shell"}, {"name": "b", "start_s": 11, "source": "output"}],
+        ["b 10-"],
+        [],
+    ),
+    "outside of the recording": (
+        [
+            {"name": "before", "start_s": -5, "end_s": -1},
+            {"name": "over", "start_s": -5, "end_s": 1},
+            {"name": "within", "start_s": 2, "end_s": 3},
+            {"name": "after", "start_s": 11, "end_s": 12},
+        ],
+        ["over 0-1", "within 2-3"],
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("lines", "marks", "warnings"), LOGS.values(), ids=LOGS)
+def test_log(lines: list[dict[str, object] | str], marks: list[str], warnings: list[str]) -> None:
+    """Lines that cannot be read or were not written are counted; what is outside of the recording is left out."""
+    of = taken(*lines)
+
+    assert [told(mark, mark.end_s).removesuffix(" 0") for mark in of.marks] == marks
+    assert of.warnings == warnings
+
+
+EXECS = {
+    "by a line of the API": (
+        [EXEC],
+        "1 *Shell shell, 3 +Load.1, 3.5 *New program=7",
+        "Shell 1-10, Load 3-3.5, New 3.5-9",
+    ),
+    "by a line of the hook": ([EXEC], '3 +Load.1, 3.5 +N.2 python="3.12" program=7', "Load 3-3.5"),
+    "as the sampler noticed it": ([EXEC], "3 +Load.1, 3.5 *New", "Load 3-4, New 3.5-4"),
+    "after a line of a known program": ([EXEC], '1 *x python="3.12" program=7, 3 +Load.1 program=7', "Load 3-4"),
+    "after a line of a fork's parent": (
+        [EXEC],
+        "1 *Parent program=7 pid=99, 3 +Load.1 program=7",
+        "Parent 1-10, Load 3-4",
+    ),
+    "proved by lines of the API": (
+        [],
+        "1 +A.1 in0 program=7, 2 +B.3 in0 program=8, 3 +C.5 in0 program=9",
+        "A 1-2, B 2-3, C 3-9",
+    ),
+    "proved by lines of the hook": (
+        [],
+        '1 *x python="3" program=7, 1 +A.1 in0, 2 *x python="3" program=8, 2 +B.3 in0',
+        "A 1-2, B 2-9",
+    ),
+    "not by a copy of the API": (
+        [],
+        "1 +A.1 in0 program=7, 2 +B.3 in0 program=7, 3 +C.5 in0 program=8",
+        "A 1-3, B 2-3, C 3-9",
+    ),
+    "not by several interpreters": (
+        [],
+        '1 *x python="3" program=7, 1 +A.1 in0, 2 *x python="3" program=7, 2 +B.3 in0',
+        "A 1-9, B 2-9",
+    ),
+}
+
+
+@pytest.mark.parametrize(("execs", "lines", "expected"), EXECS.values(), ids=EXECS)
+def test_exec(execs: list[ExecLine], lines: str, expected: str) -> None:
+    """What is open when a process runs another program ends then: at its first line, or when that was noticed."""
+    of = run()
+    of.processes[0].end_s = 9.0
+    of.unsaved.of_marks = HeldLines(execs=[*execs, {"id": 7, "from_s": 0.0, "to_s": 9.0}])
+    take_log(of, log(*from_text(lines)), "marks", Redaction())
+
+    assert ", ".join(f"{found.name} {found.start_s:g}-{found.end_s:g}" for found in of.operations) == expected
+
+
 class TestLog:
-    def test_marks_and_programs(self) -> None:
-        """The session gets the marks of the log; the Pythons that the hook ran in are counted."""
-        of = run()
-        rows = log({"python": "3.11.7", "pid": 1}, {"name": "a", "start_s": 1})
-
-        assert take_log(of, rows, "marks", Redaction()).programs == 1
-        assert names(of) == [("a", 0)]
-        assert of.warnings == []
-
     @pytest.mark.parametrize(("pid", "rss", "expected"), [(100, 30, 30), (7, 30, None), (100, None, None)])
     def test_end_of_code(self, pid: int, rss: int | None, expected: int | None) -> None:
         """What a watched Python held when its code had ended is known; its line is not another program."""
@@ -115,89 +210,12 @@ class TestLog:
         assert watched.code_end_s == (None if expected is None else 1.5)
         assert watched.rss == ([0, 300, 0] if expected is None else [0, expected, 30, 0])
 
-    def test_lines_that_are_missing(self) -> None:
-        """What a program could not write is counted; a line that was written in part came again."""
-        of = run()
-        note = {"lost": 55, "cut": 1, "pid": 100, "t_ns": 2_000_000_005}
-        take_log(of, log('{"name": "cut', note, {"name": "a", "start_s": 3}), "run.marks.jsonl", Redaction())
-
-        assert names(of) == [("a", 0)]
-        assert of.warnings == ["55 marks are missing: for a time, the marks log could not be written (a full disk?)"]
-
-    @pytest.mark.parametrize(
-        ("first", "end_s"),
-        [({"program": 7}, 3.5), ({"python": "3.12", "program": 7}, 3.5), ({}, 4.0)],
-        ids=["API", "hook", "unknown"],
-    )
-    def test_exec(self, first: dict[str, object], end_s: float) -> None:
-        """What is open when a process runs another program ends then: at its first line, or when that was noticed."""
-        of = run()
-        of.processes[0].end_s = 9.0
-        of.unsaved.of_marks = HeldLines(execs=[EXEC, {"id": 7, "from_s": 0.0, "to_s": 9.0}])
-        where = {"pid": 100, "tid": 100}
-        load = {"event": "begin", "op": 1, "name": "Load", "start_s": 3, **where}
-        start = {"name": "New", "t_ns": 3_500_000_005, **where, **first}
-        take_log(of, log({"name": "Shell", "start_s": 1}, load, start), "marks", Redaction())
-        shell, mark, *others = of.operations
-
-        assert (shell.name, shell.end_s) == ("Shell", 10.0)
-        assert (mark.name, mark.end_s, mark.error) == ("Load", end_s, "unfinished")
-        assert all(not operation.is_parallel for operation in of.operations)
-        assert {operation.end_s for operation in others if first} <= {9.0}
-
-    @pytest.mark.parametrize(
-        ("first", "programs", "ends"),
-        [
-            ({}, (7, 8, 9), [("Run 0", 2.0), ("Run 1", 3.0), ("Run 2", 9.0)]),
-            ({"python": "3.12"}, (7, 8, 9), [("Run 0", 2.0), ("Run 1", 3.0), ("Run 2", 9.0)]),
-            ({}, (7, 7, 8), [("Run 0", 3.0), ("Run 1", 3.0), ("Run 2", 9.0)]),
-            ({"python": "3.12"}, (7, 7, 7), [("Run 0", 9.0), ("Run 1", 9.0), ("Run 2", 9.0)]),
-        ],
-        ids=["API", "hook", "copy of the API", "several interpreters"],
-    )
-    def test_execs_that_lines_prove(
-        self, first: dict[str, object], programs: tuple[int, ...], ends: list[tuple[str, float]]
-    ) -> None:
-        """The first line of a program ends what the program before left open; a copy in one program ends nothing."""
-        of = run()
-        of.processes[0].end_s = 9.0
-        rows: list[dict[str, object]] = []
-        for number, program in enumerate(programs):
-            where = {"pid": 100, "tid": 100, "t_ns": (1 + number) * 10**9 + 5}
-            begin = {"event": "begin", "op": 1 + 2 * number, "in": 0, "name": f"Run {number}", "source": "api", **where}
-            rows += [{**first, "program": program, **where}, begin] if first else [{**begin, "program": program}]
-        take_log(of, log(*rows), "marks", Redaction())
-
-        assert [(operation.name, operation.end_s) for operation in of.operations] == ends
-        assert {mark.error for mark in of.marks} == {"unfinished"}
-
-    @pytest.mark.parametrize(
-        "known", [{"python": "3.12", "pid": 100}, {"name": "Parent", "pid": 99}], ids=["hook", "fork"]
-    )
-    def test_exec_after_a_line_of_a_known_program(self, known: dict[str, object]) -> None:
-        """A number that an earlier line had begins no program: what is open at an exec right after it ends there."""
-        of = run()
-        of.processes[0].end_s = 9.0
-        of.unsaved.of_marks = HeldLines(execs=[EXEC])
-        earlier = {"t_ns": 10**9 + 5, "program": 7, **known}
-        load = {"event": "begin", "op": 1, "name": "Load", "t_ns": 3 * 10**9 + 5, "program": 7, "pid": 100, "tid": 100}
-        take_log(of, log(earlier, load), "marks", Redaction())
-
-        assert of.operations[-1].name == "Load"
-        assert of.operations[-1].end_s == 4.0
-
     def test_program_of_a_reused_pid(self) -> None:
         """What a process left open ends with it, not when a later process of its PID begins a program."""
-        of = run()
-        of.processes[0].end_s = 3.0
-        of.processes.append(process(1, pid=100, start_s=5.0, end_s=8.0))
-        where = {"event": "begin", "op": 1, "pid": 100, "tid": 100}
-        old = {"name": "Old", "t_ns": 2 * 10**9 + 5, "program": 7, **where}
-        take_log(of, log(old, {"name": "New", "t_ns": 6 * 10**9 + 5, "program": 8, **where}), "marks", Redaction())
+        processes = [process(end_s=3.0), process(1, pid=100, start_s=5.0, end_s=8.0)]
+        of = taken(*from_text("2 +Old.1 program=7, 6 +New.1 program=8"), processes=processes)
 
-        ends = [(operation.name, operation.end_s, operation.depth) for operation in of.operations]
-
-        assert ends == [("Old", 3.0, 0), ("New", 8.0, 0)]
+        assert [(operation.name, operation.end_s) for operation in of.operations] == [("Old", 3.0), ("New", 8.0)]
 
     @pytest.mark.parametrize("way", ["removed", "replaced", "emptied", "there"])
     def test_log_that_is_gone(self, tmp_path: pathlib.Path, way: str) -> None:
@@ -230,44 +248,6 @@ class TestLog:
         assert of.marks[0].error == "end unknown"
         assert of.warnings == ["the file system of the marks log is full: marks may be missing"]
 
-    def test_lines_that_cannot_be_read(self) -> None:
-        """Unreadable lines are left out and counted; the warning shows the first."""
-        of = run()
-        take_log(of, log('{"name": "cut', {"name": "a", "start_s": 1}, {"start_s": 2}), "run.marks.jsonl", Redaction())
-
-        assert names(of) == [("a", 0)]
-        assert of.warnings == [
-            "2 marks could not be read, the first is line 1 (Input data was truncated) of run.marks.jsonl"
-        ]
-
-    def test_after_the_end(self) -> None:
-        """Marks after the command's end are left out, except a line of output that was read late."""
-        of = run()
-        rows = [{"name": name, "start_s": 11, "source": source} for name, source in (("a", "shell"), ("b", "output"))]
-        take_log(of, log(*rows), "marks", Redaction())
-
-        assert [(mark.name, mark.start_s) for mark in of.marks] == [("b", 10)]
-
-    def test_warnings_are_repeated_once(self) -> None:
-        """A warning of the hook appears once, however many processes log it."""
-        of = run()
-        take_log(of, log({"warning": "no such function"}, {"warning": "no such function"}), "marks", Redaction())
-
-        assert of.warnings == ["no such function"]
-
-    def test_only_what_was_recorded(self) -> None:
-        """Operations that end before the recording or begin after it are left out; one open at its start is clipped."""
-        rows = [("before", -5, -1), ("over", -5, 1), ("within", 2, 3), ("after", 11, 12)]
-        of = run()
-        take_log(
-            of,
-            log(*({"name": name, "start_s": start, "end_s": end} for name, start, end in rows)),
-            "marks",
-            Redaction(),
-        )
-
-        assert [(mark.name, mark.start_s) for mark in of.marks] == [("over", 0), ("within", 2)]
-
     def test_saved_models(self) -> None:
         """The compression facts of a saved model are kept by place, from its last save."""
         begin = {"event": "begin", "op": 1, "name": "Saving", "start_s": 1, "pid": 1}
@@ -281,9 +261,7 @@ class TestLog:
         }
         again = {**end, "op": 2, "start_s": 3, "rt_info": RT_INFO}
         bad = {**end, "op": 3, "saved": "/bad.xml", "rt_info": "<nncf>&nbsp;"}
-        of = run()
-        take_log(of, log(begin, end, {**begin, "op": 2, "start_s": 2.5}, again, bad), "marks", Redaction())
-        (model,) = of.models
+        (model,) = taken(begin, end, {**begin, "op": 2, "start_s": 2.5}, again, bad).models
 
         assert (model.path, model.saved_s) == ("/m.xml", 3)
         assert model.facts == {
@@ -295,9 +273,8 @@ class TestLog:
 
     def test_arguments_are_shortened(self) -> None:
         """Arguments are one text; each of them, and all together, are shortened."""
-        of = run()
-        long = {"name": "b", "start_s": 2, "arguments": ["x" * 50, *("y" * 30 for _ in range(4))]}
-        take_log(of, log({"name": "a", "start_s": 1, "arguments": ["INT4_SYM", "g64"]}, long), "marks", Redaction())
+        long: dict[str, object] = {"name": "b", "start_s": 2, "arguments": ["x" * 50, *("y" * 30 for _ in range(4))]}
+        of = taken({"name": "a", "start_s": 1, "arguments": ["INT4_SYM", "g64"]}, long)
         short, shortened = (mark.arguments or "" for mark in of.marks)
 
         assert short == "INT4_SYM, g64"
@@ -314,12 +291,10 @@ class TestLog:
     )
     def test_secrets(self, redaction: Redaction, arguments: str, saved: str) -> None:
         """Secrets in arguments and paths are hidden as in command lines, before anything is shortened."""
-        of = run()
         secret = "hf_" + "ABCDEFGHIJKLMNO" * 4
         begin = {"event": "begin", "op": 1, "name": "Saving", "start_s": 1, "pid": 1, "arguments": [secret, "INT4"]}
         end = {"event": "end", "op": 1, "start_s": 2, "pid": 1, "saved": "/out/model.pt"}
-        take_log(of, log(begin, end), "marks", redaction)
-        (mark,) = of.marks
+        (mark,) = taken(begin, end, redaction=redaction).marks
 
         assert (mark.saved, (mark.arguments or "")[-4:]) == (saved, "INT4")
         assert mark.arguments == arguments or redaction.text(secret) == secret
@@ -342,19 +317,14 @@ class TestLog:
 
     def test_marks_of_one_profiler(self) -> None:
         """A profiler gets its own marks and those of none, inside of what is left around them; a child has its own."""
-        row = {"pid": 42, "tid": 42, "event": "begin"}
-        lines = [
-            {"name": "nobody's", "start_s": 1, "op": 1, "in": 0, **row},
-            {"name": "other's", "start_s": 2, "op": 3, "in": 1, "profiler": 2, **row},
-            {"name": "inner one of it", "start_s": 3, "op": 5, "in": 3, "profiler": 2, **row},
-            {"name": "mine", "start_s": 4, "op": 7, "in": 5, "profiler": 1, **row},
-            {"name": "child's profiler", "start_s": 5, "op": 1, "in": 0, "profiler": 1, **row, "pid": 100},
-            *({"start_s": 10 - op / 2, "op": op, **row, "event": "end"} for op in (7, 5, 3, 1)),
-        ]
+        text = (
+            "1 +nobody's.1 within=0, 2 +other's.3 within=1 profiler=2, 3 +inner.5 within=3 profiler=2, "
+            "4 +mine.7 within=5 profiler=1, 5 +child's.1 within=0 profiler=1 pid=101, 6 -7, 7 -5, 8 -3, 9 -1"
+        )
         of = run()
-        take_own(of, log(*lines), "marks", 42, 1)
+        take_own(of, log(*from_text(text)), "marks", PID, 1)
 
-        assert [(mark.name, mark.depth, mark.end_s) for mark in of.marks] == [("nobody's", 0, 9.5), ("mine", 1, 6.5)]
+        assert spans(of.marks) == "nobody's 1-9 0, mine 4-6 1"
 
 
 class TestSidecar:
@@ -362,12 +332,6 @@ class TestSidecar:
         """Write a sidecar."""
         (folder / name).write_text(text)
         return folder / name
-
-    def test_names_its_source(self, tmp_path: pathlib.Path) -> None:
-        """Operations of a sidecar have the source sidecar."""
-        (mark,) = read_sidecar(self.write(tmp_path, "name,start_s,end_s\na,1,2\n"), run())
-
-        assert (mark.name, mark.source, mark.pid) == ("a", "sidecar", None)
 
     @pytest.mark.parametrize(
         ("text", "complaint"),
@@ -412,12 +376,6 @@ class TestSidecar:
 
         assert read_sidecar(path, run()) == marks
         assert len(path.read_text().splitlines()) == 6
-
-    def test_nothing_to_write(self, tmp_path: pathlib.Path) -> None:
-        """A run without operations has an empty list."""
-        write_sidecar([], tmp_path / "run.marks.json")
-
-        assert json.loads((tmp_path / "run.marks.json").read_text()) == []
 
     @pytest.mark.parametrize("session_name", ["run.json", "run.json.gz", "run.journal.jsonl"])
     @pytest.mark.parametrize("ending", [".marks.json", ".marks.jsonl", ".marks.csv"])
@@ -525,74 +483,34 @@ def test_what_is_gone_is_unknown(tmp_path: pathlib.Path) -> None:
     assert [mark.saved_size for mark in marks] == [None, None, 5]
 
 
-def of(*command: str, apart: tuple[str, ...] = (), pid: int = 7) -> Process:
-    """Return a process."""
-    return Process(id=pid, pid=pid, name="python", command=list(command), apart=list(apart))
+LOADED = "1 Python program loaded the hook"
 
 
 @pytest.mark.parametrize(
-    ("command", "option"),
+    ("command", "apart", "programs", "late", "reason"),
     [
-        (["python", "-I", "a.py"], "-I"),
-        (["/usr/bin/python3.11", "-sE", "a.py"], "-E"),
-        (["python3", "-W", "error", "-S", "-c", "1"], "-S"),
-        (["pypy3", "-X", "dev", "-BI", "a.py"], "-I"),
+        ("python -I a.py", (), 0, 0, "an isolated Python (-I), which loads no hook: run it without -I"),
+        ("/usr/bin/python3.11 -sE a.py", (), 0, 0, "run it without -E"),
+        ("python3 -W error -S -c 1", (), 0, 0, "run it without -S"),
+        ("pypy3 -X dev -BI a.py", (), 0, 0, "run it without -I"),
+        ("python a.py -I", (), 0, 0, "the reason is not known"),
+        ("python -c -I", (), 0, 0, "the reason is not known"),
+        ("python -m x -S", (), 0, 0, "the reason is not known"),
+        ("bash -I", (), 0, 0, "the reason is not known"),
+        ("python -", (), 0, 0, "the reason is not known"),
+        ("", (), 0, 0, "the reason is not known"),
+        ("python a.py", ("user",), 1, 0, f"{LOADED}, and process 7 (python) ran as another user, who may not write"),
+        ("python a.py", ("root",), 1, 0, f"{LOADED}, and process 7 (python) had another root"),
+        ("python a.py", ("clock",), 1, 0, f"{LOADED}, and process 7 (python) ran in a time namespace, whose clock is"),
+        ("python a.py", (), 1, 5, f"{LOADED}, and 5 marks were made before or after the recording"),
+        ("python a.py", (), 1, 0, f"{LOADED}, but called none of these functions: check their names"),
     ],
 )
-def test_isolated(command: list[str], option: str) -> None:
-    """A Python with an option that keeps it from the hook is the reason that is named."""
-    expected = (
-        f"no Python program loaded the hook: process 7 (python) ran an isolated Python ({option}), "
-        f"which loads no hook: run it without {option}"
-    )
+def test_no_marks(command: str, apart: tuple[str, ...], programs: int, late: int, reason: str) -> None:
+    """The reason why nothing was marked is named: an isolated Python, another user, root or clock, other times."""
+    python = Process(id=7, pid=7, name="python", command=command.split(), apart=list(apart))
 
-    assert no_marks_reason([of(*command)], 0, 0) == expected
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["python", "a.py", "-I"],
-        ["python", "-c", "-I"],
-        ["python", "-m", "x", "-S"],
-        ["bash", "-I"],
-        ["python", "-"],
-        [],
-    ],
-)
-def test_not_isolated(command: list[str]) -> None:
-    """Words of the program, and options of other programs, say nothing about the interpreter: no reason is known."""
-    assert "the reason is not known" in no_marks_reason([of(*command)], 0, 0)
-
-
-@pytest.mark.parametrize(
-    ("way", "words"),
-    [
-        ("user", "ran as another user, who may not write"),
-        ("root", "had another root"),
-        ("clock", "ran in a time namespace, whose clock is not"),
-    ],
-)
-def test_apart(way: str, words: str) -> None:
-    """Another user, another root folder and another clock are named with the process."""
-    found = no_marks_reason([of("python", "a.py", apart=(way,)), of("python", apart=(way,), pid=8)], 1, 0)
-
-    assert found.startswith(f"1 Python program loaded the hook, and process 7 (python) and 1 more {words}")
-
-
-def test_marks_at_other_times() -> None:
-    """Marks that were made outside of the recording are counted."""
-    assert no_marks_reason([], 2, 5) == (
-        "2 Python programs loaded the hook, and 5 marks were made before or after the recording"
-    )
-
-
-def test_nothing_known() -> None:
-    """A program that loaded the hook and marked nothing called no function that is marked; that is all we know."""
-    assert no_marks_reason([of("python", "a.py")], 1, 0) == (
-        "1 Python program loaded the hook, but called none of these functions: check their names, and whether a Python "
-        "without our environment (env -i, tox) calls them"
-    )
+    assert reason in no_marks_reason([python], programs, late)
 
 
 WORK = "def work():\n    pass\n"
@@ -600,46 +518,29 @@ GONE = "the marks log was removed, replaced or emptied: marks are missing"
 
 
 @pytest.mark.parametrize(
-    ("then", "kept"),
+    ("then", "left"),
     [
-        ("os.unlink(log)", 0),
         ("os.rename(log, 'away')", 3),
         pytest.param("os.unlink(log)", 3, marks=pytest.mark.long),
-        pytest.param("os.rename(log, 'away')", 0, marks=pytest.mark.long),
+        pytest.param("os.truncate(log, 0)", 5, marks=pytest.mark.long),
     ],
 )
-def test_command_that_removes_the_log(tmp_path: pathlib.Path, nncf_tools: Run, kept: int, then: str) -> None:
+def test_command_that_removes_the_log(tmp_path: pathlib.Path, nncf_tools: Run, left: int, then: str) -> None:
     """What was marked before is kept, and the report says that more is missing: not that nothing was called."""
     (tmp_path / "work.py").write_text(WORK)
     program = (
         "import os, work; log = os.environ['NNCF_TOOLS_MARKS']; "
-        f"[work.work() for _ in range({kept})]; {then}; [work.work() for _ in range(5)]"
+        f"[work.work() for _ in range(3)]; {then}; [work.work() for _ in range(5)]"
     )
-    words = ("--no-plot", "--mark-call", "work:work", sys.executable, "-c", program)
+    words = ("--no-plot", "--no-stacks", "--mark-call", "work:work", sys.executable, "-c", program)
     done = nncf_tools("profile", "-o", "run.json", *words, env={"PYTHONPATH": str(tmp_path)})
     of = Session.load(tmp_path / "run.json")
 
     assert done.returncode == 0
-    assert [mark.error for mark in of.marks] == [None] * kept
+    assert [mark.error for mark in of.marks] == [None] * left
     assert GONE in of.warnings
     assert GONE in done.stderr + done.stdout
     assert not any("marked nothing" in warning for warning in of.warnings)
-
-
-def test_command_that_empties_the_log(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
-    """What was marked before is gone, and the report says so; what comes later is there."""
-    (tmp_path / "work.py").write_text(WORK)
-    program = (
-        "import os, work; work.work(); work.work(); os.truncate(os.environ['NNCF_TOOLS_MARKS'], 0); "
-        "work.work(); work.work(); work.work()"
-    )
-    words = ("-q", "--no-plot", "--no-stacks", "--mark-call", "work:work", sys.executable, "-c", program)
-    done = nncf_tools("profile", "-o", "run.json", *words, env={"PYTHONPATH": str(tmp_path)})
-    of = Session.load(tmp_path / "run.json")
-
-    assert done.returncode == 0
-    assert len(of.marks) == 3
-    assert GONE in of.warnings
 
 
 @pytest.mark.long

@@ -154,17 +154,6 @@ def test_a_cell_without_end() -> None:
         list(rows(io.BytesIO(b"name,start_s\n" + b"x" * 200_000 + b",1\n"), "x.csv", START))
 
 
-@pytest.mark.parametrize("name", ["x.json", "x.jsonl", "x.csv"])
-def test_byte_order_mark(name: str) -> None:
-    """A byte-order mark before the first row means nothing."""
-    one = '{"name": "a", "start_s": 1}'
-    texts = {"x.json": f"[{one}]", "x.jsonl": one, "x.csv": "name,start_s\na,1"}
-    (row,) = rows(io.BytesIO(b"\xef\xbb\xbf" + texts[name].encode()), name, START)
-
-    assert row.entry is not None
-    assert row.entry.start_s == 1
-
-
 def test_a_list_nested_without_end() -> None:
     """A list that is nested deeper than any reader follows is refused."""
     with pytest.raises(NncfToolsError, match="not a list of marks"):

@@ -183,21 +183,6 @@ def test_damaged_line(entry: list[int]) -> None:
     TreeReader(of).at(0.55, None, Entry())
 
 
-@pytest.mark.long
-def test_fifty_thousand_marks() -> None:
-    """Time grows with the number of marks and of the processes that live, not with all that ever lived."""
-    number, most = 50_000, 300
-    length_s = 1 / most
-    processes = [process(), *(process(1 + of, start_s=of * length_s, end_s=(of + 1) * length_s) for of in range(most))]
-    lines = [line(place / number, (place + 0.5) / number, [1 + place * most // number, 30]) for place in range(number)]
-    of: TreeReader = reader(*lines, processes=processes)
-    began_s = time.process_time()
-    found = [of.at(place / number, OWN, ALONE) for place in range(number)]
-
-    assert len(found) == number
-    assert time.process_time() - began_s < HANGING_S
-
-
 @pytest.mark.parametrize("first", [0, 2_999], ids=["a chain", "a circle"])
 def test_many_generations(first: int) -> None:
     """Thousands of generations, and parents of a damaged journal that are a circle, take no more time than others."""

@@ -8,10 +8,19 @@ import subprocess
 
 import pytest
 
+from nncftools.cli.forecast import slices
+from nncftools.errors import NncfToolsError
 from tests.conftest import Run
 
 pytestmark = pytest.mark.real
 LAYERS = 16
+CONFIGS = pathlib.Path(__file__).parent / "configs.py"
+REFUSED = {
+    "albert": "layers that share the same weights cannot be left out",
+    "bart": "it is an encoder and a decoder",
+    "gemma3n_text": "outside the layers, depends on their number",
+    "t5": "it is an encoder and a decoder",
+}
 _WRITE = """
 import sys, torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
@@ -42,3 +51,30 @@ def test_export(
     assert known["peak"]["value"] == pytest.approx(whole["peaks"]["rss"]["low"], rel=0.05)
     assert known["written"]["value"] == pytest.approx(whole["totals"]["write_chars"], rel=0.01)
     assert known["operation"]
+
+
+def test_configs(real_environment: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """Slices of 40 architectures have just the weights that transformers' classes expect, or are refused truly."""
+
+    def run(task: str, folder: str) -> dict[str, list[str]]:
+        words = ["python", str(CONFIGS), task, str(tmp_path / folder)]
+        done = subprocess.run(words, env=real_environment, check=True, timeout=300, stdout=subprocess.PIPE)
+        found: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    assert run("write", "models") == {}
+    (tmp_path / "slices").mkdir()
+    refused = {}
+    for folder in sorted((tmp_path / "models").iterdir()):
+        try:
+            model = slices.read(folder, ["true"])
+        except NncfToolsError as error:
+            refused[folder.name] = str(error)
+            continue
+        if counts := model.counts():  # the layers of LFM 2 take turns in no period
+            slices.write(model, counts[0], tmp_path / "slices" / folder.name)
+
+    assert refused.keys() == REFUSED.keys()
+    assert all(reason in refused[name] for name, reason in REFUSED.items())
+    assert len(list((tmp_path / "slices").iterdir())) >= 40
+    assert run("check", "slices") == {}

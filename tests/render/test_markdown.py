@@ -8,12 +8,10 @@ import pytest
 from markdown_it import MarkdownIt
 
 from nncftools.markdown import code, text
-from nncftools.render.table import NOTE
 from nncftools.render.text import markdown_report as report
 from nncftools.render.view import View
-from nncftools.session.model import Exit, Mark
+from nncftools.session.model import Mark
 from tests.made_up import mib, process, session
-from tests.render import golden
 
 HOSTILE = "</td><script>alert(1)</script> `a` ``b`` | *c* _d_ [e](https://evil.example) ![f](g) &lt; $h$ ~~i~~ \\ j"
 VIEW = View(metrics=["rss"])
@@ -39,27 +37,6 @@ def cells(page: str) -> list[list[list[str]]]:
 def page_of(metrics: tuple[str, ...] = ("rss",), **fields: Any) -> str:  # noqa: ANN401 — any field of a session
     """Return the page of a session with these fields."""
     return shown(report(session(**fields), View(metrics=metrics, depth=2)))
-
-
-def test_tables() -> None:
-    """A renderer makes of it a heading, the peak, and tables of memory, operations and facts, with figures aligned."""
-    page = shown(report(golden.run(), golden.VIEW))
-    memory, operations, facts = cells(page)
-
-    assert memory[1] == ["RSS", "2,600.0", "7.00 s", "300.0", "+200.0", "1,100.0", "100.0"]
-    assert operations[2][:6] == [
-        "2",
-        "Export torch.onnx.export(model.onnx, opset 18)",
-        "2,600.0",
-        "≈-600.0",
-        "5.00 s",
-        "4.00 s",
-    ]
-    assert operations[3][:2] == ["2.1", "trace_*model* ✕"]
-    assert [row[0] for row in facts[1:]] == ["When", "PSS", "CPU", "Storage", "System calls", "Processes", "Sampler"]
-    assert "<strong>2,600.0</strong>" in page
-    assert NOTE in page
-    assert page.count('style="text-align:right"') > 40
 
 
 @pytest.mark.parametrize(
@@ -115,13 +92,6 @@ def test_hostile_session() -> None:
     assert [len({len(row) for row in table}) for table in cells(page)] == [1, 1, 1]
 
 
-def test_from_zero() -> None:
-    """``from_zero`` shows what came on top, and says so."""
-    page = shown(report(session(), View(metrics=["rss"], from_zero=True)))
-
-    assert cells(page)[0][1][:2] == ["RSS from zero", "200.0"]
-
-
 def test_many_operations() -> None:
     """Of very many operations the longest are listed: a comment on GitHub holds 65,536 characters."""
     marks = [Mark(name=f"{place % 50} {'x' * 500}", start_s=place, end_s=place + 1) for place in range(1000)]
@@ -129,11 +99,3 @@ def test_many_operations() -> None:
 
     assert "… and 940 smaller ones" in markdown
     assert len(markdown) < 30_000
-
-
-def test_failed_command() -> None:
-    """An exit status other than 0 stands in bold under the command; 0 does not."""
-    failed, done = (report(session({"rss": mib(10, 20)}, exit=Exit(code=status)), VIEW) for status in (3, 0))
-
-    assert "**Failed: exit status 3**" in failed
-    assert "Failed" not in done

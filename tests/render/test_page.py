@@ -19,88 +19,40 @@ import pytest
 from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.render.chart import kinds
-from nncftools.render.listing import REST
 from nncftools.render.page import report
 from nncftools.render.stacks import flame
 from nncftools.render.view import View
-from nncftools.session.model import Frame, Host, MappingsMoment, Mark, Process, Snapshots
+from nncftools.session.model import Frame, Host, Mark, Process
 from nncftools.session.samples import TIME, Samples
-from nncftools.units import MemoryUnit
 from tests.browser import browser
 from tests.conftest import BURNERS, Run
 from tests.golden_outputs import DATA
 from tests.made_up import MIB, mib, process, session
 from tests.real.browser import opened
-from tests.render.built_up import IMPORT, LOAD, MACHINERY, MAIN, TRACE, built_up, group, mapped, unsure
-from tests.render.page_content import data_of, note_of, rows_of, traces_of
+from tests.render.built_up import MAIN, TRACE, built_up, group, mapped
+from tests.render.page_content import data_of, note_of, rows_of
 
-FLAME_VIEW = View(metrics=["rss"])
-
-
-def boxes(of: Session) -> list[tuple[str, str, str, float]]:
-    """Return the boxes as the number of the enclosing one, name, place and MiB."""
-    trace = drawn(of)
-    sizes = [size / MIB for size in trace["values"]]
-    names = [texts[:2] for texts in trace["customdata"]]
-    return [(parent, *name, size) for parent, name, size in zip(trace["parents"], names, sizes, strict=True)]
+VIEW = View(metrics=["rss"])
 
 
-def graph(of: Session, view: View = FLAME_VIEW) -> dict[str, Any]:
-    """Return the flame graph with what is written around it."""
-    found = flame(of, view)
+def boxes(of: Session) -> list[tuple[str, str, float]]:
+    """Return the boxes of the flame graph as the number of the enclosing one, name and MiB."""
+    found = flame(of, VIEW)
     assert found is not None
-    return found
-
-
-def drawn(of: Session) -> dict[str, Any]:
-    """Return the boxes of the flame graph, as plotly takes them."""
-    trace: dict[str, Any] = graph(of)["traces"][0]
-    return trace
+    (trace,) = found["traces"]
+    names = [texts[0] for texts in trace["customdata"]]
+    return [
+        (parent, name, size / MIB) for parent, name, size in zip(trace["parents"], names, trace["values"], strict=True)
+    ]
 
 
 class TestFlame:
-    def test_tree(self) -> None:
-        """Each function is a part of its caller; the first box is the peak, the import system is left out."""
-        found = boxes(built_up(([MAIN, LOAD], 200), ([MAIN, MACHINERY, IMPORT], 100)))
-
-        assert [box[:3] for box in found] == [
-            ("", "RSS at its peak", ""),
-            ("0", "main", "me/export.py:10"),
-            ("1", "load", "me/export.py:20"),
-            ("1", "import torch", "torch/__init__.py:1"),
-        ]
-        assert found[0][3] == 300
-        assert sum(box[3] for box in found[2:]) == pytest.approx(300)
-
-    def test_certain(self) -> None:
-        """A box says which part of it is certain, and is hatched if that is the smaller part."""
-        trace = drawn(unsure(built_up(([MAIN, LOAD], 200), ([MAIN, TRACE], 100))))
-        certain = [text.rpartition("<br>")[2] for text in trace["hovertext"]]
-
-        assert certain[1] == "all of it certain"
-        assert all(text.endswith(" MiB of it certain") for text in certain[2:])
-        assert trace["marker"]["pattern"]["shape"][1] == ""
-
-    def test_without_stack(self) -> None:
-        """What has no stack is grey and belongs to no package."""
-        trace = drawn(built_up(([MAIN], 200), ([], 50), inherited=30))
-        colours = trace["marker"]["colors"]
-        grey = [name for (name, *_), colour in zip(trace["customdata"], colours, strict=True) if colour == REST.colour]
-
-        assert grey[0] == "RSS at its peak"
-        assert set(grey[1:]) == {"not seen", "shared with the parent"}
-
-    def test_packages(self) -> None:
-        """The package with the largest box is first; a package has a name, its colour and a readable ink."""
-        of = built_up(([MAIN, LOAD], 200), ([MAIN, TRACE], 100))
-
-        assert graph(of)["legend"] == {"the program itself": "#E69F00", "torch": "#56B4E9"}
-        assert set(drawn(of)["insidetextfont"]["color"]) == {"#000000"}
-
     @pytest.mark.parametrize("name", ["recorded", "stacks", "built_up", "built_up_more"])
     def test_children_never_exceed_their_parent(self, name: str) -> None:
         """Sizes are whole bytes, and boxes never exceed the one around them: else plotly draws nothing."""
-        trace = drawn(Session.load(DATA / "runs" / f"{name}.json"))
+        found = flame(Session.load(DATA / "runs" / f"{name}.json"), VIEW)
+        assert found is not None
+        (trace,) = found["traces"]
         inside = Counter[str]()
         for parent, size in zip(trace["parents"], trace["values"], strict=True):
             inside[parent] += size
@@ -109,14 +61,6 @@ class TestFlame:
         assert len(set(trace["ids"])) == len(trace["ids"])
         assert all(inside[box] <= size for box, size in zip(trace["ids"], trace["values"], strict=True))
 
-    def test_small_boxes_are_summed(self) -> None:
-        """What holds less than 0.2 % of the peak is one box, however many there are."""
-        small = (([MAIN, Frame(f"f{place}", f"/x/{place}.py", 1)], 0.01) for place in range(20))
-        found = boxes(built_up(*small, ([MAIN, LOAD], 1000)))
-
-        assert [box[1] for box in found] == ["RSS at its peak", "main", "… 20 more", "load"]
-        assert found[2][0] == "1"
-
     def test_very_many(self) -> None:
         """There are at most 2,000 boxes, and the sum is kept."""
         stacks = [[Frame(f"{branch}.{place}", "/x.py", 1) for place in range(40)] for branch in range(100)]
@@ -124,7 +68,7 @@ class TestFlame:
 
         assert 1000 <= len(found) <= 2000
         assert all(box[1].endswith(" more") for box in found if box[1].startswith("…"))
-        assert sum(box[3] for box in found if box[0] == "0") == pytest.approx(100)
+        assert sum(box[2] for box in found if box[0] == "0") == pytest.approx(100)
 
     @pytest.mark.long
     def test_very_deep(self) -> None:
@@ -135,62 +79,14 @@ class TestFlame:
         assert len(found) == 1001
         assert found[998][:2] == ("997", "f997")
 
-    def test_unit(self) -> None:
-        """Sizes are bytes; the page shows them in the unit of the view."""
-        found = graph(built_up(([MAIN], 100)), View(metrics=["rss"], unit=MemoryUnit.GiB))
-
-        assert (found["unit"], found["bytes"], found["digits"]) == ("GiB", 2**30, 3)
-        assert found["text"] == "The code that made memory rise to its peak of 0.098 GiB."
-
-    @pytest.mark.parametrize("of", [session(), session(snapshots=Snapshots(missing="why"))])
-    def test_nothing_seen(self, of: Session) -> None:
-        """Without stacks there is no graph."""
-        assert flame(of, FLAME_VIEW) is None
-
-
-KINDS_VIEW = View(metrics=["rss"])
-
-
-def panel(*mappings: MappingsMoment, view: View = KINDS_VIEW, length_s: float = 10.0) -> list[dict[str, Any]]:
-    """Return the parts of the panel of a run of so many seconds."""
-    return kinds(built_up(([MAIN], 100), mappings=list(mappings)), view, length_s, 1)
-
-
-def sizes(parts: list[dict[str, Any]]) -> dict[str, list[float]]:
-    """Return the MiB of each part by its name, at 1 and at 2 s."""
-    moments = [place for place, at_s in enumerate(parts[0]["x"]) if at_s in {1.0, 2.0}]
-    return {part["name"]: [part["y"][place] for place in moments] for part in parts}
-
 
 class TestKinds:
-    def test_parts(self) -> None:
-        """Each part has its size at each moment; a file has its clean part and its private copies."""
-        parts = panel(
-            mapped(1.0, group("anonymous", 50), group("libraries", 20)),
-            mapped(2.0, group("anonymous", 60), group("file", 100, "/m/model.bin", copied=10), group("shared", 5)),
-        )
-
-        assert sizes(parts) == {
-            "anonymous": [50, 60],
-            "copied from model.bin": [0, 10],
-            "model.bin": [0, 90],
-            "libraries": [20, 0],
-            "shared memory": [0, 5],
-        }
-
-    def test_sum(self) -> None:
-        """The parts of a moment sum to the memory of all processes."""
-        groups = group("anonymous", 50), group("libraries", 20)
-        parts = panel(mapped(1.0, *groups, total=100), mapped(2.0, *groups, total=100))
-
-        assert sizes(parts) == {"anonymous": [50] * 2, "libraries": [20] * 2, "processes that were not read": [30] * 2}
-
     def test_between_two_moments(self) -> None:
         """A bar lasts until the next moment if memory neither rose nor fell in between, else it is narrow."""
         moments = [mapped(at_s, group("anonymous", size)) for at_s, size in ((0.2, 10), (0.5, 20), (2.1, 320))]
         rss = {"time_s": [0.0, 0.3, 1.0, 2.1], "rss": mib(0, 15, 5, 320)}
         of = built_up(([MAIN], 100), mappings=moments)
-        (part,) = kinds(session(rss, snapshots=of.snapshots), KINDS_VIEW, 10.0, 1)
+        (part,) = kinds(session(rss, snapshots=of.snapshots), VIEW, 10.0, 1)
 
         assert (part["x"], part["y"]) == ([0.2, 0.5, 2.1], [10, 20, 320])
         assert part["width"] == pytest.approx([0.3, 0.08, 0.08])
@@ -201,25 +97,7 @@ class TestKinds:
         rss = {"time_s": [0.0, 0.3, 1.0, 2.0], "rss": mib(0, 15, 400, 320)}
         of = built_up(([MAIN], 100), mappings=moments)
 
-        assert kinds(session(rss, snapshots=of.snapshots), KINDS_VIEW, 10.0, 1) == []
-
-    def test_small_ones_are_summed(self) -> None:
-        """What always holds less than 1 % is summed, and so are files beyond the five largest ones."""
-        files = [group("file", 10 + place, f"/m/{place}.bin") for place in range(7)]
-        moment = mapped(1.0, group("anonymous", 500), group("stack", 0.5), group("libraries", 1), *files)
-        of = built_up(([MAIN], 100), mappings=[moment])
-        parts = kinds(session({"time_s": []}, snapshots=of.snapshots), KINDS_VIEW, 10.0, 1)
-
-        assert sizes(parts)["other files"] == [21]
-        assert sizes(parts)["other"] == [1.5]
-        assert [name for name in sizes(parts) if name.endswith(".bin")] == [f"{place}.bin" for place in (6, 5, 4, 3, 2)]
-
-    @pytest.mark.parametrize("view", [KINDS_VIEW, View(metrics=["rss"], from_zero=True)])
-    def test_nothing(self, view: View) -> None:
-        """Nothing is drawn where no mappings were read, or where memory counts from the first sample."""
-        mappings = [mapped(1.0, group("anonymous", 50))] if view.from_zero else []
-
-        assert panel(*mappings, view=view) == []
+        assert kinds(session(rss, snapshots=of.snapshots), VIEW, 10.0, 1) == []
 
 
 HOSTILE = (
@@ -353,7 +231,6 @@ ZOOM = """(async () => {
   await click(all("#icicle .pathbar").find(box => box.textContent.includes("RSS")));
   return [before, zoomed, shown()];
 })()"""
-VIEW = View(metrics=["rss", "system"])
 
 
 def run(**fields: Any) -> Session:  # noqa: ANN401 — any field of a session
@@ -368,14 +245,15 @@ def run(**fields: Any) -> Session:  # noqa: ANN401 — any field of a session
         "write_bytes": [0] * 25,
     }
     marks = [Mark(name="Export", start_s=3, end_s=9), Mark(name="trace", start_s=4, end_s=6, depth=1)]
-    processes = [process(), process(1, parent=0, name="child"), process(2, parent=1, name="grandchild")]
+    processes = [process(end_s=12.0), process(1, parent=0, name="child", start_s=4.5, end_s=5.0)]
+    processes.append(process(2, parent=1, name="grandchild", start_s=6.0, end_s=12.0))
     given = {"marks": marks, "processes": processes, "host": Host(name="box", cpus=4)}
     return session(columns, **{**given, **fields})
 
 
 def page(of: Session, **view: Any) -> str:  # noqa: ANN401 — any choice
     """Return the page as text."""
-    return report(of, View(**{"metrics": VIEW.metrics, "depth": 2, **view})).decode()
+    return report(of, View(**{"metrics": ["rss", "system"], "depth": 2, **view})).decode()
 
 
 def scripts(text: str) -> list[str]:
@@ -429,26 +307,6 @@ class TestPage:
         assert len(page(run())) < 2_100_000
         assert page(run()) == page(run())
 
-    def test_inner_levels(self) -> None:
-        """The outer levels have the numbers of every output, those inside of them have theirs behind a point."""
-        rows = rows_of(page(run(), depth=1), "operations")
-
-        assert [(*row.cells[:2], row.depth, row.attributes["data-lane"]) for row in rows] == [
-            ("", "before the first operation (imports)", 0, ""),
-            ("1", "Export", 0, "0"),
-            ("1.1", "trace", 1, "1"),
-            ("", "after the last operation", 0, ""),
-        ]
-
-    def test_limit(self) -> None:
-        """The share of a limit stands under the peak; near it, the chart of memory has its line, and has no other."""
-        near, far = (page(run(host=Host(memory=size * 2**20))) for size in (200, 300))
-
-        assert "<dt>limit</dt><dd>62 % of 200 MiB (all of the machine)</dd>" in near
-        assert [line["y"] for line in traces_of(near, "Memory") if "dash" in line.get("line", {})] == [[200, 200]]
-        assert "<dt>limit</dt>" not in far
-        assert not any("dash" in line.get("line", {}) for line in traces_of(far, "Memory"))
-
     def test_names_no_address(self) -> None:
         """Outside of plotly's program there is no address."""
         text = without_plotly(page(run()))
@@ -474,52 +332,6 @@ class TestPage:
         assert max(size for size in traces[0]["y"] if size is not None) == 8192
         assert all(len(trace["x"]) <= 2000 for trace in traces)
 
-    def test_lines(self) -> None:
-        """Memory is in the view's unit, metrics that were not asked for are hidden, CPU is in cores."""
-        text = page(run())
-        memory, cpu, io = (traces_of(text, title) for title in ("Memory, MiB", "CPU,<br>cores of 4", "I/O, MiB/s"))
-
-        assert [(line["name"], line["visible"]) for line in memory] == [
-            ("RSS", True),
-            ("System", True),
-            ("Anon", "legendonly"),
-            ("", True),
-        ]
-        assert memory[0]["y"][:3] == [100, 101, 102]
-        assert (memory[-1]["x"], memory[-1]["y"]) == ([11.5], [124.0])
-        assert cpu[0]["y"][0] == pytest.approx(0.75)
-        assert io[0]["y"][0] == 2
-
-    def test_zeros_are_hidden(self) -> None:
-        """A metric that is 0 as written is hidden at first, also one that was asked for, unless it is the first."""
-        text = page(session({"rss": [0.0, 1.0], "shmem": [0.0, 4096.0]}), metrics=["rss", "shmem"])
-
-        assert [line["visible"] for line in traces_of(text, "Memory")[:2]] == [True, "legendonly"]
-
-    def test_gap(self) -> None:
-        """Where samples are missing the line is broken."""
-        text = page(session({"time_s": [0, 0.5, 1, 9, 9.5], "rss": mib(1, 2, 3, 4, 5)}), metrics=["rss"])
-
-        assert traces_of(text, "Memory")[0]["y"] == [1, 2, 3, None, 4, 5]
-
-    def test_operations_have_their_colours(self) -> None:
-        """An operation has one colour in the band, behind the line and in the table: that of every other picture."""
-        text = page(run())
-        chart = data_of(text)["chart"]
-        bars, (shade,) = chart["traces"][-1], chart["layouts"][0]["shapes"]
-
-        assert '<span class="swatch" style="background:#E69F00"></span>Export' in text
-        assert (bars["marker"]["color"][0], bars["y"]) == ("#E69F00", [0, 1])
-        assert (shade["x0"], shade["x1"], shade["fillcolor"]) == (3, 9, "#E69F00")
-
-    def test_tree_of_processes(self) -> None:
-        """Children are listed below their parents; a process whose parent was not seen is at the top level."""
-        processes = [process(2, parent=1, name="c"), process(1, parent=0, name="b"), process(0)]
-        processes.append(process(3, parent=77, name="d"))
-        rows = rows_of(page(run(processes=processes)), "processes")
-
-        assert [(row.cells[0], row.depth) for row in rows] == [("work", 0), ("b", 1), ("c", 2), ("d", 0)]
-
     @pytest.mark.long
     def test_very_many(self) -> None:
         """Of 3,000 operations and processes those that matter are listed, and the others counted."""
@@ -529,18 +341,6 @@ class TestPage:
         listed = [(len(rows_of(text, name)), note_of(text, name)) for name in ("operations", "processes")]
 
         assert listed == [(1000 + 1, "and 2,000 smaller ones"), (300, "and 2,700 smaller ones")]
-
-    @pytest.mark.parametrize(
-        "of",
-        [session({"rss": []}), session({"rss": [None, None]}), session({})],
-        ids=["no sample", "unknown", "no metric"],
-    )
-    def test_nothing(self, of: Session) -> None:
-        """Where nothing is known, the page says so in place of an empty picture, and has no program that draws."""
-        text = page(of, metrics=list(of.samples)[1:])
-
-        assert data_of(text)["chart"]["nothing"] == "no samples were recorded"
-        assert len(text) < 100_000
 
     def test_without_plotly(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without plotly one line says how to install it."""
@@ -573,18 +373,54 @@ def in_browser(text: str, folder: pathlib.Path, *switches: str) -> dict[str, Any
     return {**found, "console": [line for line in done.stderr.splitlines() if "CONSOLE" in line]}
 
 
+@pytest.fixture(scope="module")
+def opened_page(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Open the page of a run without stacks once, for all tests of what it shows and does."""
+    of = run()
+    of.marks += [Mark(name="Saving", start_s=9, end_s=9.5), Mark(name="Compression", start_s=9.5, end_s=12)]
+    return in_browser(page(of), tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture(scope="module")
+def opened_stacks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Open the page of a run with stacks once."""
+    return in_browser(page(with_stacks(), metrics=["rss"]), tmp_path_factory.mktemp("stacks"))
+
+
 @pytest.mark.real
 class TestInBrowser:
-    def test_draws_without_a_word(self, tmp_path: pathlib.Path) -> None:
+    def test_draws_without_a_word(self, opened_page: dict[str, Any]) -> None:
         """All panels, tables and names are there, the console is empty, and no request leaves the page."""
-        found = in_browser(page(run()), tmp_path)
+        found = opened_page
 
         assert (found["console"], found["requests"]) == ([], [])
         assert (found["drawn"], found["hints"]) == (7, 1)
         assert {"Memory, MiB", "CPU,cores of 4", "I/O, MiB/s", "Export"} <= set(found["labels"])
-        assert found["operations"] == ["Export", "trace"]
+        assert found["operations"] == ["Export", "trace", "Saving", "Compression"]
         assert found["processes"] == [["work", 0], ["child", 1], ["grandchild", 2]]
         assert found["overflow"] <= 0
+        assert not found["flame"]
+        assert "Memory by kind, MiB" not in found["labels"]
+
+    def test_pointing_and_clicking(self, opened_page: dict[str, Any]) -> None:
+        """Pointing at a moment shows its figures; clicks hide a metric, zoom in time only, and mark rows."""
+        found = opened_page
+
+        assert {"112.0 MiB", "1,012.0 MiB", "6 s"} <= {
+            text for hovered in found["hovered"] for text in re.findall(r"[\d,.]+ \w+", hovered)
+        }
+        assert found["visible"] == [True, "legendonly"]
+        assert (found["chosen"], found["steady"], found["whole"]) == ("3 Compression", True, [0, 12])
+        assert (found["clicked"], found["clickedBar"]) == (["1.1"], ["1"])
+        assert found["alive"] == ["work", "child"]
+
+    def test_rows_sort_search_and_fold(self, opened_page: dict[str, Any]) -> None:
+        """Rows sort by their figures inside of what they belong to, are found with what is around them, and fold."""
+        falling = ["6.00 s", "2.00 s", "3.00 s", "2.50 s", "0.500 s"]
+
+        assert opened_page["sorted"] == [falling, ["0.500 s", "2.50 s", "3.00 s", "6.00 s", "2.00 s"], falling]
+        assert opened_page["searched"] == [["1", "1.1"], "1 of 5"]
+        assert opened_page["folded"] == ["1", "3", "2"]
 
     def test_a_real_run(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A profiled program's page has its operations and its processes."""
@@ -596,59 +432,12 @@ class TestInBrowser:
         assert found["drawn"] >= 3
         assert found["operations"][:3] == ["Model Loading", "Export", "Compilation"]
 
-    def test_pointing_tells_all_panels(self, tmp_path: pathlib.Path) -> None:
-        """Pointing at a moment shows its memory, CPU and I/O."""
-        hovered = " ".join(in_browser(page(run()), tmp_path)["hovered"])
-
-        assert "112.0 MiB" in hovered
-        assert "1,012.0 MiB" in hovered
-        assert "6 s" in hovered
-
-    def test_legend_and_rows(self, tmp_path: pathlib.Path) -> None:
-        """A click in the legend hides a metric; one on an operation zooms to it, in time only."""
-        found = in_browser(page(run()), tmp_path)
-
-        assert found["visible"] == [True, "legendonly"]
-        assert found["range"] == pytest.approx([3.92, 6.08])
-        assert found["chosen"] == "1.1 trace"
-        assert found["steady"]
-        assert found["whole"] == [0, 12]
-
-    def test_chart_finds_rows(self, tmp_path: pathlib.Path) -> None:
-        """A click in the chart marks the innermost operation of the moment, and the processes that were alive."""
-        processes = [process(end_s=12.0), process(1, parent=0, name="child", start_s=4.5, end_s=5.0)]
-        processes.append(process(2, parent=0, name="later", start_s=6.0, end_s=12.0))
-        found = in_browser(page(run(processes=processes)), tmp_path)
-
-        assert (found["clicked"], found["clickedBar"]) == (["1.1"], ["1"])
-        assert found["alive"] == ["work", "child"]
-
-    def test_rows_sort_search_and_fold(self, tmp_path: pathlib.Path) -> None:
-        """Rows sort by their figures inside of what they belong to, are found with what is around them, and fold."""
-        marks = [Mark(name="Export", start_s=3, end_s=9), Mark(name="trace", start_s=4, end_s=6, depth=1)]
-        marks.append(Mark(name="Saving", start_s=9, end_s=9.5))
-        marks.append(Mark(name="Compression", start_s=9.5, end_s=12))
-        found = in_browser(page(run(marks=marks)), tmp_path)
-
-        assert found["sorted"] == [
-            ["6.00 s", "2.00 s", "3.00 s", "2.50 s", "0.500 s"],
-            ["0.500 s", "2.50 s", "3.00 s", "6.00 s", "2.00 s"],
-            ["6.00 s", "2.00 s", "3.00 s", "2.50 s", "0.500 s"],
-        ]
-        assert found["searched"] == [["1", "1.1"], "1 of 5"]
-        assert found["folded"] == ["1", "3", "2"]
-
-    def test_inner_levels_are_folded(self, tmp_path: pathlib.Path) -> None:
-        """Operations below the levels of the view are there, numbered inside of the others, and folded at first."""
+    def test_inner_levels(self, tmp_path: pathlib.Path) -> None:
+        """Operations below the levels of the view are folded at first; a click in the chart unfolds them."""
         found = in_browser(page(run(), depth=1), tmp_path)
 
         assert found["operations"] == ["Export", "trace"]
         assert found["shown"] == ["1"]
-
-    def test_chart_unfolds(self, tmp_path: pathlib.Path) -> None:
-        """A click in the chart unfolds what its row is in; the arrow folds it again."""
-        found = in_browser(page(run(), depth=1), tmp_path)
-
         assert found["clicked"] == ["1.1"]
         assert found["searched"] == [["1", "1.1"], "1 of 4"]
         assert found["folded"] == ["1"]
@@ -688,27 +477,40 @@ class TestInBrowser:
         assert (found["background"], found["filter"]) == (paper, look)
 
     def test_texts_stay_texts(self, tmp_path: pathlib.Path) -> None:
-        """Nothing that a session holds is run, shown as an image or made a link, in table, chart or title."""
-        marks = [Mark(name=HOSTILE, start_s=1, end_s=11, call=HOSTILE, error=HOSTILE)]
-        processes = [process(name=HOSTILE, command=[HOSTILE])]
-        hostile = run(name=HOSTILE, command=[HOSTILE], host=Host(name=HOSTILE), warnings=[HOSTILE], marks=marks)
-        hostile.processes = processes
-        found = in_browser(page(hostile, title=HOSTILE), tmp_path)
+        """Nothing that a session holds is run, shown as an image or made a link, wherever it stands."""
+        deep = [Frame(HOSTILE, f"/x/site-packages/{HOSTILE}/{place}.py", place) for place in range(400)]
+        mappings = [mapped(1.0, group("file", 100, f"/m/{HOSTILE}"))]
+        marks = [Mark(name=HOSTILE, start_s=0, end_s=2, call=HOSTILE, error=HOSTILE)]
+        names = {"name": HOSTILE, "command": [HOSTILE], "host": Host(name=HOSTILE), "warnings": [HOSTILE]}
+        processes = [process(name=HOSTILE, command=[HOSTILE], end_s=2.0)]
+        stacks = ((deep, 100), ([MAIN, *deep[:3]], 100))
+        hostile = built_up(*stacks, mappings=mappings, marks=marks, processes=processes, **names)
+        found = in_browser(page(hostile, metrics=["rss"], title=HOSTILE), tmp_path)
 
         assert (found["injected"], found["images"], found["links"]) == (None, 0, 0)
         assert (found["console"], found["requests"]) == ([], [])
         assert found["operations"][0].startswith("</script><script>window.injected = 1")
+        assert any(name.startswith("</script><script>window.injected = 1") for name in found["boxes"])
         assert found["overflow"] <= 0
 
-    def test_flame_graph(self, tmp_path: pathlib.Path) -> None:
-        """Boxes tell their place, size and share, and their colours are named."""
-        found = in_browser(page(with_stacks(), metrics=["rss"]), tmp_path)
+    def test_flame_graph(self, opened_stacks: dict[str, Any]) -> None:
+        """Boxes tell their place, size and share, their colours are named, and mappings have a panel."""
+        found = opened_stacks
 
         assert (found["console"], found["requests"]) == ([], [])
         assert found["boxes"][:2] == ["RSS at its peak", "main  me/export.py:10"]
         assert found["legend"] == ["the program itself", "torch"]
         assert " of the peak" in " ".join(found["pointed"])
         assert "of it certain" in " ".join(found["pointed"])
+        assert {"Memory by kind, MiB", "anonymous", "copied from model.bin", "model.bin"} <= set(found["labels"])
+
+    def test_search(self, opened_stacks: dict[str, Any]) -> None:
+        """What is found is named with its memory, and everything else is faint, if anything is found."""
+        assert opened_stacks["sought"][0].endswith("% of the peak, in 1 box")
+        assert opened_stacks["sought"][1:] == ["not found", ""]
+        torch, nowhere, nothing = opened_stacks["colours"]
+        assert nowhere == nothing
+        assert [one == other for one, other in zip(torch, nothing, strict=True)].count(True) == 1
 
     def test_flame_graph_zooms(self, tmp_path: pathlib.Path) -> None:
         """A click on a box zooms into it, with the boxes around it above; one on such a box goes back."""
@@ -720,50 +522,6 @@ class TestInBrowser:
         assert before == after
         assert before[0] == "RSS at its peak"
         assert zoomed == ["trace  torch/jit/_trace.py:455", "main", "RSS at its peak"]
-
-    def test_search(self, tmp_path: pathlib.Path) -> None:
-        """What is found is named with its memory, and everything else is faint, if anything is found."""
-        found = in_browser(page(with_stacks(), metrics=["rss"]), tmp_path)
-
-        assert found["sought"][0].endswith("% of the peak, in 1 box")
-        assert found["sought"][1:] == ["not found", ""]
-        torch, nowhere, nothing = found["colours"]
-        assert nowhere == nothing
-        assert [one == other for one, other in zip(torch, nothing, strict=True)].count(True) == 1
-
-    def test_hostile_stacks(self, tmp_path: pathlib.Path) -> None:
-        """Names of functions, files and mapped files are text, however long and deep."""
-        deep = [Frame(HOSTILE, f"/x/site-packages/{HOSTILE}/{place}.py", place) for place in range(400)]
-        mappings = [mapped(1.0, group("file", 100, f"/m/{HOSTILE}"))]
-        hostile = built_up((deep, 100), ([MAIN, *deep[:3]], 100), mappings=mappings)
-        found = in_browser(page(hostile, metrics=["rss"]), tmp_path)
-
-        assert (found["injected"], found["images"], found["links"]) == (None, 0, 0)
-        assert (found["console"], found["requests"]) == ([], [])
-        assert any(name.startswith("</script><script>window.injected = 1") for name in found["boxes"])
-        assert found["overflow"] <= 0
-
-    def test_very_many_boxes(self, tmp_path: pathlib.Path) -> None:
-        """A graph of 5,000 functions opens, and answers."""
-        steps = (([MAIN, Frame(f"step_{place}", f"/x/{place}.py", 1)], 1) for place in range(5000))
-        found = in_browser(page(built_up(*steps), metrics=["rss"]), tmp_path)
-
-        assert found["console"] == []
-        assert found["boxes"][0] == "RSS at its peak"
-
-    def test_memory_by_kind(self, tmp_path: pathlib.Path) -> None:
-        """Mappings have a panel of their own, on the time axis of the others."""
-        found = in_browser(page(with_stacks(), metrics=["rss"]), tmp_path)
-
-        assert "Memory by kind, MiB" in found["labels"]
-        assert {"anonymous", "copied from model.bin", "model.bin"} <= set(found["labels"])
-
-    def test_without_stacks(self, tmp_path: pathlib.Path) -> None:
-        """Without stacks there is neither an empty graph nor an empty panel."""
-        found = in_browser(page(run()), tmp_path)
-
-        assert not found["flame"]
-        assert "Memory by kind, MiB" not in found["labels"]
 
     def test_a_million_samples(self, tmp_path: pathlib.Path) -> None:
         """A million samples open and answer like any other page."""

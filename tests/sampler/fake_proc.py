@@ -115,19 +115,19 @@ class FakeProc:
         """Return a process by itself."""
         return Process(str(self.root), pid, None, 0, files=FILES, common=Common())
 
-    def source(self, *columns: str, of: int = 1, **fields: Any) -> tuple[ProcSource, Told]:  # noqa: ANN401 — any field of the plan
-        """Return a source of these columns for a process, and the list of its journal lines."""
+    def source(self, *columns: str, **fields: Any) -> tuple[ProcSource, Told]:  # noqa: ANN401 — any field of the plan
+        """Return a source of these columns for process 1, and the list of its journal lines."""
         (self.root / "meminfo").write_text(MEMINFO)
         told: Told = []
         plan = Plan(columns, **fields)
         probes = [load_probe(reference) for reference in list_references(columns)]
-        return self.opened(plan, of, probes, told), told
+        return self.opened(plan, probes, told), told
 
-    def opened(self, plan: Plan, of: int, probes: Sequence[Any], told: Told) -> ProcSource:
-        """Return a source of a process that was there before, with these probes."""
+    def opened(self, plan: Plan, probes: Sequence[Any], told: Told) -> ProcSource:
+        """Return a source of process 1, which was there before, with these probes."""
         begun_s = time.clock_gettime(time.CLOCK_BOOTTIME)
         write_line = lambda *line: told.append(line)  # noqa: E731 — as short as it is
-        return ProcSource(plan, of, probes, write_line, reaper=None, begun_s=begun_s, root=str(self.root))
+        return ProcSource(plan, 1, probes, write_line, reaper=None, begun_s=begun_s, root=str(self.root))
 
 
 def pids(processes: list[Process]) -> list[int]:

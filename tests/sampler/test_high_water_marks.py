@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pathlib
-import select
 import sys
 import time
 from collections.abc import Sequence
@@ -12,8 +11,8 @@ import pytest
 from nncftools.sampler import link
 from nncftools.sampler.link import MarkWatch
 from nncftools.sampler.proc_source import ProcSource
-from nncftools.sampler.process_records import Floor, HeldAtMarks
-from nncftools.sampler.tree import PAGE, TICKS_PER_S, Common, MemoryKinds, Process
+from nncftools.sampler.process_records import Floor
+from nncftools.sampler.tree import PAGE, TICKS_PER_S, MemoryKinds
 from tests.sampler.fake_proc import FakeProc, Told
 
 
@@ -30,12 +29,13 @@ class FakeProcess:
         self._parents = parents * MIB
         self.hold(anon, **kinds)
 
-    def hold(self, anon: int, *, shmem: int = 0, file: int = 0) -> None:
+    def hold(self, anon: float, *, shmem: int = 0, file: int = 0) -> None:
         """Set what it holds."""
         self._status = "".join(
-            f"\n{key}:\t{size * 1024} kB" for key, size in (("RssAnon", anon), ("RssFile", file), ("RssShmem", shmem))
+            f"\n{key}:\t{int(size * 1024)} kB"
+            for key, size in (("RssAnon", anon), ("RssFile", file), ("RssShmem", shmem))
         ).encode()
-        self.rss = (anon + shmem + file) * PAGES
+        self.rss = int((anon + shmem + file) * PAGES)
 
     def read_memory(self) -> None:
         """Read it. Raises OSError when it has ended."""
@@ -64,54 +64,32 @@ class FloorWatched:
 
 
 def test_highest_sum() -> None:
-    """The floor is the largest sum at one moment, not the sum of the largest."""
+    """The floor is the largest sum at one moment, without rises of less than half a per cent."""
     one, other = FakeProcess(100), FakeProcess(50)
     watched = FloorWatched(one, other)
-    watched.sample(1.0)
-    one.hold(20)
-    other.hold(90)
-    watched.sample(2.0)
-    one.hold(80)
-    watched.sample(3.0)
+    for now_s, sizes in ((1.0, (100, 50)), (2.0, (20, 90)), (3.0, (80, 90)), (4.0, (80, 90.8))):
+        one.hold(sizes[0])
+        other.hold(sizes[1])
+        watched.sample(now_s)
 
     assert watched.lines == [(150, 1.0, 0), (170, 3.0, 0)]
 
 
-def test_small_rise() -> None:
-    """A rise of less than half a per cent is not written."""
-    one = FakeProcess(1000)
-    watched = FloorWatched(one)
-    for now_s, size in ((1.0, 1000), (2.0, 1004), (3.0, 1010)):
-        one.hold(size)
-        watched.sample(now_s)
-
-    assert watched.lines == [(1000, 1.0, 0), (1010, 3.0, 0)]
-
-
-def test_shared_memory_counts_once() -> None:
-    """Shared memory is what the process with the most of it has."""
-    watched = FloorWatched(FakeProcess(10, shmem=50), FakeProcess(10, shmem=40))
-    watched.sample(1.0)
-
-    assert watched.lines == [(70, 1.0, 0)]
-
-
-def test_forked_copy() -> None:
-    """A forked copy counts what it took itself."""
-    watched = FloorWatched(FakeProcess(100), FakeProcess(100, parents=100))
-    watched.sample(1.0)
-
-    assert watched.lines == [(100, 1.0, 0)]
-
-
-def test_files_are_no_part_of_it() -> None:
-    """Mapped files can be dropped: of each program, the process with the most of them counts beside the floor."""
-    same = [FakeProcess(10, file=size) for size in (30, 20)]
-    watched = FloorWatched(*same, FakeProcess(10, name="other", file=5))
-    watched.sample(1.0)
+@pytest.mark.parametrize(
+    ("processes", "size", "mapped"),
+    [
+        ([{"anon": 10, "shmem": 50}, {"anon": 10, "shmem": 40}], 70, 0),
+        ([{"anon": 100}, {"anon": 100, "parents": 100}], 100, 0),
+        ([{"anon": 10, "file": 30}, {"anon": 10, "file": 20}, {"anon": 10, "file": 5, "name": "other"}], 30, 35),
+    ],
+    ids=["shared memory counts once", "forked copy counts its own", "files of each program are beside it"],
+)
+def test_kinds(processes: list[dict[str, Any]], size: int, mapped: int) -> None:
+    """All processes are read once more at the end."""
+    watched = FloorWatched(*(FakeProcess(**process) for process in processes))
     watched.floor.close(watched.processes, 2.0)
 
-    assert watched.lines[-1] == (30, 1.0, 35)
+    assert watched.lines == [(size, 2.0, mapped)]
 
 
 def test_memory_that_was_freed() -> None:
@@ -142,42 +120,6 @@ def test_ended_process() -> None:
     assert watched.lines == [(150, 1.0, 0), (170, 3.0, 0)]
 
 
-def test_few_readings() -> None:
-    """At one sample, the two processes that changed most are read; unchanged ones are not."""
-    processes = [FakeProcess(size) for size in (10, 90, 80, 20)]
-    watched = FloorWatched(*processes)
-    watched.floor._highest = 1000 * MIB
-    watched.sample(1.0)
-    first = [process.reads for process in processes]
-    watched.sample(2.0)
-    watched.sample(3.0)
-
-    assert first == [0, 1, 1, 0]
-    assert [process.reads for process in processes] == [1, 1, 1, 1]
-
-
-@pytest.mark.parametrize(("mib", "reads"), [(100, 1), (101, 1), (103, 2)])
-def test_change(mib: int, reads: int) -> None:
-    """RSS has changed if it did by more than 1 MiB."""
-    one = FakeProcess(100)
-    watched = FloorWatched(one)
-    watched.sample(1.0)
-    one.hold(mib)
-    watched.sample(2.0)
-
-    assert one.reads == reads
-
-
-def test_reading_for_marks() -> None:
-    """What was read for its high-water mark at the same sample is not read again."""
-    one = FakeProcess(100)
-    one.read_memory()
-    watched = FloorWatched(one)
-    watched.sample(1.0)
-
-    assert (one.reads, watched.lines) == (1, [(100, 1.0, 0)])
-
-
 def test_readings_for_marks_of_many() -> None:
     """What was read for the marks costs nothing more, so it counts of all processes, also of those that rest since."""
     read = [FakeProcess(50), FakeProcess(60), FakeProcess(70)]
@@ -204,152 +146,44 @@ def test_counted_later() -> None:
     assert [size for size, *_ in watched.lines] == [10, 60]
 
 
-def test_process_that_cannot_be_read() -> None:
-    """A process that ended just now counts as before; one that is not counted yet is left out."""
-    gone, unknown = FakeProcess(100), FakeProcess(50)
-    unknown.counted = False
-    watched = FloorWatched(gone, unknown)
-    watched.sample(1.0)
-    gone.is_readable = False
-    gone.hold(900)
-    watched.sample(2.0)
-
-    assert watched.lines == [(100, 1.0, 0)]
+def held(source: ProcSource, told: Told, at_s: float) -> Any:  # noqa: ANN401 — anything that JSON has
+    """Return the entries of the sample for a mark, in pages."""
+    told.clear()
+    source.sample(at_s, for_mark=True)
+    (rss,) = [value["rss"] for key, value in told if key == "held"]
+    return None if rss is None else [[number, *(size // PAGE for size in sizes)] for number, *sizes in rss]
 
 
-def test_close() -> None:
-    """At the end, all processes are read once more."""
-    one = FakeProcess(100)
-    watched = FloorWatched(one)
-    watched.sample(1.0)
-    one.hold(130)
-    watched.floor.close(watched.processes, 2.5)
-
-    assert watched.lines == [(100, 1.0, 0), (130, 2.5, 0)]
-
-
-SPAN_S = (1.0, 1.5)
-
-
-class Tree:
-    """Processes that a test moves from sample to sample, and what is written of them; sizes are pages."""
-
-    def __init__(self, proc: FakeProc, number: int = 2) -> None:
-        self.told: Told = []
-        self.held = HeldAtMarks(lambda *line: self.told.append(line))
-        self.processes = [self.new(proc, place) for place in range(number)]
-
-    def new(self, proc: FakeProc, number: int, rss: int = 100) -> Process:
-        """Return a process."""
-        process = Process(str(proc.root), 1, None, number, files=(), common=Common())
-        process.rss = rss
-        return process
-
-    def mark(self, **now: int) -> Any:  # noqa: ANN401 — anything that JSON has
-        """Return the entries of a mark at which processes have another RSS; in pages."""
-        self.held.begin(self.processes)
-        for name, rss in now.items():
-            self.processes[int(name[1:])].rss = rss
-        return self.write()
-
-    def write(self, vforked: Any = ()) -> Any:  # noqa: ANN401 — anything that JSON has
-        """Write, and return the entries in pages."""
-        self.told.clear()
-        self.held.write(self.processes, vforked, SPAN_S)
-        rss = self.told[0][1]["rss"]
-        return None if rss is None else [[one[0], *(size // PAGE for size in one[1:])] for one in rss]
-
-
-def test_one_process(proc: FakeProc) -> None:
-    """A single process is written, too: a shell may have made the mark."""
-    assert Tree(proc, 1).mark() == [[0, 100]]
-
-
-def test_only_what_changed(proc: FakeProc) -> None:
-    """Each process is written once, then when it changed, with its RSS in the sample before."""
-    tree = Tree(proc)
-
-    assert tree.mark() == [[0, 100], [1, 100]]
-    assert tree.told == [("held", {"from_s": 1.0, "to_s": 1.5, "rss": [[0, 100 * PAGE], [1, 100 * PAGE]]})]
-    assert tree.mark() == []
-    assert tree.mark(p1=120) == [[1, 120, 100]]
-    assert tree.mark() == []
-    assert tree.mark(p0=60) == [[0, 60, 100]]
-
-
-def test_changed_between_marks(proc: FakeProc) -> None:
-    """A process that changed after the mark before, and not since the sample before, is known."""
-    tree = Tree(proc)
-    tree.mark()
-    tree.processes[0].rss = 130
-
-    assert tree.mark() == [[0, 130]]
-
-
-def test_found_in_this_sample(proc: FakeProc) -> None:
-    """A process that the sample has just found had nothing before."""
-    tree = Tree(proc)
-    tree.mark()
-    tree.held.begin(tree.processes)
-    tree.processes.append(tree.new(proc, 2, 40))
-
-    assert tree.write() == [[2, 40, 0]]
-
-
-def test_ended(proc: FakeProc) -> None:
-    """A process that ended in the sample holds nothing, and another one with its number begins anew."""
-    tree = Tree(proc)
-    tree.mark()
-    tree.held.begin(tree.processes)
-    gone = tree.processes.pop()
-
-    assert tree.write() == [[1, 0, 100]]
-
-    tree.processes.append(gone)
-    assert tree.mark() == [[1, 100]]
-
-
-def test_ended_between_marks(proc: FakeProc) -> None:
-    """What ended between two marks is forgotten."""
-    tree = Tree(proc, 3)
-    tree.mark()
-    gone = tree.processes.pop()
-
-    assert tree.mark() == []
-
-    tree.processes.append(gone)
-    assert tree.mark() == [[2, 100]]
-
-
-def test_vforked(proc: FakeProc) -> None:
-    """A child of vfork(2) holds nothing before its exec, although it shows its parent's memory."""
-    tree = Tree(proc)
-    tree.mark()
-    child = tree.new(proc, 2)
-    child.counted = False
-    tree.processes.append(child)
-    tree.held.begin(tree.processes)
-
-    assert tree.write(vforked=[child]) == [[2, 0]]
-
-
-def test_too_many(proc: FakeProc) -> None:
-    """More than 64 processes that changed are not written; those that changed later are."""
-    tree = Tree(proc, 65)
-
-    assert tree.mark() is None
-    assert tree.mark(p7=90) == [[7, 90, 100]]
-
-
-def test_of_a_source(proc: FakeProc) -> None:
-    """The sample for a mark writes the line."""
-    proc.add(9, pages=30)
-    proc.set_children(1, 9)
+def test_held_at_marks(proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mark has each process once, then when its RSS changed, with the RSS of a sample before that was not marked."""
+    proc.add(1, pages=100, threads={1: [5]})
+    proc.add(5, pages=100)
     source, told = proc.source("rss")
-    source.sample(0.0)
-    source.sample(1.0, for_mark=True)
+    found = [held(source, told, 0.0), held(source, told, 1.0)]
+    proc.add(5, pages=120)
+    found.append(held(source, told, 2.0))
+    proc.add(1, pages=130, threads={1: [5]})
+    source.sample(3.0)
+    found.append(held(source, told, 4.0))
+    proc.add(6, pages=40)
+    proc.set_children(1, 5, 6)
+    found.append(held(source, told, 5.0))
+    proc.add_zombie(5)
+    found.append(held(source, told, 6.0))
+    monkeypatch.setattr(ProcSource, "_has_own_memory", lambda _, process: process.pid != 7)
+    proc.add(7, name="name1", pages=130)
+    proc.add(1, name="name1", pages=130, threads={1: [6, 7]})
+    found.append(held(source, told, 7.0))
 
-    assert len([key for key, _ in told if key == "held"]) == 1
+    assert found == [
+        [[0, 100, 0], [1, 100, 0]],
+        [],
+        [[1, 120, 100]],
+        [[0, 130]],
+        [[2, 40, 0]],
+        [[1, 0, 120]],
+        [[3, 0]],  # a child of vfork(2) holds nothing before its exec
+    ]
 
 
 MIB = 2**20
@@ -406,134 +240,71 @@ def watched(proc: FakeProc) -> Watched:
     return Watched(proc)
 
 
-class TestRises:
-    """When a rise is recorded."""
+@pytest.mark.parametrize(
+    ("samples", "rises"),
+    [
+        ([(10, 10, 0), (10, 600, 500)], [(0, 2.0, 3, 600)]),
+        ([(600, 600, 500), (10, 600, 1)], []),
+        ([(10, 100, 500), (10, 100, 500), (10, 200, 500)], [(0, 1.0, 2, 100), (0, 3.0, 4, 200)]),
+        ([(10, 600, 500), (5, 5, 500), (5, 400, 500), (5, 700, 500)], [(0, 1.0, 2, 600), (0, 4.0, 5, 700)]),
+        ([(10, 600, 0)], []),
+        ([(300, 300, 500), (10, 300, 1), (10, 300, 100), (10, 500, 200)], [(0, 4.0, 5, 500)]),
+    ],
+    ids=[
+        "between two samples",
+        "a sample shows it",
+        "each higher mark",
+        "after exec the mark begins again",
+        "without page faults the mark is not read",
+        "too few page faults move the moment on",
+    ],
+)
+def test_rises(watched: Watched, samples: list[tuple[int, int, int]], rises: list[object]) -> None:
+    """A mark above both samples (MiB, mark, page faults) rose between them; 10 MiB come first."""
+    watched.sample(1.0)
+    for second, (mib, mark, faults) in enumerate(samples, start=2):
+        watched.set(1, mib, mark, faults=faults)
+        watched.sample(float(second))
 
-    def test_between_two_samples(self, watched: Watched) -> None:
-        """A mark above both samples rose between them."""
-        watched.sample(1.0, 2.0)
-        watched.set(1, 10, 600, faults=500)
-        watched.sample(3.0)
-
-        assert watched.rises == [(0, 2.0, 3, 600)]
-
-    def test_that_a_sample_shows(self, watched: Watched) -> None:
-        """A mark that is close to one of the samples needs no record: the samples show the moment."""
-        watched.sample(1.0)
-        watched.set(1, 600, 600, faults=500)
-        watched.sample(2.0)
-        watched.set(1, 10, 600, faults=1)
-        watched.sample(3.0)
-
-        assert watched.rises == []
-
-    def test_before_the_first_sample(self, proc: FakeProc) -> None:
-        """Between the start of a process and its first sample, the mark may have risen, too."""
-        proc.add(1, pages=10 * PAGES, mark=300 * PAGES)
-        watched = Watched(proc)
-        watched.sample(1.0)
-
-        assert watched.rises == []  # it is older than the recording: the mark may be, too
-
-    def test_of_a_new_process(self, watched: Watched, proc: FakeProc) -> None:
-        """The first mark of a process rose after its start."""
-        watched.sample(1.0)
-        proc.started = boot_ticks()
-        watched.set(5, 10, 300)
-        proc.add(1, pages=10 * PAGES, threads={1: [5]}, faults=(1, 0, 0, 0))
-        watched.sample(2.0)
-
-        assert [rise[0::3] for rise in watched.rises] == [(1, 300)]
-
-    def test_twice(self, watched: Watched) -> None:
-        """Each higher mark is another rise; the same mark is none."""
-        watched.sample(1.0)
-        for second, mark in ((2.0, 100), (3.0, 100), (4.0, 200)):
-            watched.set(1, 10, mark, faults=500)
-            watched.sample(second)
-
-        assert watched.rises == [(0, 1.0, 2, 100), (0, 3.0, 4, 200)]
-
-    def test_after_exec(self, watched: Watched) -> None:
-        """The mark of a new program begins below that of the one before; it counts when it is the highest so far."""
-        watched.sample(1.0)
-        watched.set(1, 10, 600, faults=500)
-        watched.sample(2.0)
-        watched.set(1, 5, 5, faults=500)
-        watched.sample(3.0)
-        watched.set(1, 5, 400, faults=500)
-        watched.sample(4.0)
-        watched.set(1, 5, 700, faults=500)
-        watched.sample(5.0)
-
-        assert watched.rises == [(0, 1.0, 2, 600), (0, 4.0, 5, 700)]
+    assert watched.rises == rises
 
 
-class TestWhichAreRead:
-    """Reading a mark takes time, so marks that cannot have risen are not read."""
+def test_rise_of_a_new_process(watched: Watched, proc: FakeProc) -> None:
+    """The first mark of a process rose after its start."""
+    watched.sample(1.0)
+    proc.started = boot_ticks()
+    watched.set(5, 10, 300)
+    proc.add(1, pages=10 * PAGES, threads={1: [5]}, faults=(1, 0, 0, 0))
+    watched.sample(2.0)
 
-    def test_without_page_faults(self, watched: Watched) -> None:
-        """Without a page fault, RSS cannot have grown: the file is not read."""
-        watched.sample(1.0)
-        watched.set(1, 10, 600)
-        watched.sample(2.0)
+    assert [rise[0::3] for rise in watched.rises] == [(1, 300)]
 
-        assert watched.rises == []
 
-    def test_too_few_page_faults(self, watched: Watched) -> None:
-        """One fault maps a huge page at most: so few cannot have reached the mark. The proof moves the moment on."""
-        watched.set(1, 300, 300)
-        watched.sample(1.0)
-        watched.set(1, 10, 300, faults=1)
-        watched.sample(2.0)
-        watched.set(1, 10, 300, faults=100)  # 200 MiB
-        watched.sample(3.0)
-        watched.set(1, 10, 500, faults=200)
-        watched.sample(4.0)
+@pytest.mark.parametrize(("for_mark", "at_once"), [(False, 2), (True, 6)])
+def test_marks_read_at_one_sample(watched: Watched, *, for_mark: bool, at_once: int) -> None:
+    """Of many processes, the largest and the longest waiting are read; all when an operation begins or ends."""
+    watched.rise_together(range(5, 11))
+    watched.sample(1.2, for_mark=for_mark)
+    first = len(watched.rises)
+    watched.sample(1.3, 1.4, 1.5, 1.6)
 
-        assert watched.rises == [(0, 3.0, 4, 500)]
-
-    def test_most_at_one_sample(self, watched: Watched) -> None:
-        """Of many processes, the largest is read at each sample, and the one that waited longest."""
-        watched.rise_together(range(5, 15))
-        watched.sample(1.2)
-        at_once = len(watched.rises)
-        watched.sample(1.3, 1.4, 1.5, 1.6, 1.7, 1.8)
-
-        assert at_once == 2
-        assert len({rise[0] for rise in watched.rises}) == 10
-
-    def test_all_for_a_mark(self, watched: Watched) -> None:
-        """When an operation begins or ends, all are read."""
-        watched.rise_together(range(5, 15))
-        watched.sample(1.2, for_mark=True)
-
-        assert len(watched.rises) == 10
+    assert (first, len({rise[0] for rise in watched.rises})) == (at_once, 6)
 
 
 class TestOthers:
     """What the other processes held meanwhile is part of the proof."""
 
-    def test_still(self, watched: Watched, proc: FakeProc) -> None:
-        """A process without page faults held what it still holds."""
-        watched.set(5, 50)
-        proc.add(1, pages=10 * PAGES, threads={1: [5]}, faults=(1, 0, 0, 0))
-        watched.sample(1.0, 2.0)
-        watched.set(5, 50, 600, faults=500)
-        watched.sample(3.0)
-
-        assert (watched.rises, watched.others) == ([(1, 2.0, 3, 600)], [10])
-
-    def test_less_than_its_faults(self, watched: Watched, proc: FakeProc) -> None:
+    @pytest.mark.parametrize(("faults", "others"), [(0, 100), (10, 100 - 10 * PAGE * PAGE / 8 / MIB)])
+    def test_others(self, watched: Watched, proc: FakeProc, faults: int, others: float) -> None:
         """A process may have gained a huge page with each fault: only the rest is certain."""
         watched.set(5, 50)
         proc.add(1, pages=100 * PAGES, threads={1: [5]}, faults=(1, 0, 0, 0))
         watched.sample(1.0, 2.0)
         watched.set(5, 50, 600, faults=500)
-        proc.add(1, pages=100 * PAGES, threads={1: [5]}, faults=(11, 0, 0, 0))
+        proc.add(1, pages=100 * PAGES, threads={1: [5]}, faults=(1 + faults, 0, 0, 0))
         watched.sample(3.0)
 
-        assert watched.others == [100 - 10 * PAGE * PAGE / 8 / MIB]
+        assert (watched.rises, watched.others) == ([(1, 2.0, 3, 600)], [others])
 
     def test_not_at_the_sample_before(self, watched: Watched) -> None:
         """What a process held that was not there before is unknown, and counts as nothing."""
@@ -561,28 +332,6 @@ class Clock:
         return self.now_ns
 
 
-def wakes(watch: MarkWatch) -> bool:
-    """Return whether the sampler would wake up now: the kernel notes a write before the write returns."""
-    return bool(select.select([watch.descriptor], [], [], 0)[0])
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
-def test_an_appended_line_is_answered_by_a_sample(tmp_path: pathlib.Path) -> None:
-    """A write to the log wakes the sampler, which takes one sample and sleeps again."""
-    log = tmp_path / "ä log"
-    log.touch()
-    samples: list[int] = []
-    watch = MarkWatch(str(log), lambda: samples.append(1))
-    before = wakes(watch)
-    with log.open("a") as file:
-        file.write("mark\n")
-    after = wakes(watch)
-    watch.take()
-
-    assert (before, after, wakes(watch)) == (False, True, False)
-    assert samples == [1]
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
 def test_many_marks_cost_little(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When a sample has just cost time, marks wait for the next one until ten times that time has gone by."""
@@ -607,10 +356,3 @@ def test_many_marks_cost_little(tmp_path: pathlib.Path, monkeypatch: pytest.Monk
 
     assert len(samples) == 2
     assert due == [False, True, True, False]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
-def test_a_log_that_is_not_there(tmp_path: pathlib.Path) -> None:
-    """Without the file there is nothing to watch."""
-    with pytest.raises(OSError, match="inotify"):
-        MarkWatch(str(tmp_path / "none"), lambda: None)

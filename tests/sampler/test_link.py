@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 
@@ -61,62 +62,34 @@ def test_starter_that_is_gone(both: Both) -> None:
     sampler.send(link.STARTED, 1)
 
 
-def test_parts_of_a_message_wait_for_the_rest(outgoing: int) -> None:
-    """A message is read when it has arrived completely."""
-    incoming, to_sampler = os.pipe()
-    sampler = Link(incoming, outgoing)
-    os.write(to_sampler, b"{}\n")
-    sampler.order()
-    os.write(to_sampler, b'{"stop":true}\n{"sig')
-    first = sampler.messages()
-    os.write(to_sampler, b'nal":1}\n')
-    rest = sampler.messages()
-    for descriptor in (incoming, to_sampler, outgoing):
-        os.close(descriptor)
-
-    assert (first, rest) == ([{"stop": True}], [{"signal": 1}])
-
-
-def test_questions_are_answered(both: Both, outgoing: int) -> None:
-    """The starter answers a question after the messages that it sent before."""
-    ours, sampler = both
-    ours.send_order({})  # type: ignore[typeddict-item]
-    sampler.order()
-    sampler.send(link.STARTED, 7)
-    sampler.send(link.ASK)
-    os.dup2(sampler.descriptor, outgoing)  # closes the pipe
-    ours.send_message(link.SIGNAL, 15)
-    told = ours.listen()
-    answers = sampler.messages()
-
-    assert told[link.STARTED] == 7
-    assert answers == [{"signal": 15}, {"answer": True}]
-
-
-def test_full_pipe_stops_nobody(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stopped sampler does not stop the starter, even when the pipe is full."""
+def test_sampler_that_is_stopped_or_gone(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stopped sampler does not stop the starter, even when the pipe is full; the starter notices its end."""
     monkeypatch.setattr(link, "_ROOM_WITHIN_MS", 0)
-    ours, _ = both
-    ours.send_order({})  # type: ignore[typeddict-item]
-
-    assert all(ours.send_message(link.SIGNAL, 10) for _ in range(10_000))
-
-
-def test_sampler_that_is_gone(both: Both) -> None:
-    """The starter notices that no sampler can receive the message."""
     ours, sampler = both
     ours.send_order({})  # type: ignore[typeddict-item]
+
+    assert all(ours.send_message(link.SIGNAL, 10) for _ in range(7_000))
     os.close(sampler.descriptor)
-    said = ours.send_message(link.SIGNAL, 10)
     sampler.descriptor = os.open(os.devnull, os.O_RDONLY)
+    assert not ours.send_message(link.SIGNAL, 10)
 
-    assert not said
+
+Pipes = tuple[OutputRelay, int, int, int]
 
 
-def test_nothing_is_read_before(capfd: pytest.CaptureFixture[str]) -> None:
-    """Output is left to the command line until that is gone; then all of it is read, until the last writer ends."""
+@pytest.fixture
+def pipes() -> Iterator[Pipes]:
+    """Return a relay with its source, the writer to the source and the reader of the sink."""
     (source, writer), (reader, sink) = os.pipe(), os.pipe()
-    relay = OutputRelay([(source, sink)])
+    yield OutputRelay([(source, sink)]), source, writer, reader
+    for descriptor in (source, writer, reader, sink):
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+
+def test_nothing_is_read_before(pipes: Pipes, capfd: pytest.CaptureFixture[str]) -> None:
+    """Output is left to the command line until that is gone; then all of it is read, until the last writer ends."""
+    relay, _, writer, reader = pipes
     os.write(writer, b"before ")
     os.set_blocking(reader, False)
     with pytest.raises(BlockingIOError):
@@ -129,43 +102,22 @@ def test_nothing_is_read_before(capfd: pytest.CaptureFixture[str]) -> None:
 
     assert os.read(reader, 100).startswith(b"before")
     assert capfd.readouterr() == ("", "")
-    for descriptor in (source, reader, sink):
-        os.close(descriptor)
 
 
-def test_sink_that_is_gone_takes_all() -> None:
+def test_sink_that_is_gone_takes_all(pipes: Pipes) -> None:
     """After the output's reader is gone, the command's writes still succeed."""
-    (source, writer), (reader, sink) = os.pipe(), os.pipe()
+    relay, _, writer, reader = pipes
     os.close(reader)
-    relay = OutputRelay([(source, sink)])
     relay.begin()
     for _ in range(100):
         os.write(writer, b"x" * 10_000)
     os.close(writer)
     until(lambda: not relay.relays, "the end of the output")
 
-    for descriptor in (source, sink):
-        os.close(descriptor)
 
-
-def test_many_descriptors() -> None:
-    """Relays work also when more files are open than select(2) can wait for."""
-    many = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
-    (source, writer), (reader, sink) = os.pipe(), os.pipe()
-    assert source > 1024
-    OutputRelay([(source, sink)]).begin()
-    os.write(writer, b"all")
-    os.close(writer)
-
-    assert os.read(reader, 100) == b"all"
-    for descriptor in (*many, reader, sink):
-        os.close(descriptor)
-
-
-def test_release() -> None:
+def test_release(pipes: Pipes) -> None:
     """A pair that the command line has closed is closed here, so that the command notices."""
-    (source, writer), (reader, sink) = os.pipe(), os.pipe()
-    relay = OutputRelay([(source, sink)])
+    relay, source, writer, reader = pipes
     relay.release(source)
     relay.release(source)
     relay.begin()
@@ -174,5 +126,3 @@ def test_release() -> None:
         os.write(writer, b"x")
     assert os.read(reader, 1) == b""
     relay.finish()
-    for descriptor in (writer, reader):
-        os.close(descriptor)

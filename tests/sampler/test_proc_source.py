@@ -7,9 +7,10 @@ import time
 import pytest
 
 from nncftools.journal.writing import Plan
+from nncftools.sampler import process_records
 from nncftools.sampler.probes import OCCASIONAL, list_references, load_probe
 from nncftools.sampler.proc_source import ProcSource
-from nncftools.sampler.tree import DETACHED_ARGUMENT, PAGE, TICKS_PER_S, Process
+from nncftools.sampler.tree import PAGE, TICKS_PER_S
 from tests.sampler.fake_proc import KIB, FakeProc, Told, facts, locking, vanish
 from tests.waiting import until
 
@@ -17,15 +18,25 @@ COLUMNS = ("rss", "cpu_user", "read_bytes", "processes")
 ENDED = {"code": 0, "signal": None}
 
 
-def test_hugetlb_pages(proc: FakeProc) -> None:
-    """The most that a process had in hugetlb pages is recorded, also where its RSS stays the same."""
-    source, told = proc.source("rss")
+def test_process_that_is_older_than_the_recording(proc: FakeProc) -> None:
+    """CPU time counts from the start of the recording; the earlier high-water mark is only an upper bound."""
+    proc.add(1, pages=100, ticks=(200, 100, 7, 7), io=(0, 0, 7, 0))
+    source, told = proc.source(*COLUMNS, pid=1)
+    rows = []
     for at_s, (huge, faults) in enumerate([(0, 1), (6 << 10, 4), (2 << 10, 9)]):
-        proc.add(1, huge=huge, faults=(faults, 0, 0, 0))
-        source.sample(float(at_s))
+        rows.append(source.sample(float(at_s)))
+        ticks = (210, 105, 9, 9)
+        proc.add(1, pages=100, huge=huge, faults=(faults, 0, 0, 0), ticks=ticks, io=(0, 0, 9, 0))
+    rows.append(source.sample(3.0))
     source.close(9.0)
+    found = facts(told)[0]
 
-    assert facts(told)[0]["hugetlb"] == 6 << 20
+    assert rows[0] == [100 * PAGE, 0.0, 0, 1]
+    assert rows[-1] == [100 * PAGE, pytest.approx(12 / TICKS_PER_S), 2, 1]
+    assert found["start_s"] < 0
+    assert (found["high_water_mark"], found["high_water_limit"]) == (None, 100 * PAGE)
+    assert found["cpu_s"] == pytest.approx(0.15)
+    assert found["hugetlb"] == 6 << 20  # the most, also where RSS stays the same
 
 
 class TestRow:
@@ -38,49 +49,36 @@ class TestRow:
 
     def test_figures_of_the_tree(self, proc: FakeProc) -> None:
         """A child that came since the last sample is in the next one."""
-        source, _ = proc.source(*COLUMNS)
+        source, told = proc.source(*COLUMNS)
         before = source.sample(0.0)
         proc.add(5, pages=5, ticks=(50, 0, 0, 0), io=(0, 0, 9, 0))
         proc.set_children(1, 5)
+        identity = {"pid": 5, "parent": 0, "name": "name5", "command": ["name5", "--option"], "forked_copy": False}
 
         assert before == [10 * PAGE, 0.0, 0, 1]
         assert source.sample(1.0) == [15 * PAGE, 50 / TICKS_PER_S, 9, 2]
+        assert source.each() == {0: 10 * PAGE, 1: 5 * PAGE}
+        assert facts(told)[1].items() >= identity.items()
 
-    def test_of_each_process(self, proc: FakeProc) -> None:
-        """The RSS of every process with memory is known by its number."""
-        proc.add(1, threads={1: [5, 6]})
-        proc.add(5, pages=7)
-        proc.add_zombie(6)
-        source, _ = proc.source(*COLUMNS)
-        source.sample(0.0)
-
-        assert source.each() == {0: 10 * PAGE, 1: 7 * PAGE}
-
-    def test_child_that_runs_its_parents_program(self, proc: FakeProc) -> None:
-        """A child that may be of vfork(2), and then shows its parent's memory, counts from its second sample on."""
+    @pytest.mark.parametrize(("age_s", "counted_s"), [(-10, 0.1), (0.1, 0.0)], ids=["just now", "a while ago"])
+    def test_child_with_its_parents_program(self, proc: FakeProc, age_s: float, counted_s: float) -> None:
+        """A new child may be of vfork(2), and show its parent's memory: it counts from its second sample on."""
         proc.add(1, name="shell", threads={1: [5]})
-        proc.started = int((time.clock_gettime(time.CLOCK_BOOTTIME) + 10) * TICKS_PER_S)  # just now, on any machine
-        proc.add(5, name="shell")
-        source, _ = proc.source(*COLUMNS)
+        proc.started = int((time.clock_gettime(time.CLOCK_BOOTTIME) - age_s) * TICKS_PER_S)
+        proc.add(5, name="shell", pages=7, ticks=(50, 0, 0, 0))
+        source, told = proc.source(*COLUMNS)
         first, each = source.sample(0.0), source.each()
         second = source.sample(0.1)
-
-        assert (first[0], first[3]) == (10 * PAGE, 1)
-        assert (second[0], second[3]) == (20 * PAGE, 2)
-        assert each == {0: 10 * PAGE}
-
-    def test_copy_that_has_lived_for_a_while(self, proc: FakeProc) -> None:
-        """A forked copy that was not found right after its fork counts at once: it does not wait for exec."""
-        proc.add(1, name="shell", threads={1: [5]})
-        proc.started = int((time.clock_gettime(time.CLOCK_BOOTTIME) - 0.1) * TICKS_PER_S)
-        proc.add(5, name="shell", pages=7)
-        source, told = proc.source(*COLUMNS)
-        row = source.sample(0.25)
+        proc.add(5, name="program", pages=7, ticks=(50, 0, 0, 0))
+        source.sample(0.2)
         source.close(0.5)
-        copy = facts(told)[1]
+        child = facts(told)[1]
 
-        assert (row[0], row[3]) == (17 * PAGE, 2)
-        assert (copy["counted_s"], copy["first_rss"]) == (0.25, 7 * PAGE)
+        assert second == [17 * PAGE, 50 / TICKS_PER_S, 0, 2]
+        assert (child["counted_s"], child["first_rss"]) == (counted_s, 7 * PAGE)
+        assert (child["name"], child["forked_copy"]) == ("program", False)  # its own, after exec
+        if counted_s:
+            assert (first, each) == ([10 * PAGE, 50 / TICKS_PER_S, 0, 1], {0: 10 * PAGE})
 
     def test_in_the_midst_of_exec(self, proc: FakeProc) -> None:
         """A process that has no command yet is looked at again at every sample, before its children are."""
@@ -113,59 +111,16 @@ class TestRow:
 
         assert [line for line in told if line[1].get("left_out")] == [("process", {"id": 1, "left_out": True})]
 
-    def test_sampler_that_execs_late(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A child of vfork that execs after its name was read, on a busy machine, is not counted by its old name."""
-        proc.add(1, threads={1: [5]})
-        proc.add(5, name="name1")
-
-        def exec_meanwhile(_source: ProcSource, process: Process) -> bool:
-            if process.pid == 5:
-                (proc.root / "5" / "cmdline").write_bytes(f"python\0{DETACHED_ARGUMENT}\0".encode())
-            return True
-
-        monkeypatch.setattr(ProcSource, "_has_own_memory", exec_meanwhile)
-        source, told = proc.source(*COLUMNS)
-        rows = [source.sample(moment) for moment in (0.0, 0.1, 0.2)]
-
-        assert [row[0] for row in rows] == [10 * PAGE] * 3
-        assert facts(told)[1]["left_out"]
-
-    def test_sampler_of_a_program_at_its_end(self, proc: FakeProc) -> None:
-        """The sampler of a program that records itself is left out, also when it has nothing left but its name."""
-        proc.add(1, threads={1: [5]})
-        proc.add(5, name="nncf-sampler", state="Z", pages=0)
-        source, told = proc.source(*COLUMNS)
-        source.sample(0.0)
-
-        assert list(facts(told)) == [0]
-
     def test_locked_io(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
-        """When a process's I/O is not ours to read, it is unknown, also in the totals; all else is known."""
+        """I/O that we may not read is unknown in samples and totals, also after the command's end."""
         monkeypatch.setattr(os, "open", locking("io"))
         source, _ = proc.source(*COLUMNS)
-
-        assert source.sample(0.0) == [10 * PAGE, 0.0, None, 1]
-        assert source.close(1.0)[1:3] == [0.0, None]
-
-    def test_locked_io_of_a_command_that_has_ended(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The totals of a command whose I/O could never be read are unknown at its end, and not 0 bytes."""
-        monkeypatch.setattr(os, "open", locking("io"))
-        source, _ = proc.source(*COLUMNS)
-        source.sample(0.0)
+        row = source.sample(0.0)
         source.retire(1)
         source.ended(1, 1.0, ENDED, None)
 
-        assert source.close(1.0)[2] is None
-
-    def test_attached(self, proc: FakeProc) -> None:
-        """Attached to a running process, counters begin at 0 and memory does not."""
-        proc.add(1, ticks=(500, 0, 0, 0), io=(0, 0, 7, 0))
-        source, _ = proc.source(*COLUMNS, pid=1)
-        first = source.sample(0.0)
-        proc.add(1, ticks=(600, 0, 0, 0), io=(0, 0, 9, 0))
-
-        assert first == [10 * PAGE, 0.0, 0, 1]
-        assert source.sample(1.0) == [10 * PAGE, 100 / TICKS_PER_S, 2, 1]
+        assert row == [10 * PAGE, 0.0, None, 1]
+        assert source.close(1.0)[1:3] == [0.0, None]
 
 
 class TestEnds:
@@ -212,89 +167,51 @@ class TestEnds:
         assert facts(told)[0]["exit"] == {"code": 3, "signal": None}
         assert (facts(told)[0]["end_s"], facts(told)[0]["high_water_limit"]) == (1.0, 12 * KIB)
 
-    @pytest.mark.parametrize(("took_s", "expected"), [(0.0005, []), (0.003, [{"from_s": 1.0, "to_s": 1.003}])])
-    def test_a_sample_that_took_long(
-        self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch, took_s: float, expected: list[object]
-    ) -> None:
-        """When the sampler waits for a core while it reads, the journal says until when it read."""
-        source, told = proc.source(*COLUMNS)
-        source.sample(0.0)
-        proc.add(1, pages=11)
-        told.clear()
-        clock = iter([50.0, *[50.0 + took_s] * 20])
-        monkeypatch.setattr(time, "monotonic", clock.__next__)
-        source.sample(1.0)
-
-        assert [value for key, value in told if key == "late"] == expected
-
     @pytest.mark.process
-    @pytest.mark.parametrize(("took_s", "expected"), [(0.0005, 1.0), (0.003, 1.003)])
-    def test_end_during_a_sample_that_took_long(
-        self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch, took_s: float, expected: float
+    @pytest.mark.parametrize(("took_s", "end_s", "is_late"), [(0.0005, 1.0, False), (0.003, 1.003, True)])
+    def test_end_during_a_sample(
+        self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch, took_s: float, end_s: float, *, is_late: bool
     ) -> None:
-        """A process that is gone may have ended at any time until it was read."""
+        """The journal says when a sample took long; a process that is gone may have ended until then."""
         proc.add(5)
         proc.set_children(1, 5)
         source, told = proc.source(*COLUMNS)
         source.sample(0.0)
         vanish(source.tree.processes[1])
+        told.clear()
         clock = iter([50.0, *[50.0 + took_s] * 20])
         monkeypatch.setattr(time, "monotonic", clock.__next__)
         source.sample(1.0)
 
-        assert facts(told)[1]["end_s"] == expected
+        assert facts(told)[1]["end_s"] == end_s
+        assert [value for key, value in told if key == "late"] == [{"from_s": 1.0, "to_s": end_s}] * is_late
 
     def test_unseen_child_of_ours(self, proc: FakeProc) -> None:
         """An orphan that has ended when it is first seen is read, recorded once and kept in the totals."""
         source, told = proc.source(*COLUMNS)
         source.sample(0.0)
         proc.add_zombie(5, ticks=(30, 0, 0, 0))
-        end(source, 5)
+        proc.add_zombie(6, ticks=(7, 0, 0, 0))
+        for pid in (5, 6, 77):  # nothing can be read of 77 any more
+            source.retire(pid)
+            source.ended(pid, 1.0, ENDED, None)
 
-        assert source.sample(1.0)[1] == 30 / TICKS_PER_S
-        assert [of["pid"] for of in facts(told).values()] == [1, 5]
-
-    def test_ended_child_that_is_gone(self, proc: FakeProc) -> None:
-        """A child that nothing can be read of any more is left out."""
-        source, told = proc.source(*COLUMNS)
-        end(source, 77)
-
-        assert [of["pid"] for of in facts(told).values()] == [1]
-
-    def test_process_that_is_not_there(self, proc: FakeProc) -> None:
-        """A recording of a process that is gone already has none."""
-        source, told = proc.source(*COLUMNS, of=77)
-
-        assert (source.sample(0.0), source.alive(1.0), told) == ([None, 0.0, 0, 0], [], [])
+        assert source.sample(1.0)[1] == 37 / TICKS_PER_S
+        assert [of["pid"] for of in facts(told).values()] == [1, 5, 6]
 
 
-class TestClose:
-    def test_survivor(self, proc: FakeProc) -> None:
-        """A process that still runs is recorded without an end, also when it is found at the very end."""
-        source, told = proc.source(*COLUMNS)
-        source.sample(0.0)
-        proc.add(5)
-        proc.set_children(1, 5)
-        source.close(1.0)
+def test_close(proc: FakeProc) -> None:
+    """A process that still runs is recorded without an end, a zombie with one."""
+    proc.add(1, threads={1: [4]})
+    proc.add(4)
+    source, told = proc.source(*COLUMNS)
+    source.sample(0.0)
+    proc.add_zombie(4)
+    proc.add(5)
+    proc.set_children(1, 5)
+    source.close(1.0)
 
-        assert [("end_s" in of, of["samples"]) for of in facts(told).values()] == [(False, 1), (False, 0)]
-
-    def test_zombie(self, proc: FakeProc) -> None:
-        """A process that was not reaped yet has ended."""
-        source, told = proc.source(*COLUMNS)
-        source.sample(0.0)
-        proc.add_zombie(1)
-        source.close(1.0)
-
-        assert facts(told)[0]["end_s"] == 1.0
-
-    @pytest.mark.parametrize(("state", "empty"), [("S", False), ("Z", True), ("X", True)])
-    def test_emptiness(self, proc: FakeProc, state: str, *, empty: bool) -> None:
-        """A tree of which nothing runs is empty, though zombies are left."""
-        source, _ = proc.source(*COLUMNS)
-        proc.add(1, state=state)
-
-        assert (source.alive(1.0) == []) is empty
+    assert [(of.get("end_s"), of["samples"]) for of in facts(told).values()] == [(None, 1), (1.0, 1), (None, 0)]
 
 
 def test_out_of_descriptors_is_told_once(proc: FakeProc) -> None:
@@ -309,18 +226,6 @@ def test_out_of_descriptors_is_told_once(proc: FakeProc) -> None:
     ]
 
 
-def test_name_after_an_exec(proc: FakeProc) -> None:
-    """A process that was found with its parent's name has its own at the next sample."""
-    proc.add(1, name="shell", threads={1: [5]})
-    proc.add(5, name="shell")
-    source, told = proc.source(*COLUMNS)
-    source.sample(0.0)
-    proc.add(5, name="program")
-    source.sample(0.1)
-
-    assert (facts(told)[1]["name"], facts(told)[1]["forked_copy"]) == ("program", False)
-
-
 @pytest.mark.parametrize(
     ("codes", "spans"),
     [
@@ -329,7 +234,6 @@ def test_name_after_an_exec(proc: FakeProc) -> None:
         ((4, 5, 6), [(0, 1), (1, 2)]),
         ((4, 4, 0), []),
         ((4, 1, 1, 4), []),
-        ((1, 4, 4), []),
         ((4, 1, 1, 5, 6), [(0, 3), (3, 4)]),
         ((4, 1, 0, 1, 5), [(2, 4)]),
     ],
@@ -339,7 +243,6 @@ def test_name_after_an_exec(proc: FakeProc) -> None:
         "two",
         "ends",
         "hidden",
-        "hidden at first",
         "exec while hidden",
         "in the midst while hidden",
     ],
@@ -353,23 +256,6 @@ def test_exec(proc: FakeProc, codes: tuple[int, ...], spans: list[tuple[int, int
     lines = [value for key, value in told if key == "exec"]
 
     assert [(line["id"], line["from_s"], int(line["to_s"])) for line in lines] == [(0, *span) for span in spans]
-
-
-def test_three_hundred_threads(proc: FakeProc) -> None:
-    """All 300 threads of a process are counted, and the child of any of them is found."""
-    proc.add(1, threads={1: [], **{1000 + place: [] for place in range(298)}, 1999: [9]})
-    proc.add(9)
-    source, _ = proc.source("threads", "processes")
-    source.sample(0.0)
-    proc.fork()
-
-    assert source.sample(1.0) == [301, 2]
-
-
-def end(source: ProcSource, pid: int) -> None:
-    """Have a child of ours end and be reaped, as a step of the recording does."""
-    source.retire(pid)
-    source.ended(pid, 1.0, ENDED, None)
 
 
 class Counts:
@@ -394,7 +280,7 @@ def counting(proc: FakeProc, *columns: str) -> tuple[ProcSource, Told]:
     told: Told = []
     plan = Plan([*columns, "refaults", "oom_kills"])
     probes = [load_probe(reference) for reference in list_references(columns)]
-    return proc.opened(plan, 1, [*probes, Counts], told), told
+    return proc.opened(plan, [*probes, Counts], told), told
 
 
 class TestOccasional:
@@ -422,21 +308,16 @@ class TestOccasional:
 
         assert [row[1:] for row in rows] == [[None, None], [2, 1], [None, None], [3, 1]]
 
-    def test_some_of_its_metrics(self, proc: FakeProc) -> None:
-        """Of a probe, only the metrics that are wanted are in a row."""
-        (proc.root / "vmstat").write_text("oom_kill 5\n")
-        source, _ = proc.source("oom_kills", "rss")
-
-        assert [source.sample(now_s) for now_s in (0.0, 0.5)] == [[0, 10 * PAGE], [None, 10 * PAGE]]
-
     def test_room(self, proc: FakeProc, tmp_path: pathlib.Path) -> None:
         """Room on disks is written when it is known, and again at the end."""
         source, told = proc.source("disk_free", file_systems=[["cwd", str(tmp_path)]])
-        until(lambda: source.sample(time.monotonic()) != [None])
-        source.sample(time.monotonic() + 1.0)
-        source.close(2.0)
+        moments_s = iter(range(10**6))
+        until(lambda: source.sample(float(next(moments_s))) != [None])
+        source.sample(float(next(moments_s)))
+        before = [key for key, _ in told].count("file_system")
+        source.close(2e6)
 
-        assert [line["role"] for key, line in told if key == "file_system"] == ["cwd"] * 2
+        assert (before, [key for key, _ in told].count("file_system")) == (1, 2)
 
 
 class TestStillness:
@@ -471,24 +352,31 @@ class TestStillness:
         assert before == []
         assert [value["size"] for key, value in told if key == "memory_limit"] == [77]
 
-    def test_files_that_were_read_just_now(self, proc: FakeProc, tmp_path: pathlib.Path) -> None:
-        """Which files were read is looked for as soon as a look may cost something, also of a process that rests."""
+    def test_files_that_are_read(self, proc: FakeProc, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Regular files that are open for reading are written once, and when they grew, also while a process rests."""
+        monkeypatch.setattr(process_records, "SOONEST_S", 0.0)
+        monkeypatch.setattr(time, "thread_time", lambda: 0.0)
+        plain, both, written, strange = (tmp_path / name for name in ("a", "b", "c", os.fsdecode(b"\xff")))
+        for size, file in enumerate((plain, both, written, strange), start=1):
+            file.write_bytes(bytes(size))
+        for name in ("fd", "fdinfo"):
+            (proc.root / "1" / name).mkdir()
+        opened = (plain, plain, both, written, strange, tmp_path, "/dev/null", "/proc/self/status", "socket:[1]", "/no")
+        for number, target in enumerate(opened):
+            flags = {both: os.O_RDWR, written: os.O_WRONLY}.get(target, os.O_RDONLY) | os.O_CLOEXEC
+            (proc.root / f"1/fd/{number}").symlink_to(target)
+            (proc.root / f"1/fdinfo/{number}").write_text(f"pos:\t0\nflags:\t0{flags:o}\nmnt_id:\t1\n")
         source, told = proc.source(*COLUMNS, "read_chars")
-        for mib in (20, 40):
+        for mib in (10, 20, 40, 60):
             proc.add(1, io=(mib << 20, 0, 0, 0))
-            source.sample(0.1)
-        for folder in ("fd", "fdinfo"):
-            (proc.root / "1" / folder).mkdir()
-        (tmp_path / "weights.bin").write_bytes(b"12")
-        (proc.root / "1/fd/3").symlink_to(tmp_path / "weights.bin")
-        (proc.root / "1/fdinfo/3").write_text("flags:\t00\n")
-        until(lambda: source.sample(0.2) and not source._files.is_due)
-        until(lambda: not source._files._running)
+            until(lambda: source.sample(0.1) and not source._files.is_due and not source._files._running)
+            if mib == 40:
+                plain.write_bytes(bytes(9))
         source.close(0.3)
+        files = [file for key, value in told if key == "files_read" for file in value["files"]]
 
-        assert [value for key, value in told if key == "files_read"] == [
-            {"files": [(str(tmp_path / "weights.bin"), 2)]}
-        ]
+        assert sorted(files[:3]) == [(f"{tmp_path}/\\xff", 4), (str(plain), 1), (str(both), 2)]
+        assert files[3:] == [(str(plain), 9)]
 
     def test_what_it_was_before(self, proc: FakeProc) -> None:
         """A file that says what it said a while ago is read again."""
@@ -499,3 +387,20 @@ class TestStillness:
             rows.append(source.sample(number / 100))
 
         assert [(row[0] or 0) // PAGE for row in rows] == [10, 10, 10, 20, 10, 20, 20, 20, 10]
+
+
+def test_limit_of_threads(proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no thread can be started, slow figures are unknown and tried again."""
+    calls = []
+
+    def fails(*_: object) -> None:
+        calls.append(1)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("_thread.start_new_thread", fails)
+    proc.add(1, io=(20 << 20, 0, 0, 0))
+    source, _ = proc.source("rss", "read_chars", "pss", "disk_free", file_systems=[["cwd", "/"]])
+    rows = [source.sample(now_s) for now_s in (0.0, 1.0)]
+
+    assert rows == [[10 * PAGE, 20 << 20, None, None]] * 2
+    assert len(calls) == 4

@@ -75,56 +75,33 @@ def resident(pid: int) -> int:
 
 @pytest.mark.process
 def test_two_processes(family: Callable[..., psutil.Process]) -> None:
-    """Memory, threads and processes are the sums over parent and child."""
+    """Figures are sums of parent and child; counters begin with the recording; a zombie holds no memory."""
     parent = family(30, 3, 20, 1)
     (child,) = parent.children()
-    source, told = recording(parent)
-    found = sampled(source)
-
-    assert (found["processes"], found["threads"]) == (2, 4 + 2)
-    assert found["rss"] == pytest.approx(resident(parent.pid) + resident(child.pid), rel=0.01)
-    assert (found["rss"] or 0) > 50 * MIB
-    assert [(of["pid"], of["parent"]) for of in facts(told).values()] == [(parent.pid, None), (child.pid, 0)]
-
-
-@pytest.mark.process
-def test_of_each_process(family: Callable[..., psutil.Process]) -> None:
-    """The RSS of every process is known by its number."""
-    parent = family(30, 0, 20, 0)
-    (child,) = parent.children()
-    source, _ = recording(parent)
-    sampled(source)
-    each = source.each()
-
-    assert each[0] == pytest.approx(resident(parent.pid), rel=0.01)
-    assert each[1] == pytest.approx(resident(child.pid), rel=0.01)
-
-
-@pytest.mark.process
-def test_without_children(family: Callable[..., psutil.Process]) -> None:
-    """When descendants are left out, the process is alone."""
-    parent = family(30, 2, 20, 0)
-    source, told = recording(parent, children=False)
-    found = sampled(source)
-
-    assert (found["processes"], found["threads"]) == (1, 3)
-    assert found["rss"] == pytest.approx(resident(parent.pid), rel=0.01)
-    assert len(facts(told)) == 1
-
-
-@pytest.mark.process
-def test_counters_begin_with_the_recording(family: Callable[..., psutil.Process]) -> None:
-    """Attached to processes that then sleep, nothing is counted."""
-    parent = family(30, 0, 20, 0)
-    for process in (parent, *parent.children()):
+    for process in (parent, child):
         until(lambda of=process: of.status() == psutil.STATUS_SLEEPING, "sleep")  # type: ignore[misc]
     source, told = recording(parent)
     sampled(source)
-    found = sampled(source)
-    source.close(1.0)
+    both, each = sampled(source), source.each()
+    only_parent = sampled(recording(parent, children=False)[0])
+    sizes = [resident(parent.pid), resident(child.pid)]
+    child.kill()
+    until(lambda: child.status() == psutil.STATUS_ZOMBIE, "a zombie")
+    alone = sampled(source)
+    parent.kill()
+    parent.wait(HANGING_S)
+    nothing = sampled(source)
 
-    assert [found[name] for name in ("cpu_user", "cpu_system", "read_chars", "write_bytes")] == [0, 0, 0, 0]
-    assert [fields["cpu_s"] for fields in facts(told).values()] == [0, 0]
+    assert (both["processes"], both["threads"]) == (2, 4 + 2)
+    assert both["rss"] == pytest.approx(sum(sizes), rel=0.01)
+    assert (both["rss"] or 0) > 50 * MIB
+    assert [each[0], each[1]] == pytest.approx(sizes, rel=0.01)
+    assert [both[name] for name in ("cpu_user", "cpu_system", "read_chars", "write_bytes")] == [0, 0, 0, 0]
+    assert [(of["pid"], of["parent"]) for of in facts(told).values()] == [(parent.pid, None), (child.pid, 0)]
+    assert (only_parent["processes"], only_parent["threads"]) == (alone["processes"], alone["threads"]) == (1, 4)
+    assert alone["rss"] == pytest.approx(sizes[0], rel=0.01)
+    assert [nothing[name] for name in ("rss", "vms", "threads", "processes")] == [None] * 4
+    assert source.alive(2.0) == []
 
 
 @pytest.mark.process
@@ -150,35 +127,6 @@ def test_child_that_ended(tmp_path: pathlib.Path) -> None:
     assert (facts(told)[1]["end_s"], "end_s" in facts(told)[0]) == (1.0, False)
     assert [after[name] for name in CPU] == pytest.approx([before[name] for name in CPU], abs=0.02)
     assert sum(after[name] or 0 for name in CPU) > 0.18
-
-
-@pytest.mark.process
-def test_zombie(family: Callable[..., psutil.Process]) -> None:
-    """A child that has ended but was not reaped does not count as a process and holds no memory."""
-    parent = family(10, 0, 20, 0)
-    (child,) = parent.children()
-    source, _ = recording(parent)
-    sampled(source)
-    child.kill()
-    until(lambda: child.status() == psutil.STATUS_ZOMBIE, "a zombie")
-    found = sampled(source)
-
-    assert (found["processes"], found["threads"]) == (1, 1)
-    assert found["rss"] == pytest.approx(resident(parent.pid), rel=0.01)
-
-
-@pytest.mark.process
-def test_nothing_is_left(family: Callable[..., psutil.Process]) -> None:
-    """When the last process has ended, memory is unknown, not 0."""
-    parent = family(1, 0)
-    source, _ = recording(parent)
-    sampled(source)
-    parent.kill()
-    parent.wait(HANGING_S)
-    found = sampled(source)
-
-    assert [found[name] for name in ("rss", "vms", "threads", "processes")] == [None] * 4
-    assert source.alive(2.0) == []
 
 
 def test_process_that_is_not_there() -> None:

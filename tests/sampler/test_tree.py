@@ -5,52 +5,16 @@ from __future__ import annotations
 import os
 import pathlib
 import subprocess
-import sys
 
 import pytest
 
 from nncftools.analysis.session import Session
 from nncftools.sampler.probes.process import Stat
-from nncftools.sampler.tree import PAGE, TICKS_PER_S, MemoryKinds, Tree, shared
+from nncftools.sampler.tree import PAGE, MemoryKinds
 from tests.conftest import Run, burner
-from tests.sampler.fake_proc import FILES, FakeProc, locking, none_kept, none_left, pids, vanish
+from tests.sampler.fake_proc import FakeProc, none_kept, none_left, pids, vanish
 
 MIB = 2**20
-
-
-def test_itself() -> None:
-    """A process shares its address space with itself."""
-    assert shared(os.getpid(), os.getpid())
-
-
-@pytest.mark.process
-def test_fork() -> None:
-    """A forked copy has an address space of its own, though the same program."""
-    ready, told = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(told, b"x")
-        os.read(ready, 2)
-        os._exit(0)
-    try:
-        assert not shared(child, os.getpid())
-    finally:
-        os.write(told, b"xx")
-        os.waitpid(child, 0)
-        os.close(ready)
-        os.close(told)
-
-
-@pytest.mark.process
-def test_address_space_exec() -> None:
-    """After exec a child has an address space of its own."""
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        assert not shared(child.pid, os.getpid())
-
-
-def test_nobody() -> None:
-    """With a process that is not there, nothing is shared."""
-    assert not shared(os.getpid(), 2**22 + 1)
 
 
 def test_child_before_exec(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
@@ -82,113 +46,61 @@ def taken(anon: int, rss: int = 100, parents: int = 0) -> MemoryKinds:
     return kinds
 
 
-def test_kinds() -> None:
-    """Anonymous memory, files, shared memory and page tables are in bytes."""
-    kinds = taken(500 * KIB)
-
-    assert (kinds.anon, kinds.file, kinds.shmem, kinds.tables) == (500 * KIB, 6 * KIB, 7 * KIB, 40 * KIB)
-    assert (kinds.rss, kinds.is_new) == (100, True)
-
-
 @pytest.mark.parametrize("data", [b"Name:\twork\nState:\tZ (zombie)\n", b"Name:\tRssAnon:\nVmRSS:\t 9 kB\n", b""])
-def test_file_without_kinds(data: bytes) -> None:
-    """A zombie, and a kernel before 4.5, say nothing: what was read before stays."""
+def test_kinds(data: bytes) -> None:
+    """A zombie, and a kernel before 4.5, say nothing: the last reading stays."""
     kinds = taken(500 * KIB)
     kinds.own(100, 0)
     kinds.take(data, 200, 0)
 
-    assert (kinds.anon, kinds.rss, kinds.is_new) == (500 * KIB, 100, False)
+    assert (kinds.anon, kinds.file, kinds.shmem, kinds.tables) == (500 * KIB, 6 * KIB, 7 * KIB, 40 * KIB)
+    assert (kinds.rss, kinds.is_new) == (100, False)
 
 
-class TestOwn:
-    def test_program(self) -> None:
-        """A program owns all its anonymous memory, and its page tables; asking once makes the reading an old one."""
-        kinds = taken(500 * KIB)
+@pytest.mark.parametrize(
+    ("parents", "pages", "faults", "own"),
+    [
+        pytest.param(0, 100, 7, 100, id="program"),
+        pytest.param(100, 100, 0, 0, id="fresh copy"),
+        pytest.param(100, 160, 60, 60, id="copy that grew"),
+        pytest.param(100, 100, 30, 30, id="copy that wrote to pages"),
+        pytest.param(100, 100, 3000, 100, id="copy that wrote to all pages"),
+        pytest.param(900, 100, 0, 0, id="copy of a process that has grown"),
+    ],
+)
+def test_own(parents: int, pages: int, faults: int, own: int) -> None:
+    """A process owns its page tables, and its anonymous memory without the pages that it inherited at a fork."""
+    kinds = taken(100 * PAGE, 100, parents=parents * PAGE)
+    kinds.take(status(pages * PAGE), pages, 0)
 
-        assert kinds.own(rss=100, faults=7) == 540 * KIB
-        assert not kinds.is_new
-
-    def test_fresh_copy(self) -> None:
-        """A forked copy that did nothing has only page tables of its own."""
-        assert taken(100 * PAGE, 100, parents=100 * PAGE).own(rss=100, faults=0) == 40 * KIB
-
-    def test_copy_that_grew(self) -> None:
-        """What a forked copy took since is its own."""
-        kinds = taken(100 * PAGE, 100, parents=100 * PAGE)
-        kinds.take(status(160 * PAGE), 160, 0)
-
-        assert kinds.own(rss=160, faults=60) == 60 * PAGE + 40 * KIB
-
-    def test_copy_that_wrote(self) -> None:
-        """Page faults without growth are pages that were copied, as the copy wrote to them."""
-        kinds = taken(100 * PAGE, 100, parents=100 * PAGE)
-
-        assert kinds.own(rss=100, faults=30) == 30 * PAGE + 40 * KIB
-        assert kinds.own(rss=100, faults=3000) == 100 * PAGE + 40 * KIB
-
-    def test_copy_of_a_copy_has_no_more_than_its_own(self) -> None:
-        """A copy inherits no more than it holds, though its parent may have grown by the time of the reading."""
-        assert taken(100 * PAGE, 100, parents=900 * PAGE).inherited == 100 * PAGE
-
-    def test_inherited_at_the_first_reading(self) -> None:
-        """What was inherited is settled at the first reading."""
-        kinds = taken(100 * PAGE)
-        kinds.take(status(200 * PAGE), 200, parents=150 * PAGE)
-
-        assert kinds.inherited == 0
+    assert kinds.own(rss=pages, faults=faults) == own * PAGE + 40 * KIB
 
 
 class TestTree:
-    def test_descendants_come_after_their_parents(self, proc: FakeProc) -> None:
-        """One look finds children and grandchildren, parents first."""
-        proc.add(1, threads={1: [5]})
-        proc.add(5, threads={5: [3]})
-        proc.add(3)
-        tree = proc.tree()
-        tree.refresh()
-
-        assert pids(tree.processes) == [1, 5, 3]
-
-    def test_children_of_every_thread(self, proc: FakeProc) -> None:
-        """A child that another thread than the main one started belongs to the tree."""
-        proc.add(1, threads={1: [], 2: [7]})
-        proc.add(7)
-        tree = proc.tree()
-        Stat(0).read(tree.processes)
-        tree.refresh()
-
-        assert pids(tree.processes) == [1, 7]
-
-    def test_children_of_every_thread_without_stat(self, proc: FakeProc) -> None:
-        """They are found, too, where nobody reads how many threads a process has."""
-        tree = proc.tree()
-        tree.refresh()
-        proc.add(1, threads={1: [], 2: [7]})
-        proc.add(7)
-        proc.fork()
-
-        assert pids(tree.refresh()) == [7]
-
-    def test_three_hundred_threads(self, proc: FakeProc) -> None:
-        """The only child of 300 threads is found."""
-        proc.add(1, threads={1000 + thread: [] for thread in range(299)} | {1: [9]})
-        proc.add(9)
+    @pytest.mark.parametrize(
+        ("threads", "found"),
+        [
+            pytest.param({1: {1: [5]}, 5: {5: [3]}, 3: None}, [1, 5, 3], id="parents first"),
+            pytest.param({1: {1: [], 2: [7]}, 7: None}, [1, 7], id="child of another thread"),
+            pytest.param({1: {1: [77]}}, [1], id="child that has ended"),
+            pytest.param(
+                {1: {1: list(range(10_000, 12_000))}, 10_000: None, 11_999: None},
+                [1, 10_000, 11_999],
+                id="more children than one read returns",
+            ),
+        ],
+    )
+    def test_descendants(
+        self, proc: FakeProc, threads: dict[int, dict[int, list[int]] | None], found: list[int]
+    ) -> None:
+        """One look finds the children of all threads of all processes, by PID and thread."""
+        for pid, children in threads.items():
+            proc.add(pid, threads=children)
         tree = proc.tree()
         Stat(0).read(tree.processes)
         tree.refresh()
 
-        assert pids(tree.processes) == [1, 9]
-
-    def test_more_children_than_one_read_returns(self, proc: FakeProc) -> None:
-        """A list of children longer than the kernel's buffer is read to its end."""
-        many = list(range(10_000, 12_000))
-        proc.add(1, threads={1: many})
-        for pid in (many[0], many[-1]):
-            proc.add(pid)
-        tree = proc.tree()
-        tree.refresh()
-
-        assert pids(tree.processes) == [1, many[0], many[-1]]
+        assert pids(tree.processes) == found
 
     def test_not_looked_for_unless_there_was_a_stir(self, proc: FakeProc) -> None:
         """While the system's last PID and number of threads stay the same, nothing is scanned; then it is."""
@@ -210,18 +122,14 @@ class TestTree:
         proc.add(6, name="old")
         tree = proc.tree()
         old = tree.refresh()[0]
+        before = open_files()
         tree.remove(old)
         proc.add(6, name="new")
         new = tree.refresh()[0]
 
         assert (old.name, new.name) == ("old", "new")
         assert old.number != new.number
-
-    def test_child_that_vanished_is_left_out(self, proc: FakeProc) -> None:
-        """A child that ends between the list and the look is no error."""
-        proc.add(1, threads={1: [77]})
-
-        assert proc.tree().refresh() == []
+        assert open_files() == before
 
     def test_without_children(self, proc: FakeProc) -> None:
         """When descendants are not wanted, none is looked for."""
@@ -230,58 +138,24 @@ class TestTree:
 
         assert proc.tree(children=False).refresh() == []
 
-    def test_name_with_parenthesis_and_spaces(self, proc: FakeProc) -> None:
-        """A name such as ``a) b (c`` does not confuse the fields behind it."""
-        proc.add(1, name="a) b (c", ticks=(1, 2, 3, 4))
-        tree = proc.tree()
-
-        assert tree.processes[0].name == "a) b (c"
-        assert tree.processes[0].started_ticks == 4711
-        assert Stat(0).read(tree.processes)[2:4] == (4 / TICKS_PER_S, 6 / TICKS_PER_S)
-
-    def test_forked_copy(self, proc: FakeProc) -> None:
-        """A child with its parent's command line was forked without exec."""
-        proc.add(1, name="python", threads={1: [2, 3]})
-        proc.add(2, name="python")
-        proc.add(3, name="other")
-        tree = proc.tree()
-        tree.refresh()
-
-        assert [process.forked_copy for process in tree.processes] == [False, True, False]
-
-    def test_gives_back_its_descriptors(self, proc: FakeProc) -> None:
-        """A process taken out of the tree leaves no descriptor open."""
-        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 — counted, not used
-        tree = proc.tree()
-        for _ in range(3):
-            tree.refresh()
-        tree.remove(tree.processes[0])
-
-        assert len(os.listdir("/proc/self/fd")) - before == 1  # noqa: PTH208 — loadavg stays open
-
 
 class TestVanishing:
     """Processes and threads that end between two reads."""
 
-    @pytest.mark.parametrize("missing", ["stat", "status"])
-    def test_file_that_is_gone(self, proc: FakeProc, missing: str) -> None:
+    @pytest.mark.parametrize(
+        ("file", "text"), [("stat", None), ("status", None), ("stat", ""), ("stat", "5 (cut"), ("stat", "5 (name) S 1")]
+    )
+    def test_file_that_is_gone(self, proc: FakeProc, file: str, text: str | None) -> None:
         """A process that ends while its files are opened one by one is left out, and nothing stays open."""
         tree = proc.tree()
         proc.add(5)
-        (proc.root / "5" / missing).unlink()
+        (proc.root / "5" / file).unlink()
+        if text is not None:
+            (proc.root / "5" / file).write_text(text)
         before = open_files()
 
         assert tree.add(5) is None
         assert (pids(tree.processes), open_files()) == ([1], before)
-
-    @pytest.mark.parametrize("text", ["", "5 (cut", "5 (name) S 1"])
-    def test_cut_stat(self, proc: FakeProc, text: str) -> None:
-        """A process whose first figures cannot be read is left out."""
-        tree = proc.tree()
-        proc.add(5)
-        (proc.root / "5/stat").write_text(text)
-
-        assert tree.add(5) is None
 
     @pytest.mark.process
     def test_process_that_ended_has_no_children(self, proc: FakeProc) -> None:
@@ -317,14 +191,6 @@ class TestVanishing:
         assert pids(tree.processes) == [1, 8]
         assert set(process.threads) == {"1", "3"}
 
-    @pytest.mark.process
-    def test_name_that_can_be_read_no_more(self, proc: FakeProc) -> None:
-        """A process that has ended keeps the name that it had."""
-        process = proc.process()
-        vanish(process)
-
-        assert (process.identify(), process.name) == (False, "first")
-
 
 class TestLimits:
     def test_out_of_descriptors(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,38 +214,6 @@ class TestLimits:
         assert (sorted(pids(tree.processes)), open_files() - before) == ([1, 5, 6], 0)
         assert tree.common.ran_out is False
 
-    def test_children_that_cannot_be_listed(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Out of descriptors, no children are found, and the tree knows; with new ones, they are."""
-        proc.add(1, threads={1: [5]})
-        proc.add(5)
-        tree = proc.tree(none_kept())
-        Stat(0).read(tree.processes)
-        with monkeypatch.context() as limited:
-            none_left(limited)
-            during = tree.refresh()
-        proc.fork()
-
-        assert (during, tree.common.ran_out) == ([], True)
-        assert pids(tree.refresh()) == [5]
-
-    def test_vanishing_is_no_limit(self, proc: FakeProc) -> None:
-        """A process that is gone is not taken for one that could not be opened."""
-        tree = proc.tree()
-        tree.add(77)
-
-        assert tree.common.ran_out is False
-
-    def test_locked_file(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A process with a file that is not ours to read belongs to the tree, and gives back what it opened."""
-        monkeypatch.setattr(os, "open", locking("io"))
-        before = open_files()
-        tree = Tree(str(proc.root), FILES, reaper=None, children=True)
-        process = tree.add(1)
-        assert process is not None
-        tree.remove(process)
-
-        assert (process.pid, open_files() - before) == (1, 1)
-
 
 def test_orphans_are_the_reapers_children(proc: FakeProc) -> None:
     """What was re-parented to the reaper belongs to the tree, without a parent there; the reaper itself does not."""
@@ -399,19 +233,6 @@ def test_name_of_another_encoding(proc: FakeProc) -> None:
     process = proc.process()
 
     assert (process.name, process.command) == ("caf\\xe9", ["caf\\xe9", "", "a b"])
-
-
-def test_exec(proc: FakeProc) -> None:
-    """A process that runs another program since the last look is noticed once, and is no copy of its parent."""
-    proc.add(1, name="shell", threads={1: [2]})
-    proc.add(2, name="shell")
-    tree = proc.tree()
-    (child,) = tree.refresh()
-    was_copy = child.forked_copy
-    proc.add(2, name="program")
-
-    assert (child.identify(), child.identify()) == (True, False)
-    assert (was_copy, child.forked_copy, child.name) == (True, False, "program")
 
 
 def open_files() -> int:

@@ -24,55 +24,46 @@ def known(column: array[float]) -> dict[int, float]:
     return {row: value for row, value in enumerate(column) if not isnan(value)}
 
 
-class TestColumns:
-    def test_in_the_sample_before(self) -> None:
-        """A reading is in the sample before it; the others do not know it. One before the first sample is in that."""
-        placed = columns_of([0.1, 0.5, 1.0], [(0.0, {MEMORY: 4}), (0.5, {MEMORY: 6}), (1.7, {MEMORY: 7})])
-
-        assert known(placed[MEMORY]) == {0: 4, 1: 6, 2: 7}
-
-    def test_several_in_one_sample(self) -> None:
-        """Of memory the largest counts, of anything else the last."""
-        placed = columns_of([0.0, 1.0], [(0.2, {MEMORY: 6, BUSY: 90}), (0.7, {MEMORY: 5, BUSY: 10})])
-
-        assert (known(placed[MEMORY]), known(placed[BUSY])) == ({0: 6}, {0: 10})
-
-    def test_unknown(self) -> None:
-        """An unknown value is no 0; its column is there."""
-        placed = columns_of([0.0, 1.0], [(0.2, {MEMORY: None, USED: 3})])
-
-        assert (known(placed[MEMORY]), known(placed[USED])) == ({}, {0: 3})
-
-    def test_without_a_sample(self) -> None:
-        """A run that ended before the first sample has columns without values."""
-        assert columns_of([], [(0.2, {MEMORY: 5})]) == {MEMORY: array("d")}
+@pytest.mark.parametrize(
+    ("times", "readings", "expected"),
+    [
+        ([0.1, 0.5, 1.0], [(0.0, {MEMORY: 4}), (0.5, {MEMORY: 6}), (1.7, {MEMORY: 7})], {MEMORY: {0: 4, 1: 6, 2: 7}}),
+        (
+            [0.0, 1.0],
+            [(0.2, {MEMORY: 6, BUSY: 90}), (0.7, {MEMORY: 5, BUSY: 10})],
+            {MEMORY: {0: 6}, BUSY: {0: 10}},
+        ),
+        ([0.0, 1.0], [(0.2, {MEMORY: None, USED: 3})], {MEMORY: {}, USED: {0: 3}}),
+        ([], [(0.2, {MEMORY: 5})], {MEMORY: {}}),
+    ],
+    ids=["in the sample before", "several in a sample", "unknown", "no sample"],
+)
+def test_columns(
+    times: list[float], readings: list[tuple[float, dict[str, float | None]]], expected: dict[str, dict[int, float]]
+) -> None:
+    """A reading is in the sample before it. Of memory the largest of a sample counts, of anything else the last."""
+    assert {name: known(column) for name, column in columns_of(times, readings).items()} == expected
 
 
-class TestUnused:
-    def test_unused(self) -> None:
-        """A device of which the run held nothing is not in the samples; that its peak is 0 is known."""
-        readings = [
-            (0.0, {MEMORY: 0, USED: 3, BUSY: 9, "device_memory@nvidia1": 0}),
-            (0.5, {"device_memory@nvidia1": 5}),
-        ]
-        kept, unused = columns_in_use([0.0, 1.0], readings)
+OTHER, NPU, NPU_USED = "device_memory@nvidia1", "device_memory@npu0.system", "device_used@npu0"
 
-        assert list(kept) == ["device_memory@nvidia1"]
-        assert unused == {MEMORY}
 
-    def test_unknown_is_not_unused(self) -> None:
-        """Where it was unknown for a while what the run held, what everyone held is kept."""
-        kept, unused = columns_in_use([0.0, 1.0], [(0.0, {MEMORY: 0, USED: 3}), (0.5, {MEMORY: None, USED: 4})])
+@pytest.mark.parametrize(
+    ("readings", "kept", "unused"),
+    [
+        ([{MEMORY: 0, USED: 3, BUSY: 9, OTHER: 0}, {OTHER: 5}], [OTHER], {MEMORY}),
+        ([{MEMORY: 0, USED: 3}, {MEMORY: None, USED: 4}], [MEMORY, USED], set()),
+        ([{NPU_USED: 3, "device_busy@npu0": 5}], [], set()),
+        ([{NPU: 0, NPU_USED: 3}], [], {NPU}),
+        ([{NPU_USED: 3}, {NPU: 4, NPU_USED: 7}], [NPU_USED, NPU], set()),
+    ],
+    ids=["unused", "unknown is not unused", "others use it", "unused NPU", "used NPU"],
+)
+def test_columns_in_use(readings: list[dict[str, float | None]], kept: list[str], unused: set[str]) -> None:
+    """A device of which the run held nothing is not in the samples, whatever others do with it."""
+    found = columns_in_use([0.0, 1.0], [(number / 2, values) for number, values in enumerate(readings)])
 
-        assert (list(kept), unused) == ([MEMORY, USED], set())
-
-    def test_others_use_it(self) -> None:
-        """What everyone does with a device, of which the run held nothing in any memory, is not kept."""
-        used, of_npu = "device_used@npu0", "device_memory@npu0.system"
-
-        assert columns_in_use([0.0], [(0.0, {used: 3, "device_busy@npu0": 5})]) == ({}, set())
-        assert list(columns_in_use([0.0], [(0.0, {of_npu: 0, used: 3})])[0]) == []
-        assert list(columns_in_use([0.0], [(0.0, {used: 3}), (0.5, {of_npu: 4, used: 7})])[0]) == [used, of_npu]
+    assert ([*found[0]], found[1]) == (kept, unused)
 
 
 class TestSession:
@@ -92,18 +83,10 @@ class TestSession:
         assert session.samples.metrics == ["rss", MEMORY, USED, BUSY]
         assert (session.peaks[MEMORY].low, session.peaks[MEMORY].at_s) == (50, 0.5)
 
-    def test_unused_device(self) -> None:
-        """A session of a run that used no device has no column of it."""
-        lines: list[Any] = [[0.5, 100], {"devices": {"at_s": 0.2, "values": {MEMORY: 0, USED: 70}}}, END]
-        session = Session.of(session_from(io.BytesIO(journal(*lines)), "run"))
-
-        assert (session.samples.metrics, session.peaks[MEMORY].low) == (["rss"], 0)
-
     @pytest.mark.parametrize(
         "values",
         [
             {MEMORY: -1},
-            {MEMORY: 1e30},
             {"rss": 5},
             {f"device_used@{number}": 1 for number in range(501)},
             {MEMORY: "5"},
@@ -118,24 +101,20 @@ class TestSession:
         assert session.warnings == ["1 line of the journal could not be read: line 5"]
 
 
-class TestNamed:
-    def test_by_uuid(self) -> None:
-        """Torch numbers the devices that it may see; the UUID tells which one it means."""
-        devices = [Device(device="nvidia0", uuid="GPU-a"), Device(device="nvidia1", uuid="GPU-b")]
-
-        assert (find_device("cuda0", "b", devices), find_device("cuda0", "c", devices)) == ("nvidia1", "cuda0")
-
-    def test_instance(self) -> None:
-        """Torch names an instance of a GPU (MIG) by its UUID without the prefix of NVML."""
-        devices = [Device(device=f"nvidia0.mig{number}", uuid=f"MIG-{number}-a") for number in range(2)]
-
-        assert find_device("cuda0", "1-a", devices) == "nvidia0.mig1"
-
-    def test_without_uuid(self) -> None:
-        """An old torch names no UUID: a single device is the one; of several it stays unknown which."""
-        one, two = Device(device="nvidia0"), Device(device="nvidia1")
-
-        assert [find_device("cuda0", "", of) for of in ([one], [one, two], [])] == ["nvidia0", "cuda0", "cuda0"]
+@pytest.mark.parametrize(
+    ("uuid", "devices", "expected"),
+    [
+        ("b", {"nvidia0": "GPU-a", "nvidia1": "GPU-b"}, "nvidia1"),
+        ("c", {"nvidia0": "GPU-a", "nvidia1": "GPU-b"}, "cuda0"),
+        ("1-a", {"nvidia0.mig0": "MIG-0-a", "nvidia0.mig1": "MIG-1-a"}, "nvidia0.mig1"),
+        ("", {"nvidia0": None}, "nvidia0"),
+        ("", {"nvidia0": None, "nvidia1": None}, "cuda0"),
+        ("", {}, "cuda0"),
+    ],
+)
+def test_name(uuid: str, devices: dict[str, str | None], expected: str) -> None:
+    """The UUID tells which device torch means; without one, a single device is it."""
+    assert find_device("cuda0", uuid, [Device(device=name, uuid=of) for name, of in devices.items()]) == expected
 
 
 def own(held: int | None, most: int = 0, device: str = "nvidia0") -> OwnMemory:
@@ -149,27 +128,19 @@ def mark(start: OwnMemory, end: OwnMemory, start_s: float = 0.2, end_s: float = 
 
 
 class TestAllocated:
-    def test_mark_that_rose(self) -> None:
-        """Where the allocator's own mark rose during an operation, its peak is exact."""
-        figures = read_allocator(mark(own(3, 9), own(5, 12)), 0.8, "nvidia0")
-
-        assert figures == Figures(3, 5, Bracket(12, 12, 0.2, 0.8))
-
-    def test_mark_that_did_not_rise(self) -> None:
-        """Otherwise the peak is at least what was held at both ends, and at most the mark."""
-        figures = read_allocator(mark(own(3, 9), own(5, 9)), 0.8, "nvidia0")
-
-        assert figures == Figures(3, 5, Bracket(5, 9, 0.2, 0.8))
-
-    def test_mark_that_was_reset(self) -> None:
-        """Where the program has reset the mark, the peak is at least what was reached since."""
-        figures = read_allocator(mark(own(5, 30), own(6, 20)), 0.8, "nvidia0")
-
-        assert figures == Figures(5, 6, Bracket(20, None, 0.2, 0.8))
-
-    def test_before_torch_began(self) -> None:
-        """A process that marked before torch used the device held nothing there."""
-        assert read_allocator(mark(own(None), own(5, 7)), 0.8, "nvidia0") == Figures(0, 5, Bracket(7, 7, 0.2, 0.8))
+    @pytest.mark.parametrize(
+        ("start", "end", "expected"),
+        [
+            (own(3, 9), own(5, 12), Figures(3, 5, Bracket(12, 12, 0.2, 0.8))),
+            (own(3, 9), own(5, 9), Figures(3, 5, Bracket(5, 9, 0.2, 0.8))),
+            (own(5, 30), own(6, 20), Figures(5, 6, Bracket(20, None, 0.2, 0.8))),
+            (own(None), own(5, 7), Figures(0, 5, Bracket(7, 7, 0.2, 0.8))),
+        ],
+        ids=["the mark rose", "the mark did not rise", "the program reset the mark", "before torch began"],
+    )
+    def test_of_a_mark(self, start: OwnMemory, end: OwnMemory, expected: Figures) -> None:
+        """The peak of an operation is exact where the allocator's own mark rose in it, and has bounds otherwise."""
+        assert read_allocator(mark(start, end), 0.8, "nvidia0") == expected
 
     def test_not_read(self) -> None:
         """What marked from outside read nothing."""
@@ -185,35 +156,32 @@ class TestAllocated:
         sampled = Figures(1, 9, Bracket(9, None, 0.5, 0.5))
         assert (add_allocator(sampled, of_allocator), add_allocator(sampled, None)) == (sampled, sampled)
 
-    def test_reading_after_the_end(self) -> None:
-        """A reading soon after the end of an operation is not part of it, and one after its start is not its start."""
-        column = Column(Timeline([0.1, 0.6, 1.1]), [1.0, 5.0, 9.0])
-        figures = measure_device(MEMORY, Mark(name="x", start_s=0.58), 1.08, column=column, incomplete=())
+    @pytest.mark.parametrize(
+        ("times", "values", "span", "silent", "expected"),
+        [
+            ([0.1, 0.6, 1.1], [1.0, 5.0, 9.0], (0.58, 1.08), (), Figures(1, 5, Bracket(5, None, 0.6, 0.6))),
+            ([0.1], [1.0], (0.5, 0.9), ("nvidia0",), UNKNOWN),
+            ([0.1], [1.0], (0.5, 0.9), (), Figures(1, 1)),
+            ([0.0, 0.5, 1.0], [1.0, 1.0, 7.0], (1.1, 1.9), (), Figures(7, 7)),
+            ([0.0, 0.5, 1.0], [1.0, 1.0, 7.0], (1.1, 4.0), (), UNKNOWN),
+            ([0.0, 0.5, 1.0], [1.0, 1.0, 7.0], (3.0, 4.0), (), UNKNOWN),
+        ],
+        ids=["readings after its ends", "silent driver", "before", "soon after the last", "ends later", "later"],
+    )
+    def test_readings(
+        self,
+        times: list[float],
+        values: list[float],
+        span: tuple[float, float],
+        silent: tuple[str, ...],
+        expected: Figures,
+    ) -> None:
+        """A reading after an end is not part of an operation; where a driver fell silent, nothing is known after it."""
+        of = Mark(name="x", start_s=span[0])
 
-        assert figures == Figures(1, 5, Bracket(5, None, 0.6, 0.6))
-
-    def test_everyone(self) -> None:
-        """The same is true of what everyone holds; a sample that the end of an operation triggers is not part of it."""
-        used = {"rss": [1] * 4, USED: [3, 5, 9, 9], MEMORY: [1] * 4, "time_s": [0.0, 0.6, 1.1, 1.6]}
-        session = made_up.session(used, marks=[Mark(name="x", start_s=0.58, end_s=1.09, pid=100)])
-
-        assert session.operations[0].of(USED).peak_low == 5
-
-    def test_reading_long_before(self) -> None:
-        """Of a device whose driver stopped answering, what was read before an operation says nothing of it."""
-        column = Column(Timeline([0.1]), [1.0])
-        of = Mark(name="x", start_s=0.5)
-
-        assert measure_device(MEMORY, of, 0.9, column=column, incomplete=["nvidia0"]) == UNKNOWN
-        assert measure_device(MEMORY, of, 0.9, column=column, incomplete=()) == Figures(1, 1)
-
-    def test_silence(self) -> None:
-        """What was read before a driver fell silent is known of an operation that ends soon after it only."""
-        column = Column(Timeline([0.0, 0.5, 1.0]), [1.0, 1.0, 7.0])
-
-        assert measure_device(MEMORY, Mark(name="x", start_s=1.1), 1.9, column=column, incomplete=()) == Figures(7, 7)
-        assert measure_device(MEMORY, Mark(name="x", start_s=1.1), 4.0, column=column, incomplete=()) == UNKNOWN
-        assert measure_device(MEMORY, Mark(name="x", start_s=3.0), 4.0, column=column, incomplete=()) == UNKNOWN
+        assert (
+            measure_device(MEMORY, of, span[1], column=Column(Timeline(times), values), incomplete=silent) == expected
+        )
 
     def test_program_without_torch(self) -> None:
         """That torch has given out nothing says nothing of what a process holds."""
@@ -231,16 +199,12 @@ class TestAllocated:
         assert known(session.samples["device_allocated@nvidia0"]) == {1: 8, 2: 3}  # the first process ends at 1.0 s
         assert (peak.low, peak.low_from, peak.rose_to_s) == (20, "high_water_mark", 0.6)
 
-    @pytest.mark.parametrize("is_same_pid", [True, False])
-    def test_processes_that_ended(self, *, is_same_pid: bool) -> None:
+    @pytest.mark.parametrize("pids", [(7, 7, 7), (7, 8, 9)])
+    def test_processes_that_ended(self, pids: tuple[int, ...]) -> None:
         """What a process held that has ended is not in the sum any more, also where the next one has its PID."""
-        pids = [7, 7, 7] if is_same_pid else [7, 8, 9]
         of = [mark(own(None), own(10, 10), at, at + 0.05, pid) for pid, at in zip(pids, (0.1, 0.3, 0.5), strict=True)]
         session = made_up.session({"rss": [1] * 8, "time_s": [at / 10 for at in range(8)]}, marks=of)
-        session.processes = [
-            Process(id=number, pid=pid, end_s=at)
-            for number, (pid, at) in enumerate(zip(pids, (0.2, 0.4), strict=False))
-        ]
+        session.processes = [Process(id=0, pid=pids[0], end_s=0.2), Process(id=1, pid=pids[1], end_s=0.4)]
         take_allocated(session)
 
         assert session.peaks["device_allocated@nvidia0"].low == 10

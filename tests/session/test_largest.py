@@ -66,14 +66,6 @@ def test_largest_recording(largest: bytes, tmp_path: pathlib.Path, name: str) ->
     assert "60 processes" in str(again.report())
 
 
-def test_its_journal(largest: bytes, tmp_path: pathlib.Path) -> None:
-    """The journal of such a recording, after its recorder was killed, is read in the same way."""
-    path = tmp_path / "run.journal.jsonl"
-    path.write_bytes(largest[: largest.rindex(b'{"end"')])
-
-    assert len(load(path).processes) == 20
-
-
 @pytest.mark.parametrize(("processes", "devices"), [(15, 0), (200, 0), (0, 31), (0, 500), (100, 200)])
 def test_limits_leave_room(processes: int, devices: int) -> None:
     """What three days at 1 ms leave, of many processes and devices, fits into the largest file that is read."""

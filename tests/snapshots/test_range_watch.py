@@ -78,15 +78,9 @@ def test_rebound_name(tmp_path: pathlib.Path) -> None:
     last_s = max(at_s for at_s, rss in sampled if (rss or 0) > 150 << 20)  # a busy machine is slow to tear it down
     words = command_line("report", "run.json", "--peak", "--at", f"{last_s:g}", "-f", "markdown")
     shown = subprocess.run(words, cwd=tmp_path, check=True, timeout=HANGING_S, capture_output=True, text=True).stdout
-    summary = json.loads(
-        subprocess.run(
-            command_line("report", "run.json", "-f", "json"), cwd=tmp_path, check=True, capture_output=True, text=True
-        ).stdout
-    )
 
     assert session.snapshots is not None
     assert session.snapshots.processes[0].ranges
-    assert summary["peak"]["rss"] >= 190 << 20
     sizes = dict.fromkeys(("load", "convert"), 0.0)
     for line in shown.splitlines():
         for name in sizes:

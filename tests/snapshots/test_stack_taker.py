@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -13,6 +14,7 @@ from bisect import bisect
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 
@@ -20,7 +22,7 @@ from nncftools.journal.writing import Writer
 from nncftools.sampler.tree import PAGE, Common, Process
 from nncftools.snapshots import stack_taker
 from nncftools.snapshots.finding import python_memory
-from nncftools.snapshots.python_memory import Code, UnreadableError
+from nncftools.snapshots.python_memory import Code, UnknownPythonError, UnreadableError
 from nncftools.snapshots.stack_taker import CUT, Calls, StackLog, StackTaker
 from nncftools.snapshots.tree_watch import Watched
 from tests.pythons import python
@@ -29,8 +31,9 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from nncftools.snapshots.python_memory import RawStack
 
+long = functools.partial(pytest.param, marks=pytest.mark.long)
 VERSIONS = [
-    pytest.param(version, marks=() if version in {"3.11", "3.13", "3.15"} else pytest.mark.long)
+    pytest.param(version, marks=() if version in {"3.11", "3.15"} else pytest.mark.long)
     for version in ("3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
 ]
 MIB = 1 << 20
@@ -79,8 +82,6 @@ class Watch(Log):
         self.spent_s = 0.0
         self.stacks = StackTaker(self.writer, lambda: self.spent_s < 5, is_allowed=is_allowed)
         self.every: dict[Process, Watched] = {}
-        self.again: list[Watched] = []
-        """Whose memory was read again, right after its stacks."""
         self.watched = self.add(pid)
 
     def add(self, pid: int, parent: Process | None = None) -> Watched:
@@ -97,7 +98,7 @@ class Watch(Log):
 
     def look(self, later_ns: int = 0, step: float = 0) -> int:
         """Look at the processes, as if so much later; return how many readings there are."""
-        self.stacks.look(self.every, time.monotonic_ns() + later_ns, self.again.append, step)
+        self.stacks.look(self.every, time.monotonic_ns() + later_ns, lambda _: None, step)
         return self.stacks.taken
 
     def read(self) -> None:
@@ -155,8 +156,17 @@ def start() -> Iterator[Start]:
 
 @pytest.mark.process
 def test_timeline(tmp_path: pathlib.Path, start: Start) -> None:
-    """A line has the moments of all readings, and of each thread the stacks from when they were first seen."""
-    program = start()
+    """A line has the moments of all readings, and of each thread its stacks from when they were first seen."""
+    text = """import sys, threading, time
+thread = threading.Thread(target=sys.stdin.readline)
+def first():
+    (thread.start(), print('ready', flush=True), thread.join())
+def second():
+    (print('ready', flush=True), time.sleep(1000))
+first()
+second()
+"""
+    program = start(text)
     watch = Watch(tmp_path, program.pid)
     watch.read()
     watch.read()
@@ -164,48 +174,34 @@ def test_timeline(tmp_path: pathlib.Path, start: Start) -> None:
     watch.read()
     watch.stacks.close()
     (window,) = watch.lines("window")
-    changes = watch.changes(program.pid)
+    (ended,) = (changes for thread, changes in window["threads"].items() if thread != str(program.pid))
+    changes = [(t_ns, functions[:2]) for t_ns, functions in watch.changes(program.pid)]
 
     assert window["process"] == program.pid
     assert len(window["t_ns"]) == watch.stacks.taken == 3
     assert window["t_ns"] == sorted(window["t_ns"])
-    assert list(window["threads"]) == [str(program.pid)]
-    assert changes == [(window["t_ns"][0], ["<module>", "first"]), (window["t_ns"][2], ["<module>", "second"])]
-
-
-@pytest.mark.process
-def test_thread_that_ended(tmp_path: pathlib.Path, start: Start) -> None:
-    """When a thread has ended, it has no stack from the next reading on."""
-    text = (
-        "import sys, threading; thread = threading.Thread(target=sys.stdin.readline); thread.start()\n"
-        "print('ready', flush=True); thread.join(); print('ready', flush=True); sys.stdin.readline()"
-    )
-    program = start(text)
-    watch = Watch(tmp_path, program.pid)
-    watch.read()
-    program.go()
-    watch.read()
-    watch.stacks.close()
-    (window,) = watch.lines("window")
-    ended = [changes for thread, changes in window["threads"].items() if thread != str(program.pid)]
-
-    assert len(window["threads"]) == 2
-    assert [stack is None for _, stack, *_ in ended[0]] == [False, True]
+    assert changes[0] == (window["t_ns"][0], ["<module>", "first"])
+    assert changes[-1] == (window["t_ns"][2], ["<module>", "second"])
+    assert (ended[0][1] is None, ended[-1]) == (False, [window["t_ns"][2], None, 0, 0])
 
 
 @pytest.mark.process
 def test_rest(tmp_path: pathlib.Path, start: Start) -> None:
-    """Seconds after memory rose, reading stops and the line is written; when it rises again, the next one begins."""
-    watch = Watch(tmp_path, start().pid)
+    """The line is written seconds after memory rose, or a second after a reading; then the next one begins."""
+    program = start()
+    watch = Watch(tmp_path, program.pid)
     watch.read()
     watch.look(later_ns=40 * S)
     assert (watch.stacks.taken, len(watch.lines("window"))) == (1, 1)
 
     watch.grow(watch.watched, 1)
     watch.read()
+    watch.watched.growth.rose_ns += 3 * S
+    watch.look(later_ns=4 * S)
     watch.stacks.close()
 
-    assert [len(of["t_ns"]) for of in watch.lines("window")] == [1, 1]
+    assert [len(of["t_ns"]) for of in watch.lines("window")] == [1, 1, 1]
+    assert [functions for _, functions in watch.changes(program.pid)] == [["<module>", "first"]] * 3
 
 
 @pytest.mark.process
@@ -225,24 +221,14 @@ def test_long_growth(tmp_path: pathlib.Path, start: Start) -> None:
 
 
 @pytest.mark.process
-def test_gap(tmp_path: pathlib.Path, start: Start) -> None:
-    """After a second without a reading, a new line begins, which tells the stacks again."""
-    program = start()
-    watch = Watch(tmp_path, program.pid)
-    watch.read()
-    watch.watched.growth.rose_ns += 3 * S
-    watch.look(later_ns=4 * S)
-    watch.stacks.close()
-
-    assert [functions for _, functions in watch.changes(program.pid)] == [["<module>", "first"]] * 2
-
-
-@pytest.mark.process
-def test_budget(tmp_path: pathlib.Path, start: Start) -> None:
-    """With nothing left to spend, nothing is read."""
+def test_not_now(tmp_path: pathlib.Path, start: Start) -> None:
+    """Nothing is read with nothing left to spend, nor of a process that may exec in a moment."""
     watch = Watch(tmp_path, start().pid)
     watch.spent_s = 5.0
+    assert watch.look() == 0
 
+    watch.spent_s = 0.0
+    watch.watched.is_introduced = False
     assert watch.look() == 0
 
 
@@ -271,15 +257,6 @@ def test_not_allowed(tmp_path: pathlib.Path, start: Start) -> None:
 
 
 @pytest.mark.process
-def test_new_process(tmp_path: pathlib.Path, start: Start) -> None:
-    """A process that may exec in a moment is not read yet."""
-    watch = Watch(tmp_path, start().pid)
-    watch.watched.is_introduced = False
-
-    assert watch.look() == 0
-
-
-@pytest.mark.process
 def test_several(tmp_path: pathlib.Path, start: Start) -> None:
     """All processes that grow are read, each has its line; frames and stacks have the numbers of one log."""
     one, other = start(), start()
@@ -294,38 +271,26 @@ def test_several(tmp_path: pathlib.Path, start: Start) -> None:
 
 
 @pytest.mark.process
-def test_native_program_of_a_python(tmp_path: pathlib.Path, start: Start) -> None:
-    """What has no file of Python mapped is called native; the Python that started it is read instead."""
-    text = "import subprocess\nwith subprocess.Popen(['sleep', '1000']) as child:\n print('ready', flush=True)\n"
-    program = start(f"{text} print(child.pid, flush=True)\n child.wait()")
-    assert program._process.stdout is not None
-    pid = int(program._process.stdout.readline())
-    watch = Watch(tmp_path, program.pid)
-    watch.watched.growth.rose_ns -= 5 * S
-    watch.add(pid, watch.watched.process)
-    watch.read()
-    watch.stacks.close()
-    os.kill(pid, 9)
-
-    assert watch.lines("native") == [pid]
-    assert [of["process"] for of in watch.lines("window")] == [program.pid]
-    assert watch.changes(program.pid)[0][1][0] == "<module>"
-    assert watch.lines("problem") == []
-
-
-@pytest.mark.process
-def test_python_of_a_native_program(tmp_path: pathlib.Path, start: Start) -> None:
-    """A Python that a native program started is read; what that one holds itself is not."""
-    shell = start(f"{sys.executable} -S -c 'print(\"ready\", flush=True); input()'; :", "sh", "-c")
+def test_native_programs_around_a_python(tmp_path: pathlib.Path, start: Start) -> None:
+    """What has no file of Python mapped is called native; for its memory, the Python that started it is read."""
+    text = "import subprocess; child = subprocess.Popen(['sleep', '9']); print('ready', flush=True); print(child.pid)"
+    shell = start(f'{sys.executable} -uSc "{text}; input()"; :', "sh", "-c")
+    assert shell._process.stdout is not None
+    child = int(shell._process.stdout.readline())
     (pid,) = map(int, pathlib.Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text("ascii").split())
     watch = Watch(tmp_path, shell.pid)
-    watch.add(pid, watch.watched.process)
+    middle = watch.add(pid, watch.watched.process)
+    middle.growth.rose_ns -= 50 * S
+    watch.add(child, middle.process)
     watch.read()
     watch.stacks.close()
     shell.send()
+    os.kill(child, 9)
 
-    assert watch.lines("native") == [shell.pid]
+    assert watch.lines("native") == [shell.pid, child]
     assert [of["process"] for of in watch.lines("window")] == [pid]
+    assert watch.changes(pid)[0][1][0] == "<module>"
+    assert watch.lines("problem") == []
 
 
 @pytest.mark.process
@@ -340,69 +305,36 @@ def test_only_native_programs(tmp_path: pathlib.Path) -> None:
     assert watch.lines("problem") == [{"process": sleeping.pid, "text": "no_python"}]
 
 
-@pytest.mark.process
 def test_native_program_is_seldom_looked_at(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a native program has loaded Python meanwhile is looked at again, each time later."""
-    looks = []
-    monkeypatch.setattr("nncftools.snapshots.stack_taker.python_memory", lambda *_: looks.append(0))
-    with subprocess.Popen(["sleep", "1000"]) as sleeping:
-        watch = Watch(tmp_path, sleeping.pid)
-        watch.watched.growth.rose_ns += 100 * S
-        begun_ns = time.monotonic_ns()
-        found = []
-        for at_ms in range(0, 2_000, 10):
-            watch.stacks.look(watch.every, begun_ns + at_ms * MS, watch.again.append, 0)
-            found.append(len(looks))
-        sleeping.kill()
+    find = mock.Mock(return_value=None)
+    monkeypatch.setattr("nncftools.snapshots.stack_taker.python_memory", find)
+    watch = Watch(tmp_path, os.getpid())
+    watch.watched.growth.rose_ns += 100 * S
+    begun_ns = time.monotonic_ns()
+    found = []
+    for at_ms in range(0, 2_000, 10):
+        watch.stacks.look(watch.every, begun_ns + at_ms * MS, lambda _: None, 0)
+        found.append(find.call_count)
 
     assert [found.index(count) * 10 for count in range(1, 6)] == [0, 100, 300, 700, 1500]
 
 
 @pytest.mark.process
-def test_unknown_python(tmp_path: pathlib.Path) -> None:
-    """A Python that cannot be read is named with the reason, once, and not tried again."""
-    words = [python("3.7"), "-S", "-c", "import time; print(flush=True); time.sleep(1000)"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as running:
-        assert running.stdout
-        running.stdout.readline()  # before, its library may not be mapped
-        watch = Watch(tmp_path, running.pid)
-        until(lambda: watch.look() or watch.lines("problem"), "the problem")
-        watch.grow(watch.watched, 10)
-        watch.look()
-        watch.stacks.close()
-        running.kill()
-
-    assert watch.lines("problem") == [{"process": running.pid, "text": "the layout of Python 3.7 is not known"}]
-    assert not watch.watched.may_look
-
-
-@pytest.mark.process
-def test_refused(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that the kernel does not allow to be read is told once, and not tried again."""
-    tried = []
-
-    def refuse(process: str, _maps: bytes) -> None:
-        tried.append(process)
-        raise PermissionError
-
-    monkeypatch.setattr("nncftools.snapshots.stack_taker.python_memory", refuse)
-    watch = Watch(tmp_path, os.getpid())
-    watch.look()
-    watch.grow(watch.watched, 10)
-    watch.look()
-
-    assert len(tried) == 1
-    assert watch.lines("problem") == [{"process": os.getpid(), "text": "refused"}]
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("failing", ["python_memory", "Timeline.read"])
-def test_unexpected_failure(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
-    """Whatever goes wrong with the memory of one process, only that process is lost."""
-
-    def fail(*_: object) -> None:
-        raise OverflowError("odd")
-
+@pytest.mark.parametrize(
+    ("failing", "error", "text"),
+    [
+        ("python_memory", PermissionError(), "refused"),
+        ("python_memory", UnknownPythonError("the layout of Python 3.7 is not known"), None),
+        ("python_memory", OverflowError("odd"), "OverflowError('odd')"),
+        ("Timeline.read", OverflowError("odd"), "OverflowError('odd')"),
+    ],
+)
+def test_failure(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, failing: str, error: Exception, text: str | None
+) -> None:
+    """Whatever goes wrong with the memory of a process, only that process is lost; a line has the reason."""
+    fail = mock.Mock(side_effect=error)
     monkeypatch.setattr(f"nncftools.snapshots.stack_taker.{failing}", fail)
     watch = Watch(tmp_path, os.getpid())
     watch.look()
@@ -410,33 +342,8 @@ def test_unexpected_failure(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPa
     watch.look()
     watch.stacks.close()
 
-    assert watch.lines("problem") == [{"process": os.getpid(), "text": "OverflowError('odd')"}]
-
-
-@pytest.mark.process
-def test_ended_process(tmp_path: pathlib.Path) -> None:
-    """A process that has ended has no stacks and no problems."""
-    with subprocess.Popen(["sleep", "1000"]) as ended:
-        watch = Watch(tmp_path, ended.pid)
-        ended.kill()
-
-    assert watch.look() == 0
-    assert not watch.lines("problem")
-
-
-@pytest.mark.process
-def test_process_that_ends_meanwhile(tmp_path: pathlib.Path, start: Start) -> None:
-    """If a process ends while it is read, what was read is written, and that is all."""
-    program = start()
-    watch = Watch(tmp_path, program.pid)
-    watch.read()
-    program.end()
-    watch.look()
-    watch.look()
-    watch.stacks.close()
-
-    assert watch.changes(program.pid)[0][1] == ["<module>", "first"]
-    assert watch.lines("problem") == []
+    assert fail.call_count == 1
+    assert watch.lines("problem") == [{"process": os.getpid(), "text": text or str(error)}]
 
 
 @pytest.mark.process
@@ -461,24 +368,6 @@ def test_exec(tmp_path: pathlib.Path, start: Start) -> None:
     found = [functions for _, functions in watch.changes(program.pid) if functions]
 
     assert found == [["<module>", "before"], ["<module>", "first"]]
-
-
-@pytest.mark.process
-def test_exec_of_a_native_program(tmp_path: pathlib.Path, start: Start) -> None:
-    """If a Python execs a native program while it grows, that one is called native."""
-    text = "import os, sys; print('ready', flush=True); sys.stdin.readline(); os.execvp('sleep', ['sleep', '1000'])"
-    program = start(text)
-    watch = Watch(tmp_path, program.pid)
-    watch.read()
-    program.send()
-
-    def is_native() -> bool:
-        watch.grow(watch.watched, 1)
-        watch.look()
-        return bool(watch.lines("native"))
-
-    until(is_native, "the native program")
-    assert watch.lines("native") == [program.pid]
 
 
 @pytest.mark.long
@@ -556,17 +445,6 @@ def test_very_deep_stack(tmp_path: pathlib.Path) -> None:
     assert (functions[99:102], functions[-1]) == (["f99", CUT[0].name, "f700"], "f999")
 
 
-def test_loop_in_the_middle_of_a_deep_stack(tmp_path: pathlib.Path) -> None:
-    """A loop in the middle that is left out has no line."""
-    log = Log(tmp_path)
-    stack_log, frames = StackLog(log.writer), [(code(f"f{number}"), 0) for number in range(1000)]
-    stack_log.write_stack(frames, 13)
-    for place in (50, 50, 500):
-        stack_log.write_loop(frames[place])
-
-    assert log.lines("loop") == [50]
-
-
 def test_lines_are_different_places(tmp_path: pathlib.Path) -> None:
     """Another instruction of the same function is another frame and stack; the table of its lines is written once."""
     log = Log(tmp_path)
@@ -577,74 +455,43 @@ def test_lines_are_different_places(tmp_path: pathlib.Path) -> None:
     assert log.lines("frame") == [[0, "f", "f.py", 1, 0, 2], [1, "f", "f.py", 1, 0, 4]]
 
 
-def raw(*frames: tuple[str, int, str]) -> RawStack:
+def raw(text: str) -> RawStack:
     """Return a stack, the outermost frame first: of each frame its function, its instruction and its variables."""
+    frames = [frame.split(":") for frame in text.split()]
     return tuple(
-        (depth, int.from_bytes(name.encode(), "big"), instruction, variables.encode())
+        (depth, int.from_bytes(name.encode(), "big"), int(instruction), variables.encode())
         for depth, (name, instruction, variables) in enumerate(frames)
     )
 
 
-def followed(*stacks: RawStack) -> list[tuple[int, bool]]:
-    """Return what was said of each reading."""
-    calls = Calls()
-    said = []
-    for before, now in pairwise([(), *stacks]):
+@pytest.mark.parametrize(
+    ("readings", "expected"),
+    [
+        (["loop:1:i=0 takes:1:n=0", "loop:1:i=0 takes:5:n=7"], (2, False)),
+        (["loop:1:i=0 computes:1: sum:1:", "loop:1:i=1 computes:1: sum:1:"], (1, False)),
+        (["loop:1: first:1:", "loop:2: second:1:"], (1, False)),
+        (["loop:1: takes:1:", "loop:2: computes:1:", "loop:1: takes:1:"], (1, True)),
+        (["loop:1: a:1:", "loop:1:", "loop:1: a:1:"], (1, False)),
+        (["loop:1: key:1:", "loop:1: less:1:", "loop:1: key:1:"], (1, True)),
+    ],
+    ids=[
+        "goes on in its caller",
+        "next turn of a loop with a variable",
+        "another call",
+        "loop without variables",
+        "torn reading without the callee",
+        "C code that calls two functions in turn",
+    ],
+)
+def test_calls(readings: list[str], expected: tuple[int, bool]) -> None:
+    """A frame is in the same call if its caller and its variables have not moved; a repeated call is a loop."""
+    calls, before, found = Calls(), raw(""), None
+    for now in map(raw, readings):
         same = [frame == frame_before for frame, frame_before in zip(now, before, strict=False)]
-        said.append(calls.follow(now, before, [*same, False].index(False)))
-    return said
+        found = calls.follow(now, before, [*same, False].index(False))
+        before = now
 
-
-LOOP = "loop"
-
-
-class TestCalls:
-    """Which frames are in the same call as at the reading before."""
-
-    def test_call_that_goes_on(self) -> None:
-        """A function that has gone on is in the same call, if its caller stands where it stood with equal variables."""
-        assert followed(
-            raw((LOOP, 1, "i=0"), ("takes", 1, "n=0")),
-            raw((LOOP, 1, "i=0"), ("takes", 5, "n=7")),
-            raw((LOOP, 1, "i=0"), ("takes", 5, "n=7")),
-        ) == [(0, False), (2, False), (2, False)]
-
-    def test_next_turn_of_a_loop(self) -> None:
-        """The same function in the next turn of a loop is another call: a variable of the loop has changed."""
-        found = followed(
-            raw((LOOP, 1, "i=0"), ("computes", 1, ""), ("sum", 1, "")),
-            raw((LOOP, 1, "i=1"), ("computes", 1, ""), ("sum", 1, "")),
-        )
-
-        assert found[1] == (1, False)
-
-    def test_other_call(self) -> None:
-        """What a caller that has moved on calls is another call."""
-        found = followed(raw((LOOP, 1, ""), ("first", 1, "")), raw((LOOP, 2, ""), ("second", 1, "")))
-
-        assert found[1] == (1, False)
-
-    def test_loop_without_variables(self) -> None:
-        """A caller that calls again what it had called before something else, with equal variables, is in a loop."""
-        found = followed(
-            raw((LOOP, 1, ""), ("takes", 1, "")),
-            raw((LOOP, 2, ""), ("computes", 1, "")),
-            raw((LOOP, 1, ""), ("takes", 1, "")),
-        )
-
-        assert found[2] == (1, True)
-
-    def test_caller_without_callee(self) -> None:
-        """A reading in which the called function is missing, as in a torn one, is no other call."""
-        found = followed(raw((LOOP, 1, ""), ("a", 1, "")), raw((LOOP, 1, "")), raw((LOOP, 1, ""), ("a", 1, "")))
-
-        assert found[1:] == [(1, False), (1, False)]
-
-    def test_two_functions_at_one_instruction(self) -> None:
-        """C code that calls one function, then another, and the first again, is a loop, too."""
-        one, other = raw((LOOP, 1, ""), ("key", 1, "")), raw((LOOP, 1, ""), ("less", 1, ""))
-
-        assert followed(one, other, one)[2] == (1, True)
+    assert found == expected
 
 
 TURNS = """import sys, time
@@ -664,14 +511,13 @@ print('ready', flush=True)
 @pytest.mark.parametrize(
     ("loop", "outer"),
     [
-        ("for number in range(1000): second()", 1),
-        ("[number for number in ()]\nfor number in range(1000): second()", 1),
-        ("class Turns:\n    for number in range(1000): second()", 2),
-        ("turns()", 2),
-        ("list(second() for number in range(1000))", 2),
-        ("def comprehend(): return [second() for number in range(1000)]\ncomprehend()", 0),
+        long("for number in range(1000): second()", 1, id="module"),
+        long("[number for number in ()]\nfor number in range(1000): second()", 1, id="module that comprehends"),
+        long("class Turns:\n    for number in range(1000): second()", 2, id="class"),
+        pytest.param("turns()", 2, id="function"),
+        long("list(second() for number in range(1000))", 2, id="generator"),
+        long("def comprehend(): return [second() for number in range(1000)]\ncomprehend()", 0, id="comprehension"),
     ],
-    ids=["module", "module_that_comprehends", "class", "function", "generator", "comprehension"],
 )
 def test_turns_of_a_loop(version: str, loop: str, outer: int) -> None:
     """In each Python, the turns of a loop are different calls, and what is called within one is the same.
@@ -711,19 +557,7 @@ def test_line_tables_have_a_common_bound(tmp_path: pathlib.Path, monkeypatch: py
         stack_log.write_stack([(code(name), 0), (code(name), 2)], 13)
 
     assert [number for number, *_ in log.lines("table")] == [0, 1]
-    assert [(name, table) for _, name, _, _, table, _ in log.lines("frame")] == [
-        *[("a", 0)] * 2,
-        *[("b", 1)] * 2,
-        *[("c", None)] * 2,
-    ]
-
-
-def test_line_table_is_let_go(tmp_path: pathlib.Path) -> None:
-    """What was written to the log is not kept with the code."""
-    function = code("f")
-    StackLog(Log(tmp_path).writer).write_stack([(function, 0)], 13)
-
-    assert function.lines == b""
+    assert [line[4] for line in log.lines("frame")] == [0, 0, 1, 1, None, None]
 
 
 def test_names_have_a_common_bound(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -733,13 +567,3 @@ def test_names_have_a_common_bound(tmp_path: pathlib.Path, monkeypatch: pytest.M
     stack = StackLog(log.writer).write_stack([(code(name), 0) for name in "abcde"], 13)
 
     assert log.functions(stack) == ["a", "b", CUT[0].name, CUT[0].name, CUT[0].name]
-
-
-def test_frames_that_are_known_have_a_bound(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that makes the same code again and again takes no more memory the longer it runs."""
-    monkeypatch.setattr(stack_taker, "_MOST_HELD", 10)
-    log = Log(tmp_path)
-    stack_log = StackLog(log.writer)
-
-    assert {stack_log.write_stack([(code("f"), 0)], 13) for _ in range(100)} == {0}
-    assert len(stack_log._frames) <= 10

@@ -120,18 +120,6 @@ class TestKilledSampler:
             ended = Session.load(tmp_path / SESSION).exit
             assert (ended and ended.code, result.stderr) == (5, "")
 
-    @pytest.mark.long
-    def test_repetition(self, tmp_path: pathlib.Path) -> None:
-        """Every run of a repetition obeys the rule: it continues after status 0, and stops at another."""
-        environment = changed_package(tmp_path / "changed", AT_A_MESSAGE.format(key="started", when="before", number=9))
-        script = "echo ran >> ran; [ $(wc -l < ran) -lt 3 ] || exit 6"
-        words = command_line("monitor", "--repeat", 5, "--no-plot", "-o", SESSION, "sh", "-c", script)
-        result = result_of(words, tmp_path, env=environment)
-
-        assert result.returncode == 6
-        assert (tmp_path / "ran").read_text() == "ran\n" * 3
-        assert "stopped: run 3 of 5 ended with exit status 6" in result.stderr
-
     def test_terminate_when_its_pid_is_not_known(self, tmp_path: pathlib.Path) -> None:
         """The command of a sampler that died before reporting it can be ended."""
         environment = changed_package(tmp_path / "changed", AT_A_MESSAGE.format(key="started", when="before", number=9))

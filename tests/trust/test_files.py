@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 
 import pytest
 
-import nncftools
 from nncftools import Session
 from tests.conftest import HANGING_S, Run, command_line
 from tests.trust.another_user import OTHER, as_another
@@ -85,24 +82,6 @@ class TestAnotherUser:
             assert session_of(result, shared / "run.json").command[:2] == ["sh", "-c"]
 
     @as_another
-    def test_log_folder(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path) -> None:
-        """A log folder made or linked by another user is refused by name; shared parents are fine."""
-        (shared / "theirs").mkdir()
-        os.chown(shared / "theirs", OTHER, OTHER)
-        (tmp_path / "mine").mkdir()
-        (shared / "link").symlink_to(tmp_path / "mine")
-        os.chown(shared / "link", OTHER, OTHER, follow_symlinks=False)
-        for name, kind in (("theirs", "the folder 'theirs'"), ("link", "it is a symbolic link that")):
-            result = nncf_tools("monitor", "--log-dir", shared / name, "--", "touch", "ran")
-            assert result.returncode == 2
-            assert f"{kind} belongs to another user" in result.stderr
-        assert not (tmp_path / "ran").exists()
-        assert not list((tmp_path / "mine").iterdir())
-
-        result = nncf_tools("monitor", "-q", "--no-plot", "--log-dir", shared / "mine", "--", "sh", "-c", "exit 3")
-        assert result.returncode == 3, result.stderr
-
-    @as_another
     def test_journals_of_others(self, shared: pathlib.Path) -> None:
         """`watch` skips journals that it may not read."""
         journal = shared / "memory_logs" / "run" / "session.journal.jsonl"
@@ -113,21 +92,6 @@ class TestAnotherUser:
         )
         assert done.returncode == 1, done.stderr
         assert "no recording runs" in done.stderr
-
-
-class TestRefused:
-    @pytest.mark.parametrize("name", ["run.journal.jsonl", "run.marks.jsonl"])
-    @pytest.mark.parametrize("target", ["victim", "missing"])
-    def test_links(self, nncf_tools: Run, tmp_path: pathlib.Path, name: str, target: str) -> None:
-        """A link in the place of a log is refused by name, before the command starts, also with --force."""
-        (tmp_path / "victim").write_text("mine")
-        (tmp_path / name).symlink_to(target)
-        result = nncf_tools("monitor", "--force", "--plot", "-o", "run.json", "--", "touch", "ran")
-
-        assert result.returncode == 2
-        assert f"{name!r} is a symbolic link" in result.stderr
-        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "victim"])
-        assert (tmp_path / "victim").read_text() == "mine"
 
 
 class TestSameName:
@@ -147,28 +111,6 @@ class TestSameName:
         exit_ = Session.load(tmp_path / "run.json").exit
         assert exit_ is not None
         assert exit_.code == 3
-
-    def test_race(self, tmp_path: pathlib.Path) -> None:
-        """Of several concurrent starts, each runs its own command and ends with its status, or is refused."""
-        numbers = range(10, 14)
-        started = [
-            subprocess.Popen(
-                command_line("monitor", "-q", "--force", "-o", "run.json", "--", "sh", "-c", f"touch ran{n}; exit {n}"),
-                cwd=tmp_path,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for n in numbers
-        ]
-        for number, process in zip(numbers, started, strict=True):
-            _, errors = process.communicate(timeout=HANGING_S)
-            assert process.returncode in {number, 2}, errors
-            assert (tmp_path / f"ran{number}").exists() == (process.returncode == number), errors
-            assert "Traceback" not in errors
-        exit_ = Session.load(tmp_path / "run.json").exit
-        assert exit_ is not None
-        assert exit_.code in numbers
-        assert not list(tmp_path.glob("run.*.jsonl"))
 
 
 class TestWhatACommandDoes:
@@ -229,32 +171,6 @@ class TestWhatACommandDoes:
 
         assert result.returncode == 7
         assert (tmp_path / "victim").read_text() == "mine"
-
-    def test_damaged(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """A journal whose first line is damaged during the recording loses nothing."""
-        damage = "printf X | dd of=run.journal.jsonl bs=1 conv=notrunc 2> /dev/null"
-        script = f"{UNTIL_SAMPLED.format('run.journal.jsonl')}{damage}; exit 7"
-        result = nncf_tools("monitor", "-q", "-o", "run.json", "--", "sh", "-c", script)
-
-        assert result.returncode == 7
-        assert result.stderr == ""
-        assert Session.load(tmp_path / "run.json").finished
-
-    @pytest.mark.parametrize("when", ["", UNTIL_SAMPLED.format("run.journal.jsonl")], ids=["at once", "later"])
-    @pytest.mark.parametrize("what", ["rm -rf nncftools", "rm -rf nncftools/*/ && mkdir nncftools/session"])
-    def test_to_the_package(self, nncf_tools: Run, tmp_path: pathlib.Path, when: str, what: str) -> None:
-        """Removing or replacing nncf-tools while it runs changes no exit status, and any loss is reported."""
-        package = pathlib.Path(nncftools.__file__).parent
-        shutil.copytree(package, tmp_path / "nncftools", ignore=shutil.ignore_patterns("__pycache__"))
-        (tmp_path / "tmp").mkdir()
-        env = {"PYTHONPATH": str(tmp_path), "TMPDIR": str(tmp_path / "tmp")}
-        result = nncf_tools(
-            "monitor", "--live", "--plot", "-o", "run.json", "--", "sh", "-c", f"{when}{what}; exit 7", env=env
-        )
-
-        assert result.returncode == 7, result.stderr
-        assert "Traceback" not in result.stderr
-        assert session_of(result, tmp_path / "run.json").finished
 
 
 def test_journal_that_the_command_empties(nncf_tools: Run, tmp_path: pathlib.Path) -> None:

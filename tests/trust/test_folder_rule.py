@@ -51,7 +51,7 @@ def make(folder: pathlib.Path, owner: int, group: int, mode: int) -> pathlib.Pat
     return folder
 
 
-@pytest.mark.parametrize("words", [(), ("-o", "run.json"), ("-o", "new/run.json")])
+@pytest.mark.parametrize("words", [(), ("-o", "new/run.json")])
 def test_root_in_a_checkout(top: pathlib.Path, words: Sequence[str]) -> None:
     """Root in a container records in a mounted checkout that belongs to another user."""
     checkout = make(top / "checkout", OTHER, OTHER, 0o755)
@@ -111,7 +111,7 @@ def test_folder_for_all(top: pathlib.Path, words: Sequence[str]) -> None:
     assert set(recordings(shared)) == {OTHER}
 
 
-@pytest.mark.parametrize("owner", [0, THIRD])
+@pytest.mark.parametrize("owner", [THIRD, pytest.param(0, marks=pytest.mark.long)])
 def test_folder_of_a_group(top: pathlib.Path, owner: int) -> None:
     """Members of a group record in its folder, whoever made it, and in the log folder of each other."""
     team = make(top / "team", owner, GROUP, 0o2775)

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from nncftools.sampler.target import CAUGHT
-from tests.conftest import HANGING_S, Run, command_line
-from tests.trust.recorder import SESSION, Recorder, signalled_at, state_of
-from tests.waiting import until
+from tests.conftest import HANGING_S, Run
+from tests.trust.recorder import SESSION, Recorder, signalled_at
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
 
@@ -65,67 +64,6 @@ class TestOnce:
         assert sorted(recorder.noted()) == sorted(CAUGHT)
         assert recorder.status() == 9
 
-    def test_terminate_of_the_sampler(self, recorder: Recorder) -> None:
-        """Of signals sent to the sampler alone, only SIGTERM is passed on."""
-        for number in (signal.SIGUSR1, signal.SIGINT, signal.SIGTERM):
-            os.kill(recorder.sampler, number)
-        recorder.until_noted(signal.SIGTERM)
-        recorder.process.send_signal(LAST)
-        recorder.until_noted(LAST)
-
-        assert recorder.noted() == [signal.SIGTERM, LAST]
-        assert recorder.status() == 9
-
-    def test_one_after_the_other(self, recorder: Recorder) -> None:
-        """Signals of one kind at some distance reach the command once each, whoever receives them."""
-        for times in (1, 2, 3):
-            os.killpg(recorder.process.pid, signal.SIGTERM)
-            until(lambda times=times: len(recorder.noted()) == 2 * times - 1, "that for the group")
-            recorder.until_sampled()
-            recorder.process.terminate()
-            until(lambda times=times: len(recorder.noted()) == 2 * times, "that for the command line")
-            recorder.until_sampled()
-
-        assert recorder.noted() == [signal.SIGTERM] * 6
-
-    def test_command_line_that_is_late(self, recorder: Recorder) -> None:
-        """While the command line is stopped, a signal for the group arrives once."""
-        recorder.process.send_signal(signal.SIGSTOP)
-        until(lambda: state_of(recorder.process.pid) == "T", "the stop")
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-            os.killpg(recorder.process.pid, number)
-        recorder.until_sampled(25)
-        recorder.process.send_signal(signal.SIGCONT)
-        recorder.process.send_signal(LAST)
-        recorder.until_noted(LAST)
-
-        assert sorted(recorder.noted()) == sorted([signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, LAST])
-        assert recorder.status() == 9
-
-    def test_sampler_that_is_late(self, recorder: Recorder) -> None:
-        """While the sampler is stopped, a signal for the group arrives once, as does one for us alone."""
-        os.kill(recorder.sampler, signal.SIGSTOP)
-        until(lambda: state_of(recorder.sampler) == "T", "the stop")
-        os.killpg(recorder.process.pid, signal.SIGTERM)
-        recorder.until_noted(signal.SIGTERM)
-        recorder.process.send_signal(LAST)
-        os.kill(recorder.sampler, signal.SIGCONT)
-        recorder.until_noted(LAST)
-
-        assert recorder.noted() == [signal.SIGTERM, LAST]
-        assert recorder.status() == 9
-
-    def test_group_without_command_line(self, recorder: Recorder) -> None:
-        """After the command line was killed, a signal for the group arrives once."""
-        recorder.process.kill()
-        recorder.process.wait()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            os.killpg(recorder.process.pid, number)
-        recorder.until_noted(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-        recorder.until_sampled()
-
-        assert sorted(recorder.noted()) == sorted([signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-
 
 @pytest.mark.parametrize(("leave", "times"), [("os.setpgid(0, 0)", 1), ("os.setsid()", 0)])
 def test_group_of_its_own(tmp_path: pathlib.Path, leave: str, times: int) -> None:
@@ -138,20 +76,6 @@ def test_group_of_its_own(tmp_path: pathlib.Path, leave: str, times: int) -> Non
     recorder.until_noted(LAST)
 
     assert recorder.noted() == [*[signal.SIGINT] * times, LAST]
-    assert recorder.status() == 9
-
-
-@pytest.mark.parametrize("number", sorted(STOPPING))
-def test_stopped_and_continued(recorder: Recorder, number: int) -> None:
-    """A signal that stops the job stops all three processes, and all continue."""
-    # The command has no handler of its own for these.
-    every = (recorder.process.pid, recorder.sampler, recorder.command)
-    os.killpg(recorder.process.pid, number)
-    until(lambda: [state_of(pid) for pid in every] == ["T"] * 3, "the stop of all")
-    os.killpg(recorder.process.pid, signal.SIGCONT)
-    until(lambda: "T" not in map(state_of, every), "all to go on")
-    recorder.until_sampled(1)
-
     assert recorder.status() == 9
 
 
@@ -184,21 +108,6 @@ class TestGiven:
 
         assert (result.returncode, result.stderr) == (5, "")
         assert dispositions(result.stdout) == dispositions(alone.stdout)
-
-    def test_blocked_terminate(self, tmp_path: pathlib.Path) -> None:
-        """A signal blocked in all three is not one for the sampler alone."""
-
-        def block() -> None:
-            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-
-        recorder = Recorder(tmp_path, preexec_fn=block)
-        os.killpg(recorder.process.pid, signal.SIGTERM)
-        os.kill(recorder.command, LAST)
-        recorder.until_noted(LAST)
-        recorder.until_sampled()
-
-        assert recorder.noted() == [LAST]
-        assert recorder.status() == 9
 
 
 SAVING = ("nncftools.session.recording.session_from", "nncftools.session.session.save")
@@ -256,16 +165,3 @@ def test_while_the_sampler_starts(tmp_path: pathlib.Path, *, in_this_thread: boo
     result = subprocess.run(program, cwd=tmp_path, check=False, timeout=HANGING_S)
 
     assert result.returncode == 128 + number
-
-
-def test_hang_up_of_a_command_line_without_terminal(tmp_path: pathlib.Path) -> None:
-    """In a session of its own, without a terminal, everything works the same."""
-    with subprocess.Popen(
-        command_line("monitor", "-q", "--no-plot", "-o", SESSION, "sleep", "60"), cwd=tmp_path, start_new_session=True
-    ) as process:
-        until(
-            lambda: (tmp_path / "run.journal.jsonl").exists() and "\n[" in (tmp_path / "run.journal.jsonl").read_text()
-        )
-        process.send_signal(signal.SIGHUP)
-
-        assert process.wait(HANGING_S) == 128 + signal.SIGHUP

@@ -7,37 +7,16 @@ import pathlib
 import shutil
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
 from nncftools.analysis.session import Session
 from tests.conftest import Run
-from tests.made_up import process
 from tests.session.made_sources import OURS, linked, taken, written
 from tests.trust.another_user import BECOMES_ANOTHER, OTHER, as_another
 
 
 class TestUser:
-    @pytest.mark.parametrize(
-        ("facts", "is_read"),
-        [
-            ({}, True),
-            ({"apart": ["user"]}, False),  # it dropped its rights after the helper had looked
-            ({"apart": ["root"]}, False),
-        ],
-    )
-    def test_barriers(self, tmp_path: pathlib.Path, facts: dict[str, Any], is_read: bool) -> None:  # noqa: FBT001 — of the table
-        """A process that changed its user or root folder may have read another file."""
-        assert bool(taken(written(tmp_path / "mod.py"), processes=[process(**facts)])) is is_read
-
-    def test_unknown(self, tmp_path: pathlib.Path) -> None:
-        """Without a user, as in older logs, and without a process, nothing is read."""
-        path = written(tmp_path / "mod.py")
-
-        assert taken(path, user=None) == {}
-        assert taken(path, processes=[]) == {}
-
     @as_another
     @pytest.mark.parametrize(
         ("mode", "folder", "owner", "is_read"),
@@ -73,6 +52,7 @@ class TestUser:
 
 
 PYTHON = "/usr/bin/python3"
+_MOST_RUNS = 5
 SECRET = "correcthorse"  # noqa: S105 — that is the point
 HOLDS = f"""import time
 def hold():
@@ -99,7 +79,16 @@ def texts(folder: pathlib.Path, file: pathlib.Path) -> set[str]:
     return set(snapshots.sources.get(str(file), {}).values())
 
 
-@pytest.mark.parametrize(("options", "is_read"), [([], True), (["--no-source"], False)])
+def users(folder: pathlib.Path) -> set[int | None]:
+    """Return the users of a session's programs; on a busy machine, ``setpriv`` may still run when a program is met."""
+    snapshots = Session.load(folder / "run.json").snapshots
+    assert snapshots is not None
+    return {process.user for process in snapshots.processes}
+
+
+@pytest.mark.parametrize(
+    ("options", "is_read"), [([], True), pytest.param(["--no-source"], False, marks=pytest.mark.long)]
+)
 def test_recording(nncf_tools: Run, tmp_path: pathlib.Path, options: list[str], is_read: bool) -> None:  # noqa: FBT001 — of the table
     """A recording keeps the text of lines without secrets, unless it is told not to."""
     path = written(tmp_path / "mod.py", HOLDS)
@@ -110,7 +99,7 @@ def test_recording(nncf_tools: Run, tmp_path: pathlib.Path, options: list[str], 
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("source", [True, False])
+@pytest.mark.parametrize("source", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_program_that_records_itself(tmp_path: pathlib.Path, *, source: bool) -> None:
     """The Python API keeps the text, too, at the end and not before; ``source`` leaves it out."""
     written(tmp_path / "mod.py", HOLDS)
@@ -130,7 +119,10 @@ def test_program_that_records_itself(tmp_path: pathlib.Path, *, source: bool) ->
 
 @as_another
 @pytest.mark.skipif(not pathlib.Path(PYTHON).exists(), reason="no Python that another user may run")
-@pytest.mark.parametrize(("name", "is_read"), [("mod.py", True), ("private.py", False), ("theirs.py", True)])
+@pytest.mark.parametrize(
+    ("name", "is_read"),
+    [pytest.param("mod.py", True, marks=pytest.mark.long), ("private.py", False), ("theirs.py", True)],
+)
 def test_program_of_another_user(nncf_tools: Run, shared: pathlib.Path, name: str, is_read: bool) -> None:  # noqa: FBT001 — of the table
     """Root does not read for another user's program which names a file as its code that this user may not read."""
     written(shared / "mod.py", HOLDS)
@@ -138,7 +130,10 @@ def test_program_of_another_user(nncf_tools: Run, shared: pathlib.Path, name: st
     written(shared / "theirs.py", HOLDS, mode=0o400, owner=OTHER)
     written(shared / "run.py", FROM_MEMORY)
     program = [*BECOMES_ANOTHER, PYTHON, "run.py", shared / name]
-    nncf_tools("monitor", "-q", "--stacks", "-o", "run.json", "--", *program, cwd=shared)
+    for _ in range(_MOST_RUNS):
+        nncf_tools("monitor", "-q", "--stacks", "--force", "-o", "run.json", "--", *program, cwd=shared)
+        if OTHER in users(shared):
+            break
 
     assert (CALL in texts(shared, shared / name)) is is_read
 

@@ -122,23 +122,6 @@ class TestKilledCommandLine:
         assert session.exit is not None
         assert session.exit.code == 6
 
-    @pytest.mark.parametrize("marks", [[], ["--mark-on", "nothing"]])
-    def test_captured_output(self, tmp_path: pathlib.Path, marks: list[str]) -> None:
-        """The file that captures the output gets all of it."""
-        words = ["profile" if marks else "monitor", *QUIET, *marks, "--live", "--capture", "out"]
-        terminal = PseudoTerminal(tmp_path, *words, "--", "sh", "-c", WRITES_ON, in_shell=True)
-        terminal.until(lambda _: holds(tmp_path / JOURNAL, "\n[") and holds(tmp_path / "out", "before\n"))
-        killed = psutil.Process(terminal.child)
-        killed.kill()
-        until(lambda: not killed.is_running(), "the end of the command line")
-        (tmp_path / GO).touch()
-        until(lambda: holds(tmp_path / JOURNAL, '"end":'), "the end of the recording")
-        until(lambda: (tmp_path / "out").read_text().count("\n") == 3, "the last line")
-        terminal.kill()
-
-        assert (tmp_path / "out").read_text() == "before\nafter\nafter\n"
-        assert (tmp_path / "wrote").exists()
-
     def test_pipe_stays_the_commands(self, tmp_path: pathlib.Path) -> None:
         """More than fits in a pipe arrives whole, and the reader sees its end."""
         script = f"until [ -e {GO} ]; do sleep 0.02; done; seq 100000; echo > wrote; exit 6"
@@ -214,29 +197,6 @@ class TestReaders:
 
 
 class TestDescriptors:
-    def test_job_server(self, tmp_path: pathlib.Path) -> None:
-        """The command of a recipe gets the descriptors of make's job server."""
-        words = shlex.join(command_line("monitor", *QUIET, "--", "make", "-s", "-f", "inner", "a", "b"))
-        (tmp_path / "inner").write_text("a b:\n\t@echo $@\n")
-        (tmp_path / "Makefile").write_text(f"all:\n\t+@{words}\n")
-        result = result_of(["make", "-s", "-j2"], tmp_path, env={**os.environ, "MAKEFLAGS": ""})
-
-        assert (result.returncode, sorted(result.stdout.split()), result.stderr) == (0, ["a", "b"], "")
-
-    @pytest.mark.parametrize("words", [("monitor", *QUIET), MARKED], ids=["plain", "marked"])
-    def test_many(self, tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
-        """More inherited descriptors than select(2) can handle reach the command and stop nothing."""
-        descriptors = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
-        try:
-            script = f"[ -e /proc/$$/fd/{descriptors[0]} ] && [ -e /proc/$$/fd/{descriptors[-1]} ] && exit 5"
-            result = result_of(command_line(*words, "sh", "-c", script), tmp_path, pass_fds=descriptors)
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
-
-        assert (result.returncode, result.stderr) == (5, "")
-        assert Session.load(tmp_path / SESSION).finished
-
     @pytest.mark.parametrize("words", [("monitor", *QUIET), MARKED], ids=["plain", "marked"])
     @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-", "<&- 2>&-", "<&- >&- 2>&-"])
     def test_closed_streams(self, tmp_path: pathlib.Path, words: tuple[str, ...], closed: str) -> None:

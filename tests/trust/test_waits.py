@@ -1,4 +1,4 @@
-"""Each wait of commands that make recordings ends with a signal that asks for the end: SIGTERM, SIGINT and SIGHUP."""
+"""Each wait of a command ends with a signal that asks for the end: SIGTERM, SIGINT and SIGHUP."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ import pytest
 
 from tests.cli.forecast import models
 from tests.conftest import BURNERS, command_line
+from tests.made_up import session
 from tests.surroundings import HANGING_S
 from tests.waiting import until
 
@@ -42,9 +44,13 @@ def catches(_folder: pathlib.Path, pid: int) -> bool:
 
 
 def reads_fifo(folder: pathlib.Path, pid: int) -> bool:
-    """Return whether a program has opened the FIFO."""
+    """Return whether a program has opened the FIFO, and stays in one system call."""
+    process = pathlib.Path(f"/proc/{pid}")
     with contextlib.suppress(OSError):
-        return any(file.samefile(folder / "fifo") for file in pathlib.Path(f"/proc/{pid}/fd").iterdir())
+        before = (process / "syscall").read_text()
+        time.sleep(0.05)
+        is_still = (process / "syscall").read_text() == before != "running\n"
+        return is_still and any(file.samefile(folder / "fifo") for file in (process / "fd").iterdir())
     return False
 
 
@@ -81,6 +87,13 @@ WAITS = {
     ),
     "forecast, make": Wait([*FORECAST, "--from-config", "--", "bin/python3", "model"], exists("made")),
     "forecast, run": Wait([*FORECAST, "--", "sh", "-c", "touch here; exec sleep 1000", "sh", "slices"], exists("here")),
+    "report, FIFO": Wait(["report", "fifo"], reads_fifo, is_killed=True),
+    "report, standard input": Wait(["report", "-"], catches, is_killed=True),
+    "report, marks": Wait(["report", "saved.json", "--marks", "fifo"], reads_fifo, is_killed=True),
+    "report, output": Wait(["report", "saved.json", "--format", "session"], catches, "stdout", is_killed=True),
+    "compare, FIFO": Wait(["compare", "saved.json", "fifo"], reads_fifo, is_killed=True),
+    "viz-compression, FIFO": Wait(["viz-compression", "-i", "fifo"], reads_fifo, is_killed=True),
+    "replay, time": Wait(["replay", "saved.json", "--speed", "0.01"], catches, is_killed=True),
     "sweep, plan": Wait([*SWEEP, "--grid", "grid.toml", "--dry-run"], catches, "stdout", is_killed=True),
 }
 
@@ -111,6 +124,7 @@ def prepared(folder: pathlib.Path) -> dict[str, str]:
     (folder / "text.txt").write_text("Each process has memory of its own.")
     (folder / "calibration.txt").write_text("Nobody knows what weather comes tomorrow.")
     (folder / "grid.toml").write_text(GRID)
+    session().save(folder / "saved.json")
     os.mkfifo(folder / "fifo")
     models.write(folder / "slices", 8)
     (folder / "bin").mkdir()
@@ -122,12 +136,13 @@ def prepared(folder: pathlib.Path) -> dict[str, str]:
     return {**os.environ, "SWEEP_WAITED": str(folder / "waited")}
 
 
-LONG = {"forecast, run", "fit, before", "fit, success", "fit, result", "sweep, step", "sweep, grid"}
+QUICK = {"report, FIFO", "report, output", "fit, run", "fit, messages", "monitor, command", "monitor, next run"}
+"""One for each kind of wait: for input, for a reader, and for a command."""
 
 
 @pytest.mark.parametrize(
     "wait",
-    [pytest.param(of, id=name, marks=pytest.mark.long if name in LONG else []) for name, of in WAITS.items()],
+    [pytest.param(of, id=name, marks=[] if name in QUICK else pytest.mark.long) for name, of in WAITS.items()],
 )
 def test_ends(wait: Wait, tmp_path: pathlib.Path) -> None:
     """Each of three commands at this wait gets another signal, once, and ends with its status."""
@@ -136,14 +151,15 @@ def test_ends(wait: Wait, tmp_path: pathlib.Path) -> None:
         for number in SIGNALS:
             folder = tmp_path / signal.Signals(number).name
             environment = prepared(folder)
-            stack.callback(os.close, os.open(folder / "fifo", os.O_RDWR))
+            silent = os.open(folder / "fifo", os.O_RDWR)  # a writer that writes nothing
+            stack.callback(os.close, silent)
             streams: dict[str, int] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
             if wait.unread:
                 streams[wait.unread] = stack.enter_context(full_pipe())
             more = ["--python", str(folder / "python")] if wait.words[0] == "sweep" else []
             words = command_line(wait.words[0], *more, *wait.words[1:])
             process = subprocess.Popen(
-                words, cwd=folder, env=environment, start_new_session=True, stdin=subprocess.DEVNULL, **streams
+                words, cwd=folder, env=environment, start_new_session=True, stdin=silent, **streams
             )
             stack.callback(process.wait)
             stack.callback(process.kill)

@@ -1,1 +1,40 @@
-"""``nncf-tools forecast``: what a model will need, from runs of slices of it."""
+"""``nncf-tools forecast``: the needs of a command with a model, from runs with slices of the model."""
+
+from __future__ import annotations
+
+import pathlib
+
+from nncftools.cli import options, planning
+from nncftools.cli.forecast.arguments import ForecastOptions, by_size, find
+from nncftools.cli.parameters import with_options
+from nncftools.errors import UsageError
+
+
+@with_options(ForecastOptions)
+def forecast(request: ForecastOptions) -> int:
+    """Forecast the needs of a command with a model, from runs with a few of the layers.
+
+    \b
+    Examples:
+      nncf-tools forecast -- optimum-cli export openvino -m DIR OUT
+      nncf-tools forecast --for 16GiB -- optimum-cli export openvino -m DIR OUT
+      nncf-tools forecast -- python compress.py DIR {output}
+      nncf-tools forecast --no-output -- python generate.py DIR
+      nncf-tools forecast --from-config -- optimum-cli export openvino -m DIR OUT
+      nncf-tools forecast --output llama --resume -- ./export.sh DIR {output}
+
+    The command runs three or four times, each time with a slice of the model in
+    place of the model, and with a scratch folder in place of the output. Nothing
+    else of the command is changed. The exit status is 1 if --for does not fit, or
+    if that is not known; 0 otherwise; 130 after Ctrl-C, with the forecast so far.
+    """
+    from nncftools.cli.forecast import runs, slices
+
+    argv = planning.target(options.Request(words=request.words))
+    request.check_resume()
+    if request.scratch is not None and not request.scratch.is_dir():
+        raise UsageError(f"option --scratch: {str(request.scratch)!r} is not a folder")
+    command = find(argv, request.model, writes=not request.no_output)
+    model = slices.read(pathlib.Path(command.model), argv, from_config=request.from_config)
+    command, notes = by_size(command, model.parameters, model.size(model.layers))
+    return runs.run(request, command, model, runs.begin_result(request, command, model, notes))

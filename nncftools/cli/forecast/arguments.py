@@ -1,6 +1,6 @@
-"""The options of ``forecast``; which words of its command are model and output, and the command with others instead.
+"""The options of ``forecast``, and the words of the command that are replaced: model and output.
 
-Nothing is guessed: an export of a slice in the place of a real one would be a loss.
+The words for model and output are never guessed: an export of a slice in place of a real export would be a loss.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nncftools.units import bytes_from, seconds_from
 
 
 def _limit(text: str) -> int | None:
-    """Return the size of a machine in bytes; of this one as far as it is available, None for unknown."""
+    """Return the size of a machine in bytes; of this machine the available memory, None for unknown."""
     from nncftools.limits import needs
 
     return needs.available("/proc", os.getpid()).least if text == "here" else bytes_from(text)
@@ -27,12 +27,12 @@ def _limit(text: str) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastOptions(options.SeriesRequest):
-    """What to run with slices of which model, and for which machine."""
+    """The command, the model to slice, and the machine in question."""
 
-    words: Annotated[Texts, options.command_words("{output} in it is what it writes.")] = None
-    model: Annotated[
-        str | None, option("--model ARG", READ, "The argument that is the model's folder, where that is not clear.")
-    ] = None
+    words: Annotated[Texts, options.command_words("{output} is the path of the output.")] = None
+    model: Annotated[str | None, option("--model ARG", READ, "The argument with the model's folder, if not clear.")] = (
+        None
+    )
     from_config: Annotated[
         bool, option("--from-config", READ, "Random weights by config.json: the model need not be there.")
     ] = False
@@ -40,7 +40,7 @@ class ForecastOptions(options.SeriesRequest):
         float, option("--time TIME", RUN, "The most time that the slices may take: 90s, 10min.", parser=seconds_from)
     ] = 600
     limit: Annotated[
-        int | None, option("--for SIZE|here", RUN, "Say whether it fits: 16GiB, or this machine.", parser=_limit)
+        int | None, option("--for SIZE|here", RUN, "Say whether the run fits: 16GiB, or this machine.", parser=_limit)
     ] = None
     no_output: Annotated[bool, option("--no-output", RUN, "The command writes nothing.")] = False
     scratch: Annotated[
@@ -51,15 +51,15 @@ class ForecastOptions(options.SeriesRequest):
 
 OUTPUT = "{output}"
 QEFF_HOME = "$QEFF_HOME"
-"""Where QEfficient keeps what it exports and compiles, by the name of the model."""
-_EXPORTS = ["optimum-cli", "export", "openvino"], ["optimum-cli", "export", "onnx"]
+"""The folder in which QEfficient keeps exports and compiled programs, by the name of the model."""
+_EXPORTS = (["optimum-cli", "export", "openvino"], ["optimum-cli", "export", "onnx"])
 _LATEST = 6
-"""The format is one of the first words: of ``env A=B python optimum-cli export onnx`` the last one."""
+"""The format is among the first words: in ``env A=B python optimum-cli export onnx`` the sixth."""
 _LARGE = 1_000_000_000
-_INT8 = "--weight-format", "int8"
-"""optimum-intel exports larger models so unless --weight-format is given (``_main_quantize`` of its exporter)."""
+_INT8 = ("--weight-format", "int8")
+"""optimum-intel adds this for larger models unless --weight-format is given (``_main_quantize`` of the exporter)."""
 _LARGEST_ONNX = 2 << 30
-"""A protobuf cannot be larger: weights of a larger model go to files of their own."""
+"""A protobuf cannot be larger: weights of a larger model go to separate files."""
 _FLAGS = {
     *("--trust-remote-code", "--disable-stateful", "--disable-convert-tokenizer", "--convert-tokenizer", "--sym"),
     *("--all-layers", "--awq", "--scale-estimation", "--gptq", "--lora-correction", "--smooth-quant-disable"),
@@ -71,26 +71,29 @@ _SECOND_OUTPUT = "--quantization-statistics-path"
 
 @dataclass(frozen=True)
 class Command:
-    """A command with its places for model and output."""
+    """A command, with the words for model and output that are replaced."""
 
     words: Sequence[str]
     model: str
-    """The folder, as it is written in the command."""
+    """The folder, as written in the command."""
     output: str | None
-    """The same of what the command writes; None if it writes nothing."""
+    """The path of the output, as written in the command; None without output."""
     added: Sequence[str] = ()
-    """Options that the command would choose by the size of the whole model, and not by that of a slice."""
+    """Options that the command would choose by the size of the whole model, and not by the size of a slice."""
 
     def with_slice(self, folder: pathlib.Path, output: pathlib.Path) -> list[str]:
-        """Return the command with a slice and an output of our own in place of the real ones."""
-        words = [_replaced(word, self.model, str(folder)) for word in [*self.words, *self.added]]
-        if self.output is not None:
-            words = [_replaced(word.replace(OUTPUT, str(output)), self.output, str(output)) for word in words]
+        """Return the command with a slice and our own output in place of the real model and output."""
+        words = []
+        for word in [*self.words, *self.added]:
+            replaced = _replace_word(word, self.model, str(folder))
+            if self.output is not None:
+                replaced = _replace_word(replaced.replace(OUTPUT, str(output)), self.output, str(output))
+            words.append(replaced)
         return ["env", f"{QEFF_HOME[1:]}={output}", *words] if self.output == QEFF_HOME else words
 
 
-def _replaced(word: str, old: str, new: str) -> str:
-    """Replace a word, or what stands after the equals sign of an option."""
+def _replace_word(word: str, old: str, new: str) -> str:
+    """Replace a word, or the value of an option after the equals sign."""
     name, is_option, value = word.partition("=")
     if word == old:
         return new
@@ -98,67 +101,87 @@ def _replaced(word: str, old: str, new: str) -> str:
 
 
 def find(words: Sequence[str], model: str | None, *, writes: bool) -> Command:
-    """Return a command with its places for model and output. Raises UsageError where they are not certain."""
+    """Return a command with the words for model and output. Raises UsageError where they are not certain."""
     has_mark = any(OUTPUT in word for word in words)
     if has_mark and not writes:
-        raise UsageError(f"option --no-output: the command has {OUTPUT}, so it writes something")
+        raise UsageError(f"option --no-output: the command has {OUTPUT}, so there is an output")
     if has_mark or not writes:
         output = OUTPUT if has_mark else None
     elif any(word.startswith("QEfficient.") for word in words):
         output = QEFF_HOME
-    elif (output := _only_word(_of_optimum(words))) is None:
+    else:
+        output = _find_output(words)
+    others = [word for word in words[1:] if word != output]
+    return Command(words, _find_model(others, model), output)
+
+
+def _find_output(words: Sequence[str]) -> str:
+    """Return the output of an export by optimum-cli. Raises UsageError if not certain."""
+    output = _only_word(_words_of_export(words))
+    if output is None:
         how = f"write {OUTPUT} in its place in the command, or give --no-output if it writes nothing"
         raise UsageError(f"argument COMMAND: it is not known where {words[0]!r} writes; {how}")
-    elif sum(_replaced(word, output, OUTPUT) != word for word in words) > 1:
+    if sum(_replace_word(word, output, OUTPUT) != word for word in words) > 1:
         raise UsageError(f"argument COMMAND: {output!r} is in several arguments; write {OUTPUT} where it is the output")
-    return Command(words, _model([word for word in words[1:] if word != output], model), output)
+    return output
 
 
-def _model(words: Sequence[str], model: str | None) -> str:
-    found = dict.fromkeys(part for word in words for part in (word, word.partition("=")[2]) if part)
-    if model is not None and model not in found:
+def _find_model(words: Sequence[str], model: str | None) -> str:
+    parts = []
+    for word in words:
+        parts += [word, word.partition("=")[2]]
+    if model is not None and model not in parts:
         raise UsageError(f"option --model: no argument of the command is {model!r}")
-    folders = [word for word in found if model in {None, word} and _is_model(word)]
+    candidates = dict.fromkeys(parts) if model is None else [model]
+    folders = [word for word in candidates if _is_model(word)]
     if len(folders) == 1:
         return folders[0]
     if model is None:
-        which = " or ".join(map(repr, folders)) if folders else f"no argument is a folder with {CONFIG}"
-        raise UsageError(f"argument COMMAND: its model is not known: {which}; name it with --model ARG")
+        several = " or ".join(map(repr, folders)) if folders else f"no argument is a folder with {CONFIG}"
+        raise UsageError(f"argument COMMAND: its model is not known: {several}; name it with --model ARG")
     hint = "forecast needs a folder; for a model that is not downloaded, put its config.json and tokenizer there"
     raise UsageError(f"option --model: {model!r} is no folder with {CONFIG}; {hint}")
 
 
 def _is_model(word: str) -> bool:
-    return "\0" not in word and os.path.isfile(os.path.join(word, CONFIG))  # noqa: PTH113, PTH118 — may be too long
+    if not word or "\0" in word:
+        return False
+    return os.path.isfile(os.path.join(word, CONFIG))  # noqa: PTH113, PTH118 — may be too long
 
 
-def _of_optimum(words: Sequence[str]) -> Sequence[str]:
-    """Return the words of an export by optimum-cli from its format on; none of another command."""
-    for at in range(2, min(len(words), _LATEST)):
-        if [pathlib.PurePath(words[at - 2]).name, *words[at - 1 : at + 1]] in _EXPORTS:
-            return words[at:]
+def _words_of_export(words: Sequence[str]) -> Sequence[str]:
+    """Return the words of an export by optimum-cli from the format on; none of another command."""
+    for index in range(2, min(len(words), _LATEST)):
+        program = pathlib.PurePath(words[index - 2]).name
+        if [program, words[index - 1], words[index]] in _EXPORTS:
+            return words[index:]
     return ()
 
 
 def _only_word(words: Sequence[str]) -> str | None:
-    """Return the only word of an export that belongs to no option: its output. None if that is not certain."""
-    left, following = [], iter(words[1:])
+    """Return the only word of an export that belongs to no option: the output. None if that is not certain."""
+    free = []
+    following = iter(words[1:])
     for word in following:
+        if word.startswith(_SECOND_OUTPUT):
+            return None
         if not word.startswith("-"):
-            left.append(word)
+            free.append(word)
         elif "=" not in word and word not in _FLAGS and next(following, None) is None:
             return None
-    return left[0] if len(left) == 1 and not any(word.startswith(_SECOND_OUTPUT) for word in words) else None
+    return free[0] if len(free) == 1 else None
 
 
 def by_size(command: Command, parameters: int, weights: int) -> tuple[Command, list[str]]:
-    """Return a command with the options that it would choose for a model of this size, and notes on such rules."""
-    export = _of_optimum(command.words)
-    has_format = any(word.partition("=")[0] in {"--weight-format", "--quant-mode"} for word in export)
+    """Return a command with the options for a model of this size, and notes on such rules."""
+    export = _words_of_export(command.words)
+    names = {word.partition("=")[0] for word in export}
+    has_format = not names.isdisjoint({"--weight-format", "--quant-mode"})
     if "onnx" in export[:1] and weights > _LARGEST_ONNX:
-        large = "ONNX above 2 GB keeps weights in files of their own; slices below do not: the forecast is less sure"
+        large = "ONNX above 2 GB keeps weights in separate files; smaller slices do not: the forecast is less sure"
         return command, [large]
     if "openvino" in export[:1] and parameters >= _LARGE and not has_format:
-        note = f"optimum exports models above 1 B parameters to int8 ({parameters / 1e9:.2f} B here), slices not"
-        return replace(command, added=_INT8), [f"{note}: {' '.join(_INT8)} is added"]
+        size = f"{parameters / 1e9:.2f} B here"
+        note = f"optimum exports models above 1 B parameters to int8 ({size}), slices not: {' '.join(_INT8)} is added"
+        return replace(command, added=_INT8), [note]
     return command, []

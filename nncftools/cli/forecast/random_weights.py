@@ -1,8 +1,8 @@
 """Makes a slice with random weights: a script for ``python -c`` with the command's own Python.
 
-``look`` prints names, types, shapes and sizes of the weights; ``make`` writes weights beside a slice's config. Only
-classes of transformers are used: no code of a model's folder runs. The standard library, torch and transformers are
-needed.
+``look`` prints names, types, shapes and sizes of the weights; ``make`` writes weights beside a slice's config;
+``names`` prints how transformers names the values of a model type. Only classes of transformers are used: no code of a
+model's folder runs. The standard library, torch and transformers are needed.
 """
 
 import json
@@ -10,8 +10,17 @@ import sys
 from typing import Any
 
 
-def main(what: str, folder: str) -> None:
-    """Look at a config, or make the weights of one."""
+def print_names(model_type: str) -> None:
+    """Print the config keys that hold the number of layers of a model type."""
+    from transformers import CONFIG_MAPPING
+
+    names = CONFIG_MAPPING[model_type].attribute_map
+    known = [names.get(name) for name in ("num_hidden_layers", "n_layer", "num_layers")]
+    print(json.dumps([name for name in known if name]))
+
+
+def main(task: str, folder: str) -> None:
+    """Print the weights of a config, or make them."""
     import torch
     import transformers
 
@@ -20,14 +29,20 @@ def main(what: str, folder: str) -> None:
     kind: Any = getattr(transformers, names[0]) if names else transformers.AutoModelForCausalLM
     make = getattr(kind, "_from_config", None) or kind.from_config
     dtype = getattr(config, "dtype", None) or torch.float32
-    if what == "make":
+    if task == "make":
         make(config, dtype=dtype).save_pretrained(folder)
         return
     with torch.device("meta"):
         model = make(config, dtype=dtype)
-    tensors = [(name, str(one.dtype), list(one.shape), one.nbytes) for name, one in model.named_parameters()]
+    tensors = []
+    for name, weight in model.named_parameters():
+        shape = list(weight.shape)
+        tensors.append((name, str(weight.dtype), shape, weight.nbytes))
     print(json.dumps({"tensors": tensors, "layer_types": getattr(config, "layer_types", None)}))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1] == "names":
+        print_names(sys.argv[2])
+    else:
+        main(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Slices of a model in a folder of Hugging Face: the same model with its first layers only, with their real weights.
+"""Slices of a model in a folder of Hugging Face: the same model with the first layers only, with their real weights.
 
 A slice keeps the layers at the beginning that differ, and whole periods of layers that take turns. Nothing is loaded:
 the parts of safetensors files are copied by their headers.
@@ -6,6 +6,7 @@ the parts of safetensors files are copied by their headers.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -16,8 +17,7 @@ import struct
 import subprocess
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -30,16 +30,25 @@ from nncftools.errors import NncfToolsError
 from nncftools.files import replacing, write_file
 from nncftools.units import printable
 
-_WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_WEIGHTS = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
 _NEEDED = re.compile(
     r"(?!config\.json$|.*\.index\.json$).+\.(json|txt|model|jinja|tiktoken|spm|bpe|codes|vocab|tokenizer)"
 )
-"""Other configs, templates and files of tokenizers (``VOCAB_FILES_NAMES`` of transformers)."""
-_COUNTS = "num_hidden_layers", "n_layer"
+_NEEDED_WITH_CODE = re.compile(rf"{_NEEDED.pattern}|.+\.py")
+"""Other configs, templates and files of tokenizers (``VOCAB_FILES_NAMES`` of transformers), and code."""
+_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "num_decoder_layers")
+"""Names of the number of layers; an earlier name counts first."""
+_EXTRA_LAYERS = ("num_nextn_predict_layers", "num_mtp_layers")
+"""Names of the number of layers that predict further tokens: their weights follow the other layers."""
 _IN_TURNS = {"gemma2": 2, "gemma3_text": 6}
-"""After how many layers kinds of attention repeat, whose weights are alike, where the config may leave that out."""
-_OTHER_MODELS = ("text_config", "vision_config", "audio_config", "encoder", "decoder")
+"""After how many layers kinds of attention repeat whose weights are alike, where the config may leave that out."""
+_PARTS = re.compile(r"(text|vision|audio|thinker|talker|vit|llm|language|qformer)_config|encoder|decoder|img_processor")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks)\.(\d+)\.")
+_LETTERS = "hybrid_override_pattern"
+"""A text with one letter for each layer."""
+_BY_LAYER = ("layers_block_type", "layer_types", "block_types", _LETTERS)
+"""Values whose length is the number of layers where the config has no such number."""
 _NAMES_CODE = re.compile(r"/|--.*\.|\.py\b")
 """A repository, a path, a class of a repository, or a file of code."""
 _LOADS_NOTHING = {"_name_or_path", "name_or_path", "id2label", "label2id"}
@@ -50,48 +59,71 @@ _PIECE = 16 << 20
 
 @dataclass(frozen=True)
 class Model:
-    """What is known of a model before any of it runs."""
+    """The facts of a model before the first run."""
 
     folder: pathlib.Path
     config: Mapping[str, Any]
     layers: int
     tensors: Mapping[str, Tensor]
+    keys: Sequence[str]
+    """The names of the number of layers in the config."""
     head: int
-    """The layers at the beginning that every slice has."""
+    """The number of layers at the beginning that every slice has."""
     period: int
     """After so many layers, kinds of layers repeat."""
     python: str | None
-    """The command's own Python, which makes random weights; None for a model with weights."""
+    """The command's own Python, for random weights; None for a model with weights."""
+    notes: Sequence[str] = field(default=())
 
     @property
     def parameters(self) -> int:
-        """Return how many numbers its weights have."""
-        return sum(math.prod(one.shape) for one in self.tensors.values())
+        """The count of numbers in the weights."""
+        return sum(math.prod(tensor.shape) for tensor in self.tensors.values())
+
+    @property
+    def layer_parameters(self) -> int:
+        """The count of numbers in the weights of an average layer."""
+        inner = [tensor for name, tensor in self.tensors.items() if layer_of(name) >= 0]
+        return sum(math.prod(tensor.shape) for tensor in inner) // self.layers
 
     def counts(self) -> list[int]:
-        """Return the numbers of layers that a slice can have."""
-        return [count for count in range(max(1, self.head), self.layers) if (count - self.head) % self.period == 0]
+        """Return the numbers of layers that a slice can have: the head, and whole periods."""
+        return list(range(self.head + self.period, self.layers, self.period))
 
-    def kept(self, layers: int) -> dict[str, Tensor]:
-        """Return the tensors of a slice, by name."""
-        return {name: one for name, one in self.tensors.items() if layer_of(name) < layers}
+    def select_tensors(self, layers: int) -> dict[str, Tensor]:
+        """Return the tensors of a slice by name. Layers beyond the model's number follow the layers of the slice."""
+        selected = {}
+        for name, tensor in self.tensors.items():
+            number = layer_of(name)
+            if number < layers:
+                selected[name] = tensor
+            elif number >= self.layers:
+                selected[_renumber(name, number - self.layers + layers)] = tensor
+        return selected
 
     def size(self, layers: int) -> int:
-        """Return how many bytes the weights of a slice have."""
-        return sum(one.size for one in self.kept(layers).values())
+        """Return the size of the weights of a slice, in bytes."""
+        return sum(tensor.size for tensor in self.select_tensors(layers).values())
 
     def files(self) -> list[pathlib.Path]:
         """Return the files that loading needs beside config and weights."""
-        return [file for file in self.folder.iterdir() if _NEEDED.fullmatch(file.name) and file.is_file()]
+        needed = _NEEDED_WITH_CODE if "auto_map" in self.config else _NEEDED
+        files = [file for file in self.folder.iterdir() if file.is_file()]
+        return [file for file in files if needed.fullmatch(file.name)]
 
     def disk_size(self, layers: int) -> int:
-        """Return how many bytes a slice takes on a disk. Raises OSError."""
-        return self.size(layers) + sum(file.stat().st_size for file in self.files())
+        """Return the size of a slice on a disk, in bytes. Raises OSError."""
+        files = sum(file.stat().st_size for file in self.files())
+        return self.size(layers) + files
 
     def config_of(self, layers: int) -> dict[str, Any]:
-        """Return the config of a slice: its number of layers, and lists with an entry per layer cut to it."""
-        lists = {key: all_[:layers] for key, all_ in self.config.items() if _is_per_layer(key, all_, self.layers)}
-        return {**self.config, **lists, **dict.fromkeys(set(_COUNTS) & set(self.config), layers)}
+        """Return the config of a slice: with fewer layers in the number, and in each value that has all layers."""
+        config = {}
+        for key, value in self.config.items():
+            config[key] = _cut(key, value, self.layers, layers)
+        for key in self.keys:
+            config[key] = layers
+        return config
 
 
 def layer_of(name: str) -> int:
@@ -100,35 +132,144 @@ def layer_of(name: str) -> int:
     return int(found[1]) if found else -1
 
 
-def read(folder: pathlib.Path, words: Sequence[str] | None = None) -> Model:
-    """Return a model: with its weights or, without any, by its config, as the Python of a command (``words``) sees it.
+def _renumber(name: str, number: int) -> str:
+    """Return the name of the same tensor in another layer."""
+    found = _LAYER.search(name)
+    assert found is not None
+    begin = found.start(1)
+    return f"{name[:begin]}{number}{name[begin + len(found[1]) :]}"
 
-    Raises NncfToolsError for one that cannot be sliced, with the reason.
+
+def _per_layer(key: str, value: object, layers: int) -> Sequence[object] | None:
+    """Return a value of a config as a list with an entry per layer; None for another value."""
+    if key == "attention_types" and isinstance(value, list):  # GPT-Neo: [[[kind, …], times], …]
+        value = [kind for kinds, times in value for kind in kinds * times]
+    if key == _LETTERS and isinstance(value, str):
+        return value if len(value) == layers else None
+    if not isinstance(value, list) or "token" in key or key == "architectures":
+        return None
+    return value if len(value) == layers > 1 else None
+
+
+def _cut(key: str, value: Any, layers: int, fewer: int) -> Any:  # noqa: ANN401 — any JSON
+    """Return a value of the config for a model with fewer layers."""
+    entries = _per_layer(key, value, layers)
+    if entries is None:
+        return value
+    if key == "attention_types":
+        return [[entries[:fewer], 1]]
+    return entries[:fewer]
+
+
+def read(folder: pathlib.Path, words: Sequence[str], *, from_config: bool = False) -> Model:
+    """Return a model: by weights or, without weights, by the config, as the Python of a command sees a model.
+
+    Raises NncfToolsError for a model that cannot be sliced, with the reason.
     """
     config = config_of(folder)
-    others = [key for key in _OTHER_MODELS if isinstance(config.get(key), dict)]
-    if config.get("is_encoder_decoder") or others:
-        why = f"it consists of several models ({others[0]})" if others else "it is an encoder and a decoder"
-        raise _refused(folder, f"{why}; only models with one stack of layers can be sliced")
-    counts = [config[key] for key in _COUNTS if isinstance(config.get(key), int)]
-    if len(counts) != 1 or not 1 <= counts[0] <= 10_000:  # noqa: PLR2004 — no model has more
-        raise _refused(folder, f"{CONFIG} does not say how many layers it has ({' or '.join(_COUNTS)} expected)")
-    (layers,) = counts
-    python = None if words is None else _python(config, words)
+    groups = [key for key, value in config.items() if isinstance(value, dict)]
+    parts = [key for key in groups if _PARTS.fullmatch(key)]
+    if config.get("is_encoder_decoder") or parts:
+        reason = f"it consists of several models ({parts[0]})" if parts else "it is an encoder and a decoder"
+        raise _refused(folder, f"{reason}; only models with one stack of layers can be sliced")
+    python = _find_python(config, words) if from_config else None
     tensors = _tensors(folder) if python is None else _random_tensors(folder, config, python)
-    per_layer: dict[int, list[object]] = defaultdict(list)
-    for name, one in sorted(tensors.items()):
-        per_layer[layer_of(name)].append((_LAYER.sub(".#.", name, count=1), one.kind, tuple(one.shape)))
-    per_layer.pop(-1, None)
-    if sorted(per_layer) != list(range(layers)):
-        has = f"the weights have {len(per_layer)} (up to number {max(per_layer, default=-1)})"
-        raise _refused(folder, f"{CONFIG} says {layers} layers, {has}; put the right number there")
-    kinds = [per_layer[number] for number in range(layers)]
-    return Model(folder, config, layers, tensors, *_turns(config, kinds), python)
+    per_layer = _kinds_of_layers(folder, tensors)
+    keys, layers, notes = _count_layers(folder, config, words, len(per_layer))
+    for name in tensors:
+        if layer_of(name) < 0 and "per_layer" in name:
+            raise _refused(folder, f"the shape of the weight {name!r}, outside the layers, depends on their number")
+    head, period = _turns(config, per_layer[:layers])
+    return Model(
+        folder=folder,
+        config=config,
+        layers=layers,
+        tensors=tensors,
+        keys=keys,
+        head=head,
+        period=period,
+        python=python,
+        notes=notes,
+    )
 
 
-def _python(config: Mapping[str, Any], words: Sequence[str]) -> str:
-    """Return the Python of a command, which can make a model of this config. Raises NncfToolsError."""
+def _ask_for_names(config: Mapping[str, Any], words: Sequence[str]) -> list[str]:
+    """Return the names of the number of layers by transformers of the command's Python; none if that is unknown."""
+    python = interpreter(words)
+    if python is None or shutil.which(python) is None:
+        return []
+    with contextlib.suppress(NncfToolsError, msgspec.MsgspecError):
+        names = _run(python, "names", str(config.get("model_type")))
+        return msgspec.json.decode(names, type=list[str])
+    return []
+
+
+_Layers = dict[int, list[object]]
+
+
+def _kinds_of_layers(folder: pathlib.Path, tensors: Mapping[str, Tensor]) -> list[list[object]]:
+    """Return the names, types and shapes of the weights of each layer. Raises NncfToolsError."""
+    stacks: dict[str, _Layers] = defaultdict(lambda: defaultdict(list))
+    for name, tensor in sorted(tensors.items()):
+        found = _LAYER.search(name)
+        if found is not None:
+            layers = stacks[name[: found.start(1)]]
+            kind = (name[found.end() :], tensor.kind, tuple(tensor.shape))
+            layers[int(found[1])].append(kind)
+    if not stacks:
+        shared = "no weights of single layers (layers.0, h.0, …): layers that share the same weights cannot be left out"
+        raise _refused(folder, f"it has {shared}")
+    names = [name for name in stacks if not name.startswith("mtp.")]  # these layers predict further tokens
+    if len(names) > 1:
+        raise _refused(folder, f"its weights have several stacks of layers ({names[0]} and {names[1]})")
+    layers = stacks[names[0]]
+    missing = set(range(len(layers))) - layers.keys()
+    if missing:
+        raise _refused(folder, f"the weights of layer {min(missing)} are missing; is the download complete?")
+    return [layers[number] for number in sorted(layers)]
+
+
+def _count_layers(
+    folder: pathlib.Path, config: Mapping[str, Any], words: Sequence[str], weights: int
+) -> tuple[list[str], int, list[str]]:
+    """Return the names of the number of layers in a config, that number, and notes. Raises NncfToolsError.
+
+    ``weights`` is the number of layers that have weights, with those that predict further tokens.
+    """
+    extra = sum(_numbers_in(config, _EXTRA_LAYERS).values())
+    counts = _numbers_in(config, _COUNTS)
+    if not counts and any(_per_layer(key, config.get(key), weights) for key in _BY_LAYER):
+        return [], weights, []
+    fitting = {weights, weights - extra}
+    if fitting.isdisjoint(counts.values()):
+        counts.update(_numbers_in(config, _ask_for_names(config, words)))
+    if not counts:
+        known = " or ".join(_COUNTS)
+        raise _refused(folder, f"{CONFIG} does not say how many layers it has ({known} expected)")
+    fits = [count for count in counts.values() if count in fitting]
+    layers = fits[0] if fits else max(counts.values())
+    if layers > weights:
+        last = f"{CONFIG} says {layers} layers, and the weights end with layer {weights - 1}"
+        raise _refused(folder, f"{last}; is the download complete?")
+    notes = []
+    if layers + extra < weights:
+        more = f"the last {weights - layers} are in every slice"
+        notes = [f"{CONFIG} says {layers} layers, the weights have {weights}: {more}"]
+    return [key for key, count in counts.items() if count == layers], layers, notes
+
+
+def _numbers_in(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, int]:
+    """Return the numbers above 0 in a config by name."""
+    numbers = {}
+    for name in names:
+        value = config.get(name)
+        if type(value) is int and value > 0:
+            numbers[name] = value
+    return numbers
+
+
+def _find_python(config: Mapping[str, Any], words: Sequence[str]) -> str:
+    """Return the Python of a command, for a model of this config. Raises NncfToolsError."""
     _refuse_code(config)
     python = interpreter(words)
     if python is None or shutil.which(python) is None:
@@ -137,7 +278,7 @@ def _python(config: Mapping[str, Any], words: Sequence[str]) -> str:
 
 
 def _refuse_code(config: Mapping[str, Any]) -> None:
-    """Raise NncfToolsError for a config with a value, however deep, by which transformers would load other code."""
+    """Raise NncfToolsError for a config with a value, however deep, that makes transformers load other code."""
     pending: list[tuple[str, object]] = list(config.items())
     while pending:
         key, value = pending.pop()
@@ -146,18 +287,21 @@ def _refuse_code(config: Mapping[str, Any]) -> None:
         if key in {"auto_map", "custom_pipelines"} or (isinstance(value, str) and _NAMES_CODE.search(value)):
             raise NncfToolsError(f"option --from-config: {CONFIG} names code or a repository in {key!r}; it is not run")
         if isinstance(value, list):
-            pending += [(key, one) for one in value]
+            pending += [(key, entry) for entry in value]
         elif isinstance(value, dict):
-            pending += [(inner or key, one) for inner, one in value.items()]
+            pending += [(inner or key, entry) for inner, entry in value.items()]
 
 
 def _random_tensors(folder: pathlib.Path, config: dict[str, Any], python: str) -> dict[str, Tensor]:
-    """Return the tensors of a model without weights; its config gets the kinds of layers that classes work out."""
+    """Return the tensors of a model without weights; the config gets the kinds of layers that classes work out."""
     with naming(pathlib.Path(python), "names and shapes of weights from this program"):
-        seen = json.loads(_run(python, "look", folder))
+        seen = json.loads(_run(python, "look", str(folder.absolute())))
     if seen["layer_types"]:
         config["layer_types"] = seen["layer_types"]
-    return {name: Tensor(kind, shape, 0, size, folder) for name, kind, shape, size in seen["tensors"]}
+    tensors = {}
+    for name, kind, shape, size in seen["tensors"]:
+        tensors[name] = Tensor(kind, shape, begin=0, end=size, file=folder)
+    return tensors
 
 
 def _tensors(folder: pathlib.Path) -> dict[str, Tensor]:
@@ -165,13 +309,17 @@ def _tensors(folder: pathlib.Path) -> dict[str, Tensor]:
     if (folder / _INDEX).exists():
         with naming(folder / _INDEX):
             content = intake.whole(folder / _INDEX, most=LARGEST_HEADER, may_wait=False)
-            names = sorted(set(msgspec.json.decode(content, type=_Index).weight_map.values()))
+            index = msgspec.json.decode(content, type=_Index)
+            names = sorted(set(index.weight_map.values()))
     elif not (folder / _WEIGHTS).exists():
-        more = "--from-config makes random ones of the right shapes"
+        more = "--from-config makes random weights of the right shapes"
         raise _refused(folder, f"it has no weights in safetensors ({_WEIGHTS} or {_INDEX}); {more}")
     if any(pathlib.PurePath(name).name != name for name in names):
         raise _refused(folder, f"{_INDEX} names files outside of the folder")
-    return {name: one for file in names for name, one in tensors_of(folder / file).items()}
+    tensors = {}
+    for file in names:
+        tensors.update(tensors_of(folder / file))
+    return tensors
 
 
 class _Index(msgspec.Struct):
@@ -179,27 +327,24 @@ class _Index(msgspec.Struct):
 
 
 def _turns(config: Mapping[str, Any], kinds: Sequence[object]) -> tuple[int, int]:
-    """Return how many layers at the beginning differ, and after how many the others repeat.
+    """Return how many layers at the beginning differ, and after how many layers the others repeat.
 
-    ``kinds`` says what each layer consists of: layers are alike where these are equal.
+    ``kinds`` has the weights of each layer: layers are alike where these and all entries of the config are equal.
     """
-    per_layer = [kinds, *(value for key, value in config.items() if _is_per_layer(key, value, len(kinds)))]
+    layers = len(kinds)
+    lists = [_per_layer(key, value, layers) for key, value in config.items()]
+    traits = [kinds, *(entries for entries in lists if entries is not None)]
     full = config.get("max_window_layers")
     if config.get("use_sliding_window") and isinstance(full, int) and "layer_types" not in config:
-        per_layer.append([number < full for number in range(len(kinds))])  # the first ones look at all tokens
-    seen = list(zip(*per_layer, strict=True))
+        traits.append([number < full for number in range(layers)])  # the first layers look at all tokens
+    seen = list(zip(*traits, strict=True))
     stated = config.get("sliding_window_pattern") or _IN_TURNS.get(str(config.get("model_type")))
     least = stated if isinstance(stated, int) and stated > 0 else 1
-    for both in range(least, len(kinds) + 1):
+    for both in range(least, layers + 1):
         for period in range(both - both % least, 0, -least):
             if seen[both - period : -period] == seen[both:]:
                 return both - period, period
-    return 0, len(kinds)
-
-
-def _is_per_layer(key: str, value: object, layers: int) -> bool:
-    is_other = "token" in key or key == "architectures"
-    return layers > 1 and isinstance(value, list) and len(value) == layers and not is_other
+    return 0, layers
 
 
 def _refused(folder: pathlib.Path, why: str) -> NncfToolsError:
@@ -213,33 +358,42 @@ def write(model: Model, layers: int, target: pathlib.Path) -> None:
         shutil.copy(file, target / file.name)
     write_file(target / CONFIG, msgspec.json.encode(model.config_of(layers)))
     if model.python is None:
-        _copy(model.kept(layers), target / _WEIGHTS)
+        _copy(model.select_tensors(layers), target / _WEIGHTS)
     else:
-        _run(model.python, "make", target)
+        _run(model.python, "make", str(target.absolute()))
 
 
 def _copy(tensors: Mapping[str, Tensor], target: pathlib.Path) -> None:
-    """Copy tensors from files of weights to a new one. Raises OSError."""
+    """Copy tensors from files of weights to a new file. Raises OSError."""
     head: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    for (name, one), end in zip(tensors.items(), accumulate(one.size for one in tensors.values()), strict=True):
-        head[name] = Entry(one.kind, list(one.shape), (end - one.size, end))
+    end = 0
+    for name, tensor in tensors.items():
+        begin = end
+        end += tensor.size
+        head[name] = Entry(tensor.kind, list(tensor.shape), (begin, end))
     encoded = msgspec.json.encode(head)
     encoded += b" " * (-len(encoded) % 8)
     with replacing(target) as slice_file:
         slice_file.write(struct.pack("<Q", len(encoded)) + encoded)
-        for one in tensors.values():
-            with intake.open_file(one.file) as file:
-                file.seek(one.begin)
-                for begin in range(one.begin, one.end, _PIECE):
-                    slice_file.write(file.read(min(_PIECE, one.end - begin)))
+        for tensor in tensors.values():
+            with intake.open_file(tensor.file) as file:
+                file.seek(tensor.begin)
+                for begin in range(tensor.begin, tensor.end, _PIECE):
+                    slice_file.write(file.read(min(_PIECE, tensor.end - begin)))
 
 
-def _run(python: str, what: str, folder: pathlib.Path) -> str:
-    """Run our program for random weights in the command's own Python; return what it prints. Raises NncfToolsError."""
+def _run(python: str, task: str, subject: str) -> str:
+    """Run ``random_weights`` in the command's own Python; return the last line. Raises NncfToolsError."""
     source = pathlib.Path(random_weights.__file__).read_text(encoding="utf-8")
-    argv = [python, "-c", f"{SAFE_PATH}\n{source}", what, str(folder.absolute())]
+    argv = [python, "-c", f"{SAFE_PATH}\n{source}", task, subject]
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, errors="replace", check=False)
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            errors="replace",
+            check=False,
+        )
     except OSError as error:
         raise NncfToolsError(f"option --from-config: {python} cannot be started: {error.strerror}") from error
     if done.returncode:

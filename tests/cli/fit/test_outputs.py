@@ -1,14 +1,9 @@
 from __future__ import annotations
 
-import html
-import io
 import pathlib
-import re
 
 import msgspec
 import pytest
-from matplotlib import rc_context
-from rich.console import Console
 
 from nncftools.cli import fit_runs, screen
 from nncftools.cli.fit_search import Fit
@@ -16,73 +11,15 @@ from nncftools.cli.options import SeriesRequest
 from nncftools.cli.series import Results
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import MemoryUnit
-from tests.render.fit.searches import FOUND, FREE, search, trial
+from tests.render.fit.searches import FOUND, search, trial
 
 GIB = MemoryUnit.GiB
 NEVER = search(trial(9, ended="exit status 1"), works=None, fast=None)
-WIDE = search(trial(0.02, 5, "given up after 100 s"), trial(7), works=7, fast=7)
-
-
-def drawn(fit: Fit, folder: pathlib.Path) -> list[str]:
-    """Return the texts in the picture."""
-    with rc_context({"svg.fonttype": "none"}):
-        fit_runs.draw(fit, GIB, folder / "fit.svg")
-    found = (folder / "fit.svg").read_text(encoding="utf-8")
-    return [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", found)]
 
 
 def results(folder: pathlib.Path) -> Results:
     """Return a folder of results."""
     return Results(SeriesRequest(output=folder), "fit", "search", "run")
-
-
-def test_narrow() -> None:
-    """On a narrow terminal, columns continue below; nothing is cut."""
-    fit = search(trial(5.3, ended="out of memory, given up after 100 s"))
-    console = Console(width=60, file=io.StringIO())
-    with console.capture() as captured:
-        console.print(fit_runs.make_result(fit, GIB).text)
-    shown = captured.get()
-
-    assert "out of memory, given up after 100 s" in shown
-    assert "Stall" in shown
-    assert "…" not in shown
-
-
-def test_commands(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Commands to copy are not cut, however long."""
-    fit = search(trial(5.3), fast=5.3)
-    fit.command = ["optimum-cli", "export", "--model", "m" * 200, "OUT"]
-    results(tmp_path).finish(fit, fit_runs.make_result(fit, GIB))
-    lines = capsys.readouterr().out.splitlines()[-2:]
-
-    assert [line.split()[0] for line in lines] == ["docker", "systemd-run"]
-    assert all(line.endswith("m OUT") for line in lines)
-
-
-def test_warnings_are_shown() -> None:
-    """Text and Markdown say what makes the result less sure."""
-    fit = search(trial(5.3), fast=5.3, is_finished=False)
-
-    assert "! the search is not finished" in screen.plain(fit_runs.make_result(fit, GIB).text)
-    assert "- ⚠ the search is not finished" in fit_runs.make_result(fit, GIB).markdown
-
-
-@pytest.mark.parametrize("fit", [NEVER, WIDE])
-def test_picture_of_extremes(fit: Fit, tmp_path: pathlib.Path) -> None:
-    """Runs that all failed, and limits that differ by much, are drawn, too."""
-    assert "failed or given up" in drawn(fit, tmp_path)
-
-
-def test_files(tmp_path: pathlib.Path) -> None:
-    """Markdown and picture are written; without a run under a limit there is no picture."""
-    (tmp_path / "free").mkdir()
-    results(tmp_path).finish(FOUND, fit_runs.make_result(FOUND, GIB))
-    free = search(works=None, fast=None)
-    results(tmp_path / "free").finish(free, fit_runs.make_result(free, GIB))
-
-    assert {path.name for path in tmp_path.iterdir()} == {"fit.md", "fit.png", "free"}
-    assert [path.name for path in (tmp_path / "free").iterdir()] == ["fit.md"]
 
 
 @pytest.mark.parametrize("is_used", [False, True])
@@ -157,62 +94,12 @@ def test_speed(fit: Fit, sentences: list[str]) -> None:
     assert list(fit_runs.write_sentences(fit, GIB)) == [PEAK, *sentences]
 
 
-def test_only_free() -> None:
-    """Without a limit that was tried, the comfortable amount follows the floor."""
-    assert list(fit_runs.write_sentences(search(works=None, fast=None), GIB)) == [
-        "With 7.00 GiB, the command reads no file twice",
-        PEAK,
-    ]
-
-
-def test_no_limit_to_copy() -> None:
-    """Where nothing worked, there is no command to copy."""
-    assert fit_runs.make_result(NEVER, GIB).to_copy == []
-
-
-def test_free_run() -> None:
-    """The free run is one line."""
-    assert fit_runs.describe_free(FREE, GIB) == (
-        "without a limit, worked, 20.00 s, floor 5.20 GiB, comfortable 7.00 GiB, peak 7.20 GiB"
-    )
-
-
-def test_runs() -> None:
-    """Each run is one line; a single run says nothing about speed."""
-    assert fit_runs.describe_trial(trial(5.3, 2.1), GIB) == "5.30 GiB, worked, 42.00 s"
-    assert fit_runs.describe_trial(trial(5.3, 0.5, "out of memory"), GIB) == "5.30 GiB, out of memory, 10.00 s"
-
-
-def test_words_commands() -> None:
-    """Limits of the commands are whole MiB, rounded up, without swap."""
-    docker, systemd = fit_runs.make_result(search(trial(5.3)), GIB).to_copy
-
-    assert "--memory 5428m --memory-swap 5428m" in docker
-    assert "-p MemoryMax=5428M -p MemorySwapMax=0M" in systemd
-
-
 def test_line_breaks_to_copy() -> None:
     """A script of several lines stays one when its line is copied to a shell; nothing in it acts on the terminal."""
     script = "printf 'a\\t'\necho \x1b"
     line = fit_runs.make_result(msgspec.structs.replace(FOUND, command=["sh", "-c", script]), GIB).to_copy[0]
 
     assert line.endswith(r"""IMAGE sh -c $'printf \'a\\t\'\necho \x1b'""")
-
-
-def test_least_of_docker() -> None:
-    """Docker refuses limits below 6 MiB; systemd does not."""
-    docker, systemd = fit_runs.make_result(search(trial(0.002), works=0.002), GIB).to_copy
-
-    assert docker.startswith("docker run --memory 6m --memory-swap 6m ")
-    assert "MemoryMax=3M -p MemorySwapMax=0M" in systemd
-
-
-def test_not_finished() -> None:
-    """A search that is not finished says how to go on."""
-    assert list(fit_runs.write_notes(FOUND)) == []
-    assert list(fit_runs.write_notes(search(trial(5.3), is_finished=False))) == [
-        "the search is not finished; continue with --resume and a larger --runs"
-    ]
 
 
 def test_failed_for_another_reason() -> None:

@@ -23,20 +23,26 @@ def write_weights(path: pathlib.Path, tensors: Mapping[str, Sequence[int]]) -> N
     path.write_bytes(struct.pack("<Q", len(encoded)) + encoded + data)
 
 
-def write(
+def write(  # noqa: PLR0913 — a model
     folder: pathlib.Path,
     layers: int = 20,
     *,
     shards: int = 1,
     experts_every: int = 0,
+    extra: int = 0,
+    tensors: Mapping[str, Sequence[int]] = {},
     **config: Any,  # noqa: ANN401
 ) -> pathlib.Path:
-    """Write a model of a few kilobytes."""
+    """Write a model of a few kilobytes; a value None removes a key of the config.
+
+    ``extra`` is the number of layers after the last one, ``tensors`` has shapes of further weights.
+    """
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps({"model_type": "llama", "num_hidden_layers": layers, **config}))
+    full = {"model_type": "llama", "num_hidden_layers": layers, **config}
+    (folder / "config.json").write_text(json.dumps({key: value for key, value in full.items() if value is not None}))
     (folder / "tokenizer.json").write_text("{}")
-    tensors: dict[str, Sequence[int]] = {"model.embed_tokens.weight": (16, 8)}
-    for number in range(layers):
+    tensors = {"model.embed_tokens.weight": (16, 8), **tensors}
+    for number in range(layers + extra):
         has_experts = experts_every and number % experts_every == experts_every - 1
         names = ["mlp.experts.0.w", "mlp.experts.1.w"] if has_experts else ["mlp.w"]
         tensors |= {f"model.layers.{number}.{name}": (8, 8) for name in ["attn.q", *names]}

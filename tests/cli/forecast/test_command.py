@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nncftools.analysis.forecast import Estimate, Forecast, Point, Result, Slice, judged
+from nncftools.analysis.forecast import Estimate, Forecast, Result, judged
+from nncftools.analysis.forecast_lines import Point, Slice
 from nncftools.cli import screen
 from nncftools.cli.destination import locked
-from nncftools.cli.forecast import runs, slices
+from nncftools.cli.forecast import outputs, runs, slices
 from nncftools.cli.forecast.arguments import ForecastOptions, find
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.limits import needs
@@ -54,6 +55,11 @@ def measured(*counts: int, peak_of: int = 100) -> list[Slice]:
     ]
 
 
+def of_layers(layers: int, done: Sequence[Slice]) -> Result:
+    """Return a forecast of a model with so many layers after some runs."""
+    return Result(command=[], model="", layers=layers, parameters=0, weights=0, slices=list(done))
+
+
 class TestOptions:
     @pytest.mark.parametrize(
         ("words", "message"),
@@ -78,7 +84,7 @@ class TestOptions:
         done = in_process("forecast", "--", "true", "model", "{output}")
 
         assert done.returncode == UsageError.exit_code
-        assert "it has 3 layers: too few for three slices; `nncf-tools profile` measures it whole" in done.stderr
+        assert "it has 3 layers: too few for three slices; `nncf-tools profile` measures the whole model" in done.stderr
         assert not (tmp_path / "memory_logs").exists()
 
     @pytest.mark.parametrize(
@@ -121,17 +127,17 @@ class TestPlan:
     )
     def test_three_slices(self, layers: int, counts: list[int]) -> None:
         """Three slices, of at most 40 % of the layers if so many can be made."""
-        assert runs.planned(range(1, layers), layers) == counts
+        assert runs.plan_slices(range(1, layers), layers) == counts
 
     def test_period(self) -> None:
         """Only numbers of layers that keep the period."""
-        assert runs.planned([2, 4, 6, 8, 10, 12, 14], 16) == [2, 4, 6]
-        assert runs.planned([6, 12, 18, 24, 30], 36) == [6, 12, 18]
+        assert runs.plan_slices([2, 4, 6, 8, 10, 12, 14], 16) == [2, 4, 6]
+        assert runs.plan_slices([6, 12, 18, 24, 30], 36) == [6, 12, 18]
 
     def test_enough(self) -> None:
         """There is no fourth slice if the others forecast the largest."""
-        assert runs.next_count(range(1, 16), 16, measured(2, 4)) == 6
-        assert runs.next_count(range(1, 16), 16, measured(2, 4, 6)) is None
+        assert runs.next_count(range(1, 16), of_layers(16, measured(2, 4))) == 6
+        assert runs.next_count(range(1, 16), of_layers(16, measured(2, 4, 6))) is None
 
     @pytest.mark.parametrize(
         ("counts", "layers", "done", "fourth"),
@@ -139,33 +145,36 @@ class TestPlan:
             (range(1, 30), 30, (4, 8, 12), 10),
             (range(1, 16), 16, (2, 4, 6), 5),
             (range(1, 12), 12, (1, 3, 4), 2),  # the two largest are neighbours
-            (range(6, 36, 3), 36, (6, 9, 12), None),
-            (range(1, 6), 6, (1, 2, 3), None),
+            (range(6, 36, 3), 36, (6, 9, 12), 12),  # none is between them: the largest runs again
+            (range(1, 6), 6, (1, 2, 3), 3),
         ],
     )
-    def test_fourth(self, counts: Sequence[int], layers: int, done: tuple[int, int, int], fourth: int | None) -> None:
-        """If they do not, there is one more between them, so never above 40 % of the layers."""
+    def test_fourth(self, counts: Sequence[int], layers: int, done: tuple[int, int, int], fourth: int) -> None:
+        """If they are on no line, there is one more between them, never above 40 %; then the largest runs again."""
         bent = [*measured(*done[:2]), *measured(done[2], peak_of=300)]
+        more = [*bent, *measured(fourth, peak_of=300 if fourth == done[2] else 100)]
+        again = [*more, *measured(done[2], peak_of=300)]
 
-        assert runs.planned(counts, layers) == list(done)
-        assert runs.next_count(counts, layers, bent) == fourth
-        assert fourth is None or runs.next_count(counts, layers, [*bent, *measured(fourth)]) is None
+        assert runs.plan_slices(counts, layers) == list(done)
+        assert runs.next_count(counts, of_layers(layers, bent)) == fourth
+        assert runs.next_count(counts, of_layers(layers, more)) == (None if fourth == done[2] else done[2])
+        assert runs.next_count(counts, of_layers(layers, again)) is None
 
     def test_fourth_failed(self) -> None:
         """After a fourth slice that cannot be used, the next nearest one follows."""
         failed = [replace(part, unused="exit status 1") for part in measured(5)]
         bent = [*measured(2, 4), *failed, *measured(6, peak_of=300)]
 
-        assert runs.next_count(range(1, 16), 16, bent) == 3
+        assert runs.next_count(range(1, 16), of_layers(16, bent)) == 3
 
 
 class TestRoom:
     @pytest.mark.parametrize(
         ("room", "free", "left_s", "message"),
         [
-            (1 << 20, 1 << 40, 60, "it takes up to 512 MiB of memory, 1 MiB is available"),
-            (1 << 40, 1 << 10, 60, "of disk, 1 KiB is free (--scratch)"),
-            (1 << 40, 1 << 40, 0, "0.000 s of --time is left"),
+            (1 << 20, 1 << 40, 60, "up to 512 MiB of memory are needed, 1 MiB is available"),
+            (1 << 40, 1 << 10, 60, "of disk are needed, 1 KiB is free (--scratch)"),
+            (1 << 40, 1 << 40, 0, "no --time is left"),
             (1 << 40, 1 << 40, 1, ""),
         ],
     )
@@ -173,7 +182,7 @@ class TestRoom:
         self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, room: int, free: int, left_s: float, message: str
     ) -> None:
         """A slice that would not fit into memory, disk or time is not started."""
-        model = slices.read(models.write(tmp_path / "model", 8))
+        model = slices.read(models.write(tmp_path / "model", 8), ["true"])
         monkeypatch.setattr(needs, "available", lambda *_: needs.Available(machine=room))
         monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=free))
         command = find(["touch", str(tmp_path / "model"), "{output}"], None, writes=True)
@@ -188,15 +197,42 @@ class TestRoom:
 
 class TestMeasured:
     @pytest.mark.parametrize(
-        ("refaults_mib", "stall_s", "unused"),
-        [(200, 0.9, "memory was short: 200 MiB were read again"), (200, 0.0, ""), (2, 0.9, "")],
+        ("refaults_mib", "stall_s", "dropped_mib"), [(200, 0.9, 200), (200, 0.0, 0), (2, 0.9, 0), (845, 4.9, 845)]
     )
-    def test_memory_pressure(self, refaults_mib: int, stall_s: float, unused: str) -> None:
-        """A run that waited for pages that it had before says nothing about the model; a few such pages do no harm."""
+    def test_memory_pressure(self, refaults_mib: int, stall_s: float, dropped_mib: int) -> None:
+        """A run that waited for pages that it had before is disturbed, however long it took; few pages do no harm."""
         totals = {"refaults": refaults_mib * MIB, "memory_stall": stall_s, "write_chars": 5}
         run = made_up.session(totals=totals, floor=Floor(size=90 * MIB, at_s=0.5, mapped=0))
 
-        assert runs.measured(4, run, "", 1).unused == unused
+        assert runs.measure_slice(4, "slice-4.json", run, "", output=1).refaults == dropped_mib * MIB
+
+    @pytest.mark.parametrize(("later", "refaults"), [(0, 0), (300 * MIB, 300 * MIB)], ids=["quiet", "still short"])
+    def test_disturbed_slice_runs_again(
+        self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, later: int, refaults: int
+    ) -> None:
+        """A slice during which memory was short runs again once; if it is short again, notes and interval say so."""
+        model = slices.read(models.write(tmp_path / "model", 8), ["true"])
+        command = find(["touch", str(tmp_path / "model"), "{output}"], None, writes=True)
+        result = of_layers(8, [])
+        results: Any = types.SimpleNamespace(write=lambda _: None)
+        tried: list[int] = []
+
+        def measure(_: runs.Runs, layers: int) -> Slice:
+            tried.append(layers)
+            (part,) = measured(layers)
+            is_first = tried.count(layers) == 1
+            return replace(part, refaults=(845 * MIB if is_first else later) if layers == 2 else 0)
+
+        monkeypatch.setattr(runs.Runs, "_try", measure)
+        nothing: Any = None
+        runs.Runs(ForecastOptions(), command, model, result, results, tmp_path, nothing).go()
+        result.finish(None)
+
+        assert tried == [1, 2, 2, 3]
+        assert [part.refaults for part in result.slices] == [0, refaults, 0]
+        assert bool(refaults) == any("memory was short" in note for note in outputs.notes(result))
+        assert result.forecast is not None
+        assert (result.forecast.peak.high > 1000 * MIB) == bool(refaults)
 
 
 class TestJudged:
@@ -224,6 +260,9 @@ KNOWN = Forecast(
     before="Compression",
 )
 SET = "Its comfortable amount is 3,748 MiB (3,584 to 3,891): it reads no file twice; the commands below set 3,891 MiB"
+ENOUGH = "about 3.7 GiB (3.5 to 3.8), at least 1.4"
+SLOW = "Fits slowly into 2 GiB: needs at least 1.4 GiB, and about 3.7 GiB to read no file twice"
+OPEN = replace(KNOWN, comfortable=replace(KNOWN.comfortable, is_at_least=True))
 GROWING = replace(KNOWN, floor=replace(KNOWN.floor, is_at_least=True))
 
 
@@ -239,34 +278,56 @@ class TestAnswer:
     @pytest.mark.parametrize(
         ("known", "limit", "answer"),
         [
-            (KNOWN, 4, "Fits into 4 GiB: needs about 3.7 GiB"),
-            (KNOWN, 2, "Fits slowly into 2 GiB: needs at least 1.5 GiB, and 3.7 GiB to read no file twice"),
+            (KNOWN, 4, f"Fits into 4 GiB: needs {ENOUGH}"),
+            (KNOWN, 2, SLOW),
             (KNOWN, 1.5, "May not fit into 1.5 GiB: needs from 1.4 GiB to 1.6 GiB"),
             (GROWING, 2, "May not fit into 2 GiB: needs from 1.4 GiB to 3.7 GiB"),
-            (KNOWN, 0.5, "Does not fit into 512 MiB: needs at least 1.5 GiB"),
-            (KNOWN, None, "Needs about 3.7 GiB: peak 3.6 GiB, with all 16 layers"),
-            (GROWING, None, "Needs at least 3.7 GiB: peak 3.6 GiB, with all 16 layers"),
+            (KNOWN, 0.5, "Does not fit into 512 MiB: needs at least 1.4 GiB"),
+            (KNOWN, None, f"Needs {ENOUGH}: peak 3.6 GiB, with all 16 layers"),
+            (OPEN, None, "Needs at least 3.5 GiB: peak 3.6 GiB, with all 16 layers"),
+            (OPEN, 8, "May not fit into 8 GiB: needs 1.4 GiB or more"),
             (None, 4, "Unknown whether it fits into 4 GiB: a forecast needs 3 slices, and 2 can be used"),
             (None, None, "Unknown: a forecast needs 3 slices, and 2 can be used"),
         ],
     )
     def test_first_line(self, known: Forecast | None, limit: float | None, answer: str) -> None:
         """The first line of text and Markdown answers --for, or says what is needed, or that it is not known."""
-        shown = runs.shown(judged_result(known, limit), MemoryUnit.MiB)
+        shown = outputs.make_shown(judged_result(known, limit), MemoryUnit.MiB)
 
         assert screen.plain(shown.text).splitlines()[0] == answer
         assert shown.markdown.splitlines()[0] == f"**{answer}**"
 
+    def test_words(self) -> None:
+        """One layer is one layer, and nothing is said about bytes of a command that writes nothing."""
+        nothing = replace(KNOWN, written=Estimate(0, 0, 0), disk=Estimate(0, 0, 0))
+        text = "\n".join(outputs.sentences(judged_result(nothing), MemoryUnit.MiB))
+
+        assert outputs.count_layers(1) == "1 layer"
+        assert "It takes 22 s to 38 s on this machine" in text
+        assert "writes" not in text
+
+    def test_not_known(self) -> None:
+        """A peak that is not known is said with the sizes that were seen."""
+        sizes = {6: 818, 12: 828, 18: 1212}
+        bent = [
+            replace(part, points=[Point(operation="Compression", place=1, end=sizes[part.layers] * MIB)])
+            for part in measured(6, 12, 18, peak_of=1)
+        ]
+        result = replace(judged_result(None, 4), slices=bent)
+        expected = "Compression held 818, 828, 1,212 MiB (end) with 6, 12, 18 layers: not on a line"
+
+        assert outputs.answer(result) == f"Unknown whether it fits into 4 GiB: {expected}"
+
     def test_sentences(self) -> None:
         """What follows are sentences: where the peak is, what is too little, and what it writes."""
-        assert list(runs.sentences(judged_result(KNOWN), MemoryUnit.MiB)) == [
+        assert list(outputs.sentences(judged_result(KNOWN), MemoryUnit.MiB)) == [
             "Its peak is 3,686 MiB (3,584 to 3,789), in Saving; with fewer than 6 layers, it is in Compression",
             "Its floor is 1,536 MiB (1,434 to 1,638): with less, it does not work",
             SET,
             "It writes 3,072 MiB (3,072 to 3,072) and takes 22 s to 38 s on this machine",
         ]
         unknown = replace(KNOWN, written=None, disk=Estimate(GIB, GIB, GIB))
-        *_, last = runs.sentences(judged_result(unknown), MemoryUnit.GiB)
+        *_, last = outputs.sentences(judged_result(unknown), MemoryUnit.GiB)
         assert last == "It needs 1.00 GiB of free disk and takes 22 s to 38 s on this machine"
 
 
@@ -284,7 +345,9 @@ class TestForecast:
         real = json.loads((tmp_path / "truth.json").read_text())
 
         assert (done.returncode, truth.returncode) == (0, 0), done.stderr
-        assert "Replaced in the command: 'my model' by a slice of it, '{output}' by a scratch folder" in done.stderr
+        assert (
+            "Replaced in the command: 'my model' by a slice of the model, '{output}' by a scratch folder" in done.stderr
+        )
         assert known["operation"] == "Export"
         assert known["peak"]["value"] == pytest.approx(real["peaks"]["rss"]["low"], rel=0.05)
         assert known["written"]["value"] == pytest.approx(5 * MIB, rel=0.05)
@@ -435,7 +498,7 @@ class TestForecast:
         ("gives", "message"),
         [
             (f"chown {OTHER} above", "the folder 'above' belongs to another user (nobody)"),
-            ("chmod 777 above", "all users may rename what is in it, or in a folder above it: not sticky (chmod +t)"),
+            ("chmod 777 above", "all users may rename files here, or in a folder above: not sticky (chmod +t)"),
         ],
     )
     def test_scratch_between_slices(self, nncf_tools: Run, tmp_path: pathlib.Path, gives: str, message: str) -> None:
@@ -499,8 +562,21 @@ class TestForecast:
         done = nncf_tools("forecast", "-o", "out", "--", *EXPORTS, "model", "{output}")
 
         assert done.returncode == NncfToolsError.exit_code
-        assert "the command does not work with slices: exit status 1: ValueError: this model cannot be" in done.stderr
+        assert (
+            "the command does not work with 2 of 2 slices: exit status 1: ValueError: this model cannot be"
+            in done.stderr
+        )
         assert "Traceback" not in done.stderr
+
+    def test_only_one_slice_works(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A command that works with one slice and fails with two ends the forecast: further slices would fail, too."""
+        models.write(tmp_path / "model", 20)
+        fails = 'sleep 0.2; grep -q "layers.:3" "$0/config.json" || { echo "ValueError: no experts"; exit 1; }'
+        done = nncf_tools("forecast", "--no-output", "-o", "out", "--", "sh", "-c", fails, "model")
+
+        assert done.returncode == NncfToolsError.exit_code
+        assert "the command does not work with 2 of 3 slices: exit status 1: ValueError: no experts" in done.stderr
+        assert len(written(tmp_path / "out")["slices"]) == 3
 
     def test_two_at_once(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """A second forecast in the same folder is refused before it runs or removes anything."""

@@ -30,7 +30,7 @@ def tensors_of(file: pathlib.Path) -> dict[str, tuple[list[int], float]]:
 def test_real_weights(tmp_path: pathlib.Path, shards: int) -> None:
     """A slice has the real weights of the first layers, from one file or several, and the tokenizer."""
     folder = models.write(tmp_path / "model", 6, shards=shards, layer_types=["a", "b"] * 3)
-    slices.write(slices.read(folder), 4, tmp_path / "slice")
+    slices.write(slices.read(folder, ["true"]), 4, tmp_path / "slice")
     found = tensors_of(tmp_path / "slice/model.safetensors")
     names = [f"model.layers.{number}.{name}" for number in range(4) for name in ("attn.q", "mlp.w")]
     config = json.loads((tmp_path / "slice/config.json").read_text())
@@ -53,7 +53,7 @@ def test_only_needed_files_are_copied(tmp_path: pathlib.Path) -> None:
     for name in [*needed, *others]:
         (folder / name).touch()
     (folder / "folder.json").mkdir()
-    model = slices.read(folder)
+    model = slices.read(folder, ["true"])
     slices.write(model, 2, tmp_path / "slice")
 
     copied = {path.name for path in (tmp_path / "slice").iterdir()}
@@ -63,11 +63,11 @@ def test_only_needed_files_are_copied(tmp_path: pathlib.Path) -> None:
 def test_files_beside_weights_count(tmp_path: pathlib.Path) -> None:
     """What is copied beside the weights counts as disk, a sparse file with its whole size."""
     folder = models.write(tmp_path / "model", 4)
-    before = slices.read(folder).disk_size(2)
+    before = slices.read(folder, ["true"]).disk_size(2)
     with (folder / "vocab.json").open("wb") as file:
         file.truncate(20 << 30)
 
-    assert slices.read(folder).disk_size(2) == before + (20 << 30)
+    assert slices.read(folder, ["true"]).disk_size(2) == before + (20 << 30)
 
 
 @pytest.mark.parametrize(
@@ -76,20 +76,96 @@ def test_files_beside_weights_count(tmp_path: pathlib.Path) -> None:
         ({}, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
         ({"experts_every": 2}, [2, 4, 6, 8, 10]),
         ({"layer_types": ["s", "s", "f"] * 4}, [3, 6, 9]),
-        ({"layer_types": ["dense", "dense", *(["experts"] * 10)]}, [2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
+        ({"layer_types": ["dense", "dense", *(["experts"] * 10)]}, [3, 4, 5, 6, 7, 8, 9, 10, 11]),
         ({"sliding_window_pattern": 4}, [4, 8]),
         ({"model_type": "gemma2"}, [2, 4, 6, 8, 10]),
-        ({"layer_types": ["d", "d", *"sfsfsfsfsf"]}, [2, 4, 6, 8, 10]),
-        ({"use_sliding_window": True, "max_window_layers": 3}, [3, 4, 5, 6, 7, 8, 9, 10, 11]),
+        ({"layer_types": ["d", "d", *"sfsfsfsfsf"]}, [4, 6, 8, 10]),
+        ({"use_sliding_window": True, "max_window_layers": 3}, [4, 5, 6, 7, 8, 9, 10, 11]),
         ({"use_sliding_window": False, "max_window_layers": 3}, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
         ({"eos_token_id": list(range(12))}, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
     ],
 )
 def test_turns(tmp_path: pathlib.Path, made: dict[str, Any], counts: list[int]) -> None:
     """Slices keep the layers at the beginning that differ, and whole periods of those that take turns."""
-    model = slices.read(models.write(tmp_path / "model", 12, **made))
+    model = slices.read(models.write(tmp_path / "model", 12, **made), ["true"])
 
     assert model.counts() == counts
+
+
+@pytest.mark.parametrize(
+    ("config", "keys"),
+    [
+        ({"num_layers": 6}, ["num_layers"]),  # GPT-Neo, XGLM, ChatGLM
+        ({"n_layers": 6}, ["n_layers"]),  # MPT, DistilBERT
+        ({"num_layers": 6, "num_hidden_layers": 6}, ["num_hidden_layers", "num_layers"]),
+        ({"num_layers": 2, "num_hidden_layers": 6}, ["num_hidden_layers"]),
+        ({"layers_block_type": ["mamba", "attention"] * 3}, []),  # Nemotron-H
+        ({"hybrid_override_pattern": "M-*" * 2, "num_hidden_layers": 6}, ["num_hidden_layers"]),
+        ({"attention_types": [[["global", "local"], 3]], "num_layers": 6}, ["num_layers"]),
+    ],
+)
+def test_names_of_the_number(tmp_path: pathlib.Path, config: dict[str, Any], keys: list[str]) -> None:
+    """The number of layers has several names, and all that counts by layers is cut with it."""
+    model = slices.read(models.write(tmp_path / "model", 6, **{"num_hidden_layers": None, **config}), ["true"])
+    least = model.counts()[0]
+    cut = model.config_of(least)
+    by_layer = {
+        "layers_block_type": ["mamba", "attention"][:least],
+        "hybrid_override_pattern": "M-*"[:least],
+        "attention_types": [[["global", "local"], 1]],
+    }
+
+    assert (model.layers, list(model.keys)) == (6, keys)
+    assert {key: cut[key] for key in keys} == dict.fromkeys(keys, least)
+    assert all(cut[key] == value for key, value in by_layer.items() if key in config)
+
+
+@pytest.mark.process
+def test_other_name_of_the_number(tmp_path: pathlib.Path) -> None:
+    """A name that is in no table is asked of transformers' own class, where the command's Python has it."""
+    models.write(tmp_path / "model", 6, num_hidden_layers=None, depth=6)
+    (tmp_path / "python3").write_text("#!/bin/sh\necho '[\"depth\"]'\n")
+    (tmp_path / "python3").chmod(0o755)
+
+    assert slices.read(tmp_path / "model", [str(tmp_path / "python3")]).keys == ["depth"]
+
+
+@pytest.mark.parametrize(("config", "has_note"), [({"num_nextn_predict_layers": 1}, False), ({}, True)])
+def test_prediction_layers(tmp_path: pathlib.Path, config: dict[str, Any], has_note: bool) -> None:  # noqa: FBT001
+    """Layers that predict further tokens follow the layers of each slice, also where the config does not name them."""
+    model = slices.read(models.write(tmp_path / "model", 6, extra=1, **config), ["true"])
+    slices.write(model, 2, tmp_path / "slice")
+    found = tensors_of(tmp_path / "slice/model.safetensors")
+
+    assert (model.layers, bool(model.notes)) == (6, has_note)
+    assert {slices.layer_of(name) for name in found} == {-1, 0, 1, 2}
+    assert found["model.layers.2.attn.q"] == ([8, 8], 13.0)  # the weights of layer 6
+
+
+REFUSED = [
+    ({"tensors": {"encoder.albert_layer_groups.0.albert_layers.0.w": (8, 8)}, "layers": 0}, "share the same weights"),
+    ({"tensors": {"model.embed_tokens_per_layer.weight": (16, 48)}}, "outside the layers, depends on their number"),
+    ({"tensors": {"model.vision.encoder.layers.0.w": (8, 8)}}, "several stacks of layers"),
+    ({"vision_config": {}}, "several models"),
+]
+
+
+@pytest.mark.parametrize(("made", "message"), REFUSED)
+def test_refused_with_the_reason(tmp_path: pathlib.Path, made: dict[str, Any], message: str) -> None:
+    """A model whose slices would fail is refused before the first run, with the reason."""
+    models.write(tmp_path / "model", made.pop("layers", 6), num_hidden_layers=6, **made)
+
+    with pytest.raises(NncfToolsError, match=message):
+        slices.read(tmp_path / "model", ["true"])
+
+
+def test_code_in_the_folder(tmp_path: pathlib.Path) -> None:
+    """A slice has the code that its config names: the command may load it, as with the whole model."""
+    folder = models.write(tmp_path / "model", 6, auto_map={"AutoModel": "mine.Mine"})
+    (folder / "mine.py").write_text("raise SystemExit('this is not run by the forecast')")
+    slices.write(slices.read(folder, ["true"]), 2, tmp_path / "slice")
+
+    assert (tmp_path / "slice/mine.py").exists()
 
 
 @pytest.mark.parametrize("name", ["model.layers.7.w", "transformer.h.7.w", "h.7.w", "bert.encoder.layer.7.w"])
@@ -105,7 +181,7 @@ def test_layer_names(name: str) -> None:
     [
         ({"is_encoder_decoder": True}, "it is an encoder and a decoder"),
         ({"vision_config": {}}, r"several models \(vision_config\)"),
-        ({"num_hidden_layers": 9}, r"says 9 layers, the weights have 4 \(up to number 3\)"),
+        ({"num_hidden_layers": 9}, r"says 9 layers, and the weights end with layer 3; is the download complete\?"),
         ({"num_hidden_layers": "many"}, "does not say how many layers"),
     ],
 )
@@ -116,7 +192,7 @@ def test_refused(tmp_path: pathlib.Path, config: dict[str, Any], message: str) -
     (folder / "config.json").write_text(json.dumps(before | config))
 
     with pytest.raises(NncfToolsError, match=message):
-        slices.read(folder)
+        slices.read(folder, ["true"])
 
 
 def test_without_weights(tmp_path: pathlib.Path) -> None:
@@ -124,8 +200,8 @@ def test_without_weights(tmp_path: pathlib.Path) -> None:
     folder = models.write(tmp_path / "model", 4)
     (folder / "model.safetensors").unlink()
 
-    with pytest.raises(NncfToolsError, match=r"no weights in safetensors .* --from-config makes random ones"):
-        slices.read(folder)
+    with pytest.raises(NncfToolsError, match=r"no weights in safetensors .* --from-config makes random weights"):
+        slices.read(folder, ["true"])
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xff" * 8, b"\x02\0\0\0\0\0\0\0[]", b'\x05\0\0\0\0\0\0\0{"a":'])
@@ -135,7 +211,7 @@ def test_damaged_weights(tmp_path: pathlib.Path, damage: bytes) -> None:
     (folder / "model.safetensors").write_bytes(damage)
 
     with pytest.raises(SessionFileError, match=r"model.safetensors: weights in safetensors expected"):
-        slices.read(folder)
+        slices.read(folder, ["true"])
 
 
 def test_cut_short(tmp_path: pathlib.Path) -> None:
@@ -145,7 +221,7 @@ def test_cut_short(tmp_path: pathlib.Path) -> None:
     (folder / "model.safetensors").write_bytes(data[:-100])
 
     with pytest.raises(SessionFileError, match="is not within the file, which was cut short"):
-        slices.read(folder)
+        slices.read(folder, ["true"])
 
 
 @pytest.mark.parametrize("shape", [(10**18,) * 30, (1,) * 100, (-1, 8)])
@@ -160,7 +236,7 @@ def test_shapes_that_cannot_be(tmp_path: pathlib.Path, shape: tuple[int, ...]) -
     path.write_bytes(len(encoded).to_bytes(8, "little") + encoded + path.read_bytes()[8 + length :])
 
     with pytest.raises(SessionFileError, match="weights in safetensors expected"):
-        slices.read(tmp_path / "model")
+        slices.read(tmp_path / "model", ["true"])
 
 
 def test_files_outside(tmp_path: pathlib.Path) -> None:
@@ -169,7 +245,7 @@ def test_files_outside(tmp_path: pathlib.Path) -> None:
     (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../../secret"}}')
 
     with pytest.raises(NncfToolsError, match="names files outside of the folder"):
-        slices.read(folder)
+        slices.read(folder, ["true"])
 
 
 def test_interpreter(tmp_path: pathlib.Path) -> None:

@@ -53,18 +53,6 @@ def test_group_size_is_the_largest_usual_one_that_divides_the_layers(inputs: set
     assert [one.group_size for one in found] == [None, None, size, size]
 
 
-def test_shares_are_those_asked_for() -> None:
-    """%int4 is the ratio, the rest is int8."""
-    found, _ = grid.weight_grid("full", UNKNOWN)
-
-    assert {one.name: one.shares for one in found[:4]} == {
-        "fp32": (0, 0),
-        "int8": (0, 1),
-        "int4": (1, 0),
-        "80% int4": (0.8, 0.2),
-    }
-
-
 @pytest.mark.parametrize(
     ("mode", "shares"), [("nf4", (1, 0)), ("mxfp4", (1, 0)), ("fp8_e4m3", (0, 1)), ("int2_sym", (0, 0))]
 )
@@ -116,12 +104,6 @@ def test_wrong_grid_is_refused(tmp_path: pathlib.Path, text: str, expected: str)
     assert "grid.toml" in str(error.value)
 
 
-def test_missing_grid_is_refused() -> None:
-    """A name that is neither built in nor a file is named."""
-    with pytest.raises(NncfToolsError, match=r"all.*quick or full, or a TOML file expected"):
-        grid.weight_grid("all", UNKNOWN)
-
-
 def test_chosen_keeps_the_baseline() -> None:
     """A chosen configuration comes with the baseline; an unknown name is refused with those that there are."""
     found, _ = grid.weight_grid("quick", UNKNOWN)
@@ -129,16 +111,6 @@ def test_chosen_keeps_the_baseline() -> None:
     assert [one.name for one in grid.choose(found, ["int4"])] == ["fp32", "int4"]
     with pytest.raises(NncfToolsError, match="no configuration 'nf4' in the grid, only fp32, int8"):
         grid.choose(found, ["nf4"])
-
-
-def test_quantization_grid_has_the_presets_and_bias_corrections() -> None:
-    """The full grid of other kinds of models varies presets, bias correction, smoothing and samples."""
-    titles = [one.title for one in grid.quantization_grid("full")]
-
-    assert titles[:3] == ["fp32", "int8 performance", "int8 mixed"]
-    assert "int8 mixed + accurate bias correction" in titles
-    assert "int8 performance + smooth quant" in titles
-    assert "int8 mixed + 30 samples" in titles
 
 
 HUGE = b"\x1b\0\0\0\0\0\0\0" + b'{"a": {"shape": [1e999, 2]}}'

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import json
 import os
 import pathlib
-import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -75,29 +72,15 @@ def test_pace(took_s: Sequence[float], waits_s: Sequence[float]) -> None:
     assert waited == pytest.approx(waits_s)
 
 
-def test_the_same_is_not_written_again() -> None:
-    """Values that did not change are written again only after a while."""
+def test_what_is_written() -> None:
+    """Values that did not change are written again only when the next reading is due later, or after a while."""
     written: list[object] = []
-    run: Any = types.SimpleNamespace(write=lambda key, value: written.append((key, value["values"])))
-    with pytest.raises(EndedError):
-        follow(Source(0.001, 0.001, 0.001), run, lambda _: None)  # type: ignore[arg-type] # no property is written
-
-    assert written == [("devices", {HELD: 5})]
-
-
-def test_long_waits_are_written() -> None:
-    """The sampler knows when the next reading is due, also where the values are the same."""
-    waits_s: list[float] = []
-    run: Any = types.SimpleNamespace(write=lambda _, value: waits_s.append(value["next_s"]))
+    run: Any = types.SimpleNamespace(write=lambda _, value: written.append((value["values"], value["next_s"])))
     with pytest.raises(EndedError):
         follow(Source(0.001, 0.1, 0.1, 0.1), run, lambda _: None)  # type: ignore[arg-type] # no property is written
+    follow(Source(), types.SimpleNamespace())  # type: ignore[arg-type] # nothing to read: it ends at once
 
-    assert waits_s == pytest.approx([0.5, 10])
-
-
-def test_nothing_to_read() -> None:
-    """A source without a device ends at once."""
-    follow(Source(), types.SimpleNamespace())  # type: ignore[arg-type] # nothing is asked of it
+    assert written == [({HELD: 5}, 0.5), ({HELD: 5}, pytest.approx(10))]
 
 
 def profiled(nncf_tools: Run, *steps: str) -> Session:
@@ -115,9 +98,9 @@ def stand_in(script: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.M
     return script
 
 
-@pytest.mark.usefixtures("stand_in")
-def test_run(nncf_tools: Run) -> None:
+def test_run(stand_in: pathlib.Path, nncf_tools: Run) -> None:
     """A run's memory on a device is in its samples, in operations and in the report; exact where torch keeps a mark."""
+    stand_in.write_text(f"{STAND_IN}print {{\n")  # text of the driver costs no reading
     session = profiled(nncf_tools, "Load:0.1:0", "Quantize:1.2:12:30", "Short:0.01:14:40")
     report = nncf_tools("report", "run.json").stdout
     quantize, short = (operation for operation in session.operations if operation.name != "Load")
@@ -128,72 +111,34 @@ def test_run(nncf_tools: Run) -> None:
     assert [(of.start, of.end, of.peak_low) for of in (short.of("device_allocated@nvidia0"),)] == [
         (12 * GIB, 14 * GIB, 40 * GIB)
     ]
-    assert (session.warnings, session.devices[0].model) == ([], "Stand-In 80GB")
+    assert (session.warnings, [of.model for of in session.devices]) == ([], ["Stand-In 80GB"])
     assert "Device memory nvidia0" in report
     assert "nvidia0 (Stand-In 80GB, 80.0 GiB): peak of the run " in report
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("stand_in")
-def test_one_process_after_another(nncf_tools: Run) -> None:
-    """Of processes that follow each other, the allocator's peak is the largest of one, not their sum."""
-    one = shlex.join([sys.executable, str(BURNERS / "device.py"), "Export:0.05:10"])
-    nncf_tools("profile", "--no-stacks", "--no-plot", "-o", "run.json", "sh", "-c", f"{one}; {one}; {one}; true")
-
-    assert Session.load("run.json").peaks["device_allocated@nvidia0"].low == 10 * GIB
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("stand_in")
-def test_gate(nncf_tools: Run) -> None:
-    """A gate names the device after the metric, and the operation after the device."""
-    profiled(nncf_tools, "Quantize:0.7:12:30")
-    shutil.copy("run.json", "base.json")
-    results = [
-        nncf_tools("compare", "base.json", "run.json", "--fail-if", f"peak_device_memory@nvidia0@Quantize>{size}GiB")
-        for size in (8, 80)
-    ]
-
-    assert [result.returncode for result in results] == [3, 0]
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("stand_in")
-def test_out_of_memory(nncf_tools: Run) -> None:
-    """A CUDA out-of-memory exception is the verdict, with what the run held and what others held."""
-    profiled(nncf_tools, "Quantize:0.8:12:30", "oom")
-    report = " ".join(nncf_tools("report", "run.json", "--details").stdout.split())
-
-    assert "could not allocate memory of nvidia0 (OutOfMemoryError)" in report
-    assert "the run held 31,232 MiB, others 3,072 MiB" in report
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("gpus", "says"), [(1, "memory of nvidia0"), (2, "memory of a device")])
-def test_out_of_memory_somewhere(
-    gpus: int, says: str, stand_in: pathlib.Path, nncf_tools: Run, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("gpus", "step", "says"),
+    [
+        (1, "oom", "the run held 31,232 MiB, others 3,072 MiB"),
+        (1, "oom-somewhere", "could not allocate memory of nvidia0 (OutOfMemoryError)"),
+        (2, "oom-somewhere", "could not allocate memory of a device (OutOfMemoryError)"),
+    ],
+)
+def test_out_of_memory(  # noqa: PLR0913 — a case
+    gpus: int, step: str, says: str, *, stand_in: pathlib.Path, nncf_tools: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the exception names no device, the verdict names it only if there is no other."""
+    """A CUDA out-of-memory exception is the verdict; a device that it does not name is named if there is no other."""
     stand_in.write_text(STAND_IN * gpus)
-    monkeypatch.setenv("NVML_LINES", "process 0 C PID 5\n" + STAND_IN * (gpus - 1))
-    profiled(nncf_tools, "Quantize:0.8:12:30", "oom-somewhere")
-    report = " ".join(nncf_tools("report", "run.json").stdout.split())
+    if step != "oom":
+        monkeypatch.setenv("NVML_LINES", "process 0 C PID 5\n" + STAND_IN * (gpus - 1))
+    profiled(nncf_tools, "Quantize:0.8:12:30", step)
 
-    assert f"could not allocate {says} (OutOfMemoryError)" in report
+    assert says in " ".join(nncf_tools("report", "run.json", "--details").stdout.split())
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("stand_in")
-def test_unused_device(nncf_tools: Run) -> None:
-    """A run that does not use the device has no row of it."""
-    nncf_tools("monitor", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.3)")
-    session = Session.load("run.json")
-
-    assert not [name for name in session.samples.metrics if name.startswith("device")]
-    assert "nvidia" not in nncf_tools("report", "run.json").stdout
-
-
-@pytest.mark.parametrize("line", ["process 0 C PID -1", pytest.param("list 3 0", marks=pytest.mark.long)])
+@pytest.mark.parametrize("line", ["process 0 C PID -1", "list 3 0"])
 def test_unknown(line: str, stand_in: pathlib.Path, nncf_tools: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the driver does not tell what the run holds, the report says why, and by how much everyone's use rose."""
     assert stand_in.exists()
@@ -213,30 +158,30 @@ def test_unknown(line: str, stand_in: pathlib.Path, nncf_tools: Run, monkeypatch
     )
 
 
-def test_slow_driver(stand_in: pathlib.Path, nncf_tools: Run) -> None:
-    """A driver that takes 5 s to begin delays neither the command nor the end of its recording."""
-    stand_in.write_text(f"init 0 5000\n{STAND_IN}")
-    nncf_tools("monitor", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.3)")
-    session = Session.load("run.json")
-
-    assert (session.finished, session.devices, len(session.samples) > 1) == (True, [], True)
-    assert session.duration_s < 5
-
-
-def test_driver_that_crashes(stand_in: pathlib.Path, nncf_tools: Run) -> None:
-    """A driver that crashes takes its own process along; the recording goes on, and says so."""
-    stand_in.write_text(f"{STAND_IN}exit\n")
+@pytest.mark.parametrize(
+    ("lines", "warnings"),
+    [
+        (f"{STAND_IN}exit\n", ["memory of devices is unknown"]),
+        pytest.param(f"init 0 5000\n{STAND_IN}", [], marks=pytest.mark.long),
+    ],
+    ids=["crashes", "takes 5 s to begin"],
+)
+def test_bad_driver(lines: str, warnings: list[str], stand_in: pathlib.Path, nncf_tools: Run) -> None:
+    """A driver delays neither the command nor the end of its recording, and takes only its own process along."""
+    stand_in.write_text(lines)
     nncf_tools("monitor", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.4)")
     session = Session.load("run.json")
 
     assert session.finished
-    assert [text.partition(" from ")[0] for text in session.warnings] == ["memory of devices is unknown"]
+    assert session.duration_s < 5
+    assert [text.partition(" from ")[0] for text in session.warnings] == warnings
 
 
 FAILS = "int nvmlInit_v2(void) { return 9; }"
 """A library without the function that explains the status: reading it is an error of Python."""
 
 
+@pytest.mark.long
 def test_source_that_fails(
     stand_in: pathlib.Path, tmp_path: pathlib.Path, nncf_tools: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,15 +194,6 @@ def test_source_that_fails(
 
     assert warning.startswith("memory of NVIDIA's GPUs is unknown from ")
     assert warning.endswith("undefined symbol: nvmlErrorString")
-
-
-def test_driver_that_prints(stand_in: pathlib.Path, nncf_tools: Run) -> None:
-    """What a driver prints costs no reading: it does not go to the sampler."""
-    stand_in.write_text(f"{STAND_IN}print {{\nprocess 0 C 1 {GIB}\n")
-    nncf_tools("monitor", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.8)")
-    session = Session.load("run.json")
-
-    assert (session.peaks[HELD].low, len(session.devices), session.warnings) == (0, 1, [])
 
 
 RECORDS_ITSELF = """
@@ -275,18 +211,6 @@ print([children, len(session.processes), session.peaks["device_memory@nvidia0"].
 """
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("stand_in")
-@pytest.mark.process
-def test_program_that_records_itself(tmp_path: pathlib.Path) -> None:
-    """The helper of a program that records itself is no child of it and no part of its tree."""
-    path = tmp_path / "program.py"
-    path.write_text(RECORDS_ITSELF)
-    result = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True)
-
-    assert result.stdout == "['', 1, 7000]\n"
-
-
 def helpers() -> list[int]:
     """Return the PIDs of helpers of this test, and of what they have forked."""
     found = []
@@ -298,14 +222,6 @@ def helpers() -> list[int]:
         if b"sampler/__main__.py\0devices" in words and os.fsencode(os.environ["NVML_SCRIPT"]) in environment:
             found.append(int(folder.name))
     return found
-
-
-def test_end_of_the_helper(stand_in: pathlib.Path, nncf_tools: Run) -> None:
-    """When the recording has ended, no helper is left, also of a command line that makes several recordings."""
-    assert stand_in.exists()
-    nncf_tools("monitor", "--no-plot", "-o", "run.json", "--repeat", "2", sys.executable, "-S", "-c", "pass")
-
-    assert helpers() == []
 
 
 OTHER_ENDS = [(STAND_IN, True), (f"{STAND_IN}exit\n", False), ("", False), ("", True)]
@@ -334,21 +250,12 @@ def test_driver_that_forks(stand_in: pathlib.Path, tmp_path: pathlib.Path, devic
 
 @pytest.mark.long
 @pytest.mark.process
-def test_driver_that_forks_in_a_program_that_records_itself(stand_in: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """The same holds for the helper of a program that records itself."""
+def test_program_that_records_itself(stand_in: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """The helper of a program that records itself is no child of it, and ends with what a driver forks."""
     stand_in.write_text(f"fork\n{STAND_IN}")
-    (tmp_path / "program.py").write_text(RECORDS_ITSELF)
-    subprocess.run([sys.executable, "program.py"], capture_output=True, check=True)
+    path = tmp_path / "program.py"
+    path.write_text(RECORDS_ITSELF)
+    result = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True)
 
+    assert result.stdout == "['', 1, 7000]\n"
     until(lambda: not helpers(), "the helper and its child to end")
-
-
-@pytest.mark.usefixtures("stand_in")
-def test_journal(nncf_tools: Run) -> None:
-    """Readings are lines of the journal, so the live view has them, and so has what a kill leaves."""
-    nncf_tools("monitor", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.3)")
-    facts = json.loads(pathlib.Path("run.json").read_text())["devices"]
-
-    assert facts == [
-        {"device": "nvidia0", "model": "Stand-In 80GB", "uuid": "GPU-0", "memory": 80 * GIB, "missing": None}
-    ]

@@ -50,85 +50,83 @@ def read(of: Nvml, run: Run) -> dict[str, float | None]:
     return dict(of.read(run))  # type: ignore[arg-type] # what it asks of a run
 
 
-def test_memory_of_the_run(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """What the run's processes hold is their sum; what everyone holds, and the load, are of the device."""
-    script.write_text(f"{GPU}process 0 C 11 {GIB}\nprocess 0 C 12 {2 * GIB}\nprocess 0 C 99 {3 * GIB}\n")
-    run = Run(11, 12, 13)
+@pytest.mark.parametrize(
+    ("lines", "held", "missing"),
+    [
+        ("process 0 C 11 GIB\nprocess 0 G 11 GIB\nprocess 0 G 12 GIB", 2 * GIB, []),
+        ("process 0 C 99 GIB", 0, []),
+        ("list 3 0 G\nprocess 0 C 11 GIB", GIB, []),
+        ("process 0 C 11 -1\nprocess 0 G 11 GIB", GIB, []),
+        ("process 0 G 11 -1\nprocess 0 C 11 GIB", GIB, []),
+        ("process 0 C 11 GIB\nprocess 0 C 99 -1", GIB, []),
+        ("process 0 C 81234 GIB", 0, []),
+        ("old 1\nprocess 0 C 11 GIB\nprocess 0 C 12 GIB", 2 * GIB, []),
+        ("old 2\nprocess 0 C 11 GIB\nprocess 0 C 12 GIB", 2 * GIB, []),
+        ("count 0 4000000000\nprocess 0 C 11 GIB", GIB, []),
+        ("process 0 C 11 -2", None, [devices.NOT_TOLD]),
+        (f"process 0 C 11 {81 * GIB}", None, [devices.NOT_TOLD]),
+        ("process 0 C 11 -1", None, [devices.NOT_TOLD]),
+        ("list 3 0", None, [f"{devices.NOT_TOLD}: Not Supported"]),
+        ("list 15 0 G", None, [f"{devices.NOT_TOLD}: GPU is lost"]),
+        ("hungry", None, [f"{devices.NOT_TOLD}: Insufficient Size"]),
+    ],
+    ids=[
+        "process in both lists",
+        "unused",
+        "no list of drawing processes",
+        "known in the second list",
+        "known in the first list",
+        "unknown for another process",
+        "process that has ended",
+        "driver with the first function",
+        "driver with the second function",
+        "more devices than there can be",
+        "size below 0",
+        "more than there is",
+        "unknown",
+        "no list",
+        "lost",
+        "list without end",
+    ],
+)
+def test_processes(
+    lines: str, held: int | None, missing: list[str], script: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """The memory of the run's processes is added up, or unknown with a reason that is written once."""
+    script.write_text(f"{GPU}{lines.replace('GIB', str(GIB))}\n")
+    of, run = source(tmp_path), Run(11, 12)
+    values = [read(of, run), read(of, run)]
 
-    values = read(source(tmp_path), run)
-
-    assert values == {"device_memory@nvidia0": 3 * GIB, "device_used@nvidia0": 9 * GIB, "device_busy@nvidia0": 40}
-    facts = {"device": "nvidia0", "model": "Stand-In 80GB", "uuid": "GPU-0", "memory": 80 * GIB}
-    assert run.written == [("device", facts)]
-
-
-def test_process_of_both_kinds(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """A process in the lists of computing and of drawing processes counts once."""
-    script.write_text(f"{GPU}process 0 C 11 {GIB}\nprocess 0 G 11 {GIB}\nprocess 0 G 12 {GIB}\n")
-
-    values = read(source(tmp_path), Run(11, 12))
-
-    assert values["device_memory@nvidia0"] == 2 * GIB
-
-
-def test_unused_device(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """A run that is not on the list of the machine's driver holds nothing."""
-    script.write_text(f"{GPU}process 0 C 99 {GIB}\n")
-
-    assert read(source(tmp_path), Run(11))["device_memory@nvidia0"] == 0
+    assert [value["device_memory@nvidia0"] for value in values] == [held, held]
+    assert values[0]["device_used@nvidia0"] == 9 * GIB
+    assert run.missing == missing
 
 
 @pytest.mark.parametrize(
-    ("lines", "why"),
-    [("process 0 C 11 -1\n", ""), ("list 3 0\n", ": Not Supported"), ("list 15 0 G\n", ": GPU is lost")],
+    ("gpu", "used", "busy"),
+    [
+        (f"gpu 0 {80 * GIB} {9 * GIB} 40 0", 9 * GIB, 40),
+        ("gpu 3 0 0 0 0", None, None),
+        (f"gpu 0 {80 * GIB} {(1 << 64) - 1} 4000000000 0", None, None),
+    ],
+    ids=["H100", "GPU with the memory of the machine (GB10)", "figures that cannot be"],
 )
-def test_not_available(lines: str, why: str, script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """Where the driver does not report the memory of a process, that is unknown, and the reason is written once."""
-    script.write_text(GPU + lines)
-    of, run = source(tmp_path), Run(11)
-
-    values = [read(of, run), read(of, run)]
-
-    assert [value["device_memory@nvidia0"] for value in values] == [None, None]
-    assert values[0]["device_used@nvidia0"] == 9 * GIB
-    assert run.missing == [devices.NOT_TOLD + why]
-
-
-def test_no_drawing_processes(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """A driver that does not support the list of drawing processes has none."""
-    script.write_text(f"{GPU}list 3 0 G\nprocess 0 C 11 {GIB}\n")
-
-    assert read(source(tmp_path), Run(11))["device_memory@nvidia0"] == GIB
-
-
-@pytest.mark.parametrize("used", [-2, 81 * GIB])
-def test_more_than_there_is(used: int, script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """A size that cannot be is unknown."""
-    script.write_text(f"{GPU}process 0 C 11 {used}\n")
-    run = Run(11)
-
-    assert read(source(tmp_path), run)["device_memory@nvidia0"] is None
-    assert run.missing == [devices.NOT_TOLD]
-
-
-def test_no_memory_of_its_own(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """A GPU that has only the machine's memory (GB10) does not say what everyone holds, but what processes do."""
-    script.write_text(f"gpu 3 0 0 0 0\nprocess 0 C 11 {GIB}\n")
-    run = Run(11)
+def test_figures_of_the_device(
+    gpu: str, used: int | None, busy: int | None, script: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """The memory of the run's processes is a sum; the memory of everyone and the load are figures of the device."""
+    script.write_text(f"{gpu}\nprocess 0 C 11 {GIB}\nprocess 0 C 12 {2 * GIB}\nprocess 0 C 99 {GIB}\n")
+    run = Run(11, 12, 13)
     values = read(source(tmp_path), run)
 
-    assert (values["device_memory@nvidia0"], values["device_used@nvidia0"], run.missing) == (GIB, None, [])
+    assert values.pop("device_memory@nvidia0") == 3 * GIB
+    assert values == {"device_used@nvidia0": used, "device_busy@nvidia0": busy}
+    assert [(key, value["model"], value["uuid"]) for key, value in run.written] == [
+        ("device", "Stand-In 80GB", "GPU-0")
+    ]
 
 
-@pytest.mark.parametrize("kinds", ["CG", "GC"])
-def test_available_in_one_list(kinds: str, script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """A process of both kinds, of which one list does not tell what it holds, holds what the other one tells."""
-    script.write_text(f"{GPU}process 0 {kinds[0]} 11 -1\nprocess 0 {kinds[1]} 11 {GIB}\n")
-
-    assert read(source(tmp_path), Run(11))["device_memory@nvidia0"] == GIB
-
-
-@pytest.mark.parametrize("number", [0, 1, 2, 3, 16, 17, 40])
+@pytest.mark.parametrize("number", [0, 1, 3, 17, 40])
 @pytest.mark.parametrize("size", [16, 24, 32])
 def test_size_of_entries(size: int, number: int, script: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """How long an entry is, which differs between drivers of one version of NVML, is seen from what was written."""
@@ -136,24 +134,6 @@ def test_size_of_entries(size: int, number: int, script: pathlib.Path, tmp_path:
     script.write_text(f"{GPU}entry {size}\n{processes}")
 
     assert read(source(tmp_path), Run(*range(100, 140)))["device_memory@nvidia0"] == number * GIB
-
-
-def test_list_without_end(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """A driver that asks for more room than there can be gets little, and what the run holds is unknown."""
-    script.write_text(f"{GPU}hungry\n")
-    run = Run(11)
-
-    assert read(source(tmp_path), run)["device_memory@nvidia0"] is None
-    assert run.missing == [f"{devices.NOT_TOLD}: Insufficient Size"]
-
-
-def test_failing_count(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """A driver that does not say how many devices there are is a warning."""
-    script.write_text(f"{GPU}count 15\n")
-    run = Run(11)
-
-    assert not source(tmp_path).begin(run)  # type: ignore[arg-type] # what it asks of a run
-    assert ("warning", "memory of NVIDIA's GPUs is unknown: GPU is lost") in run.written
 
 
 @pytest.mark.parametrize(("status", "warns"), [(15, True), (4, False)])
@@ -166,47 +146,6 @@ def test_failing_device(status: int, script: pathlib.Path, tmp_path: pathlib.Pat
 
     assert (values.keys() & {"device_memory@nvidia0"}, values["device_memory@nvidia1"]) == (set(), GIB)
     assert warnings == ["memory of nvidia0 is unknown: GPU is lost"] * warns
-
-
-def test_figures_that_cannot_be(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """More memory in use than there is, and more than all of the time, are unknown."""
-    script.write_text(f"gpu 0 {80 * GIB} {(1 << 64) - 1} 4000000000 0\nprocess 0 C 11 {GIB}\n")
-
-    values = read(source(tmp_path), Run(11))
-
-    assert values == {"device_memory@nvidia0": GIB, "device_used@nvidia0": None, "device_busy@nvidia0": None}
-
-
-def test_too_many_devices(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """A driver that says that there are more devices than there can be is not asked for each."""
-    script.write_text(f"{GPU}count 0 4000000000\n")
-    run = Run(11)
-
-    assert set(read(source(tmp_path), run)) == {"device_memory@nvidia0", "device_used@nvidia0", "device_busy@nvidia0"}
-    assert len(run.written) < 100
-
-
-def test_not_available_for_others(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """What is unknown of other processes does not matter."""
-    script.write_text(f"{GPU}process 0 C 11 {GIB}\nprocess 0 C 99 -1\n")
-
-    assert read(source(tmp_path), Run(11))["device_memory@nvidia0"] == GIB
-
-
-def test_long_list(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """There is room for many processes."""
-    processes = "".join(f"process 0 C {pid} {GIB}\n" for pid in range(100, 150))
-    script.write_text(f"{GPU}{processes}")
-
-    assert read(source(tmp_path), Run(*range(100, 140)))["device_memory@nvidia0"] == 40 * GIB
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_older_drivers(version: int, script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """Drivers without the newest function have one before it, whose entries may be shorter."""
-    script.write_text(f"{GPU}old {version}\nprocess 0 C 11 {GIB}\nprocess 0 C 12 {2 * GIB}\n")
-
-    assert read(source(tmp_path), Run(12))["device_memory@nvidia0"] == 2 * GIB
 
 
 def test_mig(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -227,57 +166,47 @@ def test_mig(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
     assert values["device_busy@nvidia0.mig0"] is None
 
 
-def test_pids_of_the_host(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """In a container, PIDs that are not there are those of the host, and none of the run's can be matched."""
-    script.write_text(f"{GPU}process 0 C 81234 {GIB}\n")
-    run = Run(11)
-
-    values = read(source(tmp_path, is_container=True), run)
-
-    assert values["device_memory@nvidia0"] is None
-    assert run.missing == [devices.OF_HOST]
-
-
-def test_ended_process_of_the_machine(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """On the machine itself, a PID that is not there is that of a process that has just ended."""
-    script.write_text(f"{GPU}process 0 C 81234 {GIB}\n")
-
-    assert read(source(tmp_path), Run(11))["device_memory@nvidia0"] == 0
-
-
-@pytest.mark.parametrize(("device", "held"), [("/dev/nvidia-uvm", None), ("/dev/dxg", None), ("/dev/nvidia0", 0)])
-def test_empty_list_in_a_container(device: str, held: int | None, script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """In a container or WSL, an empty list proves nothing about a process that uses CUDA."""
-    script.write_text(GPU)
+@pytest.mark.parametrize(
+    ("lines", "device", "is_visible", "held", "missing"),
+    [
+        ("process 0 C 81234 GIB", "/dev/null", False, None, [devices.OF_HOST]),
+        ("process 0 C 11 GIB\nprocess 0 C 81234 GIB", "/dev/null", True, None, [devices.OF_HOST]),
+        ("process 0 C 11 GIB\nprocess 0 C 81234 GIB", "/dev/nvidia-uvm", True, GIB, []),
+        ("process 0 C 11 GIB", "/dev/null", True, GIB, []),
+        ("", "/dev/nvidia-uvm", False, None, [devices.NOT_NAMED]),
+        ("", "/dev/dxg", False, None, [devices.NOT_NAMED]),
+        ("", "/dev/nvidia0", False, 0, []),
+    ],
+    ids=[
+        "PIDs of the host",
+        "own PID on the host",
+        "own PID among those of the host",
+        "PIDs of the container",
+        "empty list with CUDA",
+        "empty list in WSL",
+        "empty list without CUDA",
+    ],
+)
+def test_container(  # noqa: PLR0913 — a case
+    lines: str,
+    device: str,
+    held: int | None,
+    missing: list[str],
+    *,
+    is_visible: bool,
+    script: pathlib.Path,
+    tmp_path: pathlib.Path,
+) -> None:
+    """In a container or WSL, PIDs may be those of the host; process 11 of the run has opened the device."""
+    script.write_text(f"{GPU}{lines.replace('GIB', str(GIB))}\n")
     (tmp_path / "11/fd").mkdir(parents=True)
     (tmp_path / "11/fd/3").symlink_to(device)
-    run = Run(11, folder=tmp_path)
-
-    values = read(source(tmp_path, is_container=True), run)
-
-    assert values["device_memory@nvidia0"] == held
-    assert run.missing == ([devices.NOT_NAMED] if held is None else [])
-
-
-def test_matched_in_a_container(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """In a container whose driver knows its PIDs, all is as on the machine."""
-    script.write_text(f"{GPU}process 0 C 11 {GIB}\n")
-    (tmp_path / "proc/11").mkdir(parents=True)
-
-    assert read(source(tmp_path, is_container=True), Run(11))["device_memory@nvidia0"] == GIB
-
-
-@pytest.mark.parametrize(("device", "held"), [("/dev/nvidia-uvm", GIB), ("/dev/null", None)])
-def test_own_pid_on_the_host(device: str, held: int | None, script: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """Among PIDs of the host, one that a process of the run has here is its own only if it uses CUDA."""
-    script.write_text(f"{GPU}process 0 C 11 {GIB}\nprocess 0 C 81234 {GIB}\n")
-    (tmp_path / "11/fd").mkdir(parents=True)
-    (tmp_path / "11/fd/3").symlink_to(device)
-    (tmp_path / "proc/11").mkdir(parents=True)
+    if is_visible:
+        (tmp_path / "proc/11").mkdir(parents=True)
     run = Run(11, folder=tmp_path)
 
     assert read(source(tmp_path, is_container=True), run)["device_memory@nvidia0"] == held
-    assert run.missing == ([devices.OF_HOST] if held is None else [])
+    assert run.missing == missing
 
 
 def test_driver_that_goes_away(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -295,13 +224,14 @@ def test_driver_that_goes_away(script: pathlib.Path, tmp_path: pathlib.Path) -> 
     assert read(of, run)["device_memory@nvidia0"] == GIB
 
 
-def test_driver_that_does_not_begin(script: pathlib.Path, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(("line", "why"), [("init 9 0", "Driver Not Loaded"), ("count 15", "GPU is lost")])
+def test_driver_that_does_not_begin(line: str, why: str, script: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """A driver that cannot be used is a warning, and the end of reading."""
-    script.write_text("init 9 0\n")
+    script.write_text(f"{GPU}{line}\n")
     run = Run(11)
 
     assert not source(tmp_path).begin(run)  # type: ignore[arg-type] # what it asks of a run
-    assert run.written == [("warning", "memory of NVIDIA's GPUs is unknown: Driver Not Loaded")]
+    assert run.written == [("warning", f"memory of NVIDIA's GPUs is unknown: {why}")]
 
 
 def test_no_driver(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

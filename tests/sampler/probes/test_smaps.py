@@ -1,10 +1,6 @@
 from __future__ import annotations
 
 import os
-import pathlib
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -14,24 +10,10 @@ import pytest
 from nncftools.sampler.probes import smaps
 from nncftools.sampler.probes.process import Stat
 from nncftools.sampler.probes.smaps import Estimate, Smaps
-from nncftools.sampler.tree import PAGE, Process, Tree
+from nncftools.sampler.tree import PAGE, Process
 from tests.sampler.fake_proc import FILES, KIB, FakeProc, none_kept, vanish
-from tests.waiting import until
 
-MIB = 2**20
 UNKNOWN = (None, None, None)
-HELD_MIB = 40
-SCRIPT = f"""
-import os, sys
-held = bytearray({HELD_MIB} << 20)
-held[::4096] = b"x" * len(held[::4096])
-for _ in range(int(sys.argv[1])):
-    if os.fork() == 0:
-        os.read(0, 1)
-        os._exit(0)
-print("ready", flush=True)
-os.read(0, 1)
-"""
 
 
 class Clock:
@@ -82,148 +64,39 @@ def of_one_pass(processes: Sequence[Process]) -> tuple[float | None, ...]:
     return probe.read(processes)[:2]
 
 
-def result(probe: Smaps, processes: Sequence[Process]) -> tuple[int, int]:
-    """Return the next result of a probe that works in its thread."""
-
-    def known() -> tuple[int, int] | None:
-        pss, uss, _ = probe.read(processes)
-        return None if pss is None or uss is None else (pss, uss)
-
-    found = until(known, "a pass")
-    assert found is not None
-    return found
-
-
-@pytest.fixture
-def holding() -> Any:  # noqa: ANN401 — a generator of a function
-    """Return a function that starts a process of 40 MiB with some forked copies, and returns them all."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(copies: int) -> list[Process]:
-        words = [sys.executable, "-S", "-E", "-c", SCRIPT, str(copies)]
-        child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        started.append(child)
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"ready\n"
-        tree = Tree("/proc", FILES, reaper=None, children=True)
-        tree.add(child.pid)
-        tree.refresh()
-        Stat(0).read(tree.processes)
-        return tree.processes
-
-    yield start
-    for child in started:
-        child.communicate()
-
-
-@pytest.mark.process
-class TestReal:
-    """Real processes of 40 MiB."""
-
-    def test_one_process(self, holding: Callable[[int], list[Process]]) -> None:
-        """PSS and USS of a process that shares nothing but code hold what it touched, and are at most its RSS."""
-        (process,) = holding(0)
-        pss, uss = result(Smaps(0.01), [process])
-
-        assert HELD_MIB * MIB < uss <= pss <= process.rss * PAGE + MIB
-
-    def test_forked_copies(self, holding: Callable[[int], list[Process]]) -> None:
-        """What three processes share is once in PSS, thrice in RSS and not in USS."""
-        processes = holding(2)
-        pss, uss = result(Smaps(0.01), processes)
-
-        assert len(processes) == 3
-        assert sum(process.rss for process in processes) * PAGE > 3 * HELD_MIB * MIB
-        assert HELD_MIB * MIB < pss < (HELD_MIB + 20) * MIB
-        assert uss < 20 * MIB
-
-    def test_passes_are_far_apart(
-        self, holding: Callable[[int], list[Process]], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """What passes take is measured as CPU time of their thread."""
-        spent: list[float] = []
-
-        def thread_time() -> float:
-            spent.append(time.thread_time())
-            return spent[-1]
-
-        monkeypatch.setattr(smaps, "time", SimpleNamespace(monotonic=time.monotonic, thread_time=thread_time))
-        processes = holding(2)
-        probe = Smaps(0.01)
-        result(probe, processes)
-
-        assert 0 < probe.spent_s == sum(spent)
-
-
 @pytest.mark.usefixtures("clock")
 class TestSums:
     """Passes that are done at once, over files."""
 
     def test_sum(self, proc: FakeProc) -> None:
-        """PSS is the sum of the line of that name alone, USS of all private pages, in bytes."""
+        """PSS is the line of that name alone, USS all private pages, in bytes; folders may be found by their path."""
         processes = [add(proc, 1, pss_kib=100, private_kib=10), add(proc, 2, pss_kib=50, private_kib=1)]
+        processes[1] = Process(str(proc.root), 2, None, 0, files=FILES, common=none_kept())
 
+        assert processes[1].directory < 0
         assert of_one_pass(processes) == (150 * KIB, 66 * KIB)
 
     @pytest.mark.process
-    def test_process_that_ended(self, proc: FakeProc) -> None:
-        """A process that is gone when its turn comes adds nothing."""
-        processes = [add(proc, 1, pss_kib=10_000), add(proc, 2, pss_kib=50)]
+    def test_process_that_adds_nothing(self, proc: FakeProc) -> None:
+        """A process that has ended, a zombie and a child of vfork(2) add nothing, and no descriptor stays open."""
+        processes = [add(proc, pid, pss_kib=10_000) for pid in (1, 2, 3, 4)]
         vanish(processes[1])
+        (proc.root / "3/smaps_rollup").unlink()
+        processes[3].counted = False
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 — counted, not used
 
         assert of_one_pass(processes) == (10_000 * KIB, 0)
+        assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 — the same
 
-    def test_process_with_its_parents_memory(self, proc: FakeProc) -> None:
-        """What is not counted, a child of vfork(2), adds nothing: the pages of one memory would count twice."""
-        processes = [add(proc, 1, pss_kib=10_000), add(proc, 2, pss_kib=10_000)]
-        processes[1].counted = False
-
-        assert of_one_pass(processes) == (10_000 * KIB, 0)
-
-    def test_process_without_rollup(self, proc: FakeProc) -> None:
-        """A zombie, which has no pages, adds nothing."""
-        processes = [add(proc, 1, pss_kib=10_000), add(proc, 2, pss_kib=50, pages=0)]
-        (proc.root / "2/smaps_rollup").unlink()
-
-        assert of_one_pass(processes) == (10_000 * KIB, 0)
-
-    @pytest.mark.parametrize("place", [0, 1])
-    def test_process_that_is_locked(self, proc: FakeProc, place: int) -> None:
-        """While one process does not let us read its figures, the sums are unknown, not less."""
-        processes = [add(proc, 1, pss_kib=100), add(proc, 2, pss_kib=50)]
-        unreadable(proc, place + 1)
+    @pytest.mark.parametrize("pids", [(), (1,), (1, 2)])
+    def test_process_that_is_locked(self, proc: FakeProc, pids: tuple[int, ...]) -> None:
+        """Without a process, or with one that we may not read, the sums are unknown, not less."""
+        processes = [add(proc, pid, pss_kib=100) for pid in pids]
+        if pids:  # root cannot read a folder either
+            (proc.root / "1/smaps_rollup").unlink()
+            (proc.root / "1/smaps_rollup").mkdir()
 
         assert of_one_pass(processes) == UNKNOWN[:2]
-
-    def test_locked_process_without_memory_is_unknown_as_well(self, proc: FakeProc) -> None:
-        """The only process being locked, nothing is known."""
-        process = add(proc, 1, pss_kib=100)
-        unreadable(proc, 1)
-
-        assert of_one_pass([process]) == UNKNOWN[:2]
-
-    def test_no_process(self) -> None:
-        """Without a process the sums are unknown, not 0."""
-        assert of_one_pass([]) == UNKNOWN[:2]
-
-    def test_out_of_descriptors(self, proc: FakeProc) -> None:
-        """Where no folder is kept open, it is found by its path: the sums are whole."""
-        add(proc, 2, pss_kib=50)
-        unkept = Process(str(proc.root), 2, None, 0, files=FILES, common=none_kept())
-
-        assert unkept.directory < 0
-        assert of_one_pass([add(proc, 1, pss_kib=100), unkept]) == (150 * 1024, 0)
-
-    @pytest.mark.process
-    def test_gives_back_its_descriptors(self, proc: FakeProc) -> None:
-        """A pass leaves no descriptor open, even if processes vanish or become unreadable during it."""
-        processes = [add(proc, number, pss_kib=100) for number in (1, 2, 3)]
-        unreadable(proc, 2)
-        vanish(processes[2])
-        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 — counted, not used
-        of_one_pass(processes)
-
-        assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 — the same
 
     def test_descriptor_that_the_tree_closes_meanwhile(
         self,
@@ -247,33 +120,6 @@ class TestSums:
 class TestPasses:
     """When passes begin, and which results are returned."""
 
-    @pytest.mark.usefixtures("clock")
-    def test_no_thread(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
-        """At the limit of threads, there is no pass and no descriptor is lost; a later sample begins one."""
-
-        def fail(*_: object) -> None:
-            raise RuntimeError("can't start new thread")
-
-        works = smaps._thread.start_new_thread
-        process = add(proc, 1, pss_kib=100)
-        probe = Smaps(0.5)
-        monkeypatch.setattr(smaps._thread, "start_new_thread", fail)
-        refused = [probe.read([process]) for _ in range(2)]
-        monkeypatch.setattr(smaps._thread, "start_new_thread", works)
-        probe.read([process])
-
-        assert refused == [UNKNOWN] * 2
-        assert probe.read([process])[0] == 100 * KIB
-
-    def test_unknown_between_two_passes(self, clock: Clock, proc: FakeProc) -> None:
-        """A result is returned for one sample; until the next pass has ended, the figures are unknown."""
-        clock.pass_s = 0.5
-        process = add(proc, 1, pss_kib=100)
-        probe = Smaps(0.01)
-        told = [probe.read([process])[0] for _ in range(5)]
-
-        assert told == [None, 100 * KIB, None, None, None]
-
     def test_next_pass_waits(self, clock: Clock, proc: FakeProc) -> None:
         """Regular passes take half of the share: after one of 0.5 s of CPU, the next begins 100 s after the first."""
         clock.pass_s = 0.5
@@ -284,32 +130,12 @@ class TestPasses:
         clock.now_s += 99.9
         early = [probe.read([process]) for _ in range(2)]
         clock.now_s += 0.2
-        due = [probe.read([process]) for _ in range(2)]
+        due = [probe.read([process])]
+        clock.now_s += 0.25  # a result is as old as the middle of its pass
+        due.append(probe.read([process]))
 
         assert early == [UNKNOWN] * 2
-        assert due == [UNKNOWN, (100 * KIB, 0, 0.0)]
-
-    def test_one_pass_at_a_time(self, clock: Clock, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
-        """While a pass is under way, no other begins, and the figures are unknown."""
-        begun: list[object] = []
-        monkeypatch.setattr(smaps._thread, "start_new_thread", lambda *work: begun.append(work))
-        process = add(proc, 1, pss_kib=100)
-        probe = Smaps(0.01)
-        told = []
-        for _ in range(3):
-            clock.now_s += 1000
-            told.append(probe.read([process]))
-
-        assert (told, len(begun)) == ([UNKNOWN] * 3, 1)
-
-    def test_age(self, clock: Clock, proc: FakeProc) -> None:
-        """A result is as old as the middle of its pass."""
-        process = add(proc, 1, pss_kib=100)
-        probe = Smaps(0.01)
-        probe.read([process])
-        clock.now_s += 0.25
-
-        assert probe.read([process]) == (100 * KIB, 0, 0.25)
+        assert due == [UNKNOWN, (100 * KIB, 0, 0.25)]
 
     def test_pass_at_a_new_maximum(self, clock: Clock, proc: FakeProc) -> None:
         """When PSS rose by an estimated 1 %, a pass begins, although the regular one is not due yet."""
@@ -340,15 +166,6 @@ class TestPasses:
             clock.now_s += 1
 
         assert [second for second, pss in enumerate(known) if pss] == [1, 51, 101]
-
-    def test_process_that_came_meanwhile(self, clock: Clock, proc: FakeProc) -> None:
-        """A process that comes while a pass runs does not spoil it."""
-        clock.pass_s = 1.0
-        first = add(proc, 1, pss_kib=10_000)
-        probe = Smaps(0.01)
-        probe.read([first])
-
-        assert probe.read([first, add(proc, 2, pss_kib=1, pages=1000)])[0] == 10_000 * KIB
 
     @pytest.mark.parametrize(
         ("pages", "expected"), [(200, [10_000 * KIB] * 3), (2000, [None, None, 10_000 * KIB])], ids=["little", "much"]
@@ -388,82 +205,42 @@ class TestPasses:
 
         assert probe.read([first, second])[0] == 5_000 * KIB
 
-    def test_zombie_blurs_nothing(self, clock: Clock, proc: FakeProc) -> None:
-        """A process that has given back its memory before a pass began does not spoil it."""
-        clock.pass_s = 1.0
-        first, second = add(proc, 1, pss_kib=10_000), add(proc, 2, pss_kib=50, pages=1_000)
-        add(proc, 2, pss_kib=0, pages=0)
-        Stat(0).read([first, second])
-        probe = Smaps(0.01)
-        probe.read([first, second])
 
-        assert probe.read([first])[0] == 10_000 * KIB
+class Sampled:
+    """A process as a sample leaves it."""
 
+    counted = True
+    faults = 0
 
-@pytest.mark.parametrize(("exists", "expected"), [(True, ""), (False, "the kernel has no smaps_rollup (before 4.14)")])
-def test_old_kernel(tmp_path: pathlib.Path, *, exists: bool, expected: str) -> None:
-    """A kernel without smaps_rollup is recognised."""
-    (tmp_path / "self").mkdir()
-    if exists:
-        (tmp_path / "self/smaps_rollup").touch()
-
-    assert Smaps.why_unavailable(str(tmp_path)) == expected
+    def __init__(self, rss: int = 1000, *, forked: bool = False) -> None:
+        self.rss = rss
+        self.forked_copy = forked
 
 
-def unreadable(proc: FakeProc, pid: int) -> None:
-    """Make a process's rollup something that cannot be read, by root neither."""
-    (proc.root / f"{pid}/smaps_rollup").unlink()
-    (proc.root / f"{pid}/smaps_rollup").mkdir()
+def estimate_of(process: Any, pss: int, uss: int) -> Estimate:  # noqa: ANN401 — a stand-in
+    """Return the estimate after a pass that counted these pages."""
+    return Estimate([(process, process.rss, pss * PAGE, uss * PAGE)])
 
 
-class TestEstimate:
-    """What PSS is between two passes, in pages."""
+@pytest.mark.parametrize(
+    ("samples", "pss"),
+    [([(1000, 0), (1100, 0), (900, 0)], [600, 700, 500]), ([(1000, 100), (1100, 200), (1100, 900)], [700, 800, 1300])],
+    ids=["growth is private", "page faults without growth copy shared pages"],
+)
+def test_estimate(samples: list[tuple[int, int]], pss: list[int]) -> None:
+    """Between two passes, RSS (pages) and page faults of a process change its PSS."""
+    one: Any = Sampled()
+    estimate = estimate_of(one, 600, 400)
+    found = []
+    for one.rss, one.faults in samples:
+        found.append(estimate.pss([one]))
 
-    @staticmethod
-    def process(rss: int, faults: int = 0, *, forked: bool = False) -> Any:  # noqa: ANN401 — a stand-in
-        """Return a process as a sample leaves it."""
-        return SimpleNamespace(rss=rss, faults=faults, forked_copy=forked, counted=True)
-
-    def counted(self, process: Any, pss: int, uss: int) -> Any:  # noqa: ANN401 — a stand-in
-        """Return what a pass counts of a process, in pages."""
-        return process, process.rss, pss * PAGE, uss * PAGE
-
-    def test_growth(self) -> None:
-        """A process that grew or freed memory since the pass did so by private pages."""
-        one = Hashable(self.process(1000))
-        estimate = Estimate([self.counted(one, 600, 400)])
-        found = []
-        for rss in (1000, 1100, 900):
-            one.rss = rss
-            found.append(estimate.pss([one]))
-
-        assert found == [600, 700, 500]
-
-    def test_forks(self) -> None:
-        """A new fork shares what it has; another new process has its own; the shares of one that ends stay."""
-        one, fork, other = (Hashable(self.process(1000, forked=forked)) for forked in (False, True, False))
-        estimate = Estimate([self.counted(one, 1000, 100)])
-
-        assert estimate.pss([one, fork]) == 1000
-        assert estimate.pss([one, fork, other]) == 2000
-        assert estimate.pss([fork]) == 900
-
-    def test_copied_pages(self) -> None:
-        """A page fault without growth copies a shared page, but no more pages than there are."""
-        one = Hashable(self.process(1000))
-        estimate = Estimate([self.counted(one, 600, 400)])
-        found = []
-        for faults, rss in ((100, 1000), (200, 1100), (900, 1100)):
-            one.faults, one.rss = faults, rss
-            found.append(estimate.pss([one]))
-
-        assert found == [700, 800, 1300]
+    assert found == pss
 
 
-class Hashable(SimpleNamespace):
-    """A stand-in for a process, which is a key of the estimate."""
+def test_estimate_of_forks() -> None:
+    """A new fork shares what it has; another new process has its own; the shares of one that ends stay."""
+    one, fork, other = [Sampled(), Sampled(forked=True), Sampled()]
+    estimate: Any = estimate_of(one, 1000, 100)
 
-    def __init__(self, of: Any) -> None:  # noqa: ANN401 — a stand-in
-        super().__init__(**vars(of))
-
-    __hash__ = object.__hash__  # type: ignore[assignment] # a namespace has none
+    assert [estimate.pss(found) for found in ([one, fork], [one, fork, other], [fork])] == [1000, 2000, 900]

@@ -85,11 +85,6 @@ def test_windows_predict_each_token_once(count: int) -> None:
         assert [*context, *continuation] == tokens[-6:]
 
 
-def test_no_tokens_make_no_window() -> None:
-    """An empty document has nothing to predict."""
-    assert list(evaluation.windows([], PREFIX, 5)) == []
-
-
 def test_word_perplexity_is_that_of_a_direct_computation() -> None:
     """It is exp(−log-likelihood ÷ words) over all documents, each in windows of its own."""
     documents = ["the quick brown fox", "jumps over\nthe lazy dog"]

@@ -23,15 +23,11 @@ OTHERS = {"nncf", "numpy", "openvino", "tokenizers", "transformers"}
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
 def test_steps_need_nothing_of_ours(path: pathlib.Path) -> None:
     """The environment of NNCF needs no nncf-tools: steps import themselves by relative names, and libraries."""
-    tree = ast.walk(ast.parse(path.read_bytes()))
-    absolute = [node.module or "" for node in tree if isinstance(node, ast.ImportFrom) and not node.level]
-    plain = [
-        alias.name
-        for node in ast.walk(ast.parse(path.read_bytes()))
-        if isinstance(node, ast.Import)
-        for alias in node.names
-    ]
-    roots = {name.partition(".")[0] for name in [*absolute, *plain]}
+    nodes = list(ast.walk(ast.parse(path.read_bytes())))
+    names = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    for node in nodes:
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+    roots = {name.partition(".")[0] for name in names}
 
     assert roots - sys.stdlib_module_names <= OTHERS
 

@@ -1,0 +1,274 @@
+"""The memory of the operations of slices, and the lines through it in the number of layers."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise, product
+from typing import NamedTuple
+
+import msgspec
+
+from nncftools.analysis.operation import Operation
+from nncftools.analysis.peaks import RSS
+from nncftools.analysis.session import Session, unmarked
+
+LEAST_SLICES = 3
+LEVELS = ("start", "peak", "end")
+FLOOR = "floor"
+_STRAIGHT = 0.015
+_STRAIGHT_OF_MANY = 0.025
+_STRAIGHT_LEAST = 12 << 20
+"""A point is on a line if it is nearer than this share of the largest size, or these bytes: imports differ by some MiB.
+Four points say more about a line than three, so each may be further away."""
+_FACTORS = {1: 4.0, 2: 2.5}
+"""By the number of points beyond two: three points say little about the error of their line."""
+_UNSURE = 0.03
+_UNSURE_LEAST = 16 << 20
+"""A peak with a wider bracket is not used: near a boundary, samples show the neighbour."""
+_LEAST_S = 0.12
+"""In a shorter operation, samples show the neighbours."""
+_LEAST_S_OF_FLOOR = 0.5
+"""In a shorter time between operations, samples are too few for a floor."""
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """The memory of one operation of a slice, in bytes; null where that is not certain."""
+
+    operation: str
+    """The names of the operations around this operation, and its own name."""
+    place: int
+    """Its number among the operations of this name, from 1."""
+    start: float | None = None
+    peak: float | None = None
+    end: float | None = None
+    floor: float | None = None
+    """The most anonymous and shared memory in its samples."""
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """A run with some of the layers; bytes and seconds, null for unknown."""
+
+    layers: int
+    session: str
+    duration_s: float
+    peak: int
+    floor: int
+    comfortable: int
+    written: int | None = None
+    disk: int | None = None
+    """By how much the run made the file systems fuller."""
+    unused: str = ""
+    """Why the run says nothing about the whole model; empty if it does."""
+    points: list[Point] = []
+    refaults: int = 0
+    """Bytes of files that were dropped and read again while memory was short; 0 if that did not disturb the run."""
+
+
+class Line(NamedTuple):
+    """The memory of an operation over the number of layers."""
+
+    layers: Sequence[int]
+    sizes: Sequence[float]
+    slope: float
+    """Bytes per layer."""
+    base: float
+    """Bytes without layers."""
+    operation: str = ""
+    """Empty for the whole run."""
+    what: str = "peak"
+    """``start``, ``peak`` or ``end``."""
+    is_partial: bool = False
+    """Whether only the last three points are on the line."""
+    is_bent: bool = False
+    """Whether only the last two points are on the line, because the slope grew there."""
+    is_off: bool = False
+    """Whether only the last two points are on the line, for another reason: no forecast follows."""
+    apart: float = 0.0
+    """By how many bytes two runs with the same layers differ, if they are not on one line."""
+    is_confirmed: bool = False
+    """Whether a second run of the last point held the same."""
+
+    def at(self, layers: float) -> float:
+        """Return the bytes with so many layers."""
+        return self.base + self.slope * layers
+
+    @property
+    def is_straight(self) -> bool:
+        """Return whether all points are on the line."""
+        return not (self.is_bent or self.is_off)
+
+    @property
+    def off(self) -> float:
+        """Return the largest distance of a point from the line, in bytes."""
+        return max(map(abs, self._misses()))
+
+    def _misses(self) -> list[float]:
+        """Return how many bytes the line is above each point."""
+        points = zip(self.layers, self.sizes, strict=True)
+        return [self.at(count) - size for count, size in points]
+
+    def error_at(self, layers: int) -> float:
+        """Return the error of the bytes with so many layers, by a few standard errors, and by runs that differ."""
+        spare = len(self.layers) - 2
+        if not self.is_straight or not spare:
+            return self.apart
+        deviation = math.hypot(*self._misses()) / math.sqrt(spare)
+        distance = statistics.pstdev(self.layers) * math.sqrt(len(self.layers))
+        carried = (layers - statistics.fmean(self.layers)) / distance
+        return _FACTORS.get(spare, 2.2) * deviation * carried + self.apart
+
+    def highest_at(self, layers: int) -> float:
+        """Return the most bytes that the operation may hold with so many layers, by its points."""
+        return max(self.at(layers), *self.sizes)
+
+
+def measure_points(session: Session) -> list[Point]:
+    """Return the memory of the operations of a slice, and of the time between them, where that is certain."""
+    outer: list[str] = []
+    places: Counter[str] = Counter()
+    found = []
+    operations = session.operations
+    for operation in operations:
+        outer[operation.depth :] = [operation.name]
+        name = " › ".join(outer)
+        places[name] += 1
+        rss = operation.of(RSS)
+        peak = _find_certain_peak(operation)
+        point = Point(
+            operation=name,
+            place=places[name],
+            start=None if rss.start_is_estimate else rss.start,
+            peak=peak,
+            end=None if rss.end_is_estimate else rss.end,
+            floor=_find_floor(operation, peak),
+        )
+        found.append(point)
+    if not operations:
+        return []
+    ends = {operation.end_s: operation.name for operation in operations if operation.parent is None}
+    for gap in unmarked(session, _LEAST_S):
+        ended = [end_s for end_s in ends if end_s <= gap.start_s]
+        name = f"unmarked time after {ends[max(ended)]}" if ended else "unmarked time at the beginning"
+        places[name] += 1
+        peak = gap.of(RSS).peak_low
+        floor = _find_floor(gap, peak) if gap.duration_s >= _LEAST_S_OF_FLOOR else None
+        point = Point(operation=name, place=places[name], peak=peak, floor=floor)
+        found.append(point)
+    return found
+
+
+def _find_floor(operation: Operation, peak: float | None) -> float | None:
+    """Return the most memory of an operation that cannot be dropped; None if samples were too few.
+
+    Between two samples, that is at least the high-water mark without all files: these hardly come and go.
+    """
+    anon = operation.of("anon").peak_low
+    if anon is None or operation.duration_s < _LEAST_S:
+        return None
+    sampled = anon + (operation.of("shmem").peak_low or 0.0)
+    files = operation.of("file").peak_low
+    return sampled if peak is None or files is None else max(sampled, peak - files)
+
+
+def _find_certain_peak(operation: Operation) -> float | None:
+    """Return the peak of an operation; None if memory between two samples may have been much higher.
+
+    Below an earlier peak of its process, only samples show the peak.
+    """
+    peak = operation.of(RSS).peak
+    start = operation.own_start
+    end = operation.own_end
+    if peak is None or peak.high is None:
+        return None
+    is_below = start is not None and end is not None and end.high_water_mark == start.high_water_mark is not None
+    if is_below and operation.duration_s >= _LEAST_S:
+        return peak.low
+    return peak.low if peak.high - peak.low <= max(peak.low * _UNSURE, _UNSURE_LEAST) else None
+
+
+def line_of_runs(slices: Sequence[Slice], sizes: Sequence[float]) -> Line:
+    """Return the line of a figure of slices.
+
+    Runs with the same layers count by their mean. Where they differ, the straightest choice counts.
+    """
+    runs: dict[int, list[float]] = defaultdict(list)
+    counts = [part.layers for part in slices]
+    for count, size in sorted(zip(counts, sizes, strict=True)):
+        runs[count].append(size)
+    options = []
+    for same in runs.values():
+        is_agreed = max(same) - min(same) <= find_tolerance(same)
+        options.append([statistics.fmean(same)] if is_agreed else same)
+    choices = [_line_through([*runs], chosen) for chosen in product(*options)]
+    straight = [line for line in choices if line.is_straight]
+    best = min(straight or choices, key=lambda line: line.off)
+    apart = max(max(some) - min(some) for some in options)
+    is_confirmed = len(runs[max(runs)]) > len(options[-1])
+    return best._replace(apart=apart, is_confirmed=is_confirmed)
+
+
+def find_tolerance(sizes: Sequence[float]) -> float:
+    """Return by how many bytes a point may be beside a line through points of these sizes."""
+    share = _STRAIGHT_OF_MANY if len(sizes) > LEAST_SLICES else _STRAIGHT
+    return max(max(sizes) * share, _STRAIGHT_LEAST)
+
+
+def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
+    """Return the line through all points, or else through the last three, or else through the last two."""
+    for first in range(max(1, len(layers) - LEAST_SLICES + 1)):
+        slope, base = statistics.linear_regression(layers[first:], sizes[first:])
+        fitted_layers = layers[first:]
+        fitted_sizes = sizes[first:]
+        fitted = Line(fitted_layers, fitted_sizes, slope=slope, base=base, is_partial=first > 0)
+        if fitted.off <= find_tolerance(fitted.sizes):
+            return fitted
+    slopes = []
+    points = zip(layers, sizes, strict=True)
+    for (left, before), (right, after) in pairwise(points):
+        slopes.append((after - before) / (right - left))
+    slope = slopes.pop()
+    is_bent = slope > max(0.0, *slopes)
+    return Line(
+        layers=layers,
+        sizes=sizes,
+        slope=slope,
+        base=sizes[-1] - slope * layers[-1],
+        is_bent=is_bent,
+        is_off=not is_bent,
+    )
+
+
+def draw_lines(slices: Sequence[Slice], levels: Collection[str] = LEVELS) -> list[Line]:
+    """Return the lines of starts, peaks and ends, or of other levels, of the operations that all slices have."""
+    calls = [Counter(point.operation for point in part.points) for part in slices]
+    varying: set[str] = set()
+    for count in calls:
+        for other in calls:
+            varying.update(name for name in other if other[name] != count[name])
+    runs = [_sizes(part, varying) for part in slices]
+    found = []
+    for operation, what in runs[0]:
+        if what in levels and all((operation, what) in run for run in runs):
+            sizes = [run[operation, what] for run in runs]
+            found.append(line_of_runs(slices, sizes)._replace(operation=operation, what=what))
+    return found
+
+
+def _sizes(part: Slice, varying: set[str]) -> Mapping[tuple[str, str], float]:
+    """Return sizes by operation and level; the largest one of operations whose number of calls varies."""
+    sizes: dict[tuple[str, str], list[float | None]] = defaultdict(list)
+    for point in part.points:
+        for what in (*LEVELS, FLOOR):
+            name = point.operation
+            if point.place > 1 and (point.operation not in varying or what == FLOOR):
+                name = f"{point.operation} ({point.place})"
+            sizes[name, what].append(getattr(point, what))
+    known = {}
+    for key, some in sizes.items():
+        certain = [size for size in some if size is not None]
+        if len(certain) == len(some):
+            known[key] = max(certain)
+    return known

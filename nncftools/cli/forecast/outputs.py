@@ -1,0 +1,241 @@
+"""The text, the table and the picture of a forecast."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from nncftools.analysis import forecast as analysis
+from nncftools.analysis.forecast import Estimate, Forecast, Result
+from nncftools.analysis.forecast_lines import LEAST_SLICES, Line, Slice
+from nncftools.cli import series
+from nncftools.cli.series import Shown
+from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell
+from nncftools.units import MemoryUnit, about_text, brief_size, seconds_text, shortened, size_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MOST_LINES = 5
+_LONGEST_NAME = 44
+
+
+def count_layers(count: int) -> str:
+    """Return a number of layers as text."""
+    return f"{count} layer" if count == 1 else f"{count} layers"
+
+
+def describe_slice(part: Slice, unit: MemoryUnit) -> str:
+    """Return the figures of a slice as a line."""
+    if part.unused:
+        return f"not used: {part.unused}"
+    return f"peak {unit.label(part.peak)}, floor {unit.label(part.floor)}, {seconds_text(part.duration_s)}"
+
+
+def table(result: Result, unit: MemoryUnit) -> Table:
+    """Return a row for each slice, and a row for the forecast."""
+    names = ["Layers", f"Peak, {unit}", f"Floor, {unit}", f"Comfortable, {unit}", f"Written, {unit}", "Time"]
+    rows = []
+    for part in result.slices:
+        layers = f"{part.layers} (not used)" if part.unused else str(part.layers)
+        sizes = (part.peak, part.floor, part.comfortable, part.written)
+        cells = [size_cell(size, unit) for size in sizes]
+        rows.append([Cell(layers), *cells, figure_cell(part.duration_s, "s")])
+    known = result.forecast
+    if known is not None:
+        written = None if known.written is None else known.written.value
+        values = [known.peak.value, known.floor.value, known.comfortable.value, written]
+        cells = [size_cell(value, unit, is_strong=True) for value in values]
+        rows.append([Cell(f"{result.layers}, forecast"), *cells, figure_cell(known.time.value, "s")])
+    columns = [Column(name) for name in names]
+    return Table(columns=columns, rows=[Row(cells=cells) for cells in rows])
+
+
+def answer(result: Result, unit: MemoryUnit = MemoryUnit.MiB) -> str:
+    """Return the first line: whether the whole model fits into the memory of ``--for``, and the needs."""
+    known = result.forecast
+    limit = result.limit
+    if known is None:
+        whether = "" if limit is None else f" whether it fits into {brief_size(limit)}"
+        return f"Unknown{whether}: {_explain_unknown(result, unit)}"
+    floor = _about(known.floor.low)
+    comfortable = known.comfortable
+    enough = f"at least {_about(comfortable.low)}" if comfortable.is_at_least else f"about {_about_needs(known)}"
+    if limit is None or result.fits is None:
+        peak = f"at least {_about(known.peak.low)}" if known.peak.is_at_least else _about(known.peak.value)
+        return f"Needs {enough}: peak {peak}, with all {result.layers} layers"
+    highest = _about(analysis.most_of_floor(known))
+    texts = {
+        analysis.YES: enough,
+        analysis.SLOWLY: f"at least {floor}, and about {_about(comfortable.value)} to read no file twice",
+        analysis.UNSURE: f"{floor} or more" if comfortable.is_at_least else f"from {floor} to {highest}",
+        analysis.NO: f"at least {floor}",
+    }
+    return f"{result.fits.capitalize()} into {brief_size(limit)}: needs {texts[result.fits]}"
+
+
+def _explain_unknown(result: Result, unit: MemoryUnit) -> str:
+    """Return why there is no forecast, with the sizes that slices held."""
+    if not result.doubts:
+        return f"a forecast needs {LEAST_SLICES} slices, and {len(result.used)} can be used"
+    doubtful = max(result.doubts, key=lambda line: line.highest_at(result.layers))
+    held = f"{doubtful.operation} held" if doubtful.operation else "the command held"
+    sizes = ", ".join(unit.brief(size) for size in doubtful.sizes)
+    layers = ", ".join(map(str, doubtful.layers))
+    if doubtful.apart:
+        return f"{held} {unit.label(doubtful.apart)} more in one of two runs with the same number of layers"
+    return f"{held} {sizes} {unit} ({doubtful.what}) with {layers} layers: not on a line"
+
+
+def _about(size: float) -> str:
+    """Return bytes with as many digits as a forecast is worth."""
+    return size_text(size) if size >= MemoryUnit.GiB.factor else f"{MemoryUnit.MiB.brief(size)} MiB"
+
+
+def _about_needs(known: Forecast) -> str:
+    """Return the comfortable amount with the interval, and the floor: ``3.7 GiB (3.6 to 3.8), at least 1.6``."""
+    comfortable = known.comfortable
+    amount = _about(comfortable.value)
+    unit = amount[-4:]
+    low = _about(comfortable.low).removesuffix(unit)
+    high = _about(comfortable.high).removesuffix(unit)
+    floor = _about(known.floor.low).removesuffix(unit)
+    return f"{amount} ({low} to {high}), at least {floor}"
+
+
+def sentences(result: Result, unit: MemoryUnit) -> Iterator[str]:
+    """Yield the figures of the whole model, after the answer."""
+    known = result.forecast
+    if known is None:
+        return
+    holder = f", in {known.operation}" if known.operation else ""
+    earlier = f"; with fewer than {known.holds_from} layers, it is in {known.before}" if known.before else ""
+    yield f"Its peak is {_range(known.peak, unit)}{holder}{earlier}"
+    yield f"Its floor is {_range(known.floor, unit)}: with less, it does not work"
+    limit = f"; the commands below set {unit.brief(known.comfortable.high)} {unit}"
+    commands = "" if known.comfortable.is_at_least else limit
+    yield f"Its comfortable amount is {_range(known.comfortable, unit)}: it reads no file twice{commands}"
+    facts = [f"takes {about_text(known.time.low)} to {about_text(known.time.high)} on this machine"]
+    if known.disk is not None and known.disk.value >= unit.factor:
+        facts.insert(0, f"needs {unit.brief(known.disk.high)} {unit} of free disk")
+    if known.written is not None and known.written.value >= unit.factor:
+        facts.insert(0, f"writes {_range(known.written, unit)}")
+    yield f"It {' and '.join(facts)}"
+
+
+def _range(figure: Estimate, unit: MemoryUnit) -> str:
+    low = unit.brief(figure.low)
+    if figure.is_at_least:
+        return f"at least {low} {unit}, probably {unit.brief(figure.value)} or more"
+    return f"{unit.brief(figure.value)} {unit} ({low} to {unit.brief(figure.high)})"
+
+
+def notes(result: Result) -> Iterator[str]:
+    """Yield the reasons for which the forecast is less sure."""
+    yield from result.notes
+    for part in result.slices:
+        if part.unused:
+            yield f"the slice with {count_layers(part.layers)} is not used: {part.unused}"
+        elif part.refaults:
+            dropped = f"{brief_size(part.refaults)} were dropped and read again"
+            yield f"memory was short in the slice with {count_layers(part.layers)}: {dropped}; the peak may be higher"
+    known = result.forecast
+    if known is not None and known.is_small:
+        yield "almost all of the peak is there without the model, mostly imports: the model is too small to matter"
+    if known is not None and known.peak.is_at_least:
+        yield "at least: with few layers, another operation held the peak, so the highest line is known from few slices"
+
+
+def make_shown(result: Result, unit: MemoryUnit) -> Shown:
+    """Return the text, the table and the picture, and how to run the command with a limit that is comfortable."""
+    known = result.forecast
+    to_copy = []
+    if known is not None and not known.comfortable.is_at_least:
+        to_copy = series.with_limit(result.command, known.comfortable.high)
+    return Shown(
+        command=result.command,
+        answer=answer(result, unit),
+        sentences=list(sentences(result, unit)),
+        notes=list(notes(result)),
+        table=table(result, unit),
+        to_copy=to_copy,
+        draw=None if known is None else partial(draw, result, known, unit),
+    )
+
+
+def draw(result: Result, known: Forecast, unit: MemoryUnit, path: pathlib.Path) -> None:
+    """Draw the lines of operations, runs as dots, and the forecast with an interval. Raises OSError."""
+    from nncftools import drawing
+
+    canvas, axes = drawing.figure_of_command(result.command)
+    used = result.used
+    counts = sorted({part.layers for part in used})
+    lines = analysis.compare_lines(used, result.layers, result.layer_parameters).lines
+    for number, line in enumerate(_choose_lines(lines, [*counts, result.layers])):
+        _draw_line(axes, line, number, layers=result.layers, unit=unit)
+    peaks = [unit.of(part.peak) for part in used]
+    layers = [part.layers for part in used]
+    circle: dict[str, Any] = {"color": drawing.INK, "markersize": 7, "fillstyle": "none"}
+    axes.plot(layers, peaks, "o", label="peak of a slice", **circle)
+    value = unit.of(known.peak.value)
+    high = unit.of(known.peak.high)
+    errors = [[value - unit.of(known.peak.low)], [high - value]]
+    diamond: dict[str, Any] = {
+        "fmt": "D",
+        "color": drawing.INK,
+        "markersize": 6,
+        "capsize": 5,
+    }
+    axes.errorbar([result.layers], [value], errors, label="forecast", **diamond)
+    text = f"at least {unit.label(known.peak.low)}" if known.peak.is_at_least else unit.label(known.peak.value)
+    look: dict[str, Any] = {
+        "fontsize": 9,
+        "ha": "right",
+        "bbox": {"fc": "white", "ec": "none", "pad": 1},
+    }
+    point = (result.layers, value)
+    drawing.annotate(axes, text, point, offset=(-10, 8), **look)
+    floor_label = f"floor, {unit.label(known.floor.value)}"
+    triangle: dict[str, Any] = {"color": drawing.FAINT, "markersize": 7}
+    floor = unit.of(known.floor.value)
+    axes.plot(result.layers, floor, "v", label=floor_label, **triangle)
+    top = max(high, *peaks) * 1.15
+    if result.limit is not None:
+        limit = unit.of(result.limit)
+        is_near = limit < top * 1.5  # with a limit further above, lines would be at the bottom
+        position = " (above the picture)"
+        if is_near:
+            position = ""
+            top = max(top, limit * 1.05)
+        drawing.draw_limit(axes, limit, f"limit, {unit.label(result.limit)}{position}")
+    axes.set(xlim=(0, result.layers * 1.04), ylim=(0, top))
+    axes.set(xlabel="Layers", ylabel=f"RSS ({unit})")
+    axes.set_xticks([*counts, result.layers])
+    axes.yaxis.set_major_formatter("{x:,.10g}")
+    drawing.legend_below(canvas, 3)
+    drawing.save(canvas, path)
+
+
+def _draw_line(axes: Axes, line: Line, number: int, layers: int, unit: MemoryUnit) -> None:
+    """Draw the line of an operation up to all layers, with the points of the line."""
+    from nncftools import drawing
+
+    colour, style = drawing.line_style(number)
+    name = shortened(f"{line.operation or 'the whole run'}, {line.what}", _LONGEST_NAME)
+    begin = line.layers[-2] if line.is_bent else 0
+    ends = [unit.of(line.at(count)) for count in (begin, layers)]
+    (drawn,) = axes.plot([begin, layers], ends, style, label=name)
+    drawn.set(color=colour, linewidth=1.2)
+    sizes = [unit.of(size) for size in line.sizes]
+    axes.plot(line.layers, sizes, ".", color=colour, markersize=5)
+
+
+def _choose_lines(lines: Sequence[Line], layers: Sequence[int]) -> list[Line]:
+    """Return the lines that are the highest with some number of layers, beginning with the highest at all layers."""
+    chosen: dict[str, Line] = {}
+    for count in reversed(layers):
+        highest = max(lines, key=lambda line: line.at(count))
+        chosen.setdefault(highest.operation, highest)
+    return list(chosen.values())[:_MOST_LINES]
