@@ -82,7 +82,7 @@ BLOCK = re.compile(
 
 def readme_commands() -> list[str]:
     """Return the commands of nncf-tools in README, each once: lines of blocks, and code in tables."""
-    blocks = re.findall(r"^```(?:bash)?\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^```bash\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
     lines = [line for block in blocks for line in block.splitlines()]
     lines += re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", README, flags=re.DOTALL | re.MULTILINE))
     found = [line for line in lines if line.startswith("nncf-tools ")]
