@@ -70,7 +70,7 @@ def save(drawing: Figure, path: pathlib.Path, kind: str = "") -> None:
 def plain(axes: Axes) -> None:
     """Give a panel a light grid behind its data, and no frame above and on the right."""
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(visible=True, color="#e3e3e3", linewidth=0.8)
+    axes.grid(color="#e3e3e3")
     axes.set_axisbelow(True)
 
 
