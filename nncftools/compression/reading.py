@@ -206,6 +206,8 @@ class MissingInputError(ResultsError, FileNotFoundError):
     """An input file does not exist; also a FileNotFoundError."""
 
 
+_MOST_COLUMNS = 10_000
+"""pandas needs about a kilobyte for each column."""
 UNNAMED = re.compile(r"(Unnamed: [\d.]+)?")
 """The names that pandas gives to an index without a name when a file is written and read again."""
 
@@ -234,7 +236,7 @@ def read(path: pathlib.Path) -> RawTable:
     import pandas as pd
 
     text = _read_text(path)
-    _check_separator(path, text)
+    _check_columns(path, text)
     most = LIMITS.table_rows
     try:
         frame = pd.read_csv(
@@ -305,8 +307,10 @@ def _is_index(name: str, cells: Sequence[str]) -> bool:
     return are_numbers and UNNAMED.fullmatch(name) is not None
 
 
-def _check_separator(path: pathlib.Path, text: str) -> None:
+def _check_columns(path: pathlib.Path, text: str) -> None:
     header = text.partition("\n")[0]
+    if max(line.count(",") for line in text.split("\n")) >= _MOST_COLUMNS:
+        raise ResultsError(f"{str(path)!r}: more than {_MOST_COLUMNS:,} columns")
     separators = {";": "semicolons", "\t": "tabs", "|": "bars"}
     for separator, name in separators.items():
         if MODE in {cell.strip(' "\r') for cell in header.split(separator)}:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 from statistics import median
 
 from nncftools.analysis import figures as compared_figures
@@ -39,7 +40,7 @@ _EXCEEDS = "*"
 _TIME_UNITS = (
     (3 * 3600, 3600, "h"),
     (600, 60, "min"),
-    (0, 1, "s"),
+    (-inf, 1, "s"),
 )
 """Units of time: the smallest time in each unit, and the length of the unit, in seconds."""
 _SMALLEST_SHOWN_P = 0.001

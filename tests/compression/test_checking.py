@@ -179,6 +179,7 @@ class TestBadInput:
             (",".join(f'"{name}"' for name in HEADER).encode(), "the file has a header, but no rows"),
             ("é".encode("latin-1") + b",mode\n", "the file is not UTF-8 (byte 0xe9 in line 1)"),
             ("model,mode\n".encode("utf-16"), "the file is not UTF-8 (byte 0xff in line 1)"),
+            (b"," * 10_000 + b"\n", "more than 10,000 columns"),
             (b"model;mode;%int4\n", "separated by semicolons; commas expected"),
             (b'"model, x"\tmode\t"%int4"\n', "separated by tabs; commas expected"),
             (b"\x00\x01\x02", "not a text file"),

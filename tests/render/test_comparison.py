@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -245,3 +246,11 @@ def test_hostile_names() -> None:
     assert "a|b &lt;script&gt;`x`&lt;/script&gt;\\n\\x1b[31m*_" in html
     assert all(line.count("<td") <= 1 for line in html.splitlines())
     assert "default-src 'none'; style-src 'unsafe-inline'" in page
+
+
+def test_negative_time() -> None:
+    """A damaged session may have a negative time; the unit is seconds."""
+    figure: Any = SimpleNamespace(unit="s", is_peak=False)
+    name, write = comparison._choose_unit(figure, [-2.0], MemoryUnit.MiB)
+
+    assert (name, write(-2.0)) == ("s", "-2.000")
