@@ -102,7 +102,7 @@ class MemoryMonitor:
         if include_child_processes is None and metric is not None and metric.scope == metrics.TREE:
             self.include_child_processes = True
         self.timestamp = int(time.time())
-        """Unix time of the start in whole seconds; before the start, of the construction."""
+        """Unix time of the start in whole seconds; before the start, the time of the construction."""
         self._recorder: Recorder | None = None
         self._recorded_type = self.memory_type
         self._replaced: Queue[tuple[float, int]] | None = None
@@ -139,9 +139,9 @@ class MemoryMonitor:
     def start(self, at_exit_fn: Callable[[], object] | None = None) -> Self:
         """Start, and return after the first sample, the baseline.
 
-        ``at_exit_fn`` is called if the interpreter exits before ``stop``: like all functions of ``atexit`` last in,
-        first out, but after the recordings of all monitors have ended. Raises RuntimeError if the monitor is already
-        running, NncfToolsError if nothing can be recorded.
+        ``at_exit_fn`` is called if the interpreter exits before ``stop``, after the recordings of all monitors have
+        ended. Several such functions are called in reverse order, as ``atexit`` does. Raises RuntimeError if the
+        monitor is already running, NncfToolsError if nothing can be recorded.
         """
         _start([self])
         atexit.unregister(self._finish)  # a forked child inherits the parent's function
@@ -152,7 +152,7 @@ class MemoryMonitor:
 
     @property
     def is_running(self) -> bool:
-        """Whether this process started a recording and has not stopped the recording."""
+        """Whether this process is recording."""
         return self._recorder is not None and self._recorder.is_running
 
     def take_from(self, recorder: Recorder) -> None:
@@ -346,9 +346,9 @@ _Data = float | tuple[list[float], list[float]]
 class memory_monitor_context(Mapping["MemoryType", _Data]):  # noqa: N801 — the name that users of NNCF know
     """Record RSS and SYSTEM of this program during a ``with`` block, with one sampler; can be used again.
 
-    The end of the block, also by an exception, fills ``memory_data``: by ``MemoryType`` the largest value above the
-    first sample, in ``memory_unit``; with ``return_max_value=False`` lists of seconds and values. The context is also a
-    mapping, equal to ``memory_data``.
+    When the block ends, also by an exception, ``memory_data`` is filled: for each ``MemoryType``, the largest rise
+    above the first sample, in ``memory_unit``; with ``return_max_value=False``, the lists of seconds and values. The
+    context is also a mapping, equal to ``memory_data``.
     """
 
     def __init__(

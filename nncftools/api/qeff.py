@@ -119,7 +119,7 @@ _FIELDS = {
 
 
 class _Values:
-    """An attribute of a profiler: a field of all samples."""
+    """An attribute of a profiler: the list of a field's values in all samples."""
 
     def __set_name__(self, _: type[QEffMemoryProfiler], name: str) -> None:
         self._field = _FIELDS.get(name, name)
@@ -149,7 +149,7 @@ class QEffMemoryProfiler:
     of child processes counts, even after they have ended.
 
     Sizes are MB of 2^20 bytes, times are local times without a time zone. An unknown figure is 0.0. All figures may be
-    read at any time, up to now. Samples of a second start follow the samples of the first.
+    read at any time, up to now. After a second start, new samples are appended to the earlier samples.
     """
 
     SEGMENT_COLORS: ClassVar[Mapping[str, str]] = {
@@ -178,9 +178,9 @@ class QEffMemoryProfiler:
     ) -> None:
         """Prepare to sample every ``sampling_interval`` seconds; None means the default.
 
-        ``output_file`` is the picture's default path, else ``qeff_memory_profile.png``; ``verbose`` logs start, marks,
-        stop and picture. Metrics that are not enabled are 0.0. ``child_scan_interval`` has no effect: each sample finds
-        all processes.
+        ``output_file`` is the path of the picture, by default ``qeff_memory_profile.png``; ``verbose`` logs start,
+        marks, stop and picture. Metrics that are not enabled are 0.0. ``child_scan_interval`` has no effect: each
+        sample finds all processes.
         """
         self.config = ProfilerConfig(
             sampling_interval=_INTERVAL_S if sampling_interval is None else sampling_interval,
@@ -374,7 +374,7 @@ class QEffMemoryProfiler:
         self._log("QEff Memory monitoring stopped")
 
     def mark_operation(self, operation_name: str) -> None:
-        """Start an operation and end the previous; before the recording, name the operation in which it begins."""
+        """Start an operation and end the previous; before the start, name the first operation of the recording."""
         name = str(operation_name) or _UNNAMED
         if self._profiler is not None and self.monitoring:
             self._profiler.mark(name)

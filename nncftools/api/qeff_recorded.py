@@ -73,7 +73,7 @@ def _join_samples(earlier: Session, later: Session, begin_s: float) -> Samples:
 
 
 def _higher_peak(earlier: Peak | None, later: Peak, begin_s: float) -> Peak:
-    """Return the higher peak, with the time of the larger sample, which may be in the other recording."""
+    """Return the higher peak, but with the time of the largest sample, which may be in the other recording."""
     later = moved(later, begin_s)
     peaks = [later] if earlier is None else [earlier, later]
     higher = max(peaks, key=lambda peak: peak.low or 0)
@@ -171,7 +171,7 @@ class Recorded:
 
     @functools.cached_property
     def at_peak(self) -> Operation | None:
-        """The innermost operation that holds the RSS peak, may hold the peak, or ended just before."""
+        """The innermost operation at the RSS peak, possibly at the peak, or ended just before the peak."""
         place = self.session.peak_place
         if place is None:
             return None
@@ -182,7 +182,7 @@ class Recorded:
 
     @property
     def peak_operation(self) -> str | None:
-        """The name of this operation; None if RSS was never sampled."""
+        """The name of the operation at the RSS peak; None if RSS was never sampled."""
         if self.at_peak is not None:
             return self.at_peak.name
         return None if self.peak("rss")[1] is None else BEFORE_ALL
@@ -232,7 +232,7 @@ class Recorded:
         return totals
 
     def _rates(self, totals: Sequence[float], window_s: float) -> list[float]:
-        """Return the rise per second up to each sample, over ``window_s``; 0.0 for the first sample."""
+        """Return, for each sample, the rise per second over the last ``window_s``; 0.0 for the first sample."""
         import numpy as np
 
         from nncftools.analysis.summary import rates

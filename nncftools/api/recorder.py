@@ -85,7 +85,7 @@ class Session(analysis.Session):
     def to_html(self, path: StrPath) -> pathlib.Path: ...
 
     def to_html(self, path: StrPath | None = None) -> str | pathlib.Path:
-        """Return the page with interactive charts, which needs no network; or write the page to ``path``, return that.
+        """Return a page with interactive charts that needs no network; with ``path``, write it and return ``path``.
 
         Raises NncfToolsError if plotly is not installed, OSError.
         """
@@ -132,7 +132,7 @@ def check_interval(interval_s: float) -> None:
 
 
 class Recorder:
-    """Record until a stop, or until this process ends, even by a kill.
+    """Record until ``stop``, or until this process ends or is killed.
 
     In a forked child the copy of a recorder does nothing: the recording belongs to the parent.
     """
@@ -171,7 +171,7 @@ class Recorder:
 
     @property
     def is_running(self) -> bool:
-        """Whether this process started a recording and has not stopped the recording."""
+        """Whether this process is recording."""
         return self._sampler is not None and self._pid == os.getpid()
 
     def start(self) -> None:
@@ -365,7 +365,7 @@ class Profiler:
 
     @property
     def is_running(self) -> bool:
-        """Whether the recording was started and not stopped."""
+        """Whether the profiler is recording."""
         return self._recorder.is_running
 
     def start(self) -> Self:
@@ -379,7 +379,7 @@ class Profiler:
         """End the recording; do nothing if none is running."""
         if self.is_running:
             self._recorder.stop()
-            operations.end_marks(self._number)  # they would go on in a recording around this one
+            operations.end_marks(self._number)  # in an outer recording, they would go on
 
     def __enter__(self) -> Self:
         return self.start()
@@ -425,7 +425,7 @@ class Profiler:
     def to_html(self, path: StrPath) -> pathlib.Path: ...
 
     def to_html(self, path: StrPath | None = None) -> str | pathlib.Path:
-        """Return the page with interactive charts; or write the page to ``path`` and return the path.
+        """Return a page with interactive charts; with ``path``, write the page and return ``path``.
 
         Raises NncfToolsError before the start, and if plotly is not installed; OSError.
         """

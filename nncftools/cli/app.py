@@ -183,7 +183,7 @@ _ALIKE = 0.6
 
 
 def _explain(error: Any) -> UsageError:
-    """Return our error for an error of Click: an unknown option, too few words, or too many words."""
+    """Return our error in place of Click's error: an unknown option, too few words, or too many words."""
     option = getattr(error, "option_name", "")
     if option in _REMOVED:
         return UsageError(f"option {option}: removed; {_REMOVED[option]}")
@@ -217,7 +217,7 @@ def _unknown_command(word: str, program: str, commands: Iterable[str], rest: Ite
 def _ended_by_exceptions() -> Iterator[list[int]]:
     """Turn SIGINT, SIGTERM and SIGHUP into SystemExit, so that temporary files are removed.
 
-    Yield a list that gets each signal: Python ignores an exception that is raised in a finalizer.
+    Yield a list of the received signals, because Python ignores an exception that is raised in a finalizer.
     """
     received: list[int] = []
 

@@ -46,7 +46,7 @@ _NEEDS_NO_QUOTES = re.compile(r"[\w./+-][\w./+~-]*")
 
 
 def last_lines(session: Session, target: Destination, view: View, *, profiled: bool) -> str:
-    """Return the location of the files and a command to type next; never `profile` after `profile` (``profiled``)."""
+    """Return the location of the files and a command to type next; not `profile` if the run was ``profiled``."""
     name = _name_session(target)
     views = [path for path in (target.page, target.panels) if path and path.exists()]
     shown = Path(target.shown)
@@ -125,7 +125,7 @@ def _describe_change(session: Session, earlier: Path, metric: str) -> str:
     """Return the change of the peak since an earlier run; empty for a small change and for different exits."""
     try:
         before = load(earlier)
-    except NncfToolsError:  # damaged in the meantime
+    except NncfToolsError:  # damaged by now
         return ""
     new = _find_peak(session, metric)
     old = _find_peak(before, metric)

@@ -1,4 +1,4 @@
-"""The files that a recording writes, and the recording that a path or a word means: a file, a folder, ``latest~1``.
+"""Checks and makes the files that a recording writes; finds the recording that a path or ``latest~1`` means.
 
 All checks are made before the command starts. The files of a running recording stay open by descriptor, so nothing is
 written to a folder that somebody puts in the place of ours.
@@ -138,7 +138,7 @@ def new_folder(log_dir: Path, name: str) -> Destination:
 
 
 def in_folder(log_dir: Path, metrics: Sequence[str]) -> Destination:
-    """Write session, logs and pictures directly to ``log_dir``, over the files of an earlier run.
+    """Write session, logs and pictures directly to ``log_dir``, and replace the files of an earlier run.
 
     In a rank of a job, the file names get the rank. Raises UsageError if a file cannot be written.
     """
@@ -224,8 +224,8 @@ def add_suffix(path: Path, suffix: str) -> Path:
 def add_views(target: Destination, *, plot: bool | None, opens: bool) -> Destination:
     """Add the files that show the run: a picture, a page if plotly is installed, and a sidecar with the operations.
 
-    If ``plot`` is None, only a folder of its own gets them. ``opens`` asks for the page, whatever ``plot`` says.
-    Raises UsageError if a file cannot be written, or if plotly is missing for a page to open.
+    If ``plot`` is None, only a folder that was made for this run gets these files. ``opens`` asks for the page in any
+    case. Raises UsageError if a file cannot be written, or if plotly is missing for a page to open.
     """
     has_plotly = find_spec("plotly") is not None
     if opens and not has_plotly:
@@ -376,14 +376,14 @@ def list_recordings(log_dir: Path) -> list[Path]:
 
 
 def write_time(path: Path) -> float:
-    """Return the time of the last write; 0 for a missing file, because the recorder has just replaced the file."""
+    """Return the time of the last write; 0 for a file that is missing because the recorder has just replaced it."""
     with suppress(OSError):
         return path.stat().st_mtime
     return 0.0
 
 
 def _end_times(path: Path) -> tuple[float, float]:
-    """Return the end of a recording as the session says, because a copy is written later, and the time of the write."""
+    """Return the end of a recording, as the session says, and the time of the last write (later for a copy)."""
     written = write_time(path)
     with suppress(OSError, ValueError):
         end = re.search(_END, read_head(path))

@@ -194,9 +194,9 @@ _ABOVE_COMFORTABLE = (1.0, 1.15, 1.5)
 _SLIGHTLY_MORE = 1.125
 """The factor for the next limit after a run that only took too long."""
 _MANY_FILES = 4
-"""The next limit is doubled instead if the comfortable amount is more than this multiple of the floor."""
+"""If the comfortable amount is more than this multiple of the floor, the next limit is doubled."""
 _TRIES_WITH_FILES = 3
-"""From this number of trials on, neither factor is tried."""
+"""From this number of trials on, neither doubling nor ``_SLIGHTLY_MORE`` is tried."""
 _FAR = 5
 """Above this ratio of working limit to failed limit, the next limit is the geometric mean."""
 _MOST_DOWN = 5
@@ -204,8 +204,9 @@ _MOST_DOWN = 5
 _NEAR = 0.05
 """The accepted error of the limit of full speed, as a share of the comfortable amount."""
 _NEAR_ON_SLOPE = 0.1
-"""The accepted error elsewhere: below half of the comfortable amount, the duration rises slowly with smaller limits;
-above the comfortable amount, the limit depends on the bytes that the run writes."""
+"""The accepted error below half of the comfortable amount, where the duration rises slowly with smaller limits, and
+above the comfortable amount, where the limit depends on the bytes that the run writes.
+"""
 _JUST_BELOW = 0.9
 """The first step down, as a share of the accepted error: if the command fails there, the limit is found."""
 _FEW = 0.02

@@ -34,7 +34,7 @@ def complete_metric(incomplete: str) -> list[tuple[str, str]]:
 def complete_session(incomplete: str) -> list[str | tuple[str, str]]:
     """Return ``latest``, ``latest~1`` … and the files in this folder.
 
-    Return nothing for other beginnings: then the shell offers files.
+    Return nothing for other beginnings, so that the shell offers files.
     """
     latest = destination.LATEST
     if not latest.startswith(incomplete.partition("~")[0]):

@@ -167,7 +167,7 @@ def _record_command(job: RecordingJob, header: Header, files: RecordingFiles, vi
         outcome = sampler.wait()
         if helper is not None:
             helper.close()
-        reading.hold(files.journal.fileno())  # so that no other process takes the journal for an abandoned journal
+        reading.hold(files.journal.fileno())  # otherwise, another process would see an abandoned journal
         return outcome
 
 

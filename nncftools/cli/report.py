@@ -98,7 +98,7 @@ def report(  # noqa: PLR0913 — one parameter per option
         option(
             "--at TIME",
             SHOW,
-            "With --peak: this time since the start instead: 7.5, 2min; or end: memory that was never given back.",
+            "With --peak: show this time since the start: 7.5, 2min; or end: memory that was never given back.",
             parser=_parse_time,
         ),
     ] = None,
@@ -276,7 +276,7 @@ def _write(content: Content, output: Path, inputs: Sequence[Path], *, force: boo
 
 _SAVING_S = 10.0
 _PATIENCE_S = 2.0
-"""Longest time in which the sampler begins to replace the journal by the session."""
+"""How long to wait for the session that replaces the journal of an ended recording."""
 
 
 def watch(

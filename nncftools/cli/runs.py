@@ -117,7 +117,7 @@ def prune(
 
 
 def _ask(runs: Sequence[_Run], *, yes: bool) -> set[Path]:
-    """Ask which folders to remove; return all folders of readable recordings for ``yes``."""
+    """Ask which folders to remove; with ``yes``, return the folders of all readable recordings."""
     readable = {run.path.parent for run in runs if run.session is not None}
     recordings = [run for run in runs if run.path.parent in readable]
     agreed: set[Path] = set()
@@ -158,7 +158,7 @@ def _is_ours(file: Path) -> bool:
 
 
 def _remove(folder: Path, checked: os.stat_result) -> None:
-    """Remove a folder that was checked and shown. Raises NncfToolsError for another folder or a link in the place."""
+    """Remove a folder that was checked and shown. Raises NncfToolsError if the path now is another folder or a link."""
     with destination.writing("--keep", folder):
         with files.Folder(folder) as opened:
             if not os.path.samestat(os.fstat(opened.descriptor), checked):

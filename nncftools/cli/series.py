@@ -46,11 +46,11 @@ _GRACE_S = 2.0
 """How long a run may ignore SIGTERM, before SIGKILL follows."""
 _PACKAGE = pathlib.Path(__file__).parents[1]
 _HELPERS = {str(_PACKAGE / folder / "__main__.py") for folder in ("sampler", "snapshots")}
-"""Each helper of a recording has a path of these in the command line."""
+"""The command line of each helper of a recording contains one of these paths."""
 _ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b(?!:\s*$).*")
 _TAIL = 1 << 16
 AGAIN = "-again"
-"""Ends the name of the files of a run that was made a second time."""
+"""The ending of the names of files when a run is made a second time."""
 LONGEST_REASON = 300
 _LEAST_OF_DOCKER = 6
 """MiB: Docker refuses a smaller limit."""
@@ -69,9 +69,10 @@ def repeat(
 
 @contextlib.contextmanager
 def runner() -> Iterator[Runner]:
-    """Yield the runner of several recordings; after them, a signal ends this process again.
+    """Yield a runner for several recordings.
 
-    A signal that comes before leaves the context: then the runner ``is_interrupted``.
+    A signal during the context ends the context, and the runner ``is_interrupted``; after the context, a signal ends
+    this process again.
     """
     handlers = {number: signal.getsignal(number) for number in _ENDING}
     try:
@@ -94,7 +95,7 @@ class Runner:
                 self._start = os.lseek(0, 0, os.SEEK_CUR)
         if self._start is None:
             nothing = os.open(os.devnull, os.O_RDONLY)
-            if nothing:  # 0 was open
+            if nothing:  # descriptor 0 was open
                 os.dup2(nothing, 0)
                 os.close(nothing)
             os.set_inheritable(0, True)
@@ -229,7 +230,7 @@ class Watch:
                 self.look()
 
     def look(self) -> None:
-        """Look at a run that goes on; a subclass may do so."""
+        """Look at a run that goes on; does nothing unless a subclass overrides this."""
 
 
 def _send(number: int) -> None:
@@ -306,7 +307,7 @@ def _quote(word: str) -> str:
 
 
 def shareable(words: Iterable[str]) -> list[str]:
-    """Return a command for a file: without secrets, as valid Unicode."""
+    """Return a command that may be saved: without secrets, as valid Unicode."""
     encoded = [os.fsencode(word) for word in words]
     return Redaction().words([word.decode(errors="backslashreplace") for word in encoded])
 
@@ -343,7 +344,7 @@ class Results:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the folder, and remove earlier runs unless they go on. Raises NncfToolsError."""
+        """Lock the folder, and remove earlier runs unless they are resumed. Raises NncfToolsError."""
         busy = f"another {self._result} writes to {str(self.folder)!r}; wait for its end"
         with destination.locked("--output", self.folder, busy):
             if os.path.lexists(self.state) and not self._request.resume:
@@ -366,7 +367,7 @@ class Results:
                 self.folder.parent.rmdir()
 
     def _remove_earlier(self) -> None:
-        """Remove the files of earlier runs, and the state to go on with."""
+        """Remove the files and the saved state of earlier runs."""
         ours = re.compile(rf"{self._name}\.(json|md|png)|{self._run}-[0-9]+({AGAIN})?\.(json|log)")
         with destination.writing("--output", self.folder):
             for path in self.folder.iterdir():
@@ -374,7 +375,10 @@ class Results:
                     path.unlink()
 
     def begun(self, wanted: _Begun) -> _Begun:
-        """Return the state of earlier runs; ``wanted`` if there is none, or if they do not go on. Raises UsageError."""
+        """Return the state of earlier runs to resume; ``wanted`` without such runs or without --resume.
+
+        Raises UsageError.
+        """
         file = self.state
         if not (self._request.resume and os.path.lexists(file)):
             return wanted
@@ -388,7 +392,9 @@ class Results:
         if (found.format, found.version) != (wanted.format, wanted.version):
             raise UsageError(f"option --resume: {str(file)!r} is not such a result, or has a newer version")
         if found.command != wanted.command:
-            raise UsageError(f"option --resume: {str(file)!r} is of another command: {shlex.join(found.command)}")
+            raise UsageError(
+                f"option --resume: {str(file)!r} was made with another command: {shlex.join(found.command)}"
+            )
         return found
 
     def write(self, document: object) -> None:
@@ -398,7 +404,7 @@ class Results:
             write_file(self.state, _as_json(document))
 
     def finish(self, document: object, result: Shown) -> None:
-        """Write the result beside the state, and print it, also if writing failed: the runs took long.
+        """Write the result beside the state, and print it even if writing failed, because the runs took long.
 
         Raises NncfToolsError.
         """
@@ -420,7 +426,7 @@ class Results:
         screen.to_stderr(f"\nWritten to {printable(str(self.folder))}\n")
 
     def interrupted(self, runner: Runner) -> int:
-        """Say after a signal how to go on; return the exit status."""
+        """After a signal, print how to continue; return the exit status."""
         how = f"--resume --output {shlex.quote(str(self.folder))}"
         screen.line(f"nncf-tools: interrupted; the runs that ended are kept; go on with: {how}")
         return runner.exit_status

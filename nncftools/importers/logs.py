@@ -81,7 +81,7 @@ class Mprof(RowLog):
                 if self.children.tables:
                     self.children.extend(None, [time_s], [size])
             elif pid and self.table.taken:
-                if not self.children.tables:  # all rows so far are rows of the command
+                if not self.children.tables:  # so far, all rows are of the command
                     self.children.extend(None, times, sizes, self._split_command())
                 self.children.extend(int(pid), times[-1:], [size])
                 sizes[-1] += size

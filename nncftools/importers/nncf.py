@@ -22,14 +22,14 @@ _ALIASES = {"rss_top": "rss", "system-normalized": "system"}
 _NAME = rf"(?:.*[^a-z])?((?:{'|'.join((*MEMORY, *_ALIASES))})(?:@[\w.]+?)?)_memory_usage.*"
 _FROM_ZERO = re.compile("_from-zero|_mem_increase|system-normalized_")
 _NEVER_ZERO = ("rss", "vms", "pss", "system")
-"""A running program has some of each."""
+"""A running program never has 0 of these."""
 _ROW = r"\d+(\.\d+)?(e-\d+)? -?\d+\.\d{3}(\n|$)"
 _OURS = re.compile(rb"\d+\.\d{3} ")
 """Only nncf-tools writes times with three decimals."""
 
 
 class Log(RowLog):
-    """Rows that begin at 0, end with the maximum, or are in a file with such a name; or the words of an empty log."""
+    """Reads rows that begin at 0, end with the maximum, or are in a file with NNCF's name; or an empty log."""
 
     head = re.compile(
         rf".*\n(No measurements recorded\.|Total time: no samples|0+(\.0+)?(e-0+)? -?\d+\.\d{{3}}\n{_ROW}|"
@@ -45,7 +45,7 @@ class Log(RowLog):
     last = "unit"
 
     def __init__(self, source: Source, metric: str | None = None, unit: MemoryUnit = MemoryUnit.MiB) -> None:
-        """Read nothing yet; ``metric`` replaces the file name's metric, ``unit`` stands for a missing last line."""
+        """Read nothing yet; ``metric`` overrides the file name, ``unit`` is used if the last line is missing."""
         named = re.fullmatch(_NAME, source.path.name)
         if metric is None and named is None:
             source.warn(

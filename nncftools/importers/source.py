@@ -1,4 +1,4 @@
-"""Opens any file as a session: a session of ours, a journal, or another recorder's log.
+"""Opens any file as a session: a session or journal of nncf-tools, or another recorder's log.
 
 A log is read in pieces, in bounded memory for any size: the head, then whole lines as rows. Beyond a number of rows,
 neighbours are merged; no peak is lost. Lines that cannot be used are counted.
@@ -70,7 +70,7 @@ class Source:
 
     @functools.cached_property
     def head(self) -> bytes:
-        """The beginning: at most 64 KiB, decompressed, with Unix line ends; cut off anywhere. Raises OSError."""
+        """The first 64 KiB at most, decompressed, with Unix line ends; the last line may be cut off. Raises OSError."""
         begin = self._bytes.peek(_HEAD)[:_HEAD]
         if begin.startswith(intake.GZIP):
             begin = intake.begin(begin, _HEAD)
@@ -83,7 +83,7 @@ class Source:
         self._file.close()
 
     def as_session(self) -> Session:
-        """Read the file as a session or journal of ours. Raises SessionFileError."""
+        """Read the file as a session or journal of nncf-tools. Raises SessionFileError."""
         intake.check_size(self._file, self.path)
         return Session.of(session.load_from(self._bytes, self.path))
 
@@ -201,9 +201,9 @@ class LogTable:
         self._numbers = array("d")
         """The number of samples before each row."""
         self.bucket = 1
-        """Original rows per bucket; 1: not merged."""
+        """Original rows per bucket; 1 while no rows are merged."""
         self._merged = 0
-        """The first row that may still be merged with later ones."""
+        """The first row that may still be merged with later rows."""
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -226,7 +226,7 @@ class LogTable:
             self.halve()
 
     def halve(self) -> None:
-        """Double the buckets: each keeps the last row, and the rows with the smallest and the largest values."""
+        """Double the size of buckets; each keeps the last row and the rows with the smallest and largest values."""
         self.bucket *= 2
         self._merged = 0
         self._merge()
@@ -312,7 +312,8 @@ _UNREADABLE = (ValueError, msgspec.DecodeError, OverflowError, RecursionError)
 class RowLog:
     """Reads a log with a row for each sample, in time order.
 
-    Many lines are read at once. If a line is not a row, each half of the lines is read alone, down to a single line.
+    Many lines are parsed at once. If a line is not a row, each half of the lines is parsed alone, down to a single
+    line.
     """
 
     head: re.Pattern[bytes]
@@ -334,7 +335,7 @@ class RowLog:
     last = ""
     """The fact that ends a recording: later lines belong to another recording in the same file."""
     other_may_end_open = False
-    """Whether the last line, if it is not a row, is complete without a line break."""
+    """Whether a last line that is not a row is complete even without a line break."""
 
     def __init__(self, source: Source) -> None:
         """Read nothing yet."""
@@ -438,7 +439,7 @@ class RowLog:
                 **fields,
             )
         )
-        session.processes = processes  # set now: peaks of processes are not peaks of the sum
+        session.processes = processes  # set now, because peaks of processes are not peaks of the sum
         return session
 
     def _read_lines(self, lines: LogLines) -> None:
@@ -455,7 +456,7 @@ class RowLog:
             self.take(columns)
 
     def _parse_in_order(self, texts: list[bytes]) -> Columns:
-        """Return lines as rows that follow the last row. Raises ValueError with the reason if they do not."""
+        """Return lines as rows after the last row. Raises ValueError with the reason if the times are not in order."""
         columns = self.parse(texts)
         if self.last in self.found:
             self.found.clear()

@@ -1,16 +1,16 @@
-"""The file of a journal: created, locked, taken over and removed without touching another recording's file.
+"""Creates, locks, reads and removes the file of a journal, and never touches another recording's file.
 
 Each recording holds a file lock (flock(2)) on the journal until the sampler exits. The lock belongs to the open file
-description: the starter locks, passes the descriptor to the sampler and closes its own descriptor. Readers open
-another description; otherwise a dead sampler would look alive. Only the holder of a file's lock removes that file.
+description: the starter locks, passes the descriptor to the sampler and closes its own descriptor. Readers open another
+description; otherwise a dead sampler would look alive. Only the holder of a file's lock removes that file.
 
 ``Lines`` reads a file of lines while another process appends to it.
 
 A journal is JSON Lines, UTF-8; sizes are in bytes and times in seconds; null is unknown. The first line is a
 ``Header``. Every other line is a sample or an object. A sample is a list: the seconds since the start, and a value per
-column of the plan. An object has a single key; ``nncftools.session.recording.Line`` has the types of the values,
-as in a session. Some keys of an object are always there and others may be missing: the former are in a class of their
-own (``Required`` needs Python 3.11).
+column of the plan. An object has a single key; ``nncftools.session.recording.Line`` has the types of the values, as in
+a session. Keys that are always there have a class of their own, apart from keys that may be missing (``Required`` needs
+Python 3.11).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class _RequiredOfStart(TypedDict):
 
 
 class Start(_RequiredOfStart, total=False):
-    """The start of the command: the zero of all seconds."""
+    """The start of the command: all seconds of a session count from here."""
 
     utc_error_s: float | None
     """The possible error of ``utc``, as the kernel estimates it (adjtimex(2))."""
@@ -130,7 +130,7 @@ PRIVATE = 0o600
 _OLD = os.O_NONBLOCK | os.O_CLOEXEC
 _TRIES = 50
 _PAUSE_S = 0.01
-"""Readers hold the lock for microseconds to check for a recording."""
+"""The pause before the next try: a reader that checks for a recording holds the lock for microseconds."""
 
 
 def snapshots_beside(journal: pathlib.Path) -> pathlib.Path:
@@ -248,7 +248,7 @@ def leads_to(path: pathlib.Path, descriptor: int) -> bool:
 def hold(descriptor: int) -> bool:
     """Lock a file; return False when another process holds the lock. Without lock support, succeed.
 
-    The starter takes the lock after the sampler released the lock, so that the journal does not look abandoned.
+    The starter locks the file again when the sampler has ended, so that the journal does not look abandoned.
     """
     import fcntl
 
@@ -292,6 +292,6 @@ class Lines:
                 return data[:end]
             if len(data) < size:
                 return b""
-            if size >= _LONGEST_LINE:  # the rest of the line is not JSON, and counts as bad
+            if size >= _LONGEST_LINE:  # the rest of the line is not JSON, and counts as a bad line
                 self._offset += size
             size = min(2 * size, _LONGEST_LINE)

@@ -31,9 +31,9 @@ GROUP = "control group"
 THROTTLE = "control group, memory.high"
 """Above this limit, the kernel slows processes down and does not kill them."""
 ADDRESS_SPACE = "RLIMIT_AS"
-"""Above this limit and the next, allocations fail (getrlimit(2))."""
+"""Above this limit, allocations fail (getrlimit(2))."""
 DATA = "RLIMIT_DATA"
-"""The kinds of memory limits, as journals and sessions name them."""
+"""Above this limit, too, allocations fail. Journals and sessions use these names of limits."""
 
 
 MOST_OF_TABLES = 4 << 20
@@ -106,9 +106,9 @@ class Counters:
     """
 
     def __init__(self, columns: Sequence[str], *, from_now: bool, besides: Collection[str] = ()) -> None:
-        """Count from zero; with ``from_now``, subtract the values of the first row, from before the start.
+        """Count from zero; with ``from_now``, subtract the first row, which has the counts from before the start.
 
-        The columns ``besides`` these are totals already.
+        The columns ``besides`` are not sums but totals already.
         """
         counters = {name for name in columns if is_counter(name) and name not in besides}
         self._positions = [position for position, name in enumerate(columns) if name in counters]
@@ -140,7 +140,7 @@ DEVICES_OF_ROW = 32
 
 
 class Thinner:
-    """Writes all rows up to a limit, then the extremes of buckets whose size doubles again and again.
+    """Writes all rows up to a limit; after that, the extremes of buckets, whose size doubles as the recording grows.
 
     A recording of T samples leaves about ``limit * (1 + log2(T / limit) / 8)`` rows. A row with the RSS of many
     processes, or with many devices, counts several times, so that no session grows too large to be read.
@@ -169,7 +169,7 @@ class Thinner:
             self.flush()
 
     def flush(self) -> None:
-        """Write the rows to keep of the bucket that is being filled."""
+        """Write the rows that the current bucket keeps."""
         bucket = self._bucket
         if not bucket:
             return
@@ -194,9 +194,9 @@ class Thinner:
 
 
 def kept_of_bucket(gauges: Sequence[array[float] | list[float]], begin: int, end: int) -> list[int]:
-    """Return the rows to keep of ``begin`` to before ``end``, in time order; of equal values the first row.
+    """Return the rows that a bucket keeps, in time order; among equal values, the first row.
 
-    A gauge is a column of values, NaN where unknown.
+    The bucket has the rows from ``begin`` to before ``end``. A gauge is a column of values, NaN where unknown.
     """
     rows = {end - 1}
     for gauge in gauges:
@@ -227,7 +227,7 @@ class Writer:
 
     _write_at_s = 0.0
     is_urgent = False
-    """Whether a line waits."""
+    """Whether a queued line waits for the next flush."""
     _text = ""
     _unwritten = b""
     _trouble = ""
@@ -254,7 +254,7 @@ class Writer:
     def sample(self, row: SampleRow) -> None:
         """Append a sample, and the lines that wait since the last write, in a single write.
 
-        A sample that repeats the values of the previous sample may wait for a moment: a kill then loses no value.
+        A sample with the values of the previous sample may wait for a moment, because a kill would lose no new value.
         """
         time_s, values, each = row
         self.rows += 1

@@ -26,7 +26,7 @@ _EXCEPTION = "an exception, reported by the hook of `profile`"
 
 
 def judge_allocation(case: Evidence) -> Verdict | None:
-    """Judge whether a program could not allocate memory, by an exception."""
+    """Judge by an exception whether a program could not allocate memory."""
     evidence = [_EXCEPTION]
     limit = smallest_of(case.session, ADDRESS_SPACE, DATA)
     if limit is not None:
@@ -42,7 +42,7 @@ def judge_allocation(case: Evidence) -> Verdict | None:
 
 
 def judge_device(case: Evidence) -> Verdict | None:
-    """Judge whether a program could not allocate memory of a GPU, by an exception."""
+    """Judge by an exception whether a program could not allocate memory of a GPU."""
     failure = case.failure(DEVICE)
     if failure is None:
         return None
@@ -76,11 +76,11 @@ _LEAST = 1 << 20
 _MOST = 16 << 20
 _LEAST_SHARE = 0.005
 _FELL = 1 << 20
-"""A disk that was full before the run says nothing."""
+"""A full disk counts only if the free space fell by this much during the run."""
 
 
 def judge_full_disk(case: Evidence) -> Verdict | None:
-    """Judge whether a program failed because a disk was full, by an exception."""
+    """Judge by an exception whether a program failed because a disk was full."""
     evidence = [_EXCEPTION]
     full = fullest(case.session)
     if full is not None:
@@ -125,11 +125,11 @@ def _describe_room(case: Evidence, disk: FileSystem) -> str:
 
 
 _AROUND_S = 0.15
-"""The end of a process is known at the next sample; the count of the group may be read earlier."""
+"""Tolerance of times: the end of a process is known at the next sample, the group's count of kills maybe earlier."""
 _FULL = 0.95
 """Above this share of memory in use, the machine is full."""
 _LARGE = 0.3
-"""Share of the group's limit: the kernel kills the largest process."""
+"""A victim holds at least this share of the group's limit, because the kernel kills the largest process."""
 _MUCH_MORE = 2.0
 
 
@@ -192,12 +192,12 @@ def _find_victims(case: Evidence, limit: Effective | None) -> tuple[list[Process
 
 
 def _may_be_killed(process: Process) -> bool:
-    """Return whether SIGKILL may have ended a process: a process that ended otherwise has a reused PID."""
+    """Return whether SIGKILL may have ended a process; if not, the kernel's log means another process."""
     return process.exit is None or process.exit.signal == signal.SIGKILL
 
 
 def _is_within(at_s: float | None, session: SessionData) -> bool:
-    """Return whether the kernel killed a process at a moment, which may be unknown."""
+    """Return whether the kernel killed a process around a moment; False if the moment is unknown."""
     if at_s is None:
         return False
     return any(rise.from_s - _AROUND_S <= at_s <= rise.to_s + _AROUND_S for rise in session.oom_kills)
@@ -312,7 +312,7 @@ def judge_terminated(case: Evidence) -> Verdict | None:
 
 
 def _judge_death(case: Evidence, death: Death, cause: str, problem: str) -> Verdict:
-    """Return a verdict on a process that a signal ended, certain unless only the exit status tells."""
+    """Return a verdict on a process that a signal ended; uncertain if only the exit status shows the signal."""
     subject = case.describe(death.process)
     if death.by_status and case.session.exit is not None:
         subject = f"a process of the command (exit status {case.session.exit.code})"
@@ -341,7 +341,7 @@ _JUDGES = (
     partial(judge_killed, of_command=False),
     partial(judge_crashed, of_command=False),
 )
-"""First by the kernel and exceptions, then by the end of the command, then by ends of other processes."""
+"""In order: evidence of the kernel and of exceptions, then the end of the command, then the ends of other processes."""
 
 
 def verdict(session: Session, unit: MemoryUnit) -> Verdict | None:
@@ -363,7 +363,7 @@ def verdict(session: Session, unit: MemoryUnit) -> Verdict | None:
 
 _MOST_RANKS = 3
 _SOON_S = 0.02
-"""Ranks that fail within this time may do so for a common reason."""
+"""Ranks that fail within this time may have failed for a common reason."""
 
 
 def judge_ranks(session: Session) -> Verdict | None:

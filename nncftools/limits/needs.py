@@ -6,8 +6,8 @@ the control group of a process), and the free space of file systems that a comma
 Control groups of our own (cgroups(7)) are made inside our own group with v1, so a container's limit still holds. With
 v2, a group with processes cannot contain groups with controllers (cgroup-v2.rst, No Internal Process Constraint), so
 groups are made at the top. If that is not allowed, but our own group was delegated to this user, groups are made there,
-and this process moves to a group beside them. Before a run, files are dropped from the page cache: a page cached
-outside a control group costs nothing inside.
+and this process moves to a group beside them. Before a run, files are dropped from the page cache: a page that was
+cached outside a control group is not charged to the group.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Effective(NamedTuple):
 def effective_limit(session: SessionData) -> Effective | None:
     """Return the smallest limit on resident memory; None if unknown.
 
-    The limit of a control group is ignored if the whole run held more: then the group had only some of the processes.
+    The limit of a control group is ignored if the whole run held more, because the group then had only some processes.
     """
     highest = session.rss_peak.sampled or 0
     max_memory = None if session.limit_reached is None else session.limit_reached.limit
@@ -88,7 +88,7 @@ def smallest(
 
 
 def smallest_of(session: SessionData, *kinds: str) -> Effective | None:
-    """Return the smallest limit of these kinds, also if the run held more; None for none."""
+    """Return the smallest limit of these kinds, even if the run held more; None without a limit."""
     limits = [limit for limit in session.memory_limits if limit.kind in kinds and limit.size > 0]
     effective = [Effective(limit.kind, limit.size, limit.set_by) for limit in limits]
     return min(effective, key=lambda limit: limit.size, default=None)
@@ -107,9 +107,9 @@ class Needs(NamedTuple):
     at_s: float
     """When the run held this memory, in seconds since the start."""
     comfortable: int
-    """Memory with which all mapped and read files stay in memory: no file is read twice."""
+    """Memory that also holds all mapped and read files, so that no file is read twice."""
     is_bound: bool = False
-    """Whether the run needs more than that: the run did not end by itself."""
+    """Whether the run needs more, because it did not end by itself."""
 
     def text(self, unit: MemoryUnit) -> str:
         """Return the object of a sentence with "needs"."""
@@ -124,8 +124,8 @@ class Needs(NamedTuple):
 def needs(session: SessionData) -> Needs | None:
     """Return the needs of a run; None if not recorded.
 
-    The floor was sampled. RSS between two samples, proved by a high-water mark, counts as anonymous memory. A run that
-    did not end with an exit status needs more.
+    The floor was sampled. If a high-water mark proves more RSS between two samples, the difference counts as anonymous
+    memory. A run that did not end with an exit status needs more.
     """
     floor = session.floor
     if floor is None:
@@ -166,7 +166,7 @@ class Available(NamedTuple):
     """Memory that programs can get without swapping, as the kernel estimates."""
     machine_size: int | None = None
     group: int | None = None
-    """Memory that the processes of the control group can get below the limit; None without a limit, too."""
+    """Memory that the processes of the control group can still get below the limit; None also without a limit."""
     group_limit: int | None = None
     """The smallest limit of the group and of the groups above."""
 
@@ -235,9 +235,10 @@ class Room(NamedTuple):
 
 
 def rooms(used: Mapping[str, int], argv: Sequence[str], output: pathlib.Path) -> list[Room]:
-    """Return the file systems of a run on this machine; ``used`` has the bytes used elsewhere by role.
+    """Return the file systems of a run on this machine.
 
-    Two roles with separate file systems elsewhere may share a file system here.
+    ``used`` has the bytes that the run used on another machine, by role. Two roles with separate file systems there may
+    share a file system here.
     """
     folders: dict[str, str | pathlib.Path] = dict(_list_folders(argv, output))
     folders.update(file_systems(argv, output))
@@ -286,11 +287,11 @@ class Requirement(NamedTuple):
     disks: Mapping[str, int]
     """Space used during an earlier run, by role of a file system (``nncftools.session.model.FileSystem``)."""
     is_bound: bool = False
-    """Whether the command needs more memory than that: the earlier run did not end by itself."""
+    """Whether the command needs more memory, because the earlier run did not end by itself."""
 
 
 def of_session(session: SessionData) -> Requirement | None:
-    """Return the requirement of a command by an earlier run; None if the least memory was not recorded."""
+    """Return the requirement of a command, taken from an earlier run; None if the least memory was not recorded."""
     needed = needs(session)
     if needed is None:
         return None
@@ -302,7 +303,7 @@ def of_session(session: SessionData) -> Requirement | None:
 
 
 def of_forecast(result: Result) -> Requirement | None:
-    """Return the requirement of a command with the whole model; None if unknown."""
+    """Return the requirement of a command with the whole model, taken from a forecast; None if unknown."""
     forecast = result.forecast
     if forecast is None:
         return None
@@ -380,7 +381,7 @@ class LimitedGroup:
 
     @property
     def entry(self) -> list[str]:
-        """Words before a command: the command enters the group before taking memory."""
+        """Words to put before a command, so that the command enters the group before taking memory."""
         return ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.folder / "cgroup.procs")]
 
     def oom_kills(self) -> int:
@@ -441,7 +442,7 @@ def own_name() -> str:
 
 
 def _start_of(pid: int) -> str:
-    """Return the start of a process in clock ticks; empty for no such process."""
+    """Return the start of a process in clock ticks; empty if there is no such process."""
     with contextlib.suppress(OSError, IndexError):
         text = pathlib.Path(PROC, str(pid), "stat").read_text()
         return text.rpartition(")")[2].split()[19]

@@ -44,7 +44,7 @@ class Death(NamedTuple):
     """None if unknown."""
     is_command: bool
     by_status: bool = False
-    """Whether only the command's exit status tells."""
+    """Whether the signal is known only from the command's exit status."""
 
     @property
     def signal_name(self) -> str:
@@ -83,7 +83,7 @@ _FEWEST = 3
 _SLOWEST = 1 << 20
 """Slower growth, in bytes a second, is not reported."""
 _ENDING_S = 0.3
-"""A process may be missing from the samples for so long before the end is known."""
+"""A process may be missing from the samples for this time before its end is known."""
 _NAMED = 3
 
 
@@ -91,10 +91,10 @@ class LastState(NamedTuple):
     """The run just before a death; bytes and seconds."""
 
     at_s: float | None
-    """Time of the last sample before; None for no sample."""
+    """Time of the last sample before the death; None without a sample."""
     rss: int
     growth_per_s: float | None
-    """Growth of RSS before; None for no growth."""
+    """Growth of RSS just before the death; None without growth."""
     largest: Sequence[Process]
     """Living processes, the highest peak first."""
     operation: str
@@ -149,7 +149,7 @@ def _running_code(session: Session, at_s: float) -> str:
 
 
 def _running_operations(session: Session, at_s: float) -> list[str]:
-    """Return the names of the running operations: the latest outermost operation, and the latest in each."""
+    """Return the names of the running operations: the latest outermost operation, the latest inside, and so on."""
     latest = {}
     """The latest operation in each operation."""
     for operation in session.operations:
@@ -315,7 +315,7 @@ class Evidence:
         )
 
     def exclude_memory(self, at_s: float) -> list[str]:
-        """Return that memory did not run out, if far from the limit."""
+        """Return a note that memory did not run out, if RSS was far from the limit."""
         state = last_state(self.session, at_s)
         if self.limit is None or state.at_s is None or state.rss >= self.limit.size * _NEAR:
             return []

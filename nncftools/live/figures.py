@@ -41,15 +41,15 @@ _LATEST_S = 900.0
 def time_until_full(time_s: Floats, used: Floats, available: float, size: float | None) -> float | None:
     """Return the seconds until ``available`` bytes of ``size`` are used up, or None when there is no such trend.
 
-    The trend is the least-squares line through the used bytes of the last half minute, at least 20.
-    The trend counts if
+    The trend is the least-squares line through the used bytes of the last half minute, at least 20 figures. The trend
+    counts if
 
     - memory rises, over at least 5 seconds, by more than 16 MiB and by more than three times the standard deviation of
       the residuals;
-    - the last figure is above the mean of the second half, and the highest figure is less than a tenth of the rise
-      above the last: memory that is freed now and then need not grow further;
+    - the last figure is above the mean of the second half, and no figure exceeds the last by a tenth of the rise or
+      more: a program that frees memory at times may not need more;
     - the memory is used up within a quarter of an hour, and within thirty times the span of the figures. With half of
-      the memory free, only the next minute is foretold; with nine tenths free, nothing.
+      the memory free, only the next minute is predicted; with nine tenths free, nothing is predicted.
     """
     is_known = ~np.isnan(used)
     time = time_s[is_known]
@@ -92,7 +92,7 @@ class ViewSettings:
     """The index of the shown chart in ``charts``."""
     paused: bool = False
     listing: bool = False
-    """Whether the list of processes is as long as there is room."""
+    """Whether the list of processes takes all the room that there is."""
     keys: bool = False
     """Whether keys work and are listed."""
     moves: bool = False
@@ -105,7 +105,7 @@ class ViewSettings:
     """The state in the title: ``recording``, ``replay x10``."""
 
     def charts(self, columns: Sequence[str]) -> list[list[str]]:
-        """Return the metrics of each chart: the metrics of the run on a shared axis, then each metric alone."""
+        """Return the metrics of each chart: first all metrics on a shared axis, then each metric alone."""
         recorded = [name for name in columns if is_memory(name)]
         asked = metrics.columns_of(self.metrics, recorded) or recorded
         whole: list[str] = []
@@ -127,7 +127,10 @@ class ViewSettings:
 
 
 def apply_key(settings: ViewSettings, key: str, processes: int) -> ViewSettings:
-    """Return the settings after a key was pressed; with so many processes to scroll. Unknown keys change nothing."""
+    """Return the settings after a key was pressed; unknown keys change nothing.
+
+    ``processes`` is the number of processes to scroll.
+    """
     if key in {"p", " "}:
         return replace(settings, paused=not settings.paused)
     if key == "m":
@@ -145,11 +148,11 @@ _MINUTE = 60
 _ASK_EVERY_S = 1.0
 _FEW = 20
 _STILL_S = 3.0
-"""Growth that was seen this recently is shown as going on."""
+"""Growth is shown as going on for this time after it was last seen."""
 
 
 class Machine:
-    """Figures of the machine of a run at the moment of drawing; nothing if the run is on another machine."""
+    """Reads figures of this machine when the view is drawn; reads nothing if the run is on another machine."""
 
     def __init__(self, *, is_here: bool, proc: str = "/proc") -> None:
         """Ask this machine only if the run is here."""
@@ -201,7 +204,7 @@ class Machine:
         return sorted(processes, key=lambda process: -process.size)
 
     def _read(self, alive: Mapping[int, LiveProcess]) -> None:
-        """Read memory and CPU of the first 200 processes; the CPU of a new one is known from the next reading on."""
+        """Read memory and CPU of the first 200 processes; the CPU of a new process is known at the next reading."""
         import psutil
 
         earlier = self._processes
@@ -234,7 +237,7 @@ def at(moment_s: float) -> str:
 
 
 def choose_metrics(run: Run, settings: ViewSettings) -> list[str]:
-    """Return the metrics in the chart, without those that would lie on the axis: less than 1/200 of its height."""
+    """Return the metrics in the chart, except metrics so low (1/200 of the chart) that they would lie on the axis."""
     first, *others = settings.chart(run.columns) or [""]
     sizes = {name: peak.value for name, peak in run.peaks.items()}
     least = sizes.get(first, 0.0) / 200
@@ -243,7 +246,7 @@ def choose_metrics(run: Run, settings: ViewSettings) -> list[str]:
 
 
 def peak_words(run: Run, settings: ViewSettings, name: str) -> list[str]:
-    """Return the peak of a metric, the moment and the operation, as far as they are known."""
+    """Return the peak of a metric, with its time and operation if known."""
     peak = run.peaks.get(name)
     if peak is None:
         return []
@@ -304,13 +307,13 @@ class MemoryLeft(NamedTuple):
     """The limited memory: ``limit`` or ``machine``."""
     amount: str
     exhausted: str
-    """The time until the memory will be exhausted at this rate; empty for no time soon."""
+    """When the memory will be exhausted at this rate; empty if not soon."""
     used: float | None
-    """The used part of the memory."""
+    """The share of the memory that is used."""
 
 
 def memory_left(run: Run, available: float | None) -> MemoryLeft:
-    """Return the limited memory, how much of this memory is available, and for how long."""
+    """Return the kind of limited memory, how much is available, and when the memory will be exhausted."""
     limit = run.limit
     rss = run.latest.get("rss")
     total = run.host.memory

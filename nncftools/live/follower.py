@@ -1,7 +1,7 @@
 """The sources of a live view: a recording that goes on, and a recorded session that is replayed.
 
 A ``Follower`` reads a journal, the marks log and the helper's log while others append to these files; nothing is parsed
-twice. The helper reads stacks of growing processes: the newest window is a window of the process that grew last.
+twice. The helper reads stacks only of growing processes, so the newest window belongs to the process that grew last.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Growth(NamedTuple):
 
 
 _NUMBERED = (b'{"table"', b'{"frame"', b'{"stack"')
-"""Lines with numbers: after a lost line, later lines may mean other frames or stacks."""
+"""Lines that give a number to a table, frame or stack: if such a line is lost, later numbers may mean something else.
+"""
 _LINES = (*_NUMBERED, b'{"faults"', b'{"window"')
 
 
@@ -207,7 +208,7 @@ class Follower:
             if new and DEVICE_MEMORY in map(name_of, (*new, *run.columns)):
                 run.add_columns(new)
         if "end" in line:
-            # The command's reaping proves the largest mark of it and of all descendants that it waited for.
+            # Reaping the command shows the largest mark of the command and of all descendants that it waited for.
             end = line["end"]
             peak_rss = end.get("sampler", {}).get("peak_rss") or 0
             size = mark_of_tree(self._command, peak_rss)
@@ -307,7 +308,7 @@ class Replay:
         )
 
     def step(self, passed_s: float) -> bool:
-        """Move on by this time, at the speed of the replay; return whether the session goes on."""
+        """Move on by ``passed_s`` times the speed of the replay; return whether the session goes on."""
         self._now_s += passed_s * self._speed
         self.advance(self._now_s)
         return not self.run.ended
@@ -367,7 +368,7 @@ def _find_rss(process: Process, now_s: float) -> int | None:
 
 
 def _peaks(session: Session) -> Iterator[tuple[float, str, PeakSoFar]]:
-    """Yield when the peak of each metric was reached, and the peak as every report names it; that of RSS first."""
+    """Yield the time, the metric and the peak of each metric, RSS first; reports name the same peaks."""
     peak_place = session.peak_place
     for name, peak in session.peaks.items():
         from_s, to_s = peak.span_s or (session.duration_s, session.duration_s)

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 _SHORTEST_S = 5.0
 _GROWTH = 1.25
-"""The time axis of a run begins with this length, and grows by a quarter whenever the axis is full."""
+"""The time axis begins with ``_SHORTEST_S``, and grows by this factor whenever the run fills the axis."""
 _SMALLEST_CHART = 3
 _SMALLEST_BODY = 5
 _RATES = (
@@ -69,7 +69,7 @@ _RATES = (
     (8, (1, 1)),
     (7, (1, 0)),
 )
-"""The least height of the body, and the heights of CPU and of the other rates from this height on."""
+"""Each entry: the least height of the body, and at this height the rows for CPU and for the other rates."""
 _NARROW = 60
 _WIDE = 100
 _BOXED_ROWS = 12
@@ -82,7 +82,7 @@ _MOST_PROCESSES = (
     (12, 2),
     (10, 1),
 )
-"""The least height between title and keys, and the most processes below the chart from this height on."""
+"""Each entry: the least height between title and keys, and at this height the most processes below the chart."""
 _GAP = 3
 _LONGEST_GAUGE = 40
 _SHORTEST_GAUGE = 8
@@ -213,7 +213,7 @@ def _draw_rates(run: Run, window: Window, style: TerminalStyle, height: int) -> 
 
 
 def _choose_window(now_s: float, columns: int, *, has_ended: bool) -> Window:
-    """Return the time axis: the whole run after the end, else with room for the next seconds."""
+    """Return the time axis: the whole run if it has ended, otherwise with room for the next seconds."""
     if has_ended:
         return Window(max(now_s, 1e-3), columns, now_s)
     steps = math.ceil(math.log(max(now_s / _SHORTEST_S, 1.0), _GROWTH) - 1e-9)
@@ -324,7 +324,7 @@ def _describe_activity(run: Run, settings: ViewSettings, width: int) -> Iterator
 
 
 def _describe_memory_left(run: Run, available: float | None, width: int) -> RenderableType:
-    """Return the limited memory, how much is left and for how long, and a bar of the used part."""
+    """Return the limited memory by name, how much is left, until when, and a bar of the used share."""
     memory = figures.memory_left(run, available)
     words = f"{memory.amount}, {memory.exhausted}" if memory.exhausted else memory.amount
     name = f"{memory.name.capitalize()}  "
@@ -353,7 +353,7 @@ _INTERPRETER = re.compile(
 )
 _FOLDERS = re.compile(r"^\S*/(?=\S)")
 _LONG = 40
-"""Commands with so many equal characters at the beginning are shortened."""
+"""Commands that have at least this many characters in common at the beginning are shortened."""
 _HEAD = 20
 _CONTEXT = 8
 """Equal characters that stay in a shortened command: at the beginning, and before the first different character."""
@@ -388,7 +388,7 @@ _PID = 7
 _CPU = 11
 _RSS = 13
 _CPU_FROM = 44
-"""The least columns with room for CPU."""
+"""The least number of columns that leaves room for CPU."""
 _BAR_FROM = 56
 _LONGEST_BAR = 24
 _MOST = 200
@@ -396,7 +396,7 @@ _MOST = 200
 
 
 def _list_processes(processes: Sequence[LiveProcess], settings: ViewSettings, rows: int, width: int) -> list[Part]:
-    """Return so many rows of processes below a line with the number of all processes."""
+    """Return ``rows`` rows of processes, below a line with the number of all processes."""
     first = min(settings.first, len(processes) - rows)
     words = f" {len(processes)} by memory"
     if first:
@@ -409,7 +409,7 @@ def _list_processes(processes: Sequence[LiveProcess], settings: ViewSettings, ro
 def process_table(
     processes: Sequence[LiveProcess], first: int, rows: int, settings: ViewSettings, *, width: int
 ) -> Table:
-    """Return so many rows, from the process with the index ``first`` on."""
+    """Return a table of ``rows`` processes, from the index ``first`` on."""
     last = first + rows
     names = short_commands(process.command for process in processes[: max(last, _MOST)])
     total = sum(process.size for process in processes)

@@ -1,4 +1,4 @@
-"""The state of a run up to now, in the same memory after a minute and after a day.
+"""The state of a run up to now; a long run takes no more memory than a short run.
 
 Only outermost and open operations are stored: ``reading_marks.resolving`` computes all operations exactly when the run
 has ended. Figures over time are stored in buckets that double their width.
@@ -26,7 +26,9 @@ Points = tuple[Floats, Floats]
 
 _MOST = 400
 _RECENT = 200
-"""The last samples show the usual distance: a recorder merges neighbours in a long recording."""
+"""The usual time between samples is measured on this many samples at the end: a long recording has merged earlier
+samples.
+"""
 
 
 class LiveOperations:
@@ -260,7 +262,7 @@ class Run:
         return None if lowest is None or lowest.kind == MACHINE else lowest
 
     def reach(self, name: str, candidate: PeakCandidate) -> None:
-        """Take a level of a metric that samples or a high-water mark prove."""
+        """Take a level of a metric, proved by samples or by a high-water mark, as a candidate for the peak."""
         self.peaks[name] = raise_peak(self.peaks.get(name), candidate)
 
     @property

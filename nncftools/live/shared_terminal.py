@@ -433,7 +433,7 @@ class SharedTerminal(Terminal):
             if self.has_output:
                 self.paint()
             columns, rows = size = self.size()
-            note = f"nncf-tools: {why}: the live view steps aside"
+            note = f"nncf-tools: {why}: the live view ends"
             if self._placed == size:  # others may have written behind the tail: a line is inserted above
                 first = self._find_first_row(rows)
                 above = _move_to(max(1, first - self._tail_rows)) + _INSERT_LINE

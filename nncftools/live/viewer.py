@@ -1,6 +1,6 @@
 """Shows a recording until it ends: on the full screen with keys, below the output of its command, or as lines.
 
-The command line imports this module while it starts a command: numpy and rich are imported on use.
+The command line imports this module while a command starts, so numpy and rich are imported only when needed.
 """
 
 from __future__ import annotations
@@ -244,7 +244,10 @@ class FullScreen(Keyboard):
         self._signal = number
 
     def draw(self, drawing: Drawing, run: Run, settings: ViewSettings) -> list[list[Segment]]:
-        """Return the rows of a frame. Raises Ended after it for a signal: plotext prints a traceback when disturbed."""
+        """Return the rows of a frame.
+
+        A signal raises Ended only after the frame: interrupted, plotext prints a traceback.
+        """
         self._is_drawing = True
         try:
             rows = drawing.rows(run, settings, *self.size())
@@ -397,7 +400,7 @@ class LiveView:
         try:
             if self._thread is not None:
                 self._thread.join()
-        finally:  # also when the user does not wait for a last drawing: the command's output waits in the terminal
+        finally:  # even if the user interrupts the last drawing: output of the command still waits
             if self._on_stop is not None:
                 signal.signal(signal.SIGTSTP, self._on_stop)
             if self.terminal is not None:

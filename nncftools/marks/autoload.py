@@ -1,8 +1,8 @@
 """Wraps the functions of the catalogue, and the functions that the user names, as their modules are imported.
 
 Runs in the marked program at the start: Python 3.10 and later, as little of the standard library as possible. ``json``
-is imported with the first catalogued library. ``ctypes`` (10 ms) is imported only where the kernel lets nobody but
-parents read stacks (yama): there, this process must allow the recording's helper to do so.
+is imported with the first catalogued library. ``ctypes`` (10 ms) is imported only where the kernel lets only parents
+read a process's stacks (yama): this process must then allow the recording's helper to read its stacks.
 
 ``catalogue/README.md`` describes the catalogue's files.
 """
@@ -32,9 +32,9 @@ _BEGAN = 19
 
 
 def allow_helper(helper: str) -> None:
-    """Allow the process ``PID:START``, and no other process, to read our memory; again in forked children.
+    """Allow only the process ``PID:START`` to read our memory; forked children allow it again.
 
-    ``START`` is the start time (field 22 of ``/proc/PID/stat``): later, another process may have the PID. The kernel
+    ``START`` is the start time (field 22 of ``/proc/PID/stat``): another process may have the PID by now. The kernel
     keeps the permission for a single process (Yama, Documentation/admin-guide/LSM/Yama.rst), and removes the permission
     when the helper ends (``yama_task_free``). If the helper ends during the call, the permission is withdrawn here.
     """
@@ -89,7 +89,7 @@ def catalogued(file: str) -> dict[str, dict[str, Facts]]:
 
 
 def _attempt(work: Callable[..., object], *arguments: object) -> None:
-    """Call a function, and ignore errors: a program that cannot be marked must run as without us."""
+    """Call a function, and ignore errors: a program that cannot be marked must run as without nncf-tools."""
     try:
         work(*arguments)
     except Exception:  # noqa: BLE001, S110 — any error
@@ -184,7 +184,7 @@ def _members(module: str, function: str, facts: Facts) -> str:
 
 
 class Loader:
-    """Runs a module's own loader as without us, then marks the module's functions."""
+    """Runs a module's own loader in the usual way, then marks the module's functions."""
 
     def __init__(self, loader: Any, finder: Finder) -> None:
         self._loader = loader
@@ -194,7 +194,7 @@ class Loader:
         return getattr(object.__getattribute__(self, "_loader"), name)
 
     def exec_module(self, module: Any) -> None:
-        """Execute the module, which sees only its own loader, then mark its functions."""
+        """Execute the module, which sees only its own loader; then mark the module's functions."""
         name = module.__spec__.name
         module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)

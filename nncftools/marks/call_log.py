@@ -39,13 +39,13 @@ FILE = "{file}"
 UNLESS = "!"
 """In the catalogue, before the name of a flag: the name is shown if the argument is False."""
 _LONGEST = 400
-"""A longer text is not shown: the beginning says little, and a cut secret would not be recognised."""
+"""A longer text is left out: the beginning says little, and a cut secret would not be recognised."""
 _MOST_ITEMS = 4
 _LARGEST = 10**15
 
 
 class Parameters:
-    """The parameters of a function that matter: how to show them, and the path of the file that a call saves."""
+    """The parameters that a line shows, how to show them, and the parameter with the path of a saved file."""
 
     def __init__(self, function: Function, facts: Facts) -> None:
         names, defaults = _signature(function)
@@ -151,9 +151,9 @@ def _path(value: Any) -> str | None:
 
 
 MAX_LOGGED = 1000
-"""The most calls of a function directly inside an operation with lines of their own; more calls are aggregated."""
+"""How many calls of a function inside an operation get a line each; further calls are aggregated."""
 DEEPEST = 100
-"""The most open calls of a thread in the log; deeper calls are part of the innermost of these."""
+"""The most nested calls of a thread in the log; deeper calls are part of the innermost logged call."""
 FLUSH_NS = 10 * 10**9
 """The time between flushes of aggregated calls; a kill loses at most this time."""
 
@@ -168,9 +168,9 @@ class Call:
         self.members = members
         """The JSON members that all lines share."""
         self.most_logged: int = facts.get("logged", MAX_LOGGED)
-        """The most calls inside an operation with lines of their own."""
+        """How many calls inside an operation get a line each."""
         self.is_leaf: bool = facts.get("leaf", False)
-        """Whether calls inside are not marked."""
+        """Whether no calls are logged inside calls of this function."""
         self.parameters: Parameters | None = None
 
 
@@ -235,7 +235,7 @@ class Later:
         thread = self._recorder.thread
         innermost = thread.frame
         self._recorder.leave(self._frame, self._call, error)
-        thread.frame = innermost  # the thread goes on with other things
+        thread.frame = innermost  # the thread has other work before the end
 
 
 class Thread(_local):
@@ -248,17 +248,14 @@ class Thread(_local):
         self.open: set[Call] = set()
         """The functions that run: if a function calls itself, only the outermost call is marked."""
         self.unmarked = 0
-        """How many inner calls of these functions are not marked; each has a frame of a wrapper."""
+        """The number of recursive calls that are not marked; each still has a wrapper's frame on the stack."""
         self.raised = 0
-        """The room that was added to Python's recursion limit for these frames."""
+        """The number that was added to Python's recursion limit for these frames."""
         self.limit = 0
-        """The recursion limit with the added room."""
+        """The recursion limit with the added number."""
 
     def close(self, call: Call) -> None:
-        """End a call; after the last call, remove the added room from the recursion limit.
-
-        If the program has set another limit, that limit stays.
-        """
+        """End a call; after the last call, reset the recursion limit, unless the program has set another limit."""
         self.open.discard(call)
         if self.raised and not self.open:
             if sys.getrecursionlimit() == self.limit:
@@ -341,7 +338,7 @@ class Recorder:
                 self._flush(outer, thread.where)
 
     def begin(self, call: Call, args: Args, kwargs: Kwargs) -> Later | None:
-        """Record the first step of a coroutine or generator; return None inside a call whose calls are not marked."""
+        """Record the first step of a coroutine or generator; return None inside a call without marked inner calls."""
         frame = Frame()
         innermost = self.thread.frame
         self.enter(frame, call, args, kwargs)
@@ -363,7 +360,7 @@ class Recorder:
 _KINDS = {"function", "builtin_function_or_method", "cython_function_or_method", "instancemethod", "nb_func"}
 _READ = 64 * 1024
 _ROOM = 60
-"""Frames that marking needs for a moment; while the function itself runs, marking needs a single frame."""
+"""The frames that marking needs before and after a call; while the function runs, marking needs a single frame."""
 _SLACK = 1 if sys.version_info >= (3, 12) else 2
 """Extra room for the call that raises the recursion limit.
 
@@ -431,7 +428,7 @@ def is_deep() -> bool:
     """Return whether marking could take more frames than the program's stack has left."""
     try:
         sys._getframe(sys.getrecursionlimit() - _ROOM)  # noqa: SLF001 — as in ``marked``
-    except ValueError:  # the stack is not that deep
+    except ValueError:  # the stack is less deep
         return False
     return True
 
@@ -459,7 +456,7 @@ def marked(function: Function, call: Call, recorder: Recorder) -> Function:
                 thread.unmarked -= 1
         try:
             look_down(limit() - _ROOM)
-        except ValueError:  # not deep, as in ``is_deep``, whose call would take a frame
+        except ValueError:  # the check of ``is_deep``, without its frame
             pass
         else:
             return function(*args, **kwargs)

@@ -1,9 +1,9 @@
 """Lines of the marks log, and how they are written: each line is a single write(2) to an existing file.
 
-At the end of this file: how the message of an exception shows that memory or disk space ran out.
+The end of this file finds out from an exception's message whether memory or disk space ran out.
 
-Runs in any marked program (Python 3.10 and later, the standard library only). The hook loads a separate copy from the
-copy in nncftools.
+Runs in any marked program (Python 3.10 and later, the standard library only). The hook loads a separate copy, besides
+the copy in nncftools.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ VARIABLE = "NNCF_TOOLS_MARKS"
 OWNER = "NNCF_TOOLS_MARKS_OWNER"
 """The environment variable with the number of the user who owned the log at first."""
 OUTPUT = "output"
-"""The source of marks made from lines of the command's output."""
+"""The ``source`` of marks that were made from the command's output."""
 _FLAGS = os.O_WRONLY | os.O_APPEND
 for _flag in "O_BINARY", "O_NONBLOCK":
     _FLAGS |= getattr(os, _flag, 0)
@@ -45,19 +45,21 @@ _SMALL = 4096
 _MOST_DESCENDANTS = 16
 """Descendants to read at a mark, at 2 to 5 µs each."""
 _MOST_PARENTS = 4
-"""With at most this many children, their children are read, too."""
+"""If there are at most this many children, the children's children are read, too."""
 _AT_ONCE_NS = 2_000_000
-"""A reading that takes longer was interrupted: each file gives other threads the GIL, for 5 ms if they compute."""
+"""A reading that takes longer was interrupted: at each file, another thread may take the GIL, for 5 ms or more."""
 _ONE_THREAD = 3
-"""The links of ``/proc/self/task`` for a single thread: each thread adds a folder to the two links of any folder."""
+"""The link count of ``/proc/self/task`` with a single thread: two as for any folder, and one for each thread."""
 _NONE = ',"descendants":[]'
 _GROWN = 64 << 20
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 operations = itertools.count(1 if __name__.startswith("nncftools.") else 2, 2)
-"""Numbers for ``op``, unique within a process: odd for the API, even for the hook's copy of this module."""
+"""Numbers for ``op``, unique within a process: the API's copy of this module takes odd numbers, the hook's copy even
+numbers.
+"""
 PROGRAM = f',"program":{hash((VARIABLE, object))}'
-"""The member with the number of this program: hashes have a random key, and ``object`` has a random address.
+"""The JSON member with a random number for this program: the key of hashes and the address of ``object`` are random.
 
 Forked processes, all copies of this module and all interpreters of a process have the same number. After exec the
 number is new, unless PYTHONHASHSEED is set and addresses are not random.
@@ -67,8 +69,8 @@ number is new, unless PYTHONHASHSEED is set and addresses are not random.
 def opened(path: bytes) -> int:
     """Open a log for appending, without following links and without blocking: another user may have replaced the log.
 
-    Raises OSError unless the path is a regular file with a single name, or without a name in memory, that belongs to
-    this user or to the first owner. A file system of a network may give the file to another owner at first.
+    Raises OSError unless the path is a regular file of this user or of the file's first owner (a network's file system
+    may choose another owner). The file must have a single name, or no name for a file in memory.
     """
     descriptor = os.open(path, _FLAGS if path.startswith(_IN_MEMORY) else _NO_LINK)
     status = os.fstat(descriptor)
@@ -95,7 +97,7 @@ class Unwritten:
         """How many lines were written in part, and are written again."""
 
     def note(self) -> bytes:
-        """Return a line that tells the number of missing lines, and ends a cut line; empty if nothing is missing."""
+        """Return a line that counts the missing lines and ends a cut line; empty if nothing is missing."""
         if not self.lost and not self.cut:
             return b""
         facts = b'{"lost":%d,"cut":%d,"pid":%d,"t_ns":%d}\n' % (self.lost, self.cut, self.pid, self.lost_ns)
@@ -120,7 +122,7 @@ class Unwritten:
 def file_of_error() -> str:
     """Return the file in which the current error was raised.
 
-    The program's signal handlers may run between our lines; their errors must pass.
+    The program's signal handlers may run between our lines, and their errors must reach the program.
     """
     innermost = sys.exc_info()[2]
     while innermost is not None and innermost.tb_next is not None:
@@ -182,7 +184,7 @@ def quoted(text: str) -> str:
 def common_members(
     name: str, source: str, kind: str | None = None, call: str | None = None, *, step: bool = False
 ) -> str:
-    """Return the JSON members that all lines of an operation share; built once, used for every call."""
+    """Return the JSON members that all lines of an operation share. They are built once and used for every call."""
     members = '"name":' + quoted(name)
     if kind:
         members += ',"kind":' + quoted(kind)
@@ -199,10 +201,11 @@ def here() -> str:
 def own_memory() -> str:
     """Return the members for RSS and high-water mark of this process, and for the memory of descendants.
 
-    Empty where the kernel does not give these figures. They make figures at marks exact, and assign a peak between two
-    samples to the right operation. A reading takes 8 µs without children. After exec, the high-water mark is the
-    larger one of the two programs (``ru_maxrss``, getrusage(2)). An interrupted reading leaves out the descendants,
-    since they may have begun or ended after this process was read, except in a process of one thread without children.
+    Empty where the kernel does not give these figures. With these figures, memory at marks is exact, and a peak between
+    two samples belongs to the right operation. A reading takes 8 µs without children. After exec, the high-water mark
+    is the larger mark of the two programs (``ru_maxrss``, getrusage(2)). An interrupted reading leaves out the
+    descendants, because they may have begun or ended meanwhile; only a process with a single thread and no children
+    keeps them.
     """
     begun_ns = monotonic_ns()
     try:
@@ -210,7 +213,7 @@ def own_memory() -> str:
     except (OSError, ValueError, IndexError):
         return ""
     rss = pages * _PAGE
-    mark = max(rss, getrusage(RUSAGE_SELF).ru_maxrss * 1024)  # the kernel counts both a little late
+    mark = max(rss, getrusage(RUSAGE_SELF).ru_maxrss * 1024)  # the kernel updates both a little late
     descendants = _descendants(pages)
     is_interrupted = monotonic_ns() - begun_ns > _AT_ONCE_NS
     if is_interrupted and (descendants != _NONE or not _has_one_thread()):
@@ -220,14 +223,14 @@ def own_memory() -> str:
 
 _uuids: dict[tuple[str, int], str] = {}
 _asking: set[int] = set()
-"""The threads that are calling torch: marks inside a function of torch read no devices."""
+"""The threads that are inside a call of torch; marks there read no devices."""
 
 
 def read_devices() -> str:
     """Return the member for the memory that torch's allocator uses on each GPU; empty where torch uses no GPU.
 
     The reading takes 3 µs a device, and starts no driver, and loads no part of torch. The maximum is the allocator's
-    own, which is never reset here. Other programs name devices by UUID: torch may see only some devices, in another
+    own, and is never reset here. Other programs name devices by UUID: torch may see only some devices, in another
     order.
     """
     if "torch" not in sys.modules or get_ident() in _asking:
@@ -257,7 +260,7 @@ def read_devices() -> str:
 
 
 def _is_from_handler() -> bool:
-    """Return whether the current error passed a signal handler of the program, and must pass here, too.
+    """Return whether the current error came from a signal handler of the program, and must reach the program.
 
     Python calls a handler with the interrupted frame, which is also the handler's caller (``signal.signal``).
     """
@@ -286,7 +289,7 @@ def _has_one_thread() -> bool:
 
 
 def _descendants(pages: int) -> str:
-    """Return the members for the descendants of this process, which has this many pages.
+    """Return the JSON members for the descendants of this process, whose RSS is ``pages``.
 
     ``descendants`` has PID and RSS in bytes of each, parents first, and ``listed`` says whether the children's children
     are included. Empty if unknown: there are too many, or another thread reaped a child during the reading.
@@ -328,7 +331,7 @@ def _read_descendants(pages: int) -> str:
 
 
 def _children(thread: bytes, pages: int) -> Children:
-    """Return PID, beginner and ``pages`` for each child of a thread; only the newest child has the beginner."""
+    """Return a PID, the thread and ``pages`` for each child of a thread; the thread only for the newest child."""
     pids = _content(thread + b"/children").split()
     children = [(pid, b"", pages) for pid in pids]
     if pids:
@@ -337,11 +340,11 @@ def _children(thread: bytes, pages: int) -> Children:
 
 
 def _pages_of_copy(pid: bytes, beginner: bytes) -> int:
-    """Return the pages of a child with about as many as the parent; 0 for a child of vfork(2) before exec.
+    """Return the pages of a child that has about as many pages as the parent; 0 for a child of vfork(2) before exec.
 
-    Such a child shows the parent's memory, and the thread that began the child waits in the kernel (state D, proc(5)).
-    The child is the thread's newest. A process with a single thread cannot mark during the wait. Raises OSError,
-    ValueError, IndexError.
+    Such a child shows the parent's memory, while the thread that began the child waits in the kernel (state D,
+    proc(5)). The child is the thread's newest. A process with a single thread cannot mark during the wait. Raises
+    OSError, ValueError, IndexError.
     """
     following = _content(beginner + b"/stat").rpartition(b")")[2]
     return 0 if following.startswith(b" D") else _pages(b"/proc/%b/statm" % pid)
@@ -388,7 +391,7 @@ def describe_python(t_ns: int, members: str = PROGRAM) -> str:
 
 
 def has_grown() -> bool:
-    """Return whether this program ever had so much memory that the memory at the end matters.
+    """Return whether this program ever had enough memory to report the memory at the end.
 
     ``ru_maxrss`` would include the program before exec. Raises OSError, ValueError, IndexError.
     """
@@ -462,7 +465,7 @@ def _message(error: BaseException) -> str:
 
 
 def report(path: bytes, error: BaseException, *, fatal: bool = False) -> None:
-    """Write to the log that a resource ran out. A ``fatal`` exception, the end of the program, is always written."""
+    """Write to the log that a resource ran out. A ``fatal`` exception ends the program, and is always written."""
     cause, source = cause_of(error)
     if cause is None and not fatal:
         return

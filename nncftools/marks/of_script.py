@@ -1,8 +1,8 @@
 """Marks calls of functions of the script itself, a module that no import passes through.
 
 Runs in the marked program, with the standard library only. From Python 3.12 on, sys.monitoring (PEP 669) reports the
-calls; other code costs a single event, switched off for that code at the first call. Before 3.12, the lines of the
-script are traced until the script has defined the functions.
+calls; other code causes a single event, at the first call, and is not monitored after that. Before 3.12, the lines of
+the script are traced until the script has defined the functions.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ class _Later:
     def __init__(self, begun: Later | None, outside: Open | None) -> None:
         self.begun = begun
         self.waiting = outside
-        """The innermost operation: between steps, inside the coroutine; during a step, outside."""
+        """The innermost operation: between steps, the operation inside the coroutine; during a step, the operation
+        outside.
+        """
 
     def turn(self) -> None:
         """Begin or end a step."""
@@ -162,7 +164,7 @@ class ScriptTracer:
 
     def _returned(self, _code: CodeType, _offset: int, _value: object) -> None:
         key = id(sys._getframe(1))  # noqa: SLF001 — as above
-        if key in self._open:  # no further frame where the stack may be at the end
+        if key in self._open:  # no further frame: the stack may be nearly full
             self._leave(key, None)
 
     def _unwound(self, code: CodeType, _offset: int, error: BaseException) -> None:

@@ -1,4 +1,4 @@
-"""Operations of a program: the operation that is open in a context (contextvars), and the public ways to mark others.
+"""Operations of a program: the open operation of a context (contextvars), and the public ways to mark operations.
 
 Runs in any marked program: Python 3.10 and later, the standard library only. The hook loads a separate copy of this
 module, besides the copy in nncftools; both use the context variable of the copy that was loaded first. A wrapped
@@ -53,7 +53,7 @@ class Open:
     def close(self) -> None:
         """End the operation, in this context or in another context.
 
-        Tasks that began inside may go on: then they are inside the outer operation.
+        Tasks that began inside the operation may go on: they then belong to the outer operation.
         """
         self.is_open = False
         self.outer = _find_open(self.outer)
@@ -73,7 +73,7 @@ variable = _shared_variable()
 
 
 def around() -> str:
-    """Return the member of a line that names the operation around a new operation: 0 for none."""
+    """Return the JSON member that names the operation around a new operation; 0 without such an operation."""
     operation = _find_open(variable.get())
     return ',"in":0' if operation is None else f',"in":{operation.op}'
 
@@ -142,7 +142,7 @@ class _Recorded:
 
 
 def _wrap_coroutine(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
-    """Return the wrapper of a coroutine function. Each task has a context, so steps need no care."""
+    """Return the wrapper of a coroutine function. Each task has a separate context, so steps need no work."""
 
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
         with _Recorded(begin(args, kwargs)):
@@ -182,7 +182,7 @@ def _wrap_generator(function: Callable[..., Any], begin: Begin) -> Callable[...,
 
 
 def _wrap_async_generator(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
-    """Return the wrapper of an asynchronous generator function, with the steps of a generator."""
+    """Return the wrapper of an asynchronous generator function; steps are treated as in a generator."""
 
     async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         outside = variable.get()
@@ -230,7 +230,7 @@ profilers = itertools.count(1)
 
 
 def mark_operation(name: str) -> None:
-    """Begin an operation; the next mark on the same level ends it, or the end of the enclosing operation.
+    """Begin an operation that ends at the next mark on the same level, or with the enclosing operation.
 
     Does nothing when nothing is recording.
     """
@@ -302,7 +302,7 @@ class _Begun(Open):
 
 
 def mark(name: str, profiler: int) -> None:
-    """Begin an operation that the next mark of the same profiler (0 for none) on the level ends."""
+    """Begin an operation that ends at the next mark of the same profiler (0 for none) on the same level."""
     log = os.environ.get(line.VARIABLE)
     if log:
         text = line.moment(_members(name, profiler), monotonic_ns())
@@ -318,7 +318,7 @@ def end_marks(profiler: int) -> None:
 
 
 _marking: set[int] = set()
-"""The processes (this process and forked ancestors) in which this program has marked an operation."""
+"""The processes in which this program has marked an operation: this process and the ancestors that forked it."""
 
 
 def _members(name: str, profiler: int) -> str:

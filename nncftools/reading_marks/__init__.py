@@ -1,1 +1,1 @@
-"""Reads marks logs and sidecars: turns their lines into the operations of a session."""
+"""Reads marks logs and sidecars: turns the lines into the operations of a session."""

@@ -57,7 +57,7 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
     """Add the marks and saved models of a marks log to ``session``; return the other facts in the log.
 
     Secrets in arguments and paths are hidden. Unreadable and missing rows are counted in the session's warnings.
-    ``path``, if given, is the file that programs wrote to: another file may have this path now.
+    ``path``, if given, is the file that programs wrote to: by now, another file may have this path.
     """
     notes = LogNotes(session)
     is_full = False
@@ -116,9 +116,10 @@ class LogNotes:
         self.programs = 0
         """How many Pythons the hook ran in."""
         self.begun_s: dict[Number, list[float]] = {}
-        """The times of first rows of programs, by process."""
+        """By process: when programs wrote their first rows."""
         self._programs: set[Number] = {None}
-        """Numbers of programs, and None for rows without. A forked process has the number of the parent."""
+        """The numbers of programs, and None for rows without a number. A forked process has the number of the parent.
+        """
         self.outside = 0
         """How many operations were not between start and end of the recording."""
         self.warnings: dict[str, None] = {}
@@ -172,7 +173,7 @@ class LogNotes:
         if entry.device is not None:
             uuids = {name: uuid for name, uuid, *_ in entry.devices or ()}
             device = find_device(entry.device, uuids.get(entry.device, ""), self._devices)
-            if device.isalpha():  # the message has no number, so any of several devices may have failed
+            if device.isalpha():  # the message names no device, so each of several devices may have failed
                 device = None
         failure = Failure(
             pid=entry.pid,
@@ -197,7 +198,7 @@ def _hide_secrets(entry: Entry, redaction: Redaction) -> Entry:
 
 def _facts_of(xml: str) -> Iterator[tuple[str, str]]:
     """Yield path and value of each leaf of ``rt_info``: ``nncf/weight_compression/mode``, ``int4_sym``."""
-    if len(xml) > 1 << 16:  # the hook reads no more of a model's file
+    if len(xml) > 1 << 16:  # the hook does not read more than this from a model's file
         return
     from xml.etree import ElementTree as ET
 
@@ -220,7 +221,7 @@ _MOST_OTHERS = 64
 
 
 class TreeReader:
-    """Adds up the memory of a session's process tree at marks, which are nearly in the order of time.
+    """Adds up the memory of a session's process tree at each mark; marks come nearly in the order of time.
 
     The memory of the process that marks and of its descendants is exact. Other processes are read by the sample that
     the mark triggers. If they changed since the previous sample, the sum is an estimate. On machines with many cores,
@@ -246,7 +247,7 @@ class TreeReader:
             if process.end_s is not None:
                 changes.append((process.end_s, True, process))
         self._changes = deque(sorted(changes, key=lambda change: change[:2]))
-        """Begins and ends of processes after the latest mark, by time."""
+        """The begins and ends of processes that come after the latest mark, by time."""
         self._alive: dict[int, Process] = {}
         self._samples = session.samples
         self._devices = session.devices
@@ -308,7 +309,7 @@ class TreeReader:
         return others
 
     def _with_others(self, others: Sequence[Process], at_s: float, held: int) -> tuple[int, Number]:
-        """Return the memory of all processes, and by how much the other processes changed; None if unknown."""
+        """Return the memory of all processes, and by how much the others changed since the last sample, if known."""
         number = bisect_left(self._lines, at_s, key=lambda line: line["to_s"])
         line = self._lines[number] if number < len(self._lines) else None
         if len(others) > _MOST_OTHERS or (others and line is not None and line["rss"] is None):
@@ -348,9 +349,9 @@ def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int
 
 
 def _without_others(entries: Iterable[Entry], pid: int, profiler: int) -> Iterator[Entry]:
-    """Leave out the marks of all other profilers."""
+    """Yield all entries except marks of other profilers."""
     around: dict[Key, Number] = {}
-    """The number of the outer operation, by process and number of another profiler's operation."""
+    """By process and number of another profiler's operation: the number of the outer operation."""
     for entry in entries:
         outer = entry.within and around.get((entry.pid, entry.within), entry.within)
         if entry.profiler is None or (entry.pid, entry.profiler) == (pid, profiler):
@@ -410,7 +411,7 @@ def add_enclosing(session: Session, outer: Sequence[Mark]) -> None:
         while waiting and waiting[0][0].start_s <= mark.start_s:
             enclosing, end_s = waiting.popleft()
             heapq.heappush(around, (-enclosing.depth - 1, end_s))
-        while around and around[0][1] <= mark.start_s:  # this operation is over for all later marks, too
+        while around and around[0][1] <= mark.start_s:  # later marks begin after the end of this operation, too
             heapq.heappop(around)
         added = -around[0][0] if around else 0
         inner.append(replace(mark, depth=mark.depth + added))
@@ -432,7 +433,7 @@ def write_sidecar(marks: Iterable[Mark], path: Path) -> None:
 _MOST_FILES = 10_000
 """The size of a folder with more files stays unknown."""
 _WEIGHTS = {".xml": ("{stem}.bin",), ".onnx": ("{stem}.onnx_data", "{stem}.onnx.data")}
-"""The files beside a model that have the weights, by ending of the model's file."""
+"""By ending of a model's file: the names of the files with the weights, next to the model."""
 
 
 def take_sizes(marks: Iterable[Mark]) -> None:
@@ -444,7 +445,7 @@ def take_sizes(marks: Iterable[Mark]) -> None:
 
 
 def size_of(path: Path) -> int | None:
-    """Return the bytes of a file and of weights beside the file, or of all files in a folder; None if unknown."""
+    """Return the bytes of a file with its weights, or of all files in a folder; None if unknown."""
     try:
         if not path.is_dir():
             size = path.stat().st_size

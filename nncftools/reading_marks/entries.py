@@ -3,11 +3,11 @@
 ``Nesting`` finds the open operation around a new row, and the operations that the row ends. The same rule is used for
 sessions, limits and the live view:
 
-- A row that names an outer operation (``in``) is inside that operation. Any other row is inside the innermost
-  operation of the thread. A call that the hook marked is around everything that the thread begins before the end.
-- A moment is open until the next row that its profiler marks by hand, on the same thread and inside the same operation.
-  Calls that the hook marks are inside the moment, and so are marks of profilers that had marked nothing before. A row
-  of output with the same name, such as the next row of a progress bar, does not end the moment.
+- A row that names an outer operation (``in``) is inside that operation. Any other row is inside the innermost operation
+  of the thread. Everything that a thread begins during a call that the hook marked is inside that call.
+- A moment is open until the next row that the user marks with the same profiler, on the same thread and inside the same
+  operation. Calls that the hook marks are inside the moment. Marks of profilers that had marked nothing before are
+  inside, too. A row of output with the same name, such as the next row of a progress bar, does not end the moment.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ AUTO = "auto"
 BEGIN = "begin"
 END = "end"
 EXEC = "exec"
-"""The event of an entry, never in a file, that ends all operations of a process, which runs another program now."""
+"""The event of an entry that ends all operations of a process because the process runs another program now; never in a
+file.
+"""
 LOST = "lost"
 """The event of a row that counts the missing rows of its process."""
 
@@ -75,7 +77,7 @@ class Entry(msgspec.Struct, kw_only=True):
     listed: bool = False
     """Whether ``descendants`` contains all children of the children."""
     devices: list[tuple[str, str, Whole, Whole]] | None = None
-    """Torch's name of each GPU, UUID, and the bytes in use by torch's allocator, now and at most so far."""
+    """For each GPU: torch's name, the UUID, and the bytes that torch's allocator uses now and used at most so far."""
     own: OwnMemory | None = None
     """The memory of the process and of the tree at this row: not a key of a file."""
     own_start: OwnMemory | None = None
@@ -97,12 +99,12 @@ class Entry(msgspec.Struct, kw_only=True):
 
     @property
     def is_of_thread(self) -> bool:
-        """Whether everything that the thread begins before the end is inside; otherwise only a context is inside."""
+        """Whether all later rows of the thread are inside until the end; otherwise, only rows of the same context."""
         return self.within is None or (self.source == AUTO and not self.later)
 
     @property
     def may_go_on(self) -> bool:
-        """Whether other operations may be inside: not if the row has a depth, or counts several calls."""
+        """Whether other operations may be inside; False if the row has a depth, or counts several calls."""
         return self.count == 1 and self.depth is None
 
     @property
@@ -246,27 +248,27 @@ class Open:
     """The data that the user of ``Nesting`` keeps with the operation."""
     key: Key
     siblings: dict[Key, Open]
-    """The open operations, or moments, that ``key`` identifies this object among."""
+    """The open operations, or moments, that contain this object under ``key``."""
     on_thread: dict[int, Open]
     """The open operations, or moments, that the same thread began, by their numbers."""
 
     def __init__(self, entry: Entry, outer: Open | None, bound: Open | None) -> None:
         """``outer`` is the operation or moment around this object, in the same process.
 
-        ``bound`` is the operation whose end is also the end of a moment: an operation of the same profiler, of any
-        profiler if the moment has none, or a call that the hook marked. None means the process.
+        ``bound`` is the operation that also ends a moment: an operation of the same profiler (of any profiler if the
+        moment has none), or a call that the hook marked. If None, the end of the process ends the moment.
         """
         self.entry = entry
         self.outer = outer
         self.bound = bound
         self.number = 0
-        """How many operations and moments were opened before."""
+        """The number of operations and moments that were opened before this object."""
         self.moments: dict[Key, Open] = {}
         """The moments that end with this operation, by thread and profiler."""
 
     @property
     def is_moment(self) -> bool:
-        """Whether the next row ends this object."""
+        """Whether this object is a moment: the next row ends a moment."""
         return self.entry.event is None
 
     @property
@@ -317,7 +319,7 @@ class Nesting:
         self._opened = 0
 
     def begin(self, entry: Entry) -> tuple[Open, Open | None]:
-        """Return the operation that an entry begins, and the moment that the entry ends, closed now.
+        """Return the operation that an entry begins, and the moment that the entry has closed.
 
         If the entry repeats an open moment, return that moment and None.
         """
@@ -365,7 +367,7 @@ class Nesting:
         return replaced
 
     def end(self, entry: Entry) -> list[Open]:
-        """Close and return an operation, after the inner moments, or all moments of a profiler."""
+        """Close and return an operation and the moments inside, or all moments of a profiler."""
         if not entry.op and entry.profiler is not None:
             moments = [opened for opened in self._in_process(entry.pid) if opened.is_moment]
             ended = [opened for opened in moments if opened.entry.profiler == entry.profiler]
@@ -385,9 +387,9 @@ class Nesting:
         return ended
 
     def lose(self, pid: Number) -> list[Open]:
-        """Return the open operations of a process after lost rows. They have no inner operations from now on.
+        """Return the open operations of a process after lost rows.
 
-        An end row still ends them.
+        From now on, no operation begins inside these; an end row still ends them.
         """
         may_have_ended = list(self._in_process(pid))
         self._moments.pop(pid, None)
@@ -429,7 +431,7 @@ class Nesting:
         for moment in reversed(thread.moments.values()):
             if operation is not None and moment.number < operation.number:
                 break
-            # Profilers that began to mark later are inside others.
+            # Profilers that began to mark later are inside profilers that began earlier.
             is_around = entry.source == AUTO or self._order(moment.entry) < order
             if is_around and moment.bound in bounds:
                 return moment
@@ -454,7 +456,7 @@ class Nesting:
 
 
 def _bound(operation: Open | None, entry: Entry) -> Open | None:
-    """Return the operation that ends a moment, as ``Open.bound``."""
+    """Return ``bound`` of a moment, as ``Open`` describes."""
     for outer in () if operation is None else operation.outwards:
         is_own = entry.profiler is None or outer.entry.source == AUTO or outer.entry.profiler == entry.profiler
         if is_own and not outer.is_moment:

@@ -39,23 +39,23 @@ class _Scope:
     listed: int = 0
     """How many operations are listed."""
     together: dict[str, Mark] = field(default_factory=dict)
-    """A mark for all operations that are counted together, by name."""
+    """By name: a mark for all operations that are counted together."""
 
 
 @dataclass(eq=False, slots=True)
 class _Frame:
-    """An operation with the enclosing operation, in any process."""
+    """An operation, and the operation around, perhaps of another process."""
 
     opened: Open
     enclosing: _Frame | None
     scope: _Scope
     is_listed: bool
-    """Whether the operation has a mark for itself."""
+    """Whether the operation has a separate mark."""
     mark: Mark = field(init=False)
     inside: _Scope = field(init=False)
     is_counted: bool = False
     may_have_ended: bool = False
-    """Whether the end may be among missing rows."""
+    """Whether the end row may be missing."""
 
     @property
     def entry(self) -> Entry:
@@ -63,7 +63,7 @@ class _Frame:
 
     @property
     def bound(self) -> _Frame | None:
-        """The operation around a moment that ends the moment."""
+        """The operation around a moment whose end also ends the moment."""
         return None if self.opened.bound is None else self.opened.bound.payload
 
     @property
@@ -92,7 +92,7 @@ class Log:
     """Facts about a marks log and the recording; the defaults are for a sidecar."""
 
     begun_s: Mapping[Number, Sequence[float]] = field(default_factory=dict)
-    """The times of first rows of programs, by process, up to the row that was read last."""
+    """By process: when programs wrote their first rows, up to the row that was read last."""
     read: Callable[[float, Number, Entry], OwnMemory | None] | None = None
     """Returns the memory at a row, by time and process."""
     execs: Iterable[tuple[int, float, float]] = ()
@@ -105,8 +105,9 @@ def resolve(entries: Iterable[Entry], session: Session, log: Log | None = None) 
     """Return the operations sorted by start; the times of ``entries`` are seconds from the session's start.
 
     - ``Nesting`` finds the outer operation in the same process, and the moments that end.
-    - Operations of a child process are nested in the innermost operation of the parent; automatic marks on another
-      thread, in the innermost operation of the main thread; all operations, in marks from outside the programs.
+    - Operations of a child process are nested in the innermost operation of the parent. Automatic marks on another
+      thread are nested in the innermost operation of the main thread. All operations are nested in marks from outside
+      the programs.
     - An operation that never ended is unfinished. If the end may be among missing rows, the end is unknown, and nothing
       that begins after the missing rows is inside the operation.
     - Operations beyond the limits are counted together with operations of the same name, and a warning says so.
@@ -137,7 +138,7 @@ class _NestedMarks:
         self._listed_by_process: dict[Number, int] = defaultdict(int)
         self._processes: dict[Number, _Scope] = {}
         self._elsewhere = _Scope()
-        """The scope of operations counted together once the whole log is too long."""
+        """The scope for all further operations once the whole log is too long: they are counted together."""
 
     def marks(self, entries: Iterable[Entry]) -> list[Mark]:
         for entry in _in_order(entries):
@@ -168,7 +169,7 @@ class _NestedMarks:
         return marks
 
     def _name_outer(self, frames: Sequence[_Frame], by_depth: Sequence[int | None]) -> None:
-        """Give numbers to outer operations that readers of the marks could not find by depth."""
+        """Give numbers to outer operations that a reader could not find from the depths alone."""
         highest = max((frame.mark.op or 0 for frame in frames), default=0)
         for frame, place in zip(frames, by_depth, strict=True):
             if frame.enclosing is None or frame.entry.depth is not None:
@@ -195,7 +196,7 @@ class _NestedMarks:
                 following[key] = frame.mark.start_s
 
     def _end_programs(self, until_s: float) -> None:
-        """End the operations of programs that had been replaced by then, as far as the sampler noticed.
+        """End the operations of programs that were replaced before ``until_s``, as far as the sampler noticed.
 
         The first row of the new program ends these operations, too.
         """
@@ -268,7 +269,7 @@ class _NestedMarks:
         )
 
     def _enclosing(self, opened: Open) -> _Frame | None:
-        """Return the operation around: of the thread, the main thread, an ancestor, or marked from outside."""
+        """Return the enclosing operation: of the thread, the main thread, an ancestor, or marked from outside."""
         entry = opened.entry
         if opened.outer is not None or entry.pid is None:
             return None if opened.outer is None else opened.outer.payload
@@ -305,7 +306,7 @@ class _NestedMarks:
             mark.saved = row.saved or mark.saved
 
     def _count(self, frame: _Frame, end_s: float | None) -> None:
-        """Count an operation that is not listed together with operations of the same name."""
+        """Count an unlisted operation together with operations of the same name."""
         if frame.is_listed or frame.is_counted:
             return
         frame.is_counted = True
@@ -332,7 +333,7 @@ class _NestedMarks:
         mark.end_s = max(mark.end_s or 0.0, end_s)
 
     def _finish(self, frame: _Frame) -> None:
-        """End an operation without an end together with the outer operation, as unfinished unless it is a moment.
+        """End an operation that has no end row together with the outer operation, as unfinished unless it is a moment.
 
         An operation of a context, such as a task, may go on after the outer operation.
         """
@@ -373,14 +374,17 @@ def _in_order(entries: Iterable[Entry]) -> Iterator[Entry]:
 
 
 def _order(entry: Entry) -> tuple[float, bool, float]:
-    """Sort by time; at equal times ends first, then the longest. An end row without a duration does not move."""
+    """Sort by time; at equal times, ends come first, then the longest operations.
+
+    An end row without a duration keeps its place.
+    """
     assert entry.start_s is not None
     is_end = entry.event == EXEC or (entry.event == END and entry.end_s is not None)
     return entry.start_s, not is_end, -(entry.end_s or 0.0)
 
 
 def _merge_steps(frames: Sequence[_Frame]) -> Iterator[_Frame]:
-    """Yield the operations; merge steps of a loop with no other operation between them."""
+    """Yield the operations; merge consecutive steps of a loop that have no other operation in between."""
     runs: dict[tuple[Number, Number, _Frame | None], list[_Frame]] = {}
     for frame in frames:
         key = frame.entry.pid, frame.entry.tid, frame.enclosing

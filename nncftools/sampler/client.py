@@ -99,7 +99,7 @@ def metrics_of_devices() -> tuple[str, ...]:
 
 
 _PATHS = "LD_LIBRARY_PATH"
-"""An empty part of this list would be the working folder: no code of that folder may be executed."""
+"""A list of folders with libraries. An empty entry would mean the working folder, whose code must not be executed."""
 _PATIENCE_S = 1.0
 
 
@@ -118,9 +118,9 @@ class DeviceReader:
         """The descriptor that the sampler inherits."""
 
     def start(self, sampler: int | None) -> list[int]:
-        """Start the helper for the processes below ``sampler``, or for this process; return the helper's PID.
+        """Start the helper for the processes below ``sampler``, or for this process if None; return the PID.
 
-        The helper of this process stops being a child: wait for the first process of the helper then.
+        A helper for this process stops being a child: the started process forks the helper and ends.
         """
         if not self._ends:
             return []
@@ -208,7 +208,7 @@ def check() -> None:
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Block signals until the end of the block; threads that are started during the block never receive signals."""
+    """Block signals during a ``with`` block; threads that start in the block never receive signals."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
     try:
         yield
@@ -235,9 +235,9 @@ class Interrupted(BaseException):
 class Starter:
     """A context manager around recordings: inside the context, no signal ends this process.
 
-    A signal goes to ``passes_to`` and so to the sampler of the running command. At the end of the context,
-    signals are ignored: the only thing left to do is to exit with the command's status. (If they were blocked, other
-    threads would take them.)
+    ``passes_to`` takes a signal, and passes the signal to the sampler of the running command. After the context,
+    signals are ignored, because this process has only to exit with the command's status. (Other threads would receive
+    blocked signals.)
     """
 
     passes_to: Callable[[int], None] | None = None
@@ -278,9 +278,9 @@ class Starter:
 
     @contextmanager
     def interruptible(self, *, by_first: bool = True) -> Iterator[None]:
-        """Raise Interrupted when a signal asks for the end; again after a second, if that had no effect.
+        """Raise Interrupted when a signal asks for the end; raise again after a second if the exception was lost.
 
-        Unless ``by_first``, the first signal since the start of the context does not count.
+        Without ``by_first``, ignore the first signal since the start of the context.
         """
         self._raises = True
         self._is_interruptible = True
@@ -338,7 +338,7 @@ class Outcome(NamedTuple):
 
 @dataclass(eq=False)
 class Sampler:
-    """A sampler process; while the process lives, signals are left to the command.
+    """A sampler process; while the sampler runs, signals end the command and not this process.
 
     A context manager around the whole recording. Signals to the process group reach the command directly; signals to
     this process alone are passed on.
@@ -354,7 +354,7 @@ class Sampler:
     outputs: tuple[int | None, int | None] = (None, None)
     """The descriptors that the command gets in place of our standard output and error."""
     relays: Relays = ()
-    """The sampler takes them over when this process is killed."""
+    """Pairs of descriptors that the sampler takes over when this process is killed."""
     _process: subprocess.Popen[bytes] = field(init=False)
     _known_children: list[int] = field(default_factory=list, init=False)
     _undelivered: list[int] = field(default_factory=list, init=False)
@@ -369,7 +369,7 @@ class Sampler:
         write_all(journal, link.encode_line(header))
         relays = [(source, above_standard(os.dup(sink))) for source, sink in self.relays]
         try:
-            with held_back():  # until there is a sampler to pass signals to
+            with held_back():  # there is no sampler yet that could pass signals on
                 number = self.starter.asked_to_end
                 if number is not None:
                     error = NncfToolsError(f"interrupted by {signal.Signals(number).name} before the command began")
@@ -400,7 +400,7 @@ class Sampler:
         order["relays"] = list(relays)
         ours.send_order(order)
         self.starter.passes_to = self._pass
-        if self.starter.asked_to_end is not None:  # by a thread that does not block signals
+        if self.starter.asked_to_end is not None:  # the signal was received by a thread that does not block signals
             self._pass(self.starter.asked_to_end)
         self._known_children += self._devices.start(self._process.pid)
 
@@ -438,7 +438,7 @@ class Sampler:
         return self._link.send_message(key, value)
 
     def _pass(self, number: int) -> None:
-        """Report a signal to the sampler, so that the command receives the signal once; if this fails, pass it on."""
+        """Report a signal, so that the sampler passes it on once; without a sampler, pass it on here."""
         if self._send(link.SIGNAL, number):
             return
         leads = number == signal.SIGHUP and os.getsid(0) == os.getpid()  # the kernel sends SIGHUP to the leader only
@@ -524,7 +524,7 @@ class DetachedSampler:
         self._link = ours
 
     def has_news(self, within_s: float) -> bool:
-        """Wait for the first sample, then for the sampler's end; return whether that came within ``within_s``."""
+        """Return whether the sampler reports the first sample or, after that, has ended, within ``within_s``."""
         return bool(readable([self._link.descriptor], within_s))
 
     def has_begun(self, within_s: float) -> bool:

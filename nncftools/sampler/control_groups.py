@@ -3,8 +3,8 @@
 v1: Documentation/admin-guide/cgroup-v1/memory.rst of the kernel; v2: cgroup-v2.rst. On a hybrid system the memory
 controller belongs to v1 or to v2: to v1, if ``/proc/PID/cgroup`` has a group for v1's memory controller.
 
-A process may get a limit at any time, by ``ulimit``, ``prlimit`` or by entering a group. So ``LimitWatch`` reads the
-limits of a process when the memory has doubled since the last time: a process that meets a limit has grown.
+A process may get a limit at any time, by ``ulimit``, ``prlimit`` or by entering a group. A process must grow before a
+limit matters, so ``LimitWatch`` reads the limits again when the memory of a process has doubled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     """A limit: kind (``nncftools.journal.writing``), bytes, and the file that sets the limit."""
 
 _UNLIMITED = 1 << 62
-"""Without a limit, v1 writes the largest number for the page size."""
+"""For a group without a limit, v1 shows a number larger than this."""
 
 
 class ControlGroup:
@@ -83,9 +83,9 @@ class ControlGroup:
         return None if usage is None else max(0, usage - (cache or 0))
 
     def available(self) -> int | None:
-        """Return the bytes that processes of the group can get before they meet a limit of this group or above.
+        """Return the bytes that processes of the group can get below all limits; None without a limit.
 
-        Other groups may use the room of a group above. None without a limit.
+        The limits of groups above count, too; other groups may use this memory first.
         """
         rooms = []
         used = self.used()
@@ -110,7 +110,7 @@ class ControlGroup:
 def oom_kills_in(folder: str) -> int | None:
     """Return how many processes of a group the kernel has killed because memory ran out; None for unknown.
 
-    This counts victims of the whole machine's shortage, too.
+    This includes processes killed because the whole machine ran out of memory.
     """
     counts = read_small_file(f"{folder}/memory.events") or read_small_file(f"{folder}/memory.oom_control")
     return find_number(counts, b"oom_kill ")
@@ -129,7 +129,7 @@ class Hierarchies:
         return self.group_named(read_small_file(f"{self._root}/{pid}/cgroup"))
 
     def group_named(self, cgroup: bytes) -> ControlGroup | None:
-        """Return the group of a process by the content of the process's ``cgroup`` file."""
+        """Return the group that the content of a process's ``cgroup`` file names."""
         v1 = v2 = None
         for line in cgroup.decode(errors="surrogateescape").splitlines():
             number, _, rest = line.partition(":")
@@ -143,7 +143,7 @@ class Hierarchies:
         return None if v2 is None else self._find_readable(v2, is_v2=True)
 
     def _find_readable(self, group: str, *, is_v2: bool) -> ControlGroup | None:
-        """Return a group in a mount that shows the group: a mount may show only a part of the hierarchy."""
+        """Return the group from a mount that shows the group; a mount may show only a part of the hierarchy."""
         kind = "cgroup2" if is_v2 else "cgroup"
         for fields in self._mounts:
             dash = fields.index("-")
@@ -168,7 +168,9 @@ _AGAIN_FROM = (16 << 20) // PAGE
 """The limits of a process are read again when RSS is twice as large as last time, and at least this many pages."""
 _EVERY_S = 10.0
 _FIRST_S = 0.05
-"""The limits of the largest process are read again after this time, later less often: commands set limits early."""
+"""The first pause between two readings of the largest process's limits; later pauses are longer, because commands set
+limits early.
+"""
 _RLIMITS = {b"Max address space": ADDRESS_SPACE, b"Max data size": DATA}
 _SOFT = 26
 """The column of the soft limit (proc(5)), after the longest name."""
@@ -206,7 +208,7 @@ class LimitWatch:
         return again_s
 
     def _read(self, process: Process, *, groups_too: bool = True) -> None:
-        """Read the limits of a process; the limits of a known group take 50 µs."""
+        """Read the limits of a process, and with ``groups_too`` the limits of a known group again (50 µs)."""
         self._again_at[process] = max(_AGAIN_FROM, 2 * process.rss)
         try:
             group = self._hierarchies.group_named(process.read("cgroup"))

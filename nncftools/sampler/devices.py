@@ -1,23 +1,25 @@
 """The helper process that asks the drivers of GPUs and NPUs how much memory a run holds.
 
-A driver may take seconds to begin, wait, or crash. Each kind of driver has a thread, and nobody waits for this
-process: when the sampler closes the pipe, the process ends, whatever the threads do. The process writes lines
-of JSON, and the sampler writes them to the journal. Each line has a single key:
+A driver may take seconds to start, may hang, and may crash. Each kind of driver has a thread, and nobody waits for this
+process: when the sampler closes the pipe, the process ends, whatever the threads do. The process writes lines of JSON,
+and the sampler writes them to the journal. Each line has a single key:
 
 - ``sources``: all kinds of drivers that are read;
-- ``devices``: ``t_ns`` on CLOCK_MONOTONIC, the source in ``of``, ``values`` by column, and the wait in ``next_s``;
+- ``devices``: ``t_ns`` on CLOCK_MONOTONIC, the source in ``of``, ``values`` by column, and the seconds until the next
+  reading in ``next_s``;
 - ``device``: the facts about a device;
 - ``warning``;
 - ``ended``: the source, and the error if the source could not go on.
 
-``Nvml`` reads NVIDIA's GPUs by ``libnvidia-ml.so.1`` of the driver (NVML API Reference Guide; nvml.h). A MIG instance
-is a device of its own. ``CUDA_VISIBLE_DEVICES`` has no effect on NVML: devices are numbered by their PCI addresses.
+``Nvml`` reads NVIDIA's GPUs through the driver's ``libnvidia-ml.so.1`` (NVML API Reference Guide; nvml.h). A MIG
+instance is a device of its own. ``CUDA_VISIBLE_DEVICES`` has no effect on NVML: devices are numbered by their PCI
+addresses.
 
 ``Drm`` reads GPUs and NPUs of Intel, AMD and others. ``/proc/PID/fdinfo/N`` of a descriptor on ``/dev/dri`` or
 ``/dev/accel`` has lines ``drm-KEY: VALUE [UNIT]`` (Documentation/gpu/drm-usage-stats.rst). Descriptors with the same
-``drm-client-id`` are the same client, also in forked processes: each descriptor shows all memory of the client.
-Memory of the device and of the system are kept apart: memory of the system may be part of RSS, too. Intel's NPU also
-reports the memory of all users together, and the busy time (Documentation/ABI/testing/sysfs-driver-ivpu…;
+``drm-client-id`` are the same client, also in forked processes: each descriptor shows all memory of the client. Device
+memory and system memory are recorded separately, because RSS may include the system memory. Intel's NPU also reports
+the memory of all users together, and the busy time (Documentation/ABI/testing/sysfs-driver-ivpu…;
 drivers/accel/ivpu/ivpu_sysfs.c): ``npu_memory_utilization`` in bytes and ``npu_busy_time_us``.
 """
 
@@ -87,9 +89,10 @@ _REPEAT_NS = 500_000_000
 
 
 def follow(source: Nvml | Drm, run: WatchedRun, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Read a source again and again: less often the longer a reading takes. Equal values are seldom written again.
+    """Read a source repeatedly; slow readings make the pauses longer.
 
-    On a busy machine, a reading may take long by chance: the shortest of three counts.
+    Unchanged values are seldom written again. On a busy machine, a reading may be slow by chance, so the fastest of the
+    last three sets the pause.
     """
     if not source.begin(run):
         return
@@ -103,7 +106,7 @@ def follow(source: Nvml | Drm, run: WatchedRun, sleep: Callable[[float], None] =
         costs_s = [*costs_s[-2:], source.clock() - begun_s]
         wait_s = max(source.every_s, min(costs_s) / source.share)
         reading = (values, round(wait_s))
-        if reading != written or now_ns - written_ns >= _REPEAT_NS:  # without values, too: we live
+        if reading != written or now_ns - written_ns >= _REPEAT_NS:  # also when empty: the source works
             written = reading
             written_ns = now_ns
             times = {"t_ns": now_ns, "next_s": wait_s}
@@ -175,9 +178,11 @@ _ENTRY = struct.Struct("IQ")
 _SIZES = (16, 24, 32)
 """Sizes of an entry in bytes: in version 1, in version 2, and in version 2 with ``usedGpuCcProtectedMemory``."""
 _UNWRITTEN = b"\xa5"
-"""Fills the room for entries: no entry ends with this byte."""
+"""Fills the buffer before a call: a written entry never ends with this byte."""
 _CUDA_NODES = ("/dev/nvidia-uvm", "/dev/dxg")
-"""The device that CUDA needs and NVML does not; and the device that both need in WSL, where the lists are empty."""
+"""The devices that a process opens for CUDA: ``nvidia-uvm``, which NVML does not open, and ``dxg`` in WSL, where NVML
+lists no processes.
+"""
 _FIRST_NAMESPACE = "pid:[4026531836]"
 """The PID namespace of the machine (PROC_PID_INIT_INO, include/linux/proc_ns.h)."""
 NOT_TOLD = "the driver does not report the memory of a process (WSL, MIG and some containers)"
@@ -202,7 +207,7 @@ class Gpu:
 
 
 class Nvml:
-    """Reads all devices of NVIDIA; to begin can take seconds without persistence mode."""
+    """Reads all devices of NVIDIA; without persistence mode, the start can take seconds."""
 
     label = "NVIDIA's GPUs"
     every_s = 0.5
@@ -222,7 +227,7 @@ class Nvml:
     def read(self, run: WatchedRun) -> Mapping[str, float | None]:
         """Return memory in bytes and load in per cent by column."""
         values: dict[str, float | None] = {}
-        processes = run.processes()  # first: a process that ends before the driver lists processes holds nothing
+        processes = run.processes()  # before the lists are read: processes that end in between hold nothing
         for device in self._devices:
             memory = _Memory()
             rates = (c_uint * 2)()  # nvmlUtilization_t: the GPU, and its memory; per cent
@@ -288,14 +293,14 @@ class Nvml:
             entries, failure = self._list_processes(f"nvmlDeviceGet{kind}RunningProcesses", device.handle)
             if failure and (kind == "Compute" or failure not in {_NOT_SUPPORTED, _NO_FUNCTION}):
                 return None, f"{NOT_TOLD}: {self._describe(failure)}"
-            for pid, size in entries:  # a process of both kinds is in both lists
+            for pid, size in entries:  # a process that computes and draws is in both lists
                 earlier = listed.get(pid)
                 listed[pid] = earlier if size >= too_much else max(size, earlier or 0)
         sizes = [listed[process.pid] for process in processes if process.pid in listed]
         is_host = self._is_container and not all(os.path.exists(f"{self._proc}/{pid}") for pid in listed)
         if self._is_container and (is_host or not sizes):
             users = {process.pid for process in processes if _uses_cuda(process.path)}
-            if is_host and not users & listed.keys():  # on the host, another process may have a PID of the run
+            if is_host and not users & listed.keys():  # the host may use a PID of the run for another process
                 return None, OF_HOST
             if users and not sizes:
                 return None, NOT_NAMED
@@ -304,10 +309,10 @@ class Nvml:
         return sum(size or 0 for size in sizes), ""
 
     def _list_processes(self, function: str, handle: c_void_p) -> tuple[Collection[tuple[int, int]], int]:
-        """Return PID and bytes of each process that uses a device, and the status: why there are none.
+        """Return PID and bytes of each process that uses a device, and a status that says why there are none.
 
-        The length of an entry follows from the bytes that were written: ``_v3`` writes 24 bytes, but drivers from
-        535.43 on write 32 (github.com/XuehaiPan/nvitop/pull/79, /issues/88), and a 550.127 in a container 16
+        The bytes that the driver wrote show the length of an entry: ``_v3`` should write 24 bytes, but drivers since
+        535.43 write 32 (github.com/XuehaiPan/nvitop/pull/79, /issues/88), and driver 550.127 in a container writes 16
         (/pull/226).
         """
         status = _NO_FUNCTION
@@ -347,7 +352,7 @@ class Nvml:
 
 
 def _uses_cuda(folder: str) -> bool:
-    """Return whether a process has a device open that CUDA needs."""
+    """Return whether a process has opened a device for CUDA."""
     try:
         return any(os.readlink(f"{folder}/fd/{name}") in _CUDA_NODES for name in os.listdir(f"{folder}/fd"))
     except OSError:
@@ -357,16 +362,16 @@ def _uses_cuda(folder: str) -> bool:
 _NODES = ("/dev/dri/", "/dev/accel/")
 _UNITS = {b"": 1, b"KiB": 1 << 10, b"MiB": 1 << 20}
 _KINDS = (b"memory", b"total", b"resident")
-"""Keys for the memory of a region; the last key that is there counts: ``resident`` is the memory in use right now."""
+"""Keys for the memory of a region, the best last: ``resident`` is the memory in use right now."""
 _KEY = re.compile(rb"^drm-(memory|total|resident)-(\S+):\s*(\d+)[ \t]*(\w*)\s*$", re.MULTILINE)
 _NO_MEMORY = (b"cycles-", b"gds", b"gws", b"oa", b"doorbell")
-"""``drm-total-cycles-ENGINE``, and regions that amdgpu has on the chip."""
+"""Not memory of the device: ``drm-total-cycles-ENGINE``, and amdgpu's regions on the chip."""
 _CLIENT = re.compile(rb"^drm-client-id:\s*(\d+)", re.MULTILINE)
 _DEVICE_REGIONS = (b"vram", b"local", b"stolen-local")
 """Names of regions in the memory of the device: amdgpu and xe have the first, i915 the others."""
 _LOOK_EVERY_S = 1.0
 _READ_EVERY_S = 0.1
-"""The distance of looks for descriptors, and of readings while there are any."""
+"""Seconds between two searches for descriptors, and between two readings of known descriptors."""
 
 
 def parse_regions(fdinfo: bytes) -> dict[bytes, int]:
@@ -412,7 +417,8 @@ class Drm:
     label = "GPUs and NPUs of Intel, AMD and others"
     clock = staticmethod(time.thread_time)
     share = 0.005
-    """Looks for descriptors take at most this share, too: a look costs much more than most readings."""
+    """Searches for descriptors take at most this share of the time, too: a search costs much more than most readings.
+    """
 
     _look_at_s = 0.0
     _look_again_at_s = 0.0
@@ -426,7 +432,7 @@ class Drm:
         self._clients: dict[Client, str] = {}
         """The fdinfo file of a descriptor of each client."""
         self._seen: set[str] = set()
-        """The columns so far: columns of a client that is gone are 0."""
+        """All columns so far; the columns of a client that is gone are 0."""
         self._unreported: dict[str, None] = {}
         """Columns of devices whose driver does not report the memory of a process."""
         self._busy: dict[str, tuple[int, int]] = {}
@@ -519,7 +525,7 @@ class Drm:
             now_us = time.monotonic_ns() // 1000
             last_us, last_busy_us = self._busy.get(name, (now_us, busy_us))
             self._busy[name] = now_us, busy_us
-            if now_us > last_us and busy_us >= last_busy_us:  # a counter may start again
+            if now_us > last_us and busy_us >= last_busy_us:  # the driver may have reset a counter
                 percent = 100 * (busy_us - last_busy_us) / (now_us - last_us)
                 values[f"device_busy@{name}"] = round(min(100.0, percent), 1)
         return values

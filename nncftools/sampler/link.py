@@ -1,8 +1,8 @@
 """The messages between starter and sampler: JSON Lines through two pipes that no other process can reach.
 
 To the sampler: the order first, then ``{"signal": N}`` for each signal that the starter received, ``{"release": FD}``
-for a relay that has ended, ``{"answer": true}``, or ``{"stop": true}``. When this pipe closes, the starter is gone, and
-the sampler relays the command's output: the terminal must not vanish.
+for a relay that has ended, ``{"answer": true}``, or ``{"stop": true}``. This pipe closes when the starter is gone. The
+sampler then relays the command's output, so that the command keeps a working terminal.
 
 From the sampler: ``{"started": PID}``, ``{"start": …}`` as in the journal, ``{"sampled": true}`` with the first sample,
 ``{"exit": …}`` before the command is reaped, and ``{"end": …}``, the journal's last line. After ``{"ask": true}``, the
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         blocked: list[int]
         """Signals that were blocked in the starter; they are blocked in the command."""
         ignored: list[int]
-        """Signals that the starter ignored but the sampler must not; they are ignored in the command."""
+        """Signals that the starter ignored: the command must ignore them, the sampler must not."""
         descriptors: int | None
         """The command's soft limit of open files, if the starter raised the limit."""
         relays: list[tuple[int, int]]
@@ -50,7 +50,9 @@ if TYPE_CHECKING:
         devices: int | None
         """The descriptor of the pipe from the helper that reads GPUs and NPUs, if there is such a helper."""
         detached: bool
-        """Whether the sampler records the starter: it is not a child then, and ends with the starter."""
+        """Whether the sampler records the starter, and is therefore not a child; the sampler then ends with the
+        starter.
+        """
 
 
 STARTED = "started"
@@ -121,7 +123,7 @@ class Link(LineReader):
         return message
 
     def order(self) -> Any:  # noqa: ANN401 — an Order, as JSON has it
-        """Wait for the order. Raises EOFError when the starter is gone before."""
+        """Wait for the order. Raises EOFError when the starter ends before sending an order."""
         order = self.next_message()
         if order is None:
             raise EOFError("the starter is gone")
@@ -150,7 +152,7 @@ class StarterLink(Link):
     @classmethod
     @contextmanager
     def opened(cls) -> Iterator[tuple[StarterLink, tuple[int, int]]]:
-        """Yield our ends and the sampler's; ours are closed when the start fails, and the sampler's in any case."""
+        """Yield our ends and the sampler's ends; then close the sampler's ends and, after a failure, ours."""
         theirs_in, ours_out = map(above_standard, os.pipe())
         ours_in, theirs_out = map(above_standard, os.pipe())
         ours = cls(ours_in, ours_out)
@@ -164,7 +166,7 @@ class StarterLink(Link):
             os.close(theirs_out)
 
     def send_order(self, order: Order) -> None:
-        """Send the order. The order may be longer than a pipe holds; later messages are short, and never wait."""
+        """Send the order, which may be longer than a pipe holds; later messages are short, and never block."""
         with suppress(BrokenPipeError):  # the sampler has failed, as the exit status shows
             write_all(self._outgoing, encode_line(order))
         os.set_blocking(self._outgoing, False)
@@ -172,7 +174,7 @@ class StarterLink(Link):
     def send_message(self, key: str, value: object = True) -> bool:  # noqa: FBT002 — JSON's true
         """Send a message; return whether the sampler is still there.
 
-        The end of a long order may still fill the pipe. The wait for a stopped sampler is limited to a second.
+        A long order may still fill the pipe: wait up to a second, because the sampler may be stopped.
         """
         try:
             has_room(self._outgoing, _ROOM_WITHIN_MS)
@@ -213,7 +215,7 @@ class OutputRelay:
     def __init__(self, relays: Sequence[tuple[int, int]]) -> None:
         """Keep pairs of descriptors: a source of output and a sink. The command inherits none of them."""
         self.relays = dict(relays)
-        """The pairs whose writers are not gone."""
+        """The pairs whose sources still have a writer."""
         for descriptor in (*self.relays, *self.relays.values()):
             os.set_inheritable(descriptor, False)
 
@@ -260,11 +262,11 @@ def _relay(source: int, sink: int) -> bool:
 
 
 _SILENT_S = 3.0
-"""A reading that is due may take this long."""
+"""A driver that is this late with a reading is reported as not answering."""
 
 
 class DeviceRelay(LineReader):
-    """Passes the helper's lines on to the journal; in the sampler."""
+    """In the sampler: passes the helper's lines on to the journal."""
 
     def __init__(self, descriptor: int, write_line: WriteLine, start_ns: int) -> None:
         """Read from ``descriptor``, not inherited by the command; the recording began at ``start_ns``."""
@@ -336,15 +338,15 @@ class MarkWatch:
 
         libc = ctypes.CDLL(None, use_errno=True)
         self.descriptor: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        if libc.inotify_add_watch(self.descriptor, os.fsencode(path), _IN_MODIFY) < 0:  # also for a descriptor -1
+        if libc.inotify_add_watch(self.descriptor, os.fsencode(path), _IN_MODIFY) < 0:  # also for descriptor -1
             raise OSError(ctypes.get_errno(), "inotify")
         self._sample = sample
 
     def take(self) -> None:
-        """Take a sample for new marks. If such samples have just taken too much time, the next sample is for them."""
+        """Take a sample for new marks, or wait for the next one if such samples have just taken too much time."""
         try:
             os.read(self.descriptor, 1 << 16)
-        except BlockingIOError:  # no new marks: after --duration, two steps follow a sleep
+        except BlockingIOError:  # no new marks: after --duration, a second step follows without a sleep
             return
         begun_ns = time.monotonic_ns()
         self.is_due = begun_ns < self._rests_until_ns

@@ -1,11 +1,11 @@
 """Linux: the figures of a process tree, from files of ``/proc`` that are kept open.
 
-- ``ProcSource`` follows the processes, decides about their part in the sums, and writes facts to the journal.
+- ``ProcSource`` follows the processes, decides which processes count, and writes facts to the journal.
 - ``Rows`` makes rows of figures.
 - ``Schedule``: when other work than sampling is due.
-- ``Stillness``: whether nothing has changed since a sample. The files of ``/proc`` are read all the same, but where
-  their bytes are equal, all figures are, too. This halves the cost of a tree that sleeps or waits: at 10 ms, most of
-  the cost is that the caches have lost the code since the last sample, so the amount of code that runs is decisive.
+- ``Stillness``: whether nothing has changed since a sample. The files of ``/proc`` are read in any case; if all bytes
+  are equal, all figures are equal, and no further code runs. This halves the cost of a tree that sleeps or waits: at 10
+  ms, the CPU's caches have lost the code since the last sample, so the cost depends on the amount of code.
 """
 
 from __future__ import annotations
@@ -39,15 +39,20 @@ _OCCASIONAL_EVERY_S = 1.0
 _AFTER_END_S = 0.25
 """After the end of a process, occasional probes are read this soon, and at most this often."""
 _TWO_SAMPLES_S = 0.0009
-"""Samples for marks may be closer than any interval, and closer than vfork(2) is to exec."""
+"""A process is judged only after this time: two samples for marks may be so close that a child of vfork(2) has not
+reached exec.
+"""
 _LATE_S = 0.001
-"""On a busy machine or with many processes, a sample may take longer, and may show memory of a later time."""
+"""A sample that takes longer, on a busy machine or with many processes, may show memory of a later time."""
 _EXEC_WITHIN_S = 0.03
-"""A forked copy of this age is counted at once: usually, exec follows fork immediately."""
+"""A younger forked copy is not counted yet, because exec usually follows fork immediately."""
 
 
 class Schedule:
-    """The queue of work that is not due at each sample. A work gets the time, and returns the next time."""
+    """The queue of work that is not due at each sample.
+
+    Each function gets the current time, and returns the time of the next call.
+    """
 
     next_s = 0.0
     """The time when the next work is due."""
@@ -61,7 +66,7 @@ class Schedule:
         return now_s >= self._due_s[work]
 
     def hasten(self, work: Callable[[float], float], at_s: float) -> None:
-        """Plan work for a time, unless the work is due before."""
+        """Plan work for a time, unless the work is due earlier."""
         self._due_s[work] = min(at_s, self._due_s[work])
         self.next_s = min(at_s, self.next_s)
 
@@ -74,7 +79,7 @@ class Schedule:
 
 
 class Stillness:
-    """The content of each file of a tree at the last sample, while the content is expected to last."""
+    """The content of each file of a tree at the last sample, as long as no change is expected."""
 
     _changes = 0
 
@@ -110,7 +115,7 @@ class Rows:
     """Makes rows, with a value per column, from the values of all probes."""
 
     def __init__(self, probes: Sequence[Any], plan: Plan, pid: int, root: str) -> None:
-        """Open the classes ``probes`` of the columns of ``plan`` for the command ``pid``."""
+        """Make objects of the classes ``probes``, for the columns of ``plan`` and the command ``pid``."""
         process_probes = [probe for probe in probes if probe.kind == PROCESS]
         self.files = [probe.file for probe in process_probes]
         """The files of each process to keep open, in the order of ``of_processes``."""
@@ -347,7 +352,7 @@ class ProcSource:
             self._young.append((now_s, process))
 
     def _count(self, process: Process, now_s: float) -> None:
-        """Make the memory of a process part of the sums from now on."""
+        """Include the memory of a process in the sums from now on."""
         process.counted = True
         process.forget()
         self._marks.unread[process] = None

@@ -7,9 +7,9 @@
   and went between two samples, but not the time of the peak. So each sample reads the marks that may have risen. Marks
   are never reset (``clear_refs``): the program would see the reset.
 - ``Floor``: the least memory that a run needs. Anonymous and shared memory cannot be dropped, pages of files can be
-  read again. Reading the status file takes 8 µs, so only processes whose RSS has changed are read, or whose marks are.
+  read again. Reading the status file takes 8 µs, so a process is read only if RSS has changed, or for the mark.
 - ``HeldAtMarks``: the memory of each process when an operation was marked. The process that marks an operation reads
-  its own memory and all descendants; the sample for the mark reads all others.
+  the memory of itself and all descendants; the sample reads all other processes.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ProcessRecords:
     def update_identity(self, process: Process, *, at_end: bool = False) -> None:
         """Read the name again: before exec, a process has the name of the parent.
 
-        Barriers to the marks log are looked for once for each program, and at the end: that takes 25 µs.
+        Barriers to the marks log are checked only once for each program and at the end, because a check takes 25 µs.
         """
         if not process.alive:
             return
@@ -107,8 +107,9 @@ class ProcessRecords:
     def note_exec(self, process: Process, from_s: float, to_s: float) -> None:
         """Record an exec of a process between two times, if there was an exec.
 
-        Exec changes the addresses of code and stack. During exec and at the end of a process, the code is at 0. While
-        the kernel hides the addresses from us (ptrace(2)), as after seteuid(2), the code is at 1.
+        Exec changes the addresses of code and stack. During exec and at the end of a process, the kernel shows 0 as the
+        address of the code. While the kernel hides the addresses from us (ptrace(2)), as after seteuid(2), the kernel
+        shows 1.
         """
         if process.hidden_from_s is not None:
             from_s = process.hidden_from_s
@@ -154,7 +155,7 @@ def _list_figures(process: Process) -> dict[str, object]:
 
 
 _MUCH = 16 << 20
-"""Bytes that the processes read between two looks."""
+"""The processes read at least this many bytes between two looks."""
 _SHARE = 100
 """The pause after a look is at least this many times the CPU time of the look, and at least ``SOONEST_S``."""
 SOONEST_S = 0.1
@@ -243,9 +244,9 @@ def _is_opened_to_read(fdinfo: str) -> bool:
 
 
 _MOST_READ = 2
-"""Marks that are read at a sample, at most; a reading takes 8 µs."""
+"""The most marks that are read at a sample; a reading takes 8 µs."""
 LARGEST_FAULT = PAGE // 8
-"""The pages of a huge page, the most that a page fault maps: a page has as many entries of 8 bytes."""
+"""The most pages that a page fault maps: a huge page, which has as many pages as a page has entries of 8 bytes."""
 _SMALLEST_RISE = 256 * 1024
 _RISE_SHARE = 1000
 """A mark is recorded if the samples are lower by more than 1 / 1,000, and by more than ``_SMALLEST_RISE``."""
@@ -270,7 +271,8 @@ class HighWaterMarks:
         """Read marks after a sample: of the largest process and the process that waited longest, or all marks.
 
         RSS grows only by page faults, so only ``restless`` processes are read: these had faults since the previous
-        sample. ``times_s``: when that sample began, when this sample began, and the latter in ``time.monotonic()``.
+        sample. ``times_s`` are the start of the previous sample, the start of this sample, and the latter in
+        ``time.monotonic()``.
         """
         sampled_s, now_s, begun_s = times_s
         due = self._find_due(restless, sampled_s, reads_all=reads_all)
@@ -313,8 +315,8 @@ class HighWaterMarks:
     ) -> None:
         """Write the marks that rose above all samples in a span, each with the memory of the other processes.
 
-        ``others`` is certain: the RSS of a process now, less the memory that page faults since then can have added.
-        ``others_around`` is probable: the smaller RSS of the samples before and after.
+        ``others`` is certain: RSS of the other processes now, minus the memory that page faults since the span can have
+        added. ``others_around`` is probable: the smaller RSS of the samples before and after.
         """
         sampled_s, read_s = span_s
         resident = [process for process in processes if process.counted and process.rss and process.samples > 1]
@@ -369,11 +371,11 @@ _CHANGED = (1 << 20) // PAGE
 _CHANGED_SHARE = 256
 """RSS has changed if the difference is more than this many pages, and more than 1 / 256."""
 _HIGHER = 1.005
-"""A sum is written when the last sum is lower by this ratio."""
+"""A sum is written when it exceeds the last written sum by this ratio."""
 
 
 class Floor:
-    """Writes the largest sum of anonymous and shared memory so far to the journal, and the pages of files."""
+    """Writes to the journal the largest sum of anonymous and shared memory so far, and the pages of files."""
 
     _total = 0
     _highest = 0
@@ -385,7 +387,9 @@ class Floor:
         self._sizes: dict[Process, int] = {}
         self._shared: dict[Process, int] = {}
         self._mapped: dict[str, int] = {}
-        """The most bytes of files in a process of each program. Processes of a program map the same files."""
+        """For each program, the most bytes of files that a process has mapped. Processes of a program map the same
+        files.
+        """
 
     def read(self, processes: Iterable[Process], restless: Iterable[Process], now_s: float) -> None:
         """Read the processes that changed since the last sample, and write a new maximum."""
@@ -404,7 +408,7 @@ class Floor:
             self._write(now_s)
 
     def _take(self, process: Process) -> None:
-        """Count the memory of a process; read the memory unless that was done at this sample."""
+        """Count the memory of a process; read the memory unless this sample has already read it."""
         if not process.counted:
             return
         kinds = process.kinds

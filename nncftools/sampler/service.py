@@ -75,7 +75,7 @@ class Loop:
             self._longest_gap_ns = max(self._longest_gap_ns, now_ns - (self._latest_ns or self.start_ns))
 
     def punctuality(self, lost: int = 0, longest_lost_s: float = 0.0) -> dict[str, float | None]:
-        """Return the number of ticks, and how far they kept their deadlines.
+        """Return the number of ticks, and how well they kept their deadlines.
 
         The samples of ``lost`` ticks could not be written, over up to ``longest_lost_s`` seconds: they count as missed.
         """
@@ -86,7 +86,7 @@ class Loop:
         gap_s = self._longest_gap_ns / NANOSECONDS
         if lost:
             gap_s = max(gap_s, longest_lost_s + 2 * self._interval_ns / NANOSECONDS)
-            lost = min(lost, ticks)  # samples for marks, between the ticks, may be among them
+            lost = min(lost, ticks)  # the lost samples may include samples for marks, between the ticks
         return {
             "achieved_interval_s": interval_s,
             "taken": ticks - lost,
@@ -115,7 +115,7 @@ class Loop:
                 has_news = sleep(None)
 
     def _find_deadline(self, now_ns: int, beyond: int = 0) -> int:
-        """Return the number of the deadline that passed most recently, at most ``beyond`` after the last deadline."""
+        """Return the number of the latest deadline that has passed, at most ``beyond`` after the last deadline."""
         number = (now_ns - self.start_ns) // self._interval_ns
         return number if self._last_deadline is None else min(number, self._last_deadline + beyond)
 
@@ -216,7 +216,7 @@ class Recording:
     """A running recording: the target, the source of the figures and the journal."""
 
     _polls = False
-    """Whether the end of the process that we are attached to wakes nobody."""
+    """Whether the loop must look for the end of the attached process, because nothing wakes the loop."""
     _status: ExitStatus | None = None
     _figures: dict[str, object] | None = None
     _over = False
@@ -242,7 +242,7 @@ class Recording:
         self._handlers: dict[int, Callable[[], None]] = {}
         """The function to call when a descriptor can be read."""
         self._handlers[starter.descriptor] = self._listen
-        self._signals.ready = [starter.descriptor]  # messages read together with the order wake nobody
+        self._signals.ready = [starter.descriptor]  # some messages were read with the order
         self._forwarder = SignalForwarder(self._deliver, lambda: starter.send(link.ASK), self._deliver_outside_group)
         self._starter_leads = os.getpgrp() == os.getppid()
         reaper = os.getpid() if not self._attached and target.adopt_orphans() else None
@@ -278,7 +278,7 @@ class Recording:
             except OSError as error:
                 self._write_end({"error": f"cannot run {self._order['argv'][0]!r}: {os.strerror(error.errno or 0)}"})
                 return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
-        set_descriptor_limit()  # only now: the command inherits limits
+        set_descriptor_limit()  # not earlier: the command would inherit the limit
         start = {
             **describe_start(self._loop.start_ns),
             "pid": self._pid,
@@ -289,7 +289,7 @@ class Recording:
             self._starter.send(link.START, start)
         self._protect(self._begin)
         self._signals.watch(list(self._handlers))
-        gc.disable()  # nothing here makes cycles, and a collection delays a tick
+        gc.disable()  # this program makes no cycles of objects, and a collection would delay a tick
         self._loop.run(self._sample, self._sleep, self._step)
         self._finish()
         return 0 if self._status is None else target.exit_code(self._status)
@@ -349,7 +349,7 @@ class Recording:
     def _sleep(self, timeout_s: float | None) -> bool:
         """Sleep until the next deadline, decision or poll, a signal, or news from a descriptor.
 
-        Return whether anything but sampling is to be done.
+        Return whether there is work besides sampling.
         """
         if timeout_s is None or not self._is_calm:
             timeout_s = self._find_timeout(timeout_s)
@@ -436,7 +436,7 @@ class Recording:
             target.send_signal([self._pid], number)
 
     def _deliver_outside_group(self, number: int) -> None:
-        """Send a signal of our group to a command that has left a group: without us, it would have led that group."""
+        """Send a signal of our group to a command that has left it; without us, the command would lead the group."""
         with suppress(OSError):
             has_left = os.getpgid(self._pid) != os.getpgrp()
             if self._starter_leads and has_left and os.getsid(self._pid) == os.getsid(0):
@@ -454,7 +454,7 @@ class Recording:
             self._unwatch(self._devices.descriptor)
 
     def _close(self) -> None:
-        """Read the figures that belong to the whole recording, at the end."""
+        """At the end, read the figures of the whole recording."""
         self._loop.close()
         duration_s = self._loop.elapsed_s()
         totals = zip(self._source.columns, self._source.close(duration_s), strict=True)

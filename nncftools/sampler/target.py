@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 """The signals by which a user or a system ends a program."""
 OF_FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
-"""A Python handler cannot catch these: after the handler, the same fault would happen again, for ever. If they are
-ignored, only a real fault ends a process, not a signal that another process sent."""
+"""A Python handler cannot catch these: after the handler, the same fault would happen again, for ever. While such a
+signal is ignored, a real fault still ends the process, but the same signal from another process does not.
+"""
 _NEVER_CAUGHT = {"SIGKILL", "SIGSTOP"}
 _IGNORED_BY_DEFAULT = {"SIGCHLD", "SIGCLD", "SIGCONT", "SIGURG", "SIGWINCH", "SIGINFO"}
 _STOPPING = {"SIGTSTP", "SIGTTIN", "SIGTTOU"}
@@ -85,7 +86,7 @@ class Signals:
         self._watched = [self._wake, *descriptors]
 
     def sleep(self, timeout_s: float | None) -> bool:
-        """Sleep until the time-out, a signal, or a descriptor becomes readable; return False after the time-out."""
+        """Sleep until the time-out, a signal or a readable descriptor; return False after the time-out."""
         self.ready = ready = readable(self._watched, timeout_s)
         if not ready:
             return False
@@ -177,7 +178,7 @@ class SignalForwarder:
             self._theirs.append((number, now_s))
 
     def take_answer(self) -> None:
-        """Decide about the signals that the command line was asked about: forward only an unknown SIGTERM."""
+        """Decide about the signals that the command line was asked about: forward only an unreported SIGTERM."""
         self._is_asking = False
         asked = [arrival for arrival in self._ours if arrival.is_asked]
         self._ours = [arrival for arrival in self._ours if not arrival.is_asked]
@@ -221,7 +222,9 @@ _SHELL = b"/bin/sh"
 _PR_SET_CHILD_SUBREAPER = 36
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ, *OF_FAULTS)
-"""Python ignores some of these from the start, we ignore the others, and exec keeps ignored signals ignored."""
+"""Reset in the command: Python ignores some of these signals from the start, we ignore the others, and exec would keep
+them ignored.
+"""
 
 
 def read_environment(changes: Mapping[str, str] | None = None) -> dict[bytes, bytes] | dict[str, str]:
@@ -322,9 +325,9 @@ def adopt_orphans() -> bool:
 def reap_ended() -> Iterator[tuple[int, ExitStatus, int | None]]:
     """Reap the children that have ended; yield PID, exit status and ``ru_maxrss`` in bytes (getrusage(2)) of each.
 
-    ``ru_maxrss`` is an upper limit of the child's own high-water mark: the largest of that mark, of the marks of the
-    children that the child reaped, and of the parent's size at the fork (kept over exec). Where the system allows
-    that, each child is also yielded with None before the reaping, while the system still has the figures.
+    ``ru_maxrss`` is an upper limit of the child's own high-water mark. It is the largest of three sizes: the child's
+    mark, the marks of the children that the child reaped, and the parent's size at the fork (exec keeps this size). If
+    the system allows, each child is first yielded with None, before the reaping, while the figures can still be read.
     """
     while True:
         try:
@@ -371,7 +374,7 @@ KILL = "kill"
 GRACE_S = 5.0
 """The time from SIGTERM to SIGKILL."""
 _ROUNDS = 10
-"""A process may fork just before it is killed."""
+"""Processes are killed in several rounds: a process may fork just before it is killed."""
 
 
 class LimitGuard:

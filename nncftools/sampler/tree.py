@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 NONE_LEFT = (errno.EMFILE, errno.ENFILE)
-"""No file can be opened at all: this error says nothing about a process."""
+"""Errors when no more files can be opened at all; they say nothing about a process."""
 GONE = (errno.ENOENT, errno.ESRCH)
-"""The process has ended."""
+"""Errors when the process has ended."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 SMALL = 448
@@ -94,7 +94,7 @@ class MemoryKinds:
     inherited: int | None = None
     """The anonymous memory that the process had from its parent at the fork; None before the first reading."""
     is_new = False
-    """Whether ``own`` was not asked for since the last reading."""
+    """Whether ``own`` was not called since the last reading."""
 
     def take(self, status: bytes, rss: int, parents: int) -> None:
         """Parse a status file, when RSS is ``rss`` pages.
@@ -118,8 +118,8 @@ class MemoryKinds:
     def own(self, rss: int, faults: int) -> int:
         """Return the anonymous memory that the process does not share with the parent.
 
-        A forked copy owns the memory taken since the fork, and the pages that were copied at a write: these are page
-        faults without a growth of RSS.
+        A forked copy owns the memory taken since the fork, and the pages that were copied when written: each copy is a
+        page fault without growth of RSS.
         """
         self.is_new = False
         if not self.inherited:
@@ -132,7 +132,7 @@ class MemoryKinds:
 STAT = "stat"
 UNREADABLE = -1
 UNKEPT = -2
-"""In place of a descriptor that the limit of open files does not allow us to keep."""
+"""Stands for a descriptor that is not kept, because of the limit of open files."""
 RESERVE = 64
 """Descriptors that are left free for files that are opened and closed again."""
 DETACHED_ARGUMENT = "nncf-tools-beside"
@@ -151,7 +151,7 @@ def detach() -> None:
     """Stop being a child of the starter, and begin a session of our own.
 
     The starter is the measured process: a child would be in the tree, and the CPU time would be added to the starter's.
-    By the name, other recordings know that they must leave this process out.
+    The name tells other recordings to leave this process out.
     """
     with suppress(OSError), open("/proc/self/comm", "w") as name:
         name.write(DETACHED_NAME)
@@ -204,7 +204,7 @@ class Process:
     earlier_mark = 0
     """The high-water mark when the recording was attached: only a larger mark belongs to the recording."""
     hidden_from_s: float | None = None
-    """The addresses cannot be read since this time; None if the last reading had them."""
+    """Since this time, the addresses cannot be read; None if the last reading found them."""
     faults = 0
     """Page faults up to the last sample."""
     faults_before = 0
@@ -291,7 +291,10 @@ class Process:
         return os.open(f"{self.path}/{file}", flags)
 
     def _keep(self, file: str, flags: int = os.O_RDONLY) -> int:
-        """Open a file to keep; return UNREADABLE or UNKEPT instead. The kernel gives the lowest free number."""
+        """Open a file and return the descriptor to keep, or else UNREADABLE or UNKEPT.
+
+        The kernel gives the lowest free number.
+        """
         try:
             descriptor = self._open(file, flags)
         except PermissionError:  # another user's process
@@ -356,7 +359,7 @@ class Process:
         return b""
 
     def forget(self) -> None:
-        """Have the figures of all files taken again."""
+        """Make the next sample take the figures of all files again."""
         self.data = [None] * len(self.data)
 
     def identify(self) -> bool:
@@ -391,7 +394,7 @@ class Process:
                     _close(self.threads.pop(task))
 
     def keep_first_thread(self) -> None:
-        """Expect children of the first thread only: this thread starts the command, and gets all orphans.
+        """Look for children of the first thread only: this thread starts the command, and gets all orphans.
 
         (``find_alive_thread`` in the kernel's exit.c.)
         """

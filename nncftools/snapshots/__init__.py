@@ -1,1 +1,1 @@
-"""Stacks and mappings of processes whose memory rises, taken by a helper process in a budget of CPU time."""
+"""Stacks and mappings of processes whose memory rises, taken by a helper process within a budget of CPU time."""

@@ -28,7 +28,7 @@ _CAP_SYS_PTRACE = 19
 _PATIENCE_S = 1.0
 DEFAULT_SHARE = 0.01
 LEAST_S = 0.5
-"""CPU seconds that a short run may take. Another share than the default changes them in proportion."""
+"""CPU seconds that the helper may use in a short run; scaled with the share of a core, if that is not the default."""
 ONLY_PARENTS = 1
 ONLY_ADMINISTRATORS = 2
 
@@ -46,7 +46,7 @@ class StackAccess(NamedTuple):
 def stack_access(*, with_hook: bool) -> StackAccess:
     """Return whether stacks can be read here.
 
-    ``with_hook`` means that the hook runs in the command's Pythons, where it can give permission.
+    ``with_hook``: the hook runs in the command's Pythons, and can give permission there.
     """
     if sys.platform != "linux":
         return StackAccess(is_allowed=False, missing="stacks are read on Linux only")

@@ -1,4 +1,4 @@
-"""Finds the Python of a process, and the offsets of the fields in memory.
+"""Finds the Python of a process, and the offsets of the fields in its memory.
 
 ``_TABLES`` has the layouts of Python 3.10 to 3.12, from CPython's headers. Later Pythons publish the layout:
 ``_PyRuntime`` begins with a cookie, the version, and many offsets (``_Py_DebugOffsets``, pycore_debug_offsets.h).
@@ -43,7 +43,7 @@ _FIELDS = (
     "previous",
     "code",
     "instruction",
-    "owner",  # in the frame: frames of the interpreter have no code of Python
+    "owner",  # in the frame: the interpreter's own frames have no Python code
     "names",  # in the frame: the dictionary of variables of a module or class
     "locals",  # in the frame: other variables
     "locals_known_by",  # in the code object: the number of other variables; from 3.13 on, the tuple of the names
@@ -115,7 +115,8 @@ _ORDERS = {
         bytes.size count bytes
         string.size state length ascii_size wide_size""",
 }
-"""The order of the published offsets by minor version; each line of a struct begins with the size of the struct."""
+"""By minor version: the order of the published offsets. Each line is a struct, and begins with the size of the struct.
+"""
 _FINAL = 0xF0
 """The low byte of the version of a final release; other releases may have another order."""
 _PUBLISHED = {
@@ -145,11 +146,11 @@ _PUBLISHED = {
 }
 """The fields to read."""
 _NOT_ALIGNED = 4
-"""The last fields, this many, are not words of eight bytes."""
+"""This many fields at the end are not words of eight bytes."""
 _NAMES = 40
 """The offset of a frame's field that is not published."""
 _WIDE_TEXT_EXTRA = 16
-"""The bytes by which the head of other strings is longer than the head of an ASCII string."""
+"""The head of a string that is not ASCII is longer by this many bytes."""
 _SAME = {
     "object.size": 16,
     "object.type": 8,
@@ -161,7 +162,7 @@ _SAME = {
     "string.state": 32,
     "string.length": 16,
 }
-"""Offsets that the reader uses as constants: many versions have the same."""
+"""Offsets that the reader uses as constants, because all known versions have the same offsets."""
 _LARGEST = {"frame": MARGIN // 2, "code": BLOCK}
 _LARGEST_STRUCT = 1 << 24
 _WORD = 8
@@ -205,7 +206,7 @@ def published_layout(memory: bytes) -> tuple[int, dict[str, int], bool]:
 _LINE_ENTRY = re.compile(rb"[\x80-\xff][\x00-\x7f]*")
 _SHORT_STEPS = {11: 1, 12: 2}
 _LONG_STEPS = (13, 14)
-"""Kinds of entries that go to another line, by a step that the kind names or by a step that follows."""
+"""Kinds of entries that are followed by the step to another line."""
 _MOST_SOURCES = 50
 _LARGEST_SOURCE = 4 << 20
 _TRIES = 20
@@ -214,7 +215,7 @@ _TRIES = 20
 class TriedMemory(PythonMemory):
     """The memory of a Python newer than this reader, read with the newest known order of fields.
 
-    Each reading is checked, and is never certain: the way in which frames keep variables is unknown.
+    Each reading is checked, but never certain, because it is unknown how frames store variables.
     """
 
     is_certain = False
@@ -331,7 +332,7 @@ def _lines_of(code: Code) -> list[int]:
 
 
 def _long_step(entry: bytes) -> int:
-    """Return the number after the first byte: six bits a byte, the lowest first; the lowest bit is the sign."""
+    """Return the number after the first byte: six bits per byte, the lowest bits first; the lowest bit is the sign."""
     number = shift = 0
     for byte in entry[1:]:
         number |= (byte & 63) << shift
@@ -385,7 +386,7 @@ def python_memory(process: str, maps: bytes) -> PythonMemory | None:
 
 
 def _open_memory(process: str, symbols: dict[str, int], version: int) -> PythonMemory:
-    """Open the memory of a Python with these symbols, whose file is named like a file of 3.``version``.
+    """Open the memory of a Python with these symbols; its file name suggests version 3.``version``.
 
     Raises OSError, UnknownPythonError.
     """

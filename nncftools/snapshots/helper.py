@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Key = TypeVar("Key")
 
     class Order(TypedDict):
-        """The processes to watch, and the budget for that."""
+        """The processes to watch, and the budget."""
 
         sampler: int
         """The PID of the sampler, the parent of the command and of orphans."""
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         children: bool
         """Whether descendants belong to the run."""
         duration_s: float | None
-        """Seconds from now after which to stop although the run goes on."""
+        """Stop after this many seconds, even if the run goes on."""
         stacks: bool
         """Whether to read stacks."""
         missing: str | None
@@ -52,20 +52,22 @@ if TYPE_CHECKING:
 
 
 _SPREAD_S = 20.0
-"""When little is left, the rest of the budget is spread over this time."""
+"""When little of the budget is left, the rest is spread over this time."""
 _AMPLE = 0.15
 """While more than this part of the least budget is left, every poll of a growing process reads stacks."""
 _RESERVE = 0.05
 """This part of the least budget is kept for rises to a new maximum."""
 _SLOWEST_POLLS = 0.1
-"""The part of the share that polls use when nothing is left."""
+"""Polls use this part of the share even when the budget is used up."""
 _FARTHEST_S = 0.5
 _COSTLY = 0.25
-"""Polls are at most ``_FARTHEST_S`` apart, unless they would use this part of the share: thousands of processes."""
+"""Polls are at most ``_FARTHEST_S`` apart, unless they would use this part of the share, as with thousands of
+processes.
+"""
 
 
 class Budget:
-    """A share of a core's time since the start, or ``least_s`` CPU seconds if that is more, for all but mappings."""
+    """The budget for all work except mappings: a share of a core's time, but at least ``least_s`` CPU seconds."""
 
     def __init__(self, share: float, least_s: float) -> None:
         self._share = share
@@ -76,7 +78,7 @@ class Budget:
 
     @property
     def total_s(self) -> float:
-        """The CPU seconds that may be used until now."""
+        """The CPU seconds that the helper may have used by now."""
         return max(self._least_s, self._share * (time.monotonic() - self._begun_s))
 
     @property
@@ -91,7 +93,7 @@ class Budget:
 
     @property
     def rate(self) -> float:
-        """The part of a core that uses up the budget, except the reserve, in ``_SPREAD_S``."""
+        """The part of a core that would use up the budget, except the reserve, in ``_SPREAD_S``."""
         return (self.left_s - self._least_s * _RESERVE) / _SPREAD_S
 
     def is_left(self) -> bool:
@@ -111,24 +113,24 @@ _DISTANCES = (
     (0.01, 10_000 * _MS),
     (0.1, math.inf),
 )
-"""The longest time between polls in seconds, up to this time in nanoseconds after memory last rose fast."""
+"""Each pair: the longest time between polls in seconds, used up to this many nanoseconds after the last fast rise."""
 _SHORTEST_S = 0.002
 _LEAST_EXPECTED = 512 << 20
-"""The budget is spread over the expected growth: memory doubles, or grows by this many bytes."""
+"""The budget is spread over the expected growth: memory doubles, and grows by at least this many bytes."""
 _DECAY = 0.5
 _GOLDEN = 0.618
-"""Multiples of this number spread evenly. Polls at even distances could always meet the same function of a loop."""
+"""Multiples of this number vary the time between polls: regular polls could always meet the same function of a loop."""
 _MEAN_OF = 10
 _FIRST_S = 0.0002
 _FIRST_READING_S = 0.001
 
 
 class Pace:
-    """Spreads polls and readings of stacks by their measured cost: over the growth of memory, and at rest over time.
+    """Spreads polls and readings of stacks by their cost: over growth while memory grows, otherwise over time.
 
     While much of the budget is left, polls follow the growth, and each poll of a growing process reads stacks. Later,
-    only rises to a new maximum are followed, with a step of memory between readings. A program that frees and takes
-    memory all the time would use up any budget: below the maximum, readings are spread over time.
+    only rises to a new maximum are followed, with a step of memory between readings. Below the maximum, readings are
+    spread over time: otherwise, a program that keeps freeing and taking memory would use up any budget.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -153,7 +155,7 @@ class Pace:
         return self._spread(held, self._reading_s) if held > self._highest else math.inf
 
     def _spread(self, held: int, cost_s: float) -> float:
-        """Return the growth between two polls of this cost that uses up the budget over the expected growth."""
+        """Return the growth between two polls of this cost, so that the budget lasts for the expected growth."""
         left_s = self._budget.left_s
         return max(held, _LEAST_EXPECTED) * cost_s / left_s if left_s > 0 else math.inf
 
@@ -253,16 +255,17 @@ def _kind(name: bytes, *, is_executable: bool) -> str:
 
 
 _STEP = 1.0
-"""While memory grows, mappings are read when it has doubled: all readings together cost twice the last reading."""
+"""While memory grows, mappings are read each time it has doubled, so all readings cost at most twice the last reading.
+"""
 _STEP_AT_REST = 0.05
 _RESTS_NS = 300 * _MS
-"""Mappings are also read when memory is higher by ``_STEP_AT_REST``, and has not risen for ``_RESTS_NS``."""
+"""Mappings are also read when memory has risen by ``_STEP_AT_REST``, and then has not risen for ``_RESTS_NS``."""
 _GROWING_EVERY_NS = 1_000 * _MS
 """The time between readings of mappings while memory grows."""
 _SMALLEST = 128 << 20
 _COPIED = 1.4
 _HELD = 0.9
-"""If the tree still has this part of its maximum, and much of it became anonymous, mapped files were copied."""
+"""Mapped files were copied if the tree still has this part of its maximum, and much of the memory became anonymous."""
 _AT_REST_NS = 30 * _MS
 _COVERED = 0.95
 _MOST_PROCESSES = 8
@@ -271,7 +274,7 @@ _MAPPINGS = 0.25
 
 
 class MappingWatch:
-    """Reads mappings at a new maximum of the tree's memory, once memory rests for a moment or grows for long."""
+    """Reads mappings at a new maximum of the tree's memory, when memory rests for a moment or grows for a long time."""
 
     def __init__(self, writer: Writer, budget: Budget) -> None:
         self._writer = writer
@@ -407,7 +410,7 @@ def main(log: int) -> int:
     """Watch as the order on standard input asks; return the exit status."""
     gc.disable()
     with open(0, "rb", buffering=0, closefd=False) as control:
-        text = control.readline()  # no buffer takes the bytes that the poll waits for
+        text = control.readline()  # without a buffer, which would hide bytes from the poll
     if not text.endswith(b"\n"):
         return 0  # the starter is gone before the command began
     writer = Writer(log)

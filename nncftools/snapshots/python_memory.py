@@ -41,7 +41,7 @@ class UnknownPythonError(Exception):
 
 
 ABSENT = -1
-"""Stands for a field that a version does not have."""
+"""Stands for the offset of a field that a version does not have."""
 _KERNEL_IDS = 11
 """From this version on, threads store the thread ID of the kernel."""
 _BEFORE_FIRST = -2
@@ -63,23 +63,23 @@ _IMPORT = "<frozen importlib"
 BLOCK = 4096
 """The bytes of a page."""
 MARGIN = 512
-"""The bytes behind a block that are read, too, for a frame that begins near the end."""
+"""This many bytes after a block are read, too, because a frame may begin near the end of the block."""
 _MOST_INTERPRETERS = 250
 _MOST_THREADS = 1_000
 _MOST_FRAMES = 20_000
 """The most frames of all threads together."""
 _MOST_HELD = 8 << 20
-"""The most bytes to keep of code objects."""
+"""The most memory for kept code objects."""
 _CODE = 1_500
-"""The bytes to keep of a code object without texts and line table."""
+"""The memory that a kept code object takes, without texts and line table."""
 _PLACE = 250
-"""The bytes to keep of an instruction."""
+"""The memory that a kept instruction takes."""
 _MOST_READ = 16 << 20
 """The most bytes of the process's memory in a reading."""
 _LONGEST_S = 0.2
 """The most CPU time of a reading."""
 _STAT = 512
-"""``/proc/PID/stat`` is shorter."""
+"""More bytes than ``/proc/PID/stat`` has."""
 _LONGEST_TEXT = 4_096
 _LARGEST_TABLE = 1 << 20
 """The most bytes of a dictionary's table, or of bytecode."""
@@ -88,13 +88,13 @@ _LONGEST_LINES = 1 << 17
 _LONGEST_OBJECT = 1 << 31
 _ENCODINGS = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}
 _TORN = (OSError, error, LookupError, ValueError, OverflowError)
-"""Errors of a reading whose addresses the process has changed."""
+"""Errors that occur if the process changes its memory during a reading."""
 
 
 class Code:
     """A code object, and the instructions in it that were seen.
 
-    The helper does not collect garbage, so objects here must not refer to each other in circles.
+    Objects here must not refer to each other in circles, because the helper runs no garbage collection.
     """
 
     def __init__(  # noqa: PLR0913 — an argument for each field
@@ -121,7 +121,7 @@ class PythonMemory:
     """The memory of a Python process."""
 
     is_certain = True
-    """Whether two readings tell that a call goes on."""
+    """Whether two readings can show that a call goes on."""
 
     def __init__(self, process: str, runtime: int, code_type: int, version: int, layout: dict[str, int]) -> None:
         """Open the memory of the process with this folder in ``/proc``; ``runtime`` is the address of ``_PyRuntime``.
@@ -149,7 +149,7 @@ class PythonMemory:
         self._pid = int(process.rpartition("/")[2])
         self._process = process
         self._is_separate = version < _KERNEL_IDS
-        """Whether a reading has shown that this is not the memory of the parent."""
+        """Whether a reading has shown that this memory is not the parent's."""
         self._file = os.open(f"{process}/mem", os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
@@ -171,7 +171,7 @@ class PythonMemory:
         return stacks
 
     def _has_threads_of_parent(self, threads: Iterable[int]) -> bool:
-        """Return whether this is the parent's memory: a child of vfork(2) shares it until exec.
+        """Return whether this is the parent's memory, which a child of vfork(2) shares until exec.
 
         Raises EndedError.
         """
@@ -184,7 +184,7 @@ class PythonMemory:
         return any(os.path.exists(f"/proc/{parent}/task/{thread}") for thread in threads)
 
     def completed(self, stacks: Stacks) -> Stacks:
-        """Return the latest stacks with the variables of new code objects, which ``frames`` has located."""
+        """Return the latest stacks, completed with the variables of code objects that ``frames`` has found since."""
         if self._has_new_code:
             with contextlib.suppress(UnreadableError):  # too much to read
                 return self._parse()
@@ -247,9 +247,9 @@ class PythonMemory:
         checked = -1
         for step in steps:
             if not frame:
-                self._has_new_code |= has_new_code and not has_import  # imports meet new code all the time
+                self._has_new_code |= has_new_code and not has_import  # imports run new code all the time
                 return tuple(stack[::-1])
-            if frame == checked:  # a circle, found after at most twice as many frames as the circle has (Brent)
+            if frame == checked:  # a circle of frames, found by Brent's method within two rounds
                 raise UnreadableError
             if not step & step - 1:
                 checked = frame
@@ -267,7 +267,7 @@ class PythonMemory:
                     if known.local_bytes:
                         first = offset + locals_offset
                         variables = hash(block[first : first + known.local_bytes])
-                    if words[names] and not is_import:  # a module that comprehends has variables in both
+                    if words[names] and not is_import:  # a comprehension in a module has variables in both
                         variables += self._version_of(words[names])
                     is_import = known.is_import
                     has_import |= is_import
@@ -278,7 +278,7 @@ class PythonMemory:
     def _version_of(self, names: int) -> int:
         """Return a number that changes when a module or class sets a variable: the dictionary's version, or a digest.
 
-        A statement that imports a module needs no number: it imports the module once.
+        An import statement needs no number, because it imports the module only once.
         """
         if self.version < _WITHOUT_VERSIONS:
             return self._word(names + _VERSION)
@@ -288,7 +288,7 @@ class PythonMemory:
 
     def _table_of(self, names: int) -> bytes:
         table, values = _TABLE_AND_VALUES.unpack(self._read(names + _TABLE, _TABLE_AND_VALUES.size))
-        if values:  # the values are in another table: the dictionary counts as changed
+        if values:  # the values are in another table, so the dictionary counts as changed
             return str(self._until_s).encode()
         header = self._read(table, _TABLE_HEADER.size)
         index_bytes, has_text_keys, count = _TABLE_HEADER.unpack(header)
@@ -328,7 +328,7 @@ class PythonMemory:
         data = self._read(address, self._identity.stop)
         code = self._codes.get(address)
         if code is None or code.identity != data[self._identity]:
-            if time.process_time() > self._until_s:  # huge line tables: the next reading continues
+            if time.process_time() > self._until_s:  # too many huge line tables: the next reading continues
                 raise ValueError
             code = self._decode(address, data)
             if not self._is_unchanged(address, code):  # the memory of the texts may be used again, too

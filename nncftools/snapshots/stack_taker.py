@@ -94,7 +94,7 @@ class StackLog:
 
     def write_loop(self, frame: Frame) -> None:
         """Write, once, that a frame makes new calls while none of its variables change."""
-        number = self._frames.get(frame)  # None in the middle that is left out
+        number = self._frames.get(frame)  # None: the middle of a deep stack, which is left out
         if number is not None and number not in self._loops:
             self._loops.add(number)
             self.writer.line("loop", number)
@@ -107,8 +107,8 @@ class Calls:
     """The calls of a thread that go on from one reading to the next.
 
     A frame is in the same call if the caller is at the same instruction with the same variables. In a loop, some
-    variables usually change. If none does, the loop shows when the caller makes a call that it had made before, after
-    a different call.
+    variables usually change. If none changes, a loop is recognised when the caller repeats an earlier call after a
+    different call.
     """
 
     def __init__(self) -> None:
@@ -118,7 +118,8 @@ class Calls:
     def follow(self, now: RawStack, before: RawStack, equal: int) -> tuple[int, bool]:
         """Add a reading whose first ``equal`` frames did not change since the reading ``before``.
 
-        Return how many outer frames are in the same call, and whether the last of them is in a loop without a trace.
+        Return how many outer frames are in the same call, and whether the last of these frames is in a loop that
+        changes no variable.
         """
         same = equal
         if equal < min(len(now), len(before)):
@@ -141,27 +142,29 @@ class Calls:
 _MS = 1_000_000
 _S = 1_000 * _MS
 _SMALLEST = 4 << 20
-"""Every Python has more memory from the start."""
+"""Processes with less memory are not read: every Python has more from the start."""
 _REST_NS = 30 * _S
 """Stacks are read until memory has not risen for this time."""
 _GAP_NS = 1 * _S
 """A stack is unknown between two readings that are this far apart."""
 _EARLY = 0.5
-"""Distances of polls vary by half: memory may rise by more than a step until the next poll."""
+"""The time between polls varies by half, so stacks are read a little before memory has risen by a full step."""
 _READINGS = 200
 """The most readings in a line of the log."""
 _TRIES = 3
-"""Up to 5 % of the readings of a running process are torn: a generator may have no caller for a moment."""
+"""A reading is tried this often: up to 5 % of the readings of a running process are torn, for example while a generator
+has no caller.
+"""
 _EXEC_NS = 20 * _MS
 """The pause before the memory of a process that executes a program is read again."""
 _FIRST_PAUSE_NS = 100 * _MS
 _FAULTS_SHARE = 0.001
-"""The part of a core's time for reading page faults of threads, if a single thread runs Python."""
+"""If a single thread runs Python, reading page faults of threads takes this part of a core's time."""
 _FAULTS_SHARE_OF_SEVERAL = 0.01
 _NEAREST_NS = 15 * _MS
 _FARTHEST_NS = 700 * _MS
 _PART_OF_REST = 10
-"""At rest, stacks are read again after this part of the time since the last rise, within the bounds above."""
+"""At rest, stacks are read again after this fraction of the time since the last rise."""
 
 
 class _Thread:
@@ -214,7 +217,7 @@ class Timeline:
         return False
 
     def _is_torn(self, raw: Stacks) -> bool:
-        """Return whether the outermost code object of any thread has changed."""
+        """Return whether the outermost code object of a thread has changed: the reading is then torn."""
         for thread, stack in raw.items():
             outermost = self._raw.get(thread, stack)[0]
             if outermost[1] != stack[0][1]:
@@ -295,7 +298,7 @@ class StackTaker:
         self.taken = self.failed = 0
 
     def look(self, processes: Processes, now_ns: int, poll_again: Callable[[Watched], object], step: float) -> None:
-        """Read the stacks of processes that grow, or of the Python programs that started them, and page faults.
+        """Read page faults, and the stacks of growing processes or of the Python programs that started them.
 
         Stacks are read after each ``step`` of bytes. ``poll_again`` reads the memory of a process.
         """
@@ -331,7 +334,7 @@ class StackTaker:
         return nearest
 
     def _is_python(self, watched: Watched, now_ns: int) -> bool:
-        """Return whether a process runs a Python whose memory can be read; if not, try again later and later."""
+        """Return whether a process runs a Python whose memory can be read; if not, try again at growing intervals."""
         if watched in self._timelines:
             return True
         if now_ns < watched.look_after_ns or not watched.may_look or watched.growth.rss < _SMALLEST:
@@ -401,7 +404,7 @@ class StackTaker:
         self._writer.line("problem", {"process": watched.process.number, "text": text})
 
     def close(self) -> None:
-        """Write the remaining readings, and a problem if no program that grew was Python."""
+        """Write the remaining readings, and report a problem if none of the programs that grew was Python."""
         for watched in list(self._timelines):
             self._write(watched, time.monotonic_ns(), is_end=True)
         if self._native and not self._has_problems and not self.taken:

@@ -2,8 +2,8 @@
 
 RSS comes from ``statm`` and is written as a short list of points. The kernel counts a page fault in the thread that
 touches a new page (``task/TID/stat``, proc(5)), so page faults tell the thread that made a process grow, whichever
-thread has Python's lock. A large block of memory is a mapping (mmap(2)) and disappears with it, so the addresses that
-disappeared tell which rise was given back.
+thread has Python's lock. A large block of memory is a mapping (mmap(2)) and disappears when the block is freed, so the
+addresses that disappeared show which rise was given back.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Growth:
     """The points of a process since they were last written."""
 
     def __init__(self, t_ns: int) -> None:
-        """Begin with no memory: the first reading is a rise, too."""
+        """Begin without memory, so that the first reading counts as a rise."""
         self.points: Points = [(t_ns, 0, 0, 0)]
         self.rss = 0
         self.shared = 0
@@ -95,7 +95,7 @@ class Growth:
 
 
 def thin_points(points: Points, most: int) -> Points:
-    """Return at most ``most`` points: both ends, and the points farthest from the lines between the others."""
+    """Return at most ``most`` points: both ends, and the points farthest from the lines between kept points."""
     chosen = {0, len(points) - 1}
     pending = [_farthest(points, 0, len(points) - 1)]
     while pending and len(chosen) < most:
@@ -114,7 +114,7 @@ def thin_points(points: Points, most: int) -> Points:
 
 
 def _farthest(points: Points, first: int, last: int) -> tuple[float, int, int, int]:
-    """Return deviation and number of the point farthest from the line between two points, and these two numbers.
+    """Return deviation and number of the point farthest from the line from ``first`` to ``last``, and these two.
 
     The deviation adds up shared bytes and all other bytes. RSS alone is a straight line if a process maps a file and
     then allocates at the same speed.
@@ -220,7 +220,7 @@ PROC = "/proc"
 _MS = 1_000_000
 _TREE_EVERY_NS = 30 * _MS
 _EXEC_WITHIN_NS = 30 * _MS
-"""A forked copy that has lived this long stays a copy: usually, exec follows fork at once."""
+"""A forked copy of this age counts as a copy that stays, because exec usually follows fork at once."""
 _FAST = 2 << 20
 """Bytes between two polls."""
 
@@ -282,7 +282,7 @@ class TreeWatch:
         self.held = sum([watched.growth.rss for watched in self.watched.values()])
 
     def poll_again(self, watched: Watched) -> None:
-        """Read the memory of a process right after its stacks: a later rise was between two readings of stacks."""
+        """Read the memory of a process right after its stacks, so that later rises belong to the next stacks."""
         reading = _read_memory(watched.process)
         if reading[1]:
             self._add(watched, reading)
@@ -316,7 +316,7 @@ class TreeWatch:
         watched.is_introduced = True
         facts = {"number": process.number, "pid": process.pid, "t_ns": watched.found_ns}
         inherited = watched.growth.first if process.forked_copy else 0
-        # With another root, a path may lead the process to a different file.
+        # With another root folder, the process may find a different file at the same path.
         has_other_files = process.differs("root", "/") or process.differs("ns/mnt", "/proc/self/ns/mnt")
         user = None if has_other_files else process.read_user()
         self._writer.line("process", {**facts, "inherited": inherited, "user": user})
@@ -349,7 +349,7 @@ class TreeWatch:
 _LEAST = 8 << 20
 _RISE = 0.04
 _FALL = 0.02
-"""Addresses are read again after a change of RSS by at least ``_LEAST`` bytes and this part."""
+"""Addresses are read again when RSS has changed by at least ``_LEAST`` bytes and by this part."""
 _MOST_READINGS = 150
 _PAGE_BITS = 12
 _SHARED = b"/dev/zero"
@@ -391,7 +391,7 @@ def find_anonymous_ranges(maps: bytes) -> tuple[Ranges, int]:
 
 
 def _remove_arena(ranges: Ranges, begin: int, end: int) -> int:
-    """Remove the addresses from ``begin`` on if the last range ends at ``end``; return how many bytes these are."""
+    """If the last range ends at ``end``, remove the addresses from ``begin`` on; return the number of removed bytes."""
     if not ranges or ranges[-1][1] != end:
         return 0
     first, _ = ranges.pop()

@@ -35,7 +35,7 @@ class Limit:
     """The limit in bytes."""
     unit: MemoryUnit
     from_zero: bool = True
-    """Whether the limit is on the rise above the memory at the start of the test, and not on the whole peak."""
+    """True: the limit applies to growth since the test started; False: to the whole peak."""
 
 
 def limit_of(item: pytest.Item) -> Limit | None:

@@ -229,7 +229,7 @@ class Peak:
 
 @dataclass(kw_only=True)
 class Measurement:
-    """Figures of a test since the start."""
+    """The figures of a test that is running."""
 
     before: Memory
     """The kernel's figures at the start."""
@@ -303,7 +303,9 @@ def load_peak(properties: Iterable[tuple[str, object]]) -> Peak | None:
 
 
 _ANSWER_WITHIN_S = 10.0
-"""A requested sample comes within 3 ms, later on a busy machine; without this sample the figure is too low."""
+"""The longest wait for a requested sample: usually 3 ms, more on a busy machine. Without this sample, the figure is too
+low.
+"""
 
 
 class Meter:
@@ -332,7 +334,7 @@ class Meter:
     def start(self) -> None:
         """Start the sampler. Raises NncfToolsError; then only the peaks of this process are known."""
         self.is_started = True
-        self._resets = VARIABLE not in os.environ and reset_mark()  # an outer recorder needs the mark
+        self._resets = VARIABLE not in os.environ and reset_mark()  # no reset for an outer recorder
         try:
             self.reader.start()
         except OSError as error:

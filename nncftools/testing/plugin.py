@@ -62,7 +62,9 @@ def _recording_path(config: pytest.Config, given: str) -> pathlib.Path:
     try:
         if file_behind(path) is None:
             if config.getoption("numprocesses", None):
-                raise pytest.UsageError(f"option --memory-output: {given} is not a file, as each worker of -n needs")
+                raise pytest.UsageError(
+                    f"option --memory-output: {given} is not a file; with -n, each worker writes its own"
+                )
             return path
     except IsADirectoryError as error:
         raise pytest.UsageError(f"option --memory-output: {given} is a folder; a file name expected") from error

@@ -17,7 +17,7 @@ from tests.conftest import burner
 pytestmark = pytest.mark.process
 
 SIZES = [(80, 24), *(pytest.param(size, marks=pytest.mark.long) for size in [(120, 40), (200, 60)])]
-COMMAND_READS = "the command reads the terminal: the live view steps aside"
+COMMAND_READS = "the command reads the terminal: the live view ends"
 
 
 def runs_below(terminal: PseudoTerminal, name: str) -> bool:
@@ -129,7 +129,7 @@ class TestAside:
 
         assert "┤" not in text
         assert not RECORDING.search(text)
-        assert b"the command takes the screen: the live view steps aside" in terminal.written
+        assert b"the command takes the screen: the live view ends" in terminal.written
 
 
 class TestKeys:
@@ -173,7 +173,7 @@ class TestOwnKeys:
         terminal.send(" ")
         paused = terminal.until(re.compile(r"[●*] paused "))
         terminal.send("q")
-        text = terminal.until("q was pressed: the live view steps aside", lambda text: "paused" not in text)
+        text = terminal.until("q was pressed: the live view ends", lambda text: "paused" not in text)
         ends_when_it_may(terminal, tmp_path)
 
         assert [line for line in paused.split("\n") if line.startswith("line")] == [
@@ -220,7 +220,7 @@ class TestWithoutPlotext:
         ends_when_it_may(terminal, tmp_path)
 
         assert text.count("no chart") == 1
-        assert b"the live view steps aside" in terminal.written
+        assert b"the live view ends" in terminal.written
         assert terminal.status == 0
 
 
@@ -254,7 +254,7 @@ class TestEndings:
         broken = "import sys\nsys.modules['nncftools.live.layout'] = None\n"
         (tmp_path / "sitecustomize.py").write_text(broken)
         terminal = live(tmp_path, *burner("prints", 2, "go"), PYTHONPATH=f"{tmp_path}:{pathlib.Path.cwd()}")
-        terminal.until("it could not be drawn: the live view steps aside", "line 1 of the command")
+        terminal.until("it could not be drawn: the live view ends", "line 1 of the command")
         ends_when_it_may(terminal, tmp_path)
 
         assert terminal.status == 0

@@ -1,6 +1,6 @@
 """The options of ``forecast``, and the words of the command that are replaced: model and output.
 
-The words for model and output are never guessed: an export of a slice in place of a real export would be a loss.
+The words for model and output are never guessed: a wrong guess could replace a real export by the export of a slice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nncftools.units import bytes_from, seconds_from
 
 
 def _limit(text: str) -> int | None:
-    """Return the size of a machine in bytes; of this machine the available memory, None for unknown."""
+    """Return the size of a machine in bytes; for this machine, the available memory, None if unknown."""
     from nncftools.limits import needs
 
     return needs.available("/proc", os.getpid()).least if text == "here" else bytes_from(text)
@@ -30,21 +30,27 @@ class ForecastOptions(options.SeriesRequest):
     """The command, the model to slice, and the machine in question."""
 
     words: Annotated[Texts, options.command_words("{output} is the path of the output.")] = None
-    model: Annotated[str | None, option("--model ARG", READ, "The argument with the model's folder, if not clear.")] = (
-        None
-    )
+    model: Annotated[
+        str | None, option("--model ARG", READ, "The argument that is the model's folder, if forecast cannot tell.")
+    ] = None
     from_config: Annotated[
-        bool, option("--from-config", READ, "Random weights by config.json: the model need not be there.")
+        bool, option("--from-config", READ, "Use random weights: config.json is enough, without the model's weights.")
     ] = False
     time: Annotated[
         float, option("--time TIME", RUN, "The most time that the slices may take: 90s, 10min.", parser=seconds_from)
     ] = 600
     limit: Annotated[
-        int | None, option("--for SIZE|here", RUN, "Say whether the run fits: 16GiB, or this machine.", parser=_limit)
+        int | None,
+        option(
+            "--for SIZE|here",
+            RUN,
+            "Say whether the run fits into this memory: 16GiB, or here (this machine).",
+            parser=_limit,
+        ),
     ] = None
     no_output: Annotated[bool, option("--no-output", RUN, "The command writes nothing.")] = False
     scratch: Annotated[
-        File, option("--scratch DIR", WRITE, "Where slices and their outputs are while they are used. Default: TMPDIR.")
+        File, option("--scratch DIR", WRITE, "Folder for slices and outputs until they are removed. Default: TMPDIR.")
     ] = None
     interval: options.Interval = 0.05
 
@@ -54,7 +60,7 @@ QEFF_HOME = "$QEFF_HOME"
 """The folder in which QEfficient keeps exports and compiled programs, by the name of the model."""
 _EXPORTS = (["optimum-cli", "export", "openvino"], ["optimum-cli", "export", "onnx"])
 _LATEST = 6
-"""The format is among the first words: in ``env A=B python optimum-cli export onnx`` the sixth."""
+"""The format of an export is among this many words: in ``env A=B python optimum-cli export onnx``, the sixth."""
 _LARGE = 1_000_000_000
 _INT8 = ("--weight-format", "int8")
 """optimum-intel adds this for larger models unless --weight-format is given (``_main_quantize`` of the exporter)."""
@@ -140,7 +146,7 @@ def _find_model(words: Sequence[str], model: str | None) -> str:
         several = " or ".join(map(repr, folders)) if folders else f"no argument is a folder with {CONFIG}"
         raise UsageError(f"argument COMMAND: its model is not known: {several}; name it with --model ARG")
     hint = "forecast needs a folder; for a model that is not downloaded, put its config.json and tokenizer there"
-    raise UsageError(f"option --model: {model!r} is no folder with {CONFIG}; {hint}")
+    raise UsageError(f"option --model: {model!r} is not a folder with {CONFIG}; {hint}")
 
 
 def _is_model(word: str) -> bool:
@@ -182,6 +188,8 @@ def by_size(command: Command, parameters: int, weights: int) -> tuple[Command, l
         return command, [large]
     if "openvino" in export[:1] and parameters >= _LARGE and not has_format:
         size = f"{parameters / 1e9:.2f} B here"
-        note = f"optimum exports models above 1 B parameters to int8 ({size}), slices not: {' '.join(_INT8)} is added"
+        note = (
+            f"optimum exports models above 1 B parameters to int8 ({size}), but not slices: {' '.join(_INT8)} is added"
+        )
         return replace(command, added=_INT8), [note]
     return command, []

@@ -143,9 +143,9 @@ def notes(result: Result) -> Iterator[str]:
             yield f"memory was short in the slice with {count_layers(part.layers)}: {dropped}; the peak may be higher"
     known = result.forecast
     if known is not None and known.is_small:
-        yield "almost all of the peak is there without the model, mostly imports: the model is too small to matter"
+        yield "imports and other work without the model take almost the whole peak: the model is too small to matter"
     if known is not None and known.peak.is_at_least:
-        yield "at least: with few layers, another operation held the peak, so the highest line is known from few slices"
+        yield "the peak is a lower bound: only few slices show the operation that holds the peak with all layers"
 
 
 def make_shown(result: Result, unit: MemoryUnit) -> Shown:

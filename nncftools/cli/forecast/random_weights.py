@@ -11,7 +11,7 @@ from typing import Any
 
 
 def print_names(model_type: str) -> None:
-    """Print the config keys that hold the number of layers of a model type."""
+    """Print the config keys that hold a model type's layer count."""
     from transformers import CONFIG_MAPPING
 
     names = CONFIG_MAPPING[model_type].attribute_map

@@ -32,13 +32,15 @@ _MOST_SHARE = 0.4
 _BYTES_PER_WEIGHT = 6
 _FILES_PER_WEIGHT = 4
 _IMPORTS = 512 << 20
-"""The memory and disk that a slice may take before that is known: an export of experts holds 4.3 times the weights."""
+"""Before the first run, a slice is assumed to take this much memory besides a multiple of the weights: an export of
+experts holds 4.3 times the weights.
+"""
 _MOST_FAILED = 2
 _MOST_RUNS = 5
 
 
 def plan_slices(counts: Sequence[int], layers: int) -> list[int]:
-    """Return the numbers of layers of three slices, from small to large: a third, two thirds and all of 40 %."""
+    """Return the layer counts of three slices: a third, two thirds and all of 40 % of the layers."""
     few = [count for count in counts if count <= layers * _MOST_SHARE]
     largest = few[-1] if len(few) >= LEAST_SLICES else counts[LEAST_SLICES - 1]
     smaller = [count for count in counts if count < largest]
@@ -54,8 +56,8 @@ def _nearest(counts: Sequence[int], wanted: float) -> int:
 def next_count(counts: Sequence[int], result: Result) -> int | None:
     """Return the number of layers of the next run; None if there are enough, or if further runs do not help.
 
-    A fourth slice is half way between the two largest, or as near to that as possible: there a bend of the line shows.
-    If no number is left, or if the line stays doubtful, the slice with the doubtful point runs again.
+    A fourth slice is half way between the two largest, or as near to that as possible, because a bend of the line would
+    show there. If no number is left, or if the line stays doubtful, the slice with the doubtful point runs again.
     """
     used = result.used
     tried = [part.layers for part in result.slices]
@@ -164,7 +166,7 @@ class Runs:
             self._check_failures(done)
 
     def _choose(self, wanted: int, left_s: float) -> tuple[int | None, str]:
-        """Return the number of layers of the next run, not above ``wanted``, or else the reason against that number."""
+        """Return the layer count of the next run, at most ``wanted``; or None, and the reason against another run."""
         counts = [wanted]
         if not analysis.has_enough(self.result.used):
             tried = {part.layers for part in self.result.slices}
@@ -182,7 +184,7 @@ class Runs:
             raise NncfToolsError(f"{fails}: {done.unused}; output: {log}")
 
     def why_not(self, layers: int, left_s: float) -> str:
-        """Return why a slice may not be run, by the figures of earlier runs; empty if nothing is against that run."""
+        """Return why a slice must not be run, according to earlier runs; empty if it may be run."""
         if left_s <= 0:
             return "no --time is left"
         used = self.result.used
@@ -228,7 +230,7 @@ class Runs:
 
 @contextlib.contextmanager
 def scratch_folder(scratch: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Make a folder for slice and output, and remove the folder; a line says so if some of it stays.
+    """Make a folder for slice and output, and remove it at the end; print a line if files remain.
 
     Raises OSError where another user could exchange the folder.
     """

@@ -38,19 +38,23 @@ _NEEDED = re.compile(
 _NEEDED_WITH_CODE = re.compile(rf"{_NEEDED.pattern}|.+\.py")
 """Other configs, templates and files of tokenizers (``VOCAB_FILES_NAMES`` of transformers), and code."""
 _COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "num_decoder_layers")
-"""Names of the number of layers; an earlier name counts first."""
+"""Config keys that hold the number of layers; if a config has several, the first counts."""
 _EXTRA_LAYERS = ("num_nextn_predict_layers", "num_mtp_layers")
-"""Names of the number of layers that predict further tokens: their weights follow the other layers."""
+"""Config keys that hold the number of layers that predict further tokens; the weights of these layers follow the other
+layers.
+"""
 _IN_TURNS = {"gemma2": 2, "gemma3_text": 6}
-"""After how many layers kinds of attention repeat whose weights are alike, where the config may leave that out."""
+"""By model type: after how many layers the kinds of attention repeat. The weights are alike, and the config may leave
+the kinds out.
+"""
 _PARTS = re.compile(r"(text|vision|audio|thinker|talker|vit|llm|language|qformer)_config|encoder|decoder|img_processor")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks)\.(\d+)\.")
 _LETTERS = "hybrid_override_pattern"
 """A text with one letter for each layer."""
 _BY_LAYER = ("layers_block_type", "layer_types", "block_types", _LETTERS)
-"""Values whose length is the number of layers where the config has no such number."""
+"""Config keys with an entry per layer; if the config has no layer count, the length of such a value is the count."""
 _NAMES_CODE = re.compile(r"/|--.*\.|\.py\b")
-"""A repository, a path, a class of a repository, or a file of code."""
+"""Matches the name of a repository, a path, a class of a repository, or a file of code."""
 _LOADS_NOTHING = {"_name_or_path", "name_or_path", "id2label", "label2id"}
 """Keys of a config whose values are only shown."""
 _SCRIPT_OF_PYTHON = re.compile(rb"#!\s*(?:\S*/env\s+)?((?:\S*/)?python[^/\s]*)")
@@ -66,23 +70,23 @@ class Model:
     layers: int
     tensors: Mapping[str, Tensor]
     keys: Sequence[str]
-    """The names of the number of layers in the config."""
+    """The config keys that hold the number of layers."""
     head: int
     """The number of layers at the beginning that every slice has."""
     period: int
-    """After so many layers, kinds of layers repeat."""
+    """The kinds of layers repeat after this many layers."""
     python: str | None
     """The command's own Python, for random weights; None for a model with weights."""
     notes: Sequence[str] = field(default=())
 
     @property
     def parameters(self) -> int:
-        """The count of numbers in the weights."""
+        """The number of parameters of the model."""
         return sum(math.prod(tensor.shape) for tensor in self.tensors.values())
 
     @property
     def layer_parameters(self) -> int:
-        """The count of numbers in the weights of an average layer."""
+        """The number of parameters of an average layer."""
         inner = [tensor for name, tensor in self.tensors.items() if layer_of(name) >= 0]
         return sum(math.prod(tensor.shape) for tensor in inner) // self.layers
 
@@ -117,7 +121,7 @@ class Model:
         return self.size(layers) + files
 
     def config_of(self, layers: int) -> dict[str, Any]:
-        """Return the config of a slice: with fewer layers in the number, and in each value that has all layers."""
+        """Return the config of a slice: with a smaller layer count, and shorter lists where each layer has an entry."""
         config = {}
         for key, value in self.config.items():
             config[key] = _cut(key, value, self.layers, layers)
@@ -162,9 +166,9 @@ def _cut(key: str, value: Any, layers: int, fewer: int) -> Any:  # noqa: ANN401 
 
 
 def read(folder: pathlib.Path, words: Sequence[str], *, from_config: bool = False) -> Model:
-    """Return a model: by weights or, without weights, by the config, as the Python of a command sees a model.
+    """Return a model, read from its weights or, without weights, made from the config by the command's Python.
 
-    Raises NncfToolsError for a model that cannot be sliced, with the reason.
+    Raises NncfToolsError with the reason if the model cannot be sliced.
     """
     config = config_of(folder)
     groups = [key for key, value in config.items() if isinstance(value, dict)]
@@ -194,7 +198,7 @@ def read(folder: pathlib.Path, words: Sequence[str], *, from_config: bool = Fals
 
 
 def _ask_for_names(config: Mapping[str, Any], words: Sequence[str]) -> list[str]:
-    """Return the names of the number of layers by transformers of the command's Python; none if that is unknown."""
+    """Ask the command's transformers which config keys hold the number of layers; return none if unknown."""
     python = interpreter(words)
     if python is None or shutil.which(python) is None:
         return []
@@ -232,9 +236,9 @@ def _kinds_of_layers(folder: pathlib.Path, tensors: Mapping[str, Tensor]) -> lis
 def _count_layers(
     folder: pathlib.Path, config: Mapping[str, Any], words: Sequence[str], weights: int
 ) -> tuple[list[str], int, list[str]]:
-    """Return the names of the number of layers in a config, that number, and notes. Raises NncfToolsError.
+    """Return the config keys that hold the number of layers, that number, and notes. Raises NncfToolsError.
 
-    ``weights`` is the number of layers that have weights, with those that predict further tokens.
+    ``weights`` is the number of layers with weights, including layers that predict further tokens.
     """
     extra = sum(_numbers_in(config, _EXTRA_LAYERS).values())
     counts = _numbers_in(config, _COUNTS)
@@ -259,7 +263,7 @@ def _count_layers(
 
 
 def _numbers_in(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, int]:
-    """Return the numbers above 0 in a config by name."""
+    """Return the positive numbers that a config has under ``names``."""
     numbers = {}
     for name in names:
         value = config.get(name)
@@ -293,7 +297,7 @@ def _refuse_code(config: Mapping[str, Any]) -> None:
 
 
 def _random_tensors(folder: pathlib.Path, config: dict[str, Any], python: str) -> dict[str, Tensor]:
-    """Return the tensors of a model without weights; the config gets the kinds of layers that classes work out."""
+    """Return the tensors of a model without weights; add the kinds of layers that transformers finds to the config."""
     with naming(pathlib.Path(python), "names and shapes of weights from this program"):
         seen = json.loads(_run(python, "look", str(folder.absolute())))
     if seen["layer_types"]:
@@ -329,7 +333,7 @@ class _Index(msgspec.Struct):
 def _turns(config: Mapping[str, Any], kinds: Sequence[object]) -> tuple[int, int]:
     """Return how many layers at the beginning differ, and after how many layers the others repeat.
 
-    ``kinds`` has the weights of each layer: layers are alike where these and all entries of the config are equal.
+    Layers are alike if their weights (``kinds``) and all their entries in the config are equal.
     """
     layers = len(kinds)
     lists = [_per_layer(key, value, layers) for key, value in config.items()]

@@ -247,7 +247,7 @@ def _check_packages(request: SweepOptions) -> None:
 def _take_earlier(
     request: SweepOptions, folder: SweepFolder, state: State, grid: Sequence[Configuration]
 ) -> dict[str, SweepRow]:
-    """Remove the sweep that --force replaces, and return the rows of it. Raises UsageError without --force."""
+    """Remove the sweep that --force replaces, and return the sweep's rows. Raises UsageError without --force."""
     if folder.is_foreign:
         raise UsageError(
             f"option --output: {str(folder.path)!r} exists and is not the folder of a sweep; choose another name"

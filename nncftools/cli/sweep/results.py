@@ -53,7 +53,7 @@ class SweepRow(msgspec.Struct):
     """Value and standard error by column."""
     compression_s: float | None = None
     peak: int | None = None
-    """Low end of the bracket of the compression peak."""
+    """Lower bound of the compression peak."""
     peak_high: int | None = None
     owner: str = ""
     inference_peak: int | None = None

@@ -244,7 +244,7 @@ class _Steps:
 class _Step:
     """The descriptors that the process of a step inherits: a file without a name, and a pipe.
 
-    The file holds the job; the step appends the result. The pipe ends with our process, and so does the step.
+    The file holds the job; the step appends the result. The pipe closes when our process ends, and the step ends, too.
     """
 
     def __init__(self, python: str, job: Mapping[str, Any]) -> None:

@@ -1,8 +1,8 @@
 """First on the PYTHONPATH of a recorded command: makes Pythons mark operations, then removes all traces of this file.
 
 This folder does not stay on ``sys.path``. The program's own sitecustomize, hidden by this file, runs in its place; if
-there is none, the import below fails as without us. Any Python may load this file: the code parses with Python 2.7, and
-does nothing before 3.10.
+there is none, the import below fails, as it would without this file. Any Python may load this file: the code parses
+with Python 2.7, and does nothing before 3.10.
 """
 
 import os

@@ -3,19 +3,19 @@
 There are four kinds of probes:
 
 - A *process probe*, made with the position of ``file`` among each process's kept files. ``read(processes)`` returns
-  sums over the tree. ``retire(process)`` keeps the figures of a child of ours between the end and the reaping.
+  sums over the tree. ``retire(process)`` stores the last figures of an ended child, before the sampler reaps the child.
 - A *system probe*, made with the proc directory and the command's PID. ``read()`` returns figures of the machine, or of
   the command's surroundings, from files that the probe keeps open.
 - A *slow probe*, made with the share of the time that the probe may take, reads every process from time to time in a
-  separate thread. ``read(processes)`` returns the sums when there are new sums, otherwise None for each.
+  separate thread. ``read(processes)`` returns the new sums, or only None if there are no new sums.
 - An *occasional probe*, made with the proc directory, the command's PID and the plan. ``read(thorough=...)`` returns
-  figures that need not be in each sample. ``read`` is called once a second, thoroughly soon after the end of a
-  process and at the end of the recording.
+  figures that need not be in each sample. ``read`` is called once a second, thoroughly soon after the end of a process
+  and at the end of the recording.
 
-The values of ``read`` are in the order of ``metrics``. A new probe of devices has ``columns``, one for each device:
-``npu_memory@npu0``. An unknown figure is None. ``source`` is the kernel file, as users know it. ``cost`` is the cost of
-a sample, measured on a core of a 2-core machine. A class may have ``why_unavailable(root)``: the reason why the figures
-are unknown on this system.
+The values of ``read`` are in the order of ``metrics``. The devices probe has ``columns``, such as ``npu_memory@npu0``.
+An unknown figure is None. ``source`` is the kernel file, as users know it. ``cost`` is the cost of a sample, measured
+on a core of a 2-core machine. A class may have ``why_unavailable(root)``: the reason why the figures are unknown on
+this system.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OCCASIONAL = "occasional"
 
 
 def list_references(columns: Iterable[str] = METRICS) -> list[str]:
-    """Return the probes of columns without doubles, in the order of the metrics."""
+    """Return the probes of columns, each once, in the order of the metrics."""
     metrics = map(of, in_order(columns))
     return list(dict.fromkeys(metric.probe for metric in metrics if metric is not None and metric.probe))
 

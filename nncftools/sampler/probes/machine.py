@@ -5,8 +5,8 @@
 - Signs that memory is short. ``/proc/pressure/memory`` is PSI (Documentation/accounting/psi.rst), in microseconds;
   ``/proc/vmstat`` counts pages and events of the machine (proc(5)). A v2 group has its own ``memory.pressure``; v1 has
   none.
-- The room of file systems (statvfs(3)), and the least that they had. A network file system may not answer, so a thread
-  asks. The less room there is, the more often the thread asks: a program that fills a disk may remove the file at once.
+- The free space of file systems (statvfs(3)), now and at the lowest. A network file system may not answer, so a thread
+  asks. The thread asks more often when little space is left: a program that fills a disk may remove the file at once.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def try_open(file: str) -> int:
 class Pressure:
     """Stall, refaults, swapping and killed processes since the first reading.
 
-    Reading ``vmstat`` takes 25 µs, so this file is read again only after memory has stalled, and when a process ended.
+    Reading ``vmstat`` takes 25 µs, so the file is read again only after memory has stalled or a process has ended.
     """
 
     kind = OCCASIONAL
@@ -112,7 +112,7 @@ class Pressure:
         self._first = self.read(thorough=True)
 
     def read(self, *, thorough: bool) -> list[float | None]:
-        """Return seconds, bytes three times, and two counts; ``thorough`` reads all, also if memory did not stall."""
+        """Return seconds, three sizes in bytes, and two counts; ``thorough`` reads ``vmstat`` in any case."""
         stalled_us = self._read_stall()
         if thorough or stalled_us != self._stalled_us or stalled_us is None:
             self._counts = self._read_counts()
@@ -148,13 +148,13 @@ def _find_bytes(pages: int | None) -> int | None:
 _LONGEST_S = 1.0
 _SHORTEST_S = 0.01
 _FILLED_PER_S = 2 << 30
-"""Bytes that a program writes in a second, at most: a file system with more room can be asked once a second."""
+"""The most bytes that a program writes in a second: a file system with more free space is asked once a second."""
 _CALM_S = 0.05
-"""The shortest distance while the room does not change."""
+"""The shortest pause between two questions while the free space does not change."""
 
 
 class FileSystem:
-    """A file system; the bytes that ordinary users can write."""
+    """A file system, and the free bytes for ordinary users."""
 
     free: int | None = None
     _size = -1
@@ -186,7 +186,7 @@ class FileSystem:
         return min(_LONGEST_S, max(shortest_s, free / _FILLED_PER_S))
 
     def line(self, start_ns: int, *, always: bool) -> dict[str, object] | None:
-        """Return a line of the journal, if the lowest level has halved since the last line, or ``always``."""
+        """Return a journal line if the free space has halved since the last line, or if ``always``; otherwise None."""
         has_halved = self._written < 0 or self._lowest * 2 <= self._written
         if self._first < 0 or not (always or has_halved):
             return None
@@ -217,7 +217,7 @@ class FreeSpace:
         self._ended = _thread.allocate_lock()
         self._ended.acquire()
         if self._file_systems:
-            with suppress(RuntimeError):  # the limit of threads: nothing will be known
+            with suppress(RuntimeError):  # no thread can be started: free space stays unknown
                 _thread.start_new_thread(self._watch, ())
 
     def _watch(self) -> None:
@@ -235,7 +235,7 @@ class FreeSpace:
         return [file_system.free for file_system in self._file_systems]
 
     def lines(self, *, always: bool = False) -> list[dict[str, object]]:
-        """Return journal lines of the file systems whose lowest level has halved, or ``always``."""
+        """Return journal lines of the file systems whose free space has halved; with ``always``, of all."""
         lines = (file_system.line(self._start_ns, always=always) for file_system in self._file_systems)
         return [line for line in lines if line is not None]
 
@@ -261,7 +261,7 @@ class Devices:
 
     @staticmethod
     def why_unavailable(root: str) -> str:  # noqa: ARG004 — devices are not in /proc
-        """Return why nothing is known; empty when there is a device."""
+        """Return why there are no figures of devices; empty when there is a device."""
         if _FOR_TESTS in os.environ or any(map(os.path.exists, _NVIDIA)):
             return ""
         for folder, node in _OTHERS:

@@ -2,10 +2,11 @@
 
 - ``/proc/PID/stat``: memory, CPU time, page faults and threads in a single read (proc(5)). CPU time and faults come
   twice: a process's own, and the figures that the kernel added from reaped children (``cutime``, ``cstime``,
-  ``cminflt``, ``cmajflt``). So the sum over the live tree loses no child whose parent waits for the child.
+  ``cminflt``, ``cmajflt``). So the sum over the live processes includes all ended children that their parents have
+  waited for.
 - ``/proc/PID/status``: the parts of RSS, swap, and the high-water mark VmHWM (in kB of 1,024 bytes).
-- ``/proc/PID/io``: bytes read and written by a process and by reaped children. ``read_bytes`` and ``write_bytes``
-  count the bytes of storage; ``rchar`` and ``wchar`` the bytes of system calls, page cache and pipes included.
+- ``/proc/PID/io``: bytes read and written by a process and by reaped children. ``read_bytes`` and ``write_bytes`` count
+  the bytes of storage; ``rchar`` and ``wchar`` the bytes of system calls, page cache and pipes included.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ _NO_STAT = (0,) * 8
 
 
 class Summed:
-    """Reads sums of the numbers in a file of each process, including children of ours that have ended."""
+    """Sums the numbers in a file over all processes, including the sampler's own children that have ended."""
 
     _summed = -1
-    """How many processes are in ``_values``; -1 when the values must be made again."""
+    """The number of processes in ``_values``; -1 when the values must be computed again."""
 
     def __init__(self, slot: int, nothing: tuple[int, ...]) -> None:
-        """``nothing`` are the numbers of a process that is gone."""
+        """Read the kept file at ``slot``; ``nothing`` has the numbers that count for a process that is gone."""
         self._slot = slot
         self._retired: tuple[int, ...] | None = nothing
         """The sums over the ended children; None for unknown."""
@@ -46,7 +47,7 @@ class Summed:
         raise NotImplementedError
 
     def values(self, sums: tuple[int, ...] | None) -> tuple[float | None, ...]:
-        """Return the values of the metrics, by sums that are None for unknown."""
+        """Return the values of the metrics, computed from the sums; None for unknown."""
         raise NotImplementedError
 
     def read(self, processes: Sequence[Process]) -> tuple[float | None, ...]:
@@ -197,7 +198,7 @@ class Io(Summed):
         super().__init__(slot, _NO_IO)
 
     def values(self, sums: tuple[int, ...] | None) -> tuple[float | None, ...]:
-        """Return the sums; None while we may not read a process of the tree, and for ever if this process ends."""
+        """Return the sums; None while a process is unreadable, and for ever if it ends unread."""
         return sums or (None,) * len(_NO_IO)
 
     def take(self, process: Process, data: bytes) -> tuple[int, ...] | None:

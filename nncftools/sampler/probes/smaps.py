@@ -1,9 +1,8 @@
 """``/proc/PID/smaps_rollup``: PSS and USS, counted page by page by the kernel (proc(5), in kB of 1,024 bytes).
 
 Counting takes 11 ms per GiB of 4 KiB pages and holds the target's memory lock. So a separate thread counts, and takes
-at most a given share of the time. Half of that is for passes at regular distances, the rest for passes when RSS
-reaches a new maximum, or PSS does by an estimate: the last count, and the memory that each process has gained or freed
-since.
+at most a given share of the time. Half of that time is for passes at regular intervals. The rest is for passes at a new
+maximum of RSS or of estimated PSS: the last count plus the memory that each process has gained or freed since.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
     """A process, RSS in pages when the pass began, PSS and USS in bytes."""
 
 _HIGHER = 1.02
-"""A maximum is new when RSS exceeds that of all passes by this ratio."""
+"""RSS has a new maximum when it exceeds RSS in all passes by this ratio."""
 _HIGHER_ESTIMATE = 1.01
-"""A maximum of PSS is new when the estimate exceeds that of all passes by this ratio."""
+"""PSS has a new maximum when the estimate exceeds PSS in all passes by this ratio."""
 _BLUR = 0.05
-"""A pass is dropped if forks may have taken a larger share of the sum."""
+"""A pass is dropped if forks may have changed the sum by more than this share."""
 _MOST_SPOILT = 2
 """This many passes in a row may be dropped."""
 _UNKNOWN = (None, None, None)
@@ -88,13 +87,12 @@ class Smaps:
     def _take_result(self, processes: Sequence[Process], now_s: float) -> Sums:
         """Return the sums of a pass that has ended.
 
-        When a process ends during a pass, the others' shares of the pages grow: with the share of that process, the sum
-        would count these pages twice. Without this share, the sum is at most the memory of the others at the end. The
-        loop may also have closed the folder of the process during the pass, and another folder may have had the same
-        number.
+        A process that ends during a pass is left out: the other processes' shares of the common pages grow, so the sum
+        would count these pages twice. The loop may also have closed the folder of the process during the pass, and
+        another folder may have had the same number.
 
-        Forks during a pass take a share of pages that were not counted yet, and are not counted themselves. If they may
-        have taken much, the pass is dropped and repeated, a few times at most.
+        A process that was forked during a pass is not counted, but has a share of pages that are counted later. If such
+        shares may be large, the pass is dropped and repeated, a few times at most.
         """
         if self._counted is None:
             return _UNKNOWN
@@ -141,19 +139,21 @@ class Smaps:
 
 
 class Estimate:
-    """An estimate of PSS from the last pass, RSS and the page faults since; in pages.
+    """Estimates PSS in pages from the last pass, and from RSS and page faults since then.
 
     A new forked copy shares all pages at first. A process that writes to a shared page copies the page, with a fault
     but without a change of RSS, and can copy at most the pages that were shared.
     """
 
     _shared = 0.0
-    """The shares of pages that several processes have: when a process ends, the others hold these pages."""
+    """The shares of pages that several processes have in common: when a process ends, the other processes hold these
+    pages.
+    """
 
     def __init__(self, counted: Iterable[Counted] = ()) -> None:
         """Begin with the processes of a pass."""
         self._known: dict[Process, tuple[float, float, int, int]] = {}
-        """Private pages less RSS, pages copied since, and RSS and faults at the last sample, of each process."""
+        """For each process: private pages minus RSS, pages copied since, and RSS and faults at the last sample."""
         for process, rss, pss, uss in counted:
             self._shared += (pss - uss) / PAGE
             self._known[process] = (uss / PAGE - rss, 0.0, rss, process.faults)

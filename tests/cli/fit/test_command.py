@@ -86,7 +86,7 @@ class TestOptions:
         [
             ("{", "cannot be read"),
             ("FIFO", "cannot be read: a file expected"),
-            ('{"command": ["else"]}', "is of another command: else"),
+            ('{"command": ["else"]}', "was made with another command: else"),
             ('{"command": ["work"], "version": 2}', "a newer version"),
             ('{"command": ["work"], "trials": 5}', "cannot be read"),
             ('{"command": ["work"], "success": "true"}', "option --success: the earlier runs were judged by 'true'"),

@@ -80,7 +80,7 @@ class TestFind:
         """A name of a hub is no folder."""
         with pytest.raises(UsageError, match=r"no argument is a folder with config.json"):
             arguments.find([*EXPORT, "--model", "org/name", "OUT"], None, writes=True)
-        with pytest.raises(UsageError, match=r"is no folder with config.json"):
+        with pytest.raises(UsageError, match=r"is not a folder with config.json"):
             arguments.find([*EXPORT, "--model", "org/name", "OUT"], "org/name", writes=True)
         with pytest.raises(UsageError, match="no argument of the command is 'else'"):
             arguments.find([*EXPORT, "--model", "org/name", "OUT"], "else", writes=True)

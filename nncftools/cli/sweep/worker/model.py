@@ -184,7 +184,7 @@ def load_tokenizer(folder: str) -> evaluation.Encode:
         return lambda text: list(fast.encode(text, add_special_tokens=False).ids)
     from transformers import AutoTokenizer
 
-    slow = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)  # without it, transformers may ask
+    slow = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)  # otherwise, transformers may ask a question
     return lambda text: list(slow.encode(text, add_special_tokens=False))
 
 
