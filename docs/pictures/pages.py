@@ -1,7 +1,7 @@
 """Stills of the page, made with Chromium.
 
-python -m docs.pictures.pages                 the made-up states, wide, narrow and printed, as three sheets
-python -m docs.pictures.pages SESSION.json    page.png: chart and flame graph of a real run; README's was made from
+python -m docs.pictures.pages                 made-up states, wide, narrow, printed: three sheets in the working folder
+python -m docs.pictures.pages SESSION.json    page.png: the head and the chart of a real run; README's was made from
 
     nncf-tools profile -o export.json -- optimum-cli export openvino --model DIR --weight-format int8 OUT
 """
@@ -22,7 +22,7 @@ from nncftools.render.page import report
 from nncftools.render.view import View
 
 FOLDER = pathlib.Path(__file__).parent
-COLOURS, GAP = 64, 12
+COLOURS, GAP = 255, 12
 WIDE, NARROW, PAPER = 1400, 420, 703
 """In CSS pixels; paper is A4 without its margins."""
 SHEET_HIGH = 1400
@@ -31,7 +31,7 @@ FOR_README = (
     "<style>section:has(table), .hint, nav, .modebar-container { display: none !important; }"
     " body { margin-top: .6rem; }</style></head>"
 )
-README_WIDE, README_HIGH = 1000, 1900
+README_WIDE, README_HIGH = 1000, 1205
 
 
 def sheets() -> None:
@@ -50,7 +50,7 @@ def sheets() -> None:
             browser.on_paper()
             printed.append(_cut(browser, PAPER, SHEET_HIGH * 2 // 3))
     for name, stills in (("wide", wide), ("narrow", narrow), ("printed", printed)):
-        _save(_beside(stills), FOLDER / f"pages_{name}.png")
+        _save(_beside(stills), pathlib.Path(f"pages_{name}.png"))
 
 
 def still(session: pathlib.Path) -> None:
@@ -82,7 +82,7 @@ def _beside(stills: list[Image.Image]) -> Image.Image:
 
 
 def _save(picture: Image.Image, path: pathlib.Path) -> None:
-    picture.quantize(COLOURS).save(path, optimize=True)
+    picture.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 if __name__ == "__main__":

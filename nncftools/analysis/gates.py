@@ -82,7 +82,7 @@ def parsed(text: str) -> Gate:
     """Return the gate that ``text`` means. Raises UsageError."""
     parts = _GATE.fullmatch(text.strip()) if len(text) <= _LONGEST else None
     if parts is None:
-        expected = "METRIC or METRIC@OPERATION, > or <, a number and its unit expected"
+        expected = "METRIC or METRIC@OPERATION, then > or <, then a number with a unit expected"
         examples = "'peak_rss>+5%', 'peak_rss@Export>8GiB' or 'duration>+10s'"
         raise UsageError(f"{text[:_LONGEST]!r} cannot be read: {expected}, as in {examples}")
     name, operation = _split_device(parts["metric"], parts["operation"])

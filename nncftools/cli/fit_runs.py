@@ -28,8 +28,8 @@ from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_c
 from nncftools.units import MemoryUnit, printable, seconds_text
 
 _NO_GROUP = (
-    "no control group with a memory limit can be made here: {}; run as root or, with control groups of version 2, "
-    "as a user of systemd, or use --free-only for the floor and the comfortable amount of a run without a limit"
+    "memory cannot be limited here: {}. Run as root, or as a user of systemd (control groups of version 2). "
+    "Or use --free-only: it measures a run without a limit"
 )
 GIVE_UP = 5
 """A run ends after this multiple of the duration without a limit: the command hangs, or reads the same files again and

@@ -486,7 +486,7 @@ def _choose_names(
 
 
 def _is_taken(taken: Sequence[tuple[float, float, float]], line: float, begin: float, end: float) -> bool:
-    """Return whether a line has a name or a point between two columns."""
+    """Return whether a name or a point already stands on this line between two columns."""
     for other_line, other_begin, other_end in taken:
         if abs(other_line - line) < 1 and other_begin < end and begin < other_end:
             return True

@@ -404,7 +404,7 @@ def _draw_point(panel: Panel, point: Point) -> None:
     error, y = point.place
     alpha = 1.0 if point.is_best else DOMINATED
     colour: dict[str, Any] = {"color": point.shown.colour, "alpha": alpha}
-    bar: dict[str, Any] = {"linewidth": 1.3, "zorder": 2}
+    bar: dict[str, Any] = {"linewidth": 0.7, "zorder": 2}
     if result.error_stderr:
         ends = (error - result.error_stderr, error + result.error_stderr)
         axes.plot(ends, (y, y), marker="|", **bar, **colour)

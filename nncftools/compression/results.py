@@ -484,6 +484,7 @@ _GAP = 10
 """An error is far beyond the others if larger than the next smaller error by more than this factor."""
 _SMALL_ERROR = 0.02
 """Smaller errors count as this error."""
+_FEWEST_ERRORS = 5
 
 
 def find_far_error(comparisons: Sequence[Comparison]) -> float:
@@ -491,6 +492,8 @@ def find_far_error(comparisons: Sequence[Comparison]) -> float:
     errors = []
     for comparison in comparisons:
         errors += [result.error for result in comparison.results]
+    if len(errors) < _FEWEST_ERRORS:
+        return math.inf
     errors.sort()
     middle = len(errors) // 2
     for error, larger in pairwise(errors[middle:]):

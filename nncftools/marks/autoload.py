@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     Facts = dict[str, Any]
-    """How to mark a function, by the keys of the catalogue. Functions of the user have a name."""
+    """How to mark a function, by key of the catalogue. Only functions that the user chose have the key ``name``."""
     Entries = dict[str, list[tuple[str, Facts]]]
     """The functions to mark, by module."""
 

@@ -15,8 +15,8 @@ from nncftools.analysis.session import Session
 from nncftools.analysis.summary import Floats, keep_extremes, rates_of, run_s
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.listing import PATTERNS, NumberedOperation, keep_largest, label_storage, place_in_lanes
-from nncftools.render.peak_lines import MemoryLine, choose_drawn_limit, label_peak, memory_line
-from nncftools.render.view import BREAK, View, clip, label, plotly_text
+from nncftools.render.peak_lines import MemoryLine, choose_drawn_limit, memory_line
+from nncftools.render.view import View, clip, label, plotly_text
 from nncftools.units import seconds_text, shortened, time_unit
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ _OTHER_FILES = _KINDS["other_files"]
 
 
 def kinds(session: Session, view: View, length_s: float, factor: float) -> list[Figure]:
-    """Return the kinds of memory as stacked bars, from the bottom up; none where mappings were not read.
+    """Return the kinds of memory as stacked bars, from the bottom up; none if no bar covers the peak.
 
     A bar begins when mappings were read. It ends at the next moment, if RSS stayed between the sums of both moments.
     Memory above the first sample is not drawn: each part would have a zero of its own.
@@ -83,6 +83,8 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
         is_known = _is_known(session, moment, following)
         widths_s.append(until_next_s if is_known else min(until_next_s, narrow_s))
     widths_s.append(narrow_s)
+    if not _is_covered(session, moments, widths_s, narrow_s):
+        return []
     of_files = chain(*files.values())
     order = dict.fromkeys((_ANONYMOUS, *of_files, *_KINDS.values(), _OTHER, _NOT_READ))
     return [
@@ -98,6 +100,17 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
         for part in order
         if any(parts[part] for parts in sizes)
     ]
+
+
+def _is_covered(session: Session, moments: Sequence[Kinds], widths_s: Sequence[float], near_s: float) -> bool:
+    """Return whether bars are more than strokes, and a bar covers the peak of RSS or is as near as ``near_s``."""
+    peak = session.peak_place
+    if peak is None:
+        return True
+    if max(widths_s) <= near_s:
+        return False
+    bars = zip(moments, widths_s, strict=True)
+    return any(moment.at_s - near_s <= peak.to_s and peak.from_s <= moment.at_s + width_s for moment, width_s in bars)
 
 
 def _is_known(session: Session, moment: Kinds, following: Kinds) -> bool:
@@ -163,8 +176,6 @@ class _Panel(NamedTuple):
     hover: str
     """A value and the unit, as plotly writes both beside a point."""
     traces: list[Figure]
-    texts: Sequence[str] = ()
-    """The lines above the panel."""
 
 
 def chart(session: Session, view: View, rows: Sequence[NumberedOperation]) -> Figure:
@@ -198,12 +209,12 @@ def chart(session: Session, view: View, rows: Sequence[NumberedOperation]) -> Fi
 def _make_panels(session: Session, view: View, length_s: float, factor: float) -> list[_Panel]:
     unit = view.unit
     cpus = session.host.cpus
-    texts, memory = _make_memory(session, view, factor)
+    memory = _make_memory(session, view, factor)
     cpu_time = {"CPU": cpu_counters(session.samples), "system": ["cpu_system"]}
     labels = label_storage(session)
     storage = {name.lower(): [column] for column, name in labels.items()}
     panels = (
-        _Panel(f"Memory{view.above}, {unit}", 300, f"%{{y:,.{unit.decimals}f}} {unit}", memory, texts=texts),
+        _Panel(f"Memory{view.above}, {unit}", 300, f"%{{y:,.{unit.decimals}f}} {unit}", memory),
         _Panel(f"Memory by kind, {unit}", 180, f"%{{y:,.1f}} {unit}", kinds(session, view, length_s, factor)),
         _Panel(
             f"CPU,<br>cores of {cpus}" if cpus else "CPU, cores",
@@ -216,8 +227,8 @@ def _make_panels(session: Session, view: View, length_s: float, factor: float) -
     return [panel for panel in panels if panel.traces]
 
 
-def _make_memory(session: Session, view: View, factor: float) -> tuple[list[str], list[Figure]]:
-    """Return texts about the peak, and the chart's traces: memory metrics, ranks, limit and peak dot.
+def _make_memory(session: Session, view: View, factor: float) -> list[Figure]:
+    """Return the chart's traces: memory metrics, ranks, limit and peak dot.
 
     Metrics outside the view, and metrics that stay 0, are hidden at first.
     """
@@ -236,7 +247,7 @@ def _make_memory(session: Session, view: View, factor: float) -> tuple[list[str]
         time = line.time_s / factor
         traces.append(_make_line(label(name), time, line.sizes, is_hidden=is_hidden))
     if not lines:
-        return [], []
+        return []
     for run in session.ranks[:_MOST_RANKS] if not view.from_zero else ():
         rss = np.array(run.rss, dtype=np.float64)
         time_s, sizes = keep_extremes(np.array(run.time_s), rss)
@@ -246,9 +257,8 @@ def _make_memory(session: Session, view: View, factor: float) -> tuple[list[str]
         look = {"mode": "lines", "hoverinfo": "skip", "line": {"color": _INK, "dash": "6px,4px"}}
         ends = np.array([0, run_s(session) / factor])
         traces.append(_make_line(f"{limit.name} {limit.size_text}", ends, np.full(2, limit.size)) | look)
-    name, line = next(iter(lines.items()))
-    traces.append(_make_dot(line, factor))
-    return [line.peak_text, label_peak(session, view.unit) if name == "rss" else ""], traces
+    traces.append(_make_dot(next(iter(lines.values())), factor))
+    return traces
 
 
 def _make_dot(line: MemoryLine, factor: float) -> Figure:
@@ -353,7 +363,6 @@ _WIDTHS = (560, 250)
 """Widths of a panel in a wide and in a narrow page; all lengths are in pixels."""
 _LANE = 21
 _LEGEND_LINE = 19
-_TEXT_LINE = 17
 _GAP = 14
 _MARGINS = 80
 _LEGEND = {
@@ -369,29 +378,23 @@ _SYMBOL = 60
 
 
 def _make_layout(panels: Sequence[_Panel], lanes: int, width: int) -> Figure:
-    """Return the places of operations, panels, legends and texts, from top to bottom."""
+    """Return the places of operations, panels, and legends, from top to bottom."""
     places = []
     band = max(lanes * _LANE, 1)
     end = band
     for panel in panels:
-        lines = [plotly_text(line, int(width / _LETTER)) for line in panel.texts if line]
-        text = BREAK.join([f"<b>{line}</b>" for line in lines[:1]] + lines[1:])
-        text_height = _TEXT_LINE * (text.count(BREAK) + 1) if text else 0
-        start = end + _GAP + _measure_legend(panel, width) + text_height
+        start = end + _GAP + _measure_legend(panel, width)
         end = start + panel.height
-        places.append((panel, text, text_height, start, end))
+        places.append((panel, start, end))
     layout: Figure = {
         "height": end + _MARGINS,
         "yaxis": {"domain": [1 - band / end, 1], "range": [lanes - 0.5, -0.5], "visible": False},
-        "annotations": [],
     }
-    for number, (panel, text, text_height, start, bottom) in enumerate(places, 2):
+    for number, (panel, start, bottom) in enumerate(places, 2):
         top = round(1 - start / end, 4)
         domain = [round(1 - bottom / end, 4), top]
         layout[f"yaxis{number}"] = {"domain": domain, "title": {"text": panel.title}}
-        layout[f"legend{number}"] = {**_LEGEND, "y": round(top + text_height / end, 4)}
-        if text:
-            layout["annotations"].append({"text": text, "y": top})
+        layout[f"legend{number}"] = {**_LEGEND, "y": top}
     return layout
 
 

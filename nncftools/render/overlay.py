@@ -104,7 +104,7 @@ def draw(groups: Sequence[Group], metric: str, unit: MemoryUnit, path: pathlib.P
     bands = _make_bands([runs for _, runs in groups], length_s)
     above = sum(band.height + _BETWEEN for band in bands)
     height = sum(heights) + above + _TITLE + _LEGEND * len(groups) + _TIME_AXIS
-    picture = Figure(figsize=(_WIDTH, height), dpi=DPI, layout="constrained")
+    picture = Figure(figsize=(_WIDTH, height), dpi=DPI, layout=drawing.LAYOUT)
     axes = picture.subplots(
         len(heights),
         sharex=True,

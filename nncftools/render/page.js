@@ -60,10 +60,11 @@ function tree(table) {
     node.line.scrollIntoView({block: "nearest"});
   }};
 }
-function showWideTablesAsCards() {
+/* Hide the last columns of tables that are too wide. */
+function fitTables() {
   for (const table of findAll(".scroll > table")) {
-    table.classList.remove("cards");
-    table.classList.toggle("cards", table.offsetWidth > table.parentElement.clientWidth);
+    table.classList.remove("few");
+    table.classList.toggle("few", table.offsetWidth > table.parentElement.clientWidth);
   }
 }
 const [operations, processes] = ["#operations", "#processes"].map(id => tree(find(id)));
@@ -140,9 +141,8 @@ async function start() {
     addEventListener(when, () => figures.forEach(([place]) => Plotly.relayout(place, size)));
   }
 }
-findAll(".scroll td").forEach(cell => cell.dataset.heading = cell.closest("table").rows[0].cells[cell.cellIndex].title);
-showWideTablesAsCards();
-addEventListener("resize", showWideTablesAsCards);
+fitTables();
+addEventListener("resize", fitTables);
 /* The page counts as loaded when the charts are drawn: a frame that is still open for writing delays that. */
 find("iframe").contentDocument.open();
 start().catch(({message}) => {

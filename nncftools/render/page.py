@@ -98,7 +98,7 @@ def _write_texts(session: Session, view: View) -> dict[str, str]:
     if failure and not verdict:
         verdict = [("Failed", failure)]
     holders = peak_lines.list_holders(session, view)
-    lines = [(f"{row.size} {row.label}", row.text) for row in holders]
+    lines = [(row.size, f"{row.label} {row.text}".strip()) for row in holders]
     lines.append(("", peak_lines.write_need(session, view.unit)))
     if session_tables.peak(session, view):
         lines += peak_lines.explain_peak(session, view.unit)

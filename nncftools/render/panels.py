@@ -1,7 +1,4 @@
-"""The picture of a profiled run, one page: memory and CPU over time, and a table with the figures of each operation.
-
-Without marked operations, I/O over time replaces the table.
-"""
+"""The picture of a profiled run: who held the peak, memory and CPU over time, and a table of operations."""
 
 from __future__ import annotations
 
@@ -18,17 +15,16 @@ from matplotlib.figure import Figure
 
 from nncftools import drawing, metrics
 from nncftools.analysis.session import Session
-from nncftools.analysis.summary import cores_average, cpu_s, decimated_with_gaps, rates_of, run_s, unit_for
+from nncftools.analysis.summary import cores_average, cpu_s, rates_of, run_s
 from nncftools.drawing import DPI, FAINT, INK, Ruler
 from nncftools.metrics import cpu_counters
-from nncftools.render.listing import label_storage, number_operations, timeline
+from nncftools.render.listing import number_operations, timeline
 from nncftools.render.operations_table import operations
-from nncftools.render.peak_lines import MemoryLine, memory_line
-from nncftools.render.plot import Band, draw_line, draw_memory, draw_note, label_values, write
+from nncftools.render.peak_lines import MemoryLine, list_holders, memory_line
+from nncftools.render.plot import Band, draw_memory, draw_note, write
 from nncftools.render.table import Table, column_groups
 from nncftools.render.view import View, label, write_title
-from nncftools.session.samples import known
-from nncftools.units import MemoryUnit, cores_text, seconds_text, size_text
+from nncftools.units import MemoryUnit, cores_text, seconds_text
 
 _GREYS = ("#8a8f94", "#b9bdc1", "#dfe1e3")
 """Colours of the parts of RSS, from the bottom up; other colours mark operations."""
@@ -134,27 +130,6 @@ def _draw_cpu(axes: Axes, session: Session, _view: View) -> None:
             color=INK,
             **beside,
         )
-
-
-def _draw_io(axes: Axes, session: Session, _view: View) -> None:
-    samples = session.samples
-    labels = label_storage(session)
-    for name in list(labels):
-        if name not in samples or not samples.figures(name).known:
-            del labels[name]
-    highest = max((samples.figures(name).highest for name in labels), default=0.0)
-    unit = unit_for(highest)
-    label_values(axes, f"I/O ({unit})")
-    axes.set_ylim(0, highest / unit.factor * 1.08 or 1)
-    if not labels:
-        draw_note(axes, "I/O was not recorded")
-        return
-    for number, (name, text) in enumerate(labels.items()):
-        time, value = decimated_with_gaps(samples.time_s, samples[name], session.sampler.spacing_s)
-        total = session.totals.get(name)
-        size = size_text(known(samples[name])[-1] if total is None else total)
-        draw_line(axes, (time, value / unit.factor), drawing.line_style(number), f"{text} {size}")
-    _draw_legend(axes, loc="lower right", ncols=len(labels), borderaxespad=0.2)
 
 
 def _draw_legend(axes: Axes, **look: Any) -> None:  # noqa: ANN401 — any property of a legend
@@ -308,7 +283,10 @@ def page(session: Session, view: View) -> Figure:
     band = Band(number_operations(timeline(session.operations, view.depth), session), run_s(session))
     ruler = Ruler()
     text = write_title(session, view, _TITLE)
-    title = ruler.lines(text, _WIDTH - 4 * _MARGIN, _TITLE_SIZE, 2)
+    room = _WIDTH - 4 * _MARGIN
+    title = ruler.lines(text, room, _TITLE_SIZE, 2)
+    for row in list_holders(session, view):
+        title.append(ruler.fitted(f"{row.size} {row.label} {row.text}", room, _TITLE_SIZE))
     panels: list[
         tuple[
             Callable[
@@ -325,8 +303,6 @@ def page(session: Session, view: View) -> Figure:
     if _list_devices(session):
         panels.append((_draw_devices, _OTHERS))
     panels.append((_draw_cpu, _OTHERS))
-    if not table.rows:
-        panels.append((_draw_io, _OTHERS))
     top = 2 * _MARGIN + len(title) * _TITLE_LINE + band.height
     bottom = top + sum(height + _BETWEEN for _, height in panels) - _BETWEEN + _TIME_LABELS
     table_height = _measure_table(table)

@@ -487,7 +487,7 @@ class Drm:
             except OSError as error:
                 if isinstance(error, PermissionError) and not self._has_warned:
                     self._has_warned = True
-                    run.write("warning", "the memory that processes of other users hold of GPUs and NPUs is unknown")
+                    run.write("warning", "GPU and NPU memory of other users' processes is unknown")
                 continue
             for name in names:
                 with suppress(OSError):

@@ -28,7 +28,7 @@ from nncftools.session.samples import TIME, Samples, columns_in_use, merge_warni
 from nncftools.session.snapshots import snapshots_from
 
 _MOST_DEVICE_COLUMNS = 500
-"""Most columns of devices; 8 GPUs of 7 instances each have 168."""
+"""The largest number of device columns; 8 GPUs with 7 instances each need 168."""
 _DAMAGE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, TypeError, KeyError, SystemError)
 """Errors that a damaged line raises; msgspec before 0.22 raises SystemError for a float of 400 digits."""
 

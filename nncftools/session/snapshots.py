@@ -198,7 +198,7 @@ _LONG_ENTRY = re.compile(rb"([\xe8-\xf7][\x00-\x7f]*)")
 _MOST_BITS = 30
 _NO_LINE = b"\x80"
 _WITH_LOCATIONS = 11
-"""The first minor version with tables by CPython's Objects/locations.md."""
+"""The first minor version whose line tables follow CPython's document Objects/locations.md."""
 
 
 class LineTable:

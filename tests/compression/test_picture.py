@@ -173,7 +173,8 @@ class TestPicture:
             ((0, 0.01, 0.05, 0.1, 0.2), math.inf),
             ((0, 0.01, 0.05, 0.1, 192.6), 0.1),
             ((0, 0.001, 0.0011, 0.19), math.inf),
-            ((0, 100, 200, 300), math.inf),
+            ((0, 0.001, 0.21), math.inf),
+            ((0, 100, 200, 300, 400), math.inf),
         ],
     )
     def test_far_errors(self, errors: tuple[float, ...], limit: float) -> None:

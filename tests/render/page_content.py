@@ -70,6 +70,5 @@ def texts_of(text: str) -> str:
     visible = re.sub(r"<(script|style|title|select|iframe).*?</\1>", "", text, flags=re.DOTALL)
     visible = re.sub(r"</t[dh]>", "  ", re.sub(r"</(p|dd|h1|h2|tr|li)>", "\n", visible))
     data = data_of(text)
-    written = [annotation["text"] for annotation in data["chart"]["layouts"][0]["annotations"]]
-    written += [hover for trace in data["chart"]["traces"] for hover in trace.get("hovertext", [])]
+    written = [hover for trace in data["chart"]["traces"] for hover in trace.get("hovertext", [])]
     return text_of("\n".join([visible, *written]).replace("<br>", "\n"))

@@ -84,12 +84,20 @@ class TestKinds:
     def test_between_two_moments(self) -> None:
         """A bar lasts until the next moment if memory neither rose nor fell in between, else it is narrow."""
         moments = [mapped(at_s, group("anonymous", size)) for at_s, size in ((0.2, 10), (0.5, 20), (2.1, 320))]
-        rss = {"time_s": [0.0, 0.3, 1.0, 2.0], "rss": mib(0, 15, 400, 320)}
+        rss = {"time_s": [0.0, 0.3, 1.0, 2.1], "rss": mib(0, 15, 5, 320)}
         of = built_up(([MAIN], 100), mappings=moments)
         (part,) = kinds(session(rss, snapshots=of.snapshots), VIEW, 10.0, 1)
 
         assert (part["x"], part["y"]) == ([0.2, 0.5, 2.1], [10, 20, 320])
         assert part["width"] == pytest.approx([0.3, 0.08, 0.08])
+
+    def test_peak_is_not_covered(self) -> None:
+        """Nothing is drawn if the last reading was long before the peak."""
+        moments = [mapped(at_s, group("anonymous", size)) for at_s, size in ((0.2, 10), (0.5, 20))]
+        rss = {"time_s": [0.0, 0.3, 1.0, 2.0], "rss": mib(0, 15, 400, 320)}
+        of = built_up(([MAIN], 100), mappings=moments)
+
+        assert kinds(session(rss, snapshots=of.snapshots), VIEW, 10.0, 1) == []
 
 
 HOSTILE = (

@@ -66,9 +66,8 @@ class TestOptions:
 
         assert done.returncode == NncfToolsError.exit_code
         assert done.stderr == (
-            "nncf-tools: error: no control group with a memory limit can be made here: Permission denied; run as "
-            "root or, with control groups of version 2, as a user of systemd, or use --free-only for the floor and "
-            "the comfortable amount of a run without a limit\n"
+            "nncf-tools: error: memory cannot be limited here: Permission denied. Run as root, or as a user of systemd "
+            "(control groups of version 2). Or use --free-only: it measures a run without a limit\n"
         )
         assert not pathlib.Path("ran").exists()
         assert not pathlib.Path("memory_logs").exists()

@@ -204,4 +204,4 @@ def test_processes_of_others(machine: Machine, monkeypatch: pytest.MonkeyPatch) 
     machine.read(of)
 
     assert values["device_memory@gpu0"] == 100 * MIB
-    assert machine.written == [("warning", "the memory that processes of other users hold of GPUs and NPUs is unknown")]
+    assert machine.written == [("warning", "GPU and NPU memory of other users' processes is unknown")]

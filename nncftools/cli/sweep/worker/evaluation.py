@@ -67,8 +67,8 @@ def likelihood(logits_of: Logits, context: Sequence[int], continuation: Sequence
 def windows(tokens: Sequence[int], prefix: int, length: int) -> Iterator[tuple[list[int], list[int]]]:
     """Yield context and continuation for a rolling log-likelihood: each token is predicted once.
 
-    The first window begins with the token ``prefix``. The model reads at most ``length`` tokens of a window; the last
-    window ends with the text and has as much context as fits.
+    The first window begins with the token ``prefix``. The model reads at most ``length`` tokens of a window. The
+    last window stops at the end of the text; as much context as fits comes first.
     """
     if not tokens:
         return
