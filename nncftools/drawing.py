@@ -80,7 +80,8 @@ def time_axis(axes: Axes, duration_s: float) -> None:
     end_s = max(duration_s, 1e-3)
     axes.set_xlabel(f"Time ({unit})")
     axes.set_xlim(0, end_s)
-    ticks = MaxNLocator(9, steps=[1, 2, 5, 10]).tick_values(0, end_s / factor)
+    locator = MaxNLocator(9, steps=[1, 2, 5, 10])
+    ticks = locator.tick_values(0, end_s / factor)
     axes.set_xticks([tick * factor for tick in ticks if tick * factor <= duration_s * 1.0001])
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / factor:g}")
 

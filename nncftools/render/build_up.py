@@ -56,7 +56,7 @@ _LEAST_NAME = 30
 _ALMOST_ALL = 0.99
 """A function with this share of the caller's memory shares the row with the caller."""
 _LESS_CERTAIN = 0.2
-"""A function whose memory is less certain than the caller's, by this share, has a row of its own."""
+"""A function gets a row of its own if its memory is less certain than that of its caller, by at least this share."""
 
 
 class TreeRow(NamedTuple):

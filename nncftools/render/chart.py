@@ -109,8 +109,10 @@ def _is_covered(session: Session, moments: Sequence[Kinds], widths_s: Sequence[f
         return True
     if max(widths_s) <= near_s:
         return False
-    bars = zip(moments, widths_s, strict=True)
-    return any(moment.at_s - near_s <= peak.to_s and peak.from_s <= moment.at_s + width_s for moment, width_s in bars)
+    for moment, width_s in zip(moments, widths_s, strict=True):
+        if moment.at_s - near_s <= peak.to_s and peak.from_s <= moment.at_s + width_s:
+            return True
+    return False
 
 
 def _is_known(session: Session, moment: Kinds, following: Kinds) -> bool:
