@@ -107,9 +107,10 @@ RULES = (
     ),
     Rule(
         "descriptors",
-        "who may open nothing cannot ask the kernel which processes a control group has; the next `fit` removes it",
+        "who may open nothing, or gets no memory, cannot ask the kernel which processes a control group has; the next"
+        " `fit` removes it",
         "left behind",
-        lambda outcome: outcome.fault.name == "descriptors" and outcome.run.command.name == "fit",
+        lambda outcome: outcome.fault.name in {"descriptors", "ulimit -v"} and outcome.run.command.name == "fit",
     ),
     Rule(
         "a program's signals",
