@@ -307,7 +307,10 @@ class TestPage:
 
     def test_texts_cannot_end_the_data(self) -> None:
         """A hostile text in a session adds no script and no image."""
-        text = page(run(name=HOSTILE, command=[HOSTILE], warnings=[HOSTILE], marks=[Mark(name=HOSTILE, start_s=1)]))
+        stack = [Frame(HOSTILE, f"/x/{HOSTILE}.py", 1)]
+        marks = [Mark(name=HOSTILE, start_s=1)]
+        hostile = built_up((stack, 100), name=HOSTILE, command=[HOSTILE], warnings=[HOSTILE], marks=marks)
+        text = page(hostile, metrics=["rss"])
 
         assert text.count("<script") == 3
         assert "<img" not in text
