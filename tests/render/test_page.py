@@ -253,7 +253,7 @@ def hostile_page() -> str:
     deep = [Frame(HOSTILE, f"/x/site-packages/<img>{HOSTILE}/{place}.py", place) for place in range(400)]
     mappings = [mapped(1.0, group("file", 100, f"/m/{HOSTILE}"))]
     marks = [Mark(name=HOSTILE, start_s=0, end_s=2, call=HOSTILE, error=HOSTILE)]
-    names = {
+    names: dict[str, Any] = {
         "name": HOSTILE,
         "command": [HOSTILE],
         "host": Host(name=HOSTILE),
