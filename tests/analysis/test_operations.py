@@ -106,7 +106,7 @@ def test_ends_with_its_process() -> None:
 
 def test_ends_with_its_own_process() -> None:
     """Of two processes with one PID, an operation ends with the one that performed it."""
-    of = marked(mark("a", 0.0, pid=100), mark("b", 0.5, pid=100))
+    of = marked(mark("a", 0.0, pid=100), mark("b", 0.445, pid=100))
     of.processes = [process(end_s=0.25), process(1, pid=100, start_s=0.45, end_s=0.75)]
 
     assert [phase.end_s for phase in of.operations] == [0.25, 0.75]

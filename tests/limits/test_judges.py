@@ -141,6 +141,7 @@ class TestChildren:
         found = judged(run(Exit(code=1), *others, oom_kills=[counted()], memory_limits=[limit(310)]))
 
         assert (found.certainty, found.process) == ("likely", others[1])
+        assert " more were " not in found.text
 
     def test_shell(self) -> None:
         """A shell that ends with 137 says that its command was killed."""

@@ -40,6 +40,7 @@ NESTING = {
         "1 +out.1, 2 +in.2, 3 *step, 4 -2, 5 -1, 6 *next",
         "out 1-5 0, in 2-4 1, step 3-4 2, next 6- 0",
     ),
+    "a moment in a task": ("1 +a.1 in0, 2 *m, 3 -1", "a 1-3 0, m 2-3 1"),
     "an operation by hand ends a moment": ("1 *m, 2 +op.1, 3 -1, 4 *n", "m 1-2 0, op 2-3 0, n 4- 0"),
     "a call is in the moment before": (
         "1 *mine, 2 +Export.1 auto, 3 -1 auto, 4 *next",

@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from nncftools.markdown import code, text
 from nncftools.render.text import markdown_report as report
 from nncftools.render.view import View
-from nncftools.session.model import Mark
+from nncftools.session.model import Exit, Mark
 from tests.made_up import mib, process, session
 
 HOSTILE = "</td><script>alert(1)</script> `a` ``b`` | *c* _d_ [e](https://evil.example) ![f](g) &lt; $h$ ~~i~~ \\ j"
@@ -85,7 +85,13 @@ def test_hostile_session() -> None:
         Mark(name="\n# a", start_s=0.1, depth=1),
     ]
     processes = [process(name=HOSTILE, peak_rss=5)]
-    page = page_of(command=[HOSTILE, "x" * 10_240], marks=marks, processes=processes, warnings=[HOSTILE, "a\n\n# b"])
+    page = page_of(
+        command=[HOSTILE, "x" * 10_240],
+        marks=marks,
+        processes=processes,
+        warnings=[HOSTILE, "a\n\n# b"],
+        exit=Exit(signal=9),
+    )
 
     assert not re.search("<(script|a|img|em|s)[ >]", page)
     assert len(re.findall("<h[1-6]>", page)) == 1

@@ -22,7 +22,7 @@ from nncftools.render.chart import kinds
 from nncftools.render.page import report
 from nncftools.render.stacks import flame
 from nncftools.render.view import View
-from nncftools.session.model import Frame, Host, Mark, Process
+from nncftools.session.model import Exit, Frame, Host, Mark, Process
 from nncftools.session.samples import TIME, Samples
 from tests.browser import browser
 from tests.conftest import BURNERS, Run
@@ -256,6 +256,24 @@ def page(of: Session, **view: Any) -> str:  # noqa: ANN401 — any choice
     return report(of, View(**{"metrics": ["rss", "system"], "depth": 2, **view})).decode()
 
 
+def hostile_page() -> str:
+    """Return the page of a session whose texts are all ``HOSTILE``."""
+    deep = [Frame(HOSTILE, f"/x/site-packages/<img>{HOSTILE}/{place}.py", place) for place in range(400)]
+    mappings = [mapped(1.0, group("file", 100, f"/m/{HOSTILE}"))]
+    marks = [Mark(name=HOSTILE, start_s=0, end_s=2, call=HOSTILE, error=HOSTILE)]
+    names: dict[str, Any] = {
+        "name": HOSTILE,
+        "command": [HOSTILE],
+        "host": Host(name=HOSTILE),
+        "warnings": [HOSTILE],
+        "exit": Exit(signal=9),
+    }
+    processes = [process(name=HOSTILE, command=[HOSTILE], end_s=2.0, exit=Exit(signal=9))]
+    stacks = ((deep, 100), ([MAIN, *deep[:3]], 100))
+    hostile = built_up(*stacks, mappings=mappings, marks=marks, processes=processes, **names)
+    return page(hostile, metrics=["rss"], title=HOSTILE)
+
+
 def scripts(text: str) -> list[str]:
     """Return the programs in a page."""
     return re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
@@ -315,7 +333,7 @@ class TestPage:
 
     def test_texts_cannot_end_the_data(self) -> None:
         """A hostile text in a session adds no script and no image."""
-        text = page(run(name=HOSTILE, command=[HOSTILE], warnings=[HOSTILE], marks=[Mark(name=HOSTILE, start_s=1)]))
+        text = hostile_page()
 
         assert text.count("<script") == 3
         assert "<img" not in text
@@ -478,14 +496,7 @@ class TestInBrowser:
 
     def test_texts_stay_texts(self, tmp_path: pathlib.Path) -> None:
         """Nothing that a session holds is run, shown as an image or made a link, wherever it stands."""
-        deep = [Frame(HOSTILE, f"/x/site-packages/{HOSTILE}/{place}.py", place) for place in range(400)]
-        mappings = [mapped(1.0, group("file", 100, f"/m/{HOSTILE}"))]
-        marks = [Mark(name=HOSTILE, start_s=0, end_s=2, call=HOSTILE, error=HOSTILE)]
-        names = {"name": HOSTILE, "command": [HOSTILE], "host": Host(name=HOSTILE), "warnings": [HOSTILE]}
-        processes = [process(name=HOSTILE, command=[HOSTILE], end_s=2.0)]
-        stacks = ((deep, 100), ([MAIN, *deep[:3]], 100))
-        hostile = built_up(*stacks, mappings=mappings, marks=marks, processes=processes, **names)
-        found = in_browser(page(hostile, metrics=["rss"], title=HOSTILE), tmp_path)
+        found = in_browser(hostile_page(), tmp_path)
 
         assert (found["injected"], found["images"], found["links"]) == (None, 0, 0)
         assert (found["console"], found["requests"]) == ([], [])
