@@ -178,11 +178,12 @@ def test_recorder_that_lives(path: pathlib.Path) -> None:
     ("lines", "mib", "at_s"),
     [
         ([[0.5, 300], {"process": {"id": 1, "pid": 101, "high_water_mark": 310 << 20, "end_s": 0.9}}], 310, None),
+        ([[0.5, 300], {"process": {"id": 1, "high_water_mark": 310 << 20, "left_out": True}}], 300, 0.5),
         ([[0.5, 300], {"process": {"id": 0, "high_water_limit": 320 << 20, "end_s": 1.0}}, {"end": {}}], 320, None),
         ([[0.5, 300], {"rise": RISE}, [1.0, 200]], 1000, 0.75),
         ([[0.5, 1000], [1.0, 1000.001], [1.5, 900]], 1000.001, 0.5),
     ],
-    ids=["mark of a process", "mark of all that the command waited for", "rise", "plateau that drifts"],
+    ids=["mark of a process", "left out", "mark of all that the command waited for", "rise", "plateau that drifts"],
 )
 def test_peak(path: pathlib.Path, lines: list[Any], mib: float, at_s: float | None) -> None:
     """High-water marks raise the peak above the samples; on a plateau, it keeps the time at which it was reached."""
