@@ -133,14 +133,16 @@ RULES = (
         lambda outcome: outcome.run.command.name == "pytest" and outcome.request is signal.SIGINT,
     ),
     Rule(
-        "start of Python",
-        "until Python runs our code, a signal ends it as it ends any Python, SIGINT with a traceback",
+        "start and end of Python",
+        "before our code begins and after its end, a signal ends Python as usual, SIGINT with a traceback",
         "status|a traceback",
         lambda outcome: (
             outcome.request is not None
             and outcome.fault.process == COMMAND_LINE
-            and outcome.run.moment == "before"
-            and not outcome.run.has("begun")
+            and (
+                (outcome.run.moment == "before" and not outcome.run.has("begun"))
+                or (outcome.run.moment == "end" and not outcome.run.command.records)
+            )
         ),
     ),
 )

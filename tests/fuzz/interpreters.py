@@ -27,6 +27,8 @@ _COUNT = 3
 _NUMBERED = 10
 """The version whose frames have the number of their instruction, not the address, and the number of their variables."""
 _READINGS = 3
+_THREAD_ID = 1 << 23
+"""No kernel gives this ID: a thread of the parent process would mean that the memory belongs to the parent."""
 
 
 def layout(version: int) -> dict[str, int]:
@@ -64,7 +66,7 @@ def image(version: int) -> bytes:
         put(frame + at["instruction"], (BEGIN + _CODE + at["bytecode"] + 2 * number) if has_addresses else number)
         link(_FRAMES, number, at["previous"])
         thread = _THREADS + number * _STEP
-        put(thread + at["thread_id"], number + 1)
+        put(thread + at["thread_id"], _THREAD_ID + number)
         if at["c_frame"] == finding.ABSENT:
             put(thread + at["frame"], BEGIN + _FRAMES)
         else:  # Python 3.11 and 3.12 have a structure between thread and frame

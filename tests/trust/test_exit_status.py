@@ -16,6 +16,7 @@ from tests.trust.recorder import SESSION, changed_package, state_of
 pytestmark = pytest.mark.process
 
 COUNTING = """
+here = os.path.abspath(__file__)
 left = int(open(os.path.join(os.path.dirname(here), "moment")).read())
 def count(frame, event, argument):
     global left
