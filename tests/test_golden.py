@@ -20,7 +20,7 @@ def _comparable(name: str, text: str, other: str) -> object:
     Each release of Matplotlib, which the first line of a picture names, places texts elsewhere, and cuts long names so.
     """
     if name.endswith(".picture.txt") and text.partition("\n")[0] != other.partition("\n")[0]:
-        return [re.sub(r"\w*…\w*", "…", line) for line in texts_of(text)]
+        return [re.sub(r"[^.:']*…\w*", "…", line) for line in texts_of(text)]
     return re.sub(" +", " ", text) if _HAS_OLD_RICH else text
 
 
