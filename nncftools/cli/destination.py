@@ -395,11 +395,8 @@ def _end_times(path: Path) -> tuple[float, float]:
 
 def read_head(path: Path) -> bytes:
     """Return the first bytes of a session: each line holds one key. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # never waits for a FIFO that took the file's place
-    try:
-        return os.read(descriptor, _HEAD)
-    finally:
-        os.close(descriptor)
+    with reading.reader(path) as file:  # never waits for a FIFO that took the file's place
+        return file.read(_HEAD)
 
 
 def check_exists(path: Path, log_dir: Path) -> None:
