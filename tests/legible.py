@@ -31,6 +31,11 @@ _F_STRINGS = {getattr(tokenize, "FSTRING_START", -1): 1, getattr(tokenize, "FSTR
 """Python 3.12 and later take an f-string apart: what each of its two ends adds to the depth."""
 
 
+def is_text(node: ast.AST) -> bool:
+    """Return whether a statement is only a text: the docstring of a module, function, class or attribute."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
 def squeezed_lines(tree: ast.Module) -> list[int]:
     """Return the line number of each squeezed node."""
     return [node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt | ast.expr) and _is_squeezed(node)]
@@ -89,8 +94,8 @@ def prose_of(source: str, tree: ast.Module) -> Iterator[str]:
     """Yield the texts for readers: docstrings, long strings, comments."""
     docstrings = set[int]()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            docstrings.add(id(node.value))
+        if is_text(node):
+            docstrings.update(map(id, ast.iter_child_nodes(node)))
     for node in ast.walk(tree):
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
             continue
