@@ -55,6 +55,7 @@ STAND_INS = {
     "--pid 4711 --duration 60": f"--pid {os.getpid()} --duration 0.2",
     "-o base.json": "-o again.json",
     "-o before.json": "-o again.json",
+    "-o after.json": "-o again.json",
 }
 EXPORT = "optimum-cli export openvino -m model --task text-generation-with-past --weight-format int8 ov"
 FORECAST = "optimum-cli export openvino --task text-generation-with-past --model llama --weight-format int8 out"

@@ -139,9 +139,15 @@ class PseudoTerminal:
         self.process.send(keys)
 
     def resize(self, columns: int, rows: int) -> None:
-        """Give the terminal another size."""
+        """Give the terminal another size, when all output for the size of before has been read."""
+        self.process.kill(signal.SIGSTOP)
+        size = -1
+        while len(self.written) != size:
+            size = len(self.written)
+            self.read()
         self.screen.resize(rows, columns)
         self.process.setwinsize(rows, columns)
+        self.process.kill(signal.SIGCONT)
 
     def is_restored(self) -> bool:
         """Return whether modes, screen and cursor are as they were."""
