@@ -235,7 +235,7 @@ class _Fifo(io.FileIO):
         return count
 
 
-def whole(path: pathlib.Path, *, most: int | None = None, may_wait: bool = True) -> bytes:
+def read_file(path: pathlib.Path, *, most: int | None = None, may_wait: bool = True) -> bytes:
     """Return the unpacked content of a file without a byte-order mark; with ``may_wait``, also of a FIFO.
 
     Raises SessionFileError, also for more than ``most`` bytes.

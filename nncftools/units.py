@@ -36,7 +36,7 @@ _END = re.compile("[-_]")
 _PART = re.compile(r"[/._(,=-]*[^/._(,=-]+[/._(,=-]*|[/._(,=-]+")
 
 
-def folds(text: str, width: int) -> list[int]:
+def find_breaks(text: str, width: int) -> list[int]:
     """Return where to break a line: never between a figure and its unit, in a long name only after punctuation."""
     places = []
     used = 0

@@ -16,7 +16,7 @@ from nncftools.analysis.operation import Operation
 from nncftools.analysis.peaks import Bracket, Figures, peaks
 from nncftools.analysis.session import Session
 from nncftools.session.model import Exit, Host, Process, SamplerFacts, Start
-from nncftools.session.nesting import parents
+from nncftools.session.nesting import find_parents
 from nncftools.session.samples import TIME, Samples
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def process(number: int = 0, **fields: Any) -> Process:  # noqa: ANN401 — any 
 
 def nested(operations: Sequence[Operation]) -> Sequence[Operation]:
     """Return operations, in the order of their starts, with the operation around each."""
-    for operation, parent in zip(operations, parents([(of, of.end_s) for of in operations]), strict=True):
+    for operation, parent in zip(operations, find_parents([(of, of.end_s) for of in operations]), strict=True):
         operation.parent = None if parent is None else operations[parent]
     return operations
 

@@ -95,7 +95,7 @@ def test_files_that_pack_well_are_read(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "zeros.gz"
     path.write_bytes(gzip.compress(bytes(20 * MIB), mtime=0))
 
-    assert len(intake.whole(path)) == 20 * MIB
+    assert len(intake.read_file(path)) == 20 * MIB
 
 
 @pytest.mark.parametrize("content", [bytes(2000), gzip.compress(bytes(2000), mtime=0)])
@@ -105,7 +105,7 @@ def test_size_is_limited(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
     path.write_bytes(content)
     monkeypatch.setattr(intake, "LIMITS", LIMITS._replace(size=1000))
     with pytest.raises(SessionFileError, match="larger than 1,000 bytes, the largest file that is read"):
-        intake.whole(path)
+        intake.read_file(path)
 
 
 def test_a_sparse_file_is_refused_unread(tmp_path: pathlib.Path) -> None:

@@ -9,7 +9,7 @@ from nncftools.units import (
     about_text,
     brief_size,
     cores_text,
-    folds,
+    find_breaks,
     part_text,
     printable,
     seconds_from,
@@ -276,7 +276,7 @@ def test_part_text(part: float, whole: float, text: str) -> None:
 )
 def test_folds(text: str, width: int, lines: list[str]) -> None:
     """A figure and its unit stay together; a name that is too long is broken after a sign inside of it."""
-    places = [0, *folds(text, width), len(text)]
+    places = [0, *find_breaks(text, width), len(text)]
 
     assert [text[begin:end].rstrip() for begin, end in itertools.pairwise(places)] == lines
 

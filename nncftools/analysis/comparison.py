@@ -36,7 +36,7 @@ from nncftools.analysis.figures import (
     list_recorded,
     places,
 )
-from nncftools.analysis.operation import Operation, combined
+from nncftools.analysis.operation import Operation, combine_calls
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import cpu_s
 from nncftools.errors import NncfToolsError
@@ -215,10 +215,10 @@ class Run:
         """
         every = set(calls)
         outer = [call for call in calls if every.isdisjoint(call.ancestors)]
-        return _operation_values(combined(outer)) if outer else {}
+        return _operation_values(combine_calls(outer)) if outer else {}
 
 
-def measured(session: Session, title: str, depth: int = 1, *, peak: str = "", with_inner: bool = False) -> Run:
+def measure_run(session: Session, title: str, depth: int = 1, *, peak: str = "", with_inner: bool = False) -> Run:
     """Return the figures of a session, with the operations of the outer ``depth`` levels.
 
     ``title`` names the session in messages, ``peak`` describes the peak. Gates on operations also need the figures of
@@ -400,7 +400,7 @@ class Comparison:
         return len(self.base) > 1 or len(self.new) > 1
 
 
-def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
+def compare_runs(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
     """Return the comparison of two runs or groups.
 
     Raises NncfToolsError without a common memory metric; for runs without memory metrics, without any common figure.

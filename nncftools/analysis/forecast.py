@@ -321,7 +321,7 @@ def most_of_floor(known: Forecast) -> float:
 def loaded(file: pathlib.Path) -> Result | None:
     """Return a forecast from a file; None for a file of another kind."""
     try:
-        found = msgspec.json.decode(intake.whole(file), type=Result)
+        found = msgspec.json.decode(intake.read_file(file), type=Result)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return found if found.format == FORMAT else None

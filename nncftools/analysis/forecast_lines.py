@@ -13,7 +13,7 @@ import msgspec
 
 from nncftools.analysis.operation import Operation
 from nncftools.analysis.peaks import RSS
-from nncftools.analysis.session import Session, unmarked
+from nncftools.analysis.session import Session, find_unmarked
 
 LEAST_SLICES = 3
 LEVELS = ("start", "peak", "end")
@@ -149,7 +149,7 @@ def measure_points(session: Session) -> list[Point]:
     if not operations:
         return []
     ends = {operation.end_s: operation.name for operation in operations if operation.parent is None}
-    for gap in unmarked(session, _LEAST_S):
+    for gap in find_unmarked(session, _LEAST_S):
         ended = [end_s for end_s in ends if end_s <= gap.start_s]
         name = f"unmarked time after {ends[max(ended)]}" if ended else "unmarked time at the beginning"
         places[name] += 1

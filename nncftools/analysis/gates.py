@@ -78,7 +78,7 @@ class Verdict:
     """The measured figures as a text."""
 
 
-def parsed(text: str) -> Gate:
+def parse_gate(text: str) -> Gate:
     """Return the gate that ``text`` means. Raises UsageError."""
     parts = _GATE.fullmatch(text.strip()) if len(text) <= _LONGEST else None
     if parts is None:
@@ -123,7 +123,7 @@ def _split_device(metric: str, rest: str | None) -> tuple[str, str | None]:
     return f"{metric}@{device.strip()}", operation if at else None
 
 
-def judged(gate: Gate, comparison: Comparison) -> Verdict:
+def judge_gate(gate: Gate, comparison: Comparison) -> Verdict:
     """Return whether NEW keeps the limit.
 
     Between groups the change of the medians counts, and every run must keep an absolute limit. Raises UsageError if a

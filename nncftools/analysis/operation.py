@@ -201,7 +201,7 @@ class LazyMapping(Mapping[str, _Value]):
         return len(self._values)
 
 
-def combined(group: Sequence[Operation]) -> Operation:
+def combine_calls(group: Sequence[Operation]) -> Operation:
     """Return several calls as a single operation: from the first start to the last end, with the sum of their figures.
 
     The sum is unknown if some calls ran at the same time, as the figures of each call count all parallel calls.

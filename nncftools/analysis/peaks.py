@@ -168,10 +168,10 @@ def _shift_to_count(peak: Peak, samples: Samples) -> Peak:
     if "pss_age" not in samples or peak.at_s is None:
         return peak
     age_s = samples["pss_age"][bisect_left(samples.time_s, peak.at_s)]
-    return peak if isnan(age_s) else moved(peak, -age_s)
+    return peak if isnan(age_s) else shift_moments(peak, -age_s)
 
 
-def moved(record: _Struct, by_s: float, names: Sequence[str] = _MOMENTS) -> _Struct:
+def shift_moments(record: _Struct, by_s: float, names: Sequence[str] = _MOMENTS) -> _Struct:
     """Return a record whose moments ``names`` are ``by_s`` seconds later; by default the moments of a peak."""
     moments = {}
     for name in names:

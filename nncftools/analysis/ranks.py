@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nncftools import metrics
 from nncftools.analysis.operation import sum_all
-from nncftools.analysis.peaks import is_once_per_machine, moved, peaks
+from nncftools.analysis.peaks import is_once_per_machine, peaks, shift_moments
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import (
     GAP,
@@ -31,8 +31,8 @@ from nncftools.backports import moment_of
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_counter, is_memory
 from nncftools.session.model import Device, Host, Mark, Process, RankRun, SamplerFacts, Start
-from nncftools.session.nesting import with_ends
-from nncftools.session.samples import TIME, Samples, kept_rows
+from nncftools.session.nesting import add_ends
+from nncftools.session.samples import TIME, Samples, select_rows
 from nncftools.units import seconds_text
 
 Column = NDArray[np.float64]
@@ -51,7 +51,7 @@ def _sum_samples(parts: Parts) -> Samples:
     columns = {name: _sum_column(parts, name, moments) for name in names if is_memory(name)}
     if len(moments) > _MOST_ROWS:
         gauges = [_to_array(values) for values in columns.values()]
-        rows = kept_rows(gauges, len(moments), _MOST_ROWS)
+        rows = select_rows(gauges, len(moments), _MOST_ROWS)
         moments = moments[rows]
         columns = {name: values[rows] for name, values in columns.items()}
     for name in names:
@@ -260,7 +260,7 @@ _POINTS = 2000
 _NAMED = 10
 
 
-def merged(sessions: Named) -> Session:
+def merge_ranks(sessions: Named) -> Session:
     """Return a session for the recordings of a job, given by the names of their files.
 
     Memory is the sum over the ranks at each moment, each rank with the last sample. ``system`` counts once per
@@ -288,9 +288,9 @@ def merged(sessions: Named) -> Session:
     if worst is not None and by_name[worst.name].marks:
         text = f"operations come from {worst.name}, which has the highest peak"
         warnings.append(f"{text}; their memory, CPU and I/O are those of all ranks")
-        for mark, end_s in with_ends(by_name[worst.name].marks, by_name[worst.name]):
+        for mark, end_s in add_ends(by_name[worst.name].marks, by_name[worst.name]):
             ended = replace(mark, end_s=end_s)
-            marks.append(moved(ended, worst.start_s, ("start_s", "end_s")))
+            marks.append(shift_moments(ended, worst.start_s, ("start_s", "end_s")))
     session = Session(
         tool_version=first.tool_version,
         name=parts[0][1].name,
@@ -368,7 +368,7 @@ def _make_run(name: str, session: Session, at_s: float) -> RankRun:
         values[index] = int(rss[index])
     own_peaks = {}
     for metric, peak in session.peaks.items():
-        own_peaks[metric] = replace(moved(peak, at_s), process=None)
+        own_peaks[metric] = replace(shift_moments(peak, at_s), process=None)
     return RankRun(
         name=name,
         start_s=at_s,
@@ -424,10 +424,10 @@ def _renumber_processes(parts: Parts) -> Iterator[Process]:
     for at_s, session in parts:
         for process in session.processes:
             yield replace(
-                moved(process, at_s, ("start_s", "end_s", "counted_s", "peak_s")),
+                shift_moments(process, at_s, ("start_s", "end_s", "counted_s", "peak_s")),
                 id=base + process.id,
                 parent=None if process.parent is None else base + process.parent,
-                rises=[moved(rise, at_s, ("from_s", "to_s")) for rise in process.rises],
+                rises=[shift_moments(rise, at_s, ("from_s", "to_s")) for rise in process.rises],
                 series=None,
             )
         base += 1 + max((process.id for process in session.processes), default=0)

@@ -40,7 +40,7 @@ from nncftools.analysis.peaks import (
 )
 from nncftools.metrics import DEVICE_ALLOCATED, DEVICE_MEMORY, is_memory
 from nncftools.session.model import END_UNKNOWN, Mark, OwnMemory, Process, ProcessTable, SessionData
-from nncftools.session.nesting import TICK_S, parents, with_ends
+from nncftools.session.nesting import TICK_S, add_ends, find_parents
 from nncftools.session.samples import are_whole, noise
 from nncftools.session.session import load, save
 
@@ -89,9 +89,9 @@ def _find_parallel(operations: Sequence[Operation]) -> None:
 def _find_operations(session: SessionData) -> tuple[list[Operation], PeakPlace | None]:
     """Return the operations of a session in the order of their starts, and the place of the RSS peak."""
     measuring = _Measuring(session)
-    ended = with_ends(session.marks, session)
+    ended = add_ends(session.marks, session)
     operations: list[Operation] = []
-    for (mark, end_s), parent in zip(ended, parents(ended), strict=True):
+    for (mark, end_s), parent in zip(ended, find_parents(ended), strict=True):
         operations.append(measuring.operation(mark, end_s, None if parent is None else operations[parent]))
     _find_parallel(operations)
     gaps = _find_gaps(session, measuring, shortest_s=0.0)
@@ -120,7 +120,7 @@ def _with_rss(figures: Mapping[str, Figures], rss: Figures) -> Mapping[str, Figu
     return LazyMapping(figures, lambda name: rss if name == RSS else figures[name])
 
 
-def unmarked(session: SessionData, shortest_s: float) -> list[Operation]:
+def find_unmarked(session: SessionData, shortest_s: float) -> list[Operation]:
     """Return the times of at least ``shortest_s`` that no operation covers, as operations without a name."""
     return list(_find_gaps(session, _Measuring(session), shortest_s))
 
@@ -129,7 +129,7 @@ def _find_gaps(session: SessionData, measuring: _Measuring, shortest_s: float) -
     free_from_s = 0.0
     memory = None
     last = Mark(name="", start_s=session.duration_s)
-    for mark, end_s in [*with_ends(session.marks, session), (last, session.duration_s)]:
+    for mark, end_s in [*add_ends(session.marks, session), (last, session.duration_s)]:
         if 0 < mark.start_s - free_from_s >= shortest_s:
             gap = Mark(name="", start_s=free_from_s, own_start=memory, own_end=_tree_only(mark.own_start))
             yield measuring.operation(gap, mark.start_s)

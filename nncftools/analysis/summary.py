@@ -71,7 +71,7 @@ class MetricSummary(NamedTuple):
         return self._replace(**above)
 
 
-def level(session: SessionData, name: str) -> MetricSummary:
+def summarize_level(session: SessionData, name: str) -> MetricSummary:
     """Return the level of the memory metric ``name``."""
     values = session.samples[name]
     figures = session.samples.figures(name)
@@ -155,12 +155,12 @@ def cores_average(session: Session) -> float | None:
     return None if spent_s is None or session.duration_s <= 0 else spent_s / session.duration_s
 
 
-def taken(session: Session) -> int:
+def count_samples(session: Session) -> int:
     """Return the number of samples that were taken, also of those that were merged with their neighbours."""
     return max(session.sampler.taken or 0, len(session.samples))
 
 
-def short_lived(session: Session) -> int:
+def count_short_lived(session: Session) -> int:
     """Return how many processes were seen in fewer than two samples: sums may be too small during their lives."""
     return sum(process.samples < _FEWEST_SAMPLES for process in session.processes)
 
@@ -365,7 +365,7 @@ def _warn_of_survivors(session: Session) -> Iterator[str]:
 def _warn_of_missed(session: Session) -> Iterator[str]:
     sampler = session.sampler
     missed = sampler.missed or 0
-    due = missed + taken(session)
+    due = missed + count_samples(session)
     few = due * _MANY_MISSED
     is_explained = any(text.startswith(_DISK_WAS_FULL) for text in session.warnings)
     if session.duration_s < _PAUSE_S or missed <= few or is_explained:

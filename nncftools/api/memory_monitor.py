@@ -263,7 +263,7 @@ class MemoryMonitor:
         number = min(len(time_values), len(memory_values))
         times = time_values[:number]
         values = memory_values[:number]
-        rank = launcher.suffix(os.environ)
+        rank = launcher.make_suffix(os.environ)
         stem = f"{log_stem(self._type, from_zero=False, rank=rank)}{filename_suffix or ''}"
         samples.write_rows(times, values, self.memory_unit, folder / f"{stem}.txt")
         if number:

@@ -15,13 +15,13 @@ from math import isnan
 from msgspec.structs import replace
 
 from nncftools.analysis.operation import Operation
-from nncftools.analysis.peaks import RATE_WINDOW_S, SAMPLED, moved
+from nncftools.analysis.peaks import RATE_WINDOW_S, SAMPLED, shift_moments
 from nncftools.analysis.session import Session
 from nncftools.backports import moment_of
 from nncftools.marks.operations import SOURCE
 from nncftools.metrics import is_counter
 from nncftools.session.model import Mark, Peak
-from nncftools.session.nesting import in_order, kind_of, renumbered, with_ends
+from nncftools.session.nesting import add_ends, in_order, kind_of, renumber_marks
 from nncftools.session.samples import TIME, Samples
 from nncftools.units import MemoryUnit
 
@@ -34,8 +34,8 @@ def join(earlier: Session, later: Session) -> Session:
     """
     distance_s = ((later.start.monotonic_ns or 0) - (earlier.start.monotonic_ns or 0)) / _NANOSECONDS
     begin_s = max(distance_s, earlier.duration_s)
-    marks = [replace(mark, end_s=end_s) for mark, end_s in with_ends(earlier.marks, earlier)]
-    for mark in renumbered(later.marks, earlier.marks):
+    marks = [replace(mark, end_s=end_s) for mark, end_s in add_ends(earlier.marks, earlier)]
+    for mark in renumber_marks(later.marks, earlier.marks):
         end_s = None if mark.end_s is None else mark.end_s + begin_s
         marks.append(replace(mark, start_s=mark.start_s + begin_s, end_s=end_s))
     totals = dict[str, int | float | None]()
@@ -74,7 +74,7 @@ def _join_samples(earlier: Session, later: Session, begin_s: float) -> Samples:
 
 def _higher_peak(earlier: Peak | None, later: Peak, begin_s: float) -> Peak:
     """Return the higher peak, but with the time of the largest sample, which may be in the other recording."""
-    later = moved(later, begin_s)
+    later = shift_moments(later, begin_s)
     peaks = [later] if earlier is None else [earlier, later]
     higher = max(peaks, key=lambda peak: peak.low or 0)
     larger = max(peaks, key=lambda peak: peak.sampled or 0)
@@ -142,7 +142,7 @@ class Recorded:
     def drawn(self) -> Session:
         """The session without operations that took no time of the recording."""
         marks = []
-        for mark, end_s in with_ends(self.session.marks, self.session):
+        for mark, end_s in add_ends(self.session.marks, self.session):
             start_s = max(0.0, mark.start_s)
             if end_s > start_s:
                 marks.append(replace(mark, start_s=start_s, end_s=end_s))

@@ -184,10 +184,10 @@ class Recorder:
         client.check()
         self._plan.source = client.platform_source()
         if self._plan.source == "proc":
-            columns = *self._plan.columns, *client.metrics_of_devices()
+            columns = *self._plan.columns, *client.list_device_metrics()
             self._plan.columns = list(dict.fromkeys(columns))
         command = [sys.executable, *sys.argv]
-        header = client.header("", command, launcher.of(os.environ), self._plan)
+        header = client.make_header("", command, launcher.read_rank(os.environ), self._plan)
         try:
             journal = self._create_journal()
             try:
@@ -499,9 +499,9 @@ def _awaits_in_running_loop(shell: InteractiveShell, cell: str) -> bool:
 
 
 def _explain(session: Session) -> str:
-    from nncftools.analysis.summary import level
+    from nncftools.analysis.summary import summarize_level
 
-    rss = level(session, "rss")
+    rss = summarize_level(session, "rss")
     peak = MemoryUnit.MiB.label(rss.peak)
     added = MemoryUnit.MiB.label(rss.from_zero().peak)
     number = len(session.samples)

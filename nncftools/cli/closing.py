@@ -218,7 +218,7 @@ def show_repeats(
 
     Print a line for each run, the report of a failed run, and at the end a table of all runs.
     """
-    from nncftools.analysis.comparison import measured
+    from nncftools.analysis.comparison import measure_run
     from nncftools.render.sentences import when_text
 
     figures: list[Measured] = []
@@ -236,7 +236,7 @@ def show_repeats(
         result = f"{_describe_peak(session, view)}, {seconds_text(session.duration_s)}{ending}"
         screen.to_stderr(f"Run {done} of {count}: {result}\n")
         with suppress(NncfToolsError):  # a run without samples has no figures
-            figures.append(measured(session, target.shown, peak=when_text(session)))
+            figures.append(measure_run(session, target.shown, peak=when_text(session)))
         if status and starter.asked_to_end is None:
             from nncftools.render import text
 

@@ -95,7 +95,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
 
     format_ = options.choose_format(format_, output, FORMATS)
     with options.naming_option("--fail-if"):
-        limits = [gates.parsed(text) for text in fail_if or []]
+        limits = [gates.parse_gate(text) for text in fail_if or []]
     groups = _find_groups(sessions or [], base, new, least=1 if format_ in _HISTORY else 2)
     if limits and len(groups) == 1:
         raise UsageError("option --fail-if: a gate needs BASE and NEW")
@@ -110,9 +110,9 @@ def compare(  # noqa: PLR0913 — one parameter per option
     base_runs = loaded[0].runs
     judged: list[tuple[Comparison, list[Verdict]]] = []
     for group in loaded[1:]:
-        compared = comparison.compared(base_runs, group.runs)
+        compared = comparison.compare_runs(base_runs, group.runs)
         with options.naming_option("--fail-if"):
-            judged.append((compared, [gates.judged(limit, compared) for limit in limits]))
+            judged.append((compared, [gates.judge_gate(limit, compared) for limit in limits]))
     for name, picture in pictures.items():
         _draw(loaded, unit, name, picture)
     if format_ != PICTURE:
@@ -183,7 +183,7 @@ class _Group(NamedTuple):
 
 def _load(paths: Sequence[Path], depth: int, *, with_curves: bool, with_inner: bool) -> _Group:
     """Load a group, one session at a time, to limit the memory. Raises UsageError for ranks of a job."""
-    from nncftools.analysis.comparison import measured
+    from nncftools.analysis.comparison import measure_run
     from nncftools.render.sentences import when_text
 
     group = _Group([], [])
@@ -192,7 +192,7 @@ def _load(paths: Sequence[Path], depth: int, *, with_curves: bool, with_inner: b
         session = opening.open_session(path, options.DEFAULT_LOG_DIR)
         if session.rank is not None:
             ranks.add((session.rank.job, session.rank.number))
-        run = measured(session, str(path), depth, peak=when_text(session), with_inner=with_inner)
+        run = measure_run(session, str(path), depth, peak=when_text(session), with_inner=with_inner)
         group.runs.append(run)
         if with_curves:
             from nncftools.render.overlay import curve

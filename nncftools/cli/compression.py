@@ -114,16 +114,16 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
       nncf-tools viz-compression -i data.csv --terminal
       nncf-tools viz-compression -i data.csv --json --extra
     """
-    from nncftools.compression.outputs import Request, answers, make, rows
-    from nncftools.compression.reading import FIGURES, chosen_metrics
-    from nncftools.compression.results import USUAL_BOUNDS, bounds_of
+    from nncftools.compression.outputs import Request, describe_answers, list_rows, make
+    from nncftools.compression.reading import FIGURES, parse_metrics
+    from nncftools.compression.results import USUAL_BOUNDS, parse_bounds
 
     if len({path.resolve() for path in inputs}) < len(inputs):
         raise UsageError("option --input-file: a file is given twice")
     with options.naming_option("--recommend"):
-        bounds = bounds_of(recommend) if recommend else None
+        bounds = parse_bounds(recommend) if recommend else None
     with options.naming_option("--metric"):
-        chosen = chosen_metrics(tuple(metrics or ()))
+        chosen = parse_metrics(tuple(metrics or ()))
     figures = {figure.name.replace(" ", "-"): figure for figure in FIGURES}
     request = Request(
         inputs=inputs,
@@ -141,9 +141,9 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
     if as_json:
         import json
 
-        screen.to_stdout(json.dumps(rows(outcome.comparisons, bounds), indent=2) + "\n")
+        screen.to_stdout(json.dumps(list_rows(outcome.comparisons, bounds), indent=2) + "\n")
     else:
-        lines = answers(outcome.comparisons, bounds or USUAL_BOUNDS)
+        lines = describe_answers(outcome.comparisons, bounds or USUAL_BOUNDS)
         screen.to_stdout("".join(f"{printable(line)}\n" for line in lines))
         if terminal:
             _draw(outcome)
@@ -214,17 +214,17 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
         raise UsageError("options --mode and --setup: text expected")
     destination.check_file("--output", output, force=True)
     with options.naming_option("--task"):
-        tasks_to_read = filling.tasks_of(tasks or ())
+        tasks_to_read = filling.parse_tasks(tasks or ())
     figures: dict[str, float] = {}
     with options.naming_remedy(task="; name one with --task"):
         for path in results or ():
-            figures |= filling.from_lm_eval(path, tasks_to_read)
+            figures |= filling.read_lm_eval(path, tasks_to_read)
         with options.naming_option("--task"):
             filling.check_found(tasks_to_read, figures)
         if wwb is not None:
-            figures[SIMILARITY.column] = filling.similarity(wwb)
+            figures[SIMILARITY.column] = filling.read_similarity(wwb)
     if model_dir is not None:
-        figures[SIZE] = float(f"{filling.size_gib(model_dir):.6g}")
+        figures[SIZE] = float(f"{filling.measure_size(model_dir):.6g}")
     key = Key(
         mode.strip(),
         model.strip() or None,

@@ -126,7 +126,7 @@ class Destination(NamedTuple):
 def new_folder(log_dir: Path, name: str) -> Destination:
     """Make a new folder for this run under ``log_dir``. Raises UsageError on failure."""
     plain = re.sub(r"[^\w.+-]+", "_", name).strip("._")[:_LONGEST_NAME] or "run"
-    stem = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{plain}{launcher.suffix(os.environ)}"
+    stem = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{plain}{launcher.make_suffix(os.environ)}"
     with open_folder("--log-dir", log_dir) as logs_of_all, writing("--log-dir", log_dir, UsageError):
         for number in itertools.count(1):  # another run may have begun in this second
             shown = log_dir / (stem if number == 1 else f"{stem}-{number}")
@@ -144,7 +144,7 @@ def in_folder(log_dir: Path, metrics: Sequence[str]) -> Destination:
     """
     open_folder("--log-dir", log_dir).close()
     target = at_file(log_dir / SESSION, force=True, option="--log-dir")
-    rank = launcher.suffix(os.environ)
+    rank = launcher.make_suffix(os.environ)
     logs: list[Log] = []
     for metric in metrics:
         for from_zero in (True, False):
@@ -171,7 +171,7 @@ def _warn_of_shared(folder: Path) -> None:
 
 
 @contextmanager
-def locked(option: str, path: Path, busy: str) -> Iterator[None]:
+def lock_folder(option: str, path: Path, busy: str) -> Iterator[None]:
     """Make a folder and lock the folder for this process alone.
 
     Raises UsageError with the text ``busy`` while another process holds the lock.
@@ -196,7 +196,7 @@ def at_file(output: Path, *, force: bool, option: str = "--output") -> Destinati
 
     In a rank of a job, the name gets the rank, so that ranks do not overwrite each other's files.
     """
-    output = add_suffix(output, launcher.suffix(os.environ))
+    output = add_suffix(output, launcher.make_suffix(os.environ))
     check_file(option, output, force=force)
     for ending in (JOURNAL_ENDING, reading.SNAPSHOTS_ENDING, *SIDECARS):
         path = output.with_name(session_stem(output) + ending)
@@ -298,7 +298,7 @@ def write(output: Path, content: RenderableType | bytes) -> None:
 
 
 @contextmanager
-def opened(option: str, path: Path) -> Iterator[int]:
+def open_log(option: str, path: Path) -> Iterator[int]:
     """Yield the descriptor of a new, append-only file of ours; see ``open_ours``. Raises NncfToolsError."""
     with writing(option, path):
         descriptor = open_ours(path)

@@ -22,7 +22,7 @@ from nncftools.cli.destination import writing
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import above_standard, open_output, write_all
 from nncftools.render.view import View
-from nncftools.sampler.client import Interrupted, Starter, held_back
+from nncftools.sampler.client import Interrupted, Starter, block_signals
 
 if TYPE_CHECKING:
     from nncftools.live.figures import ViewSettings
@@ -89,7 +89,7 @@ class Relay:
             arguments = (outer, descriptor, name)
             self._threads.append(threading.Thread(target=self._pass_on, args=arguments, daemon=True))
         try:
-            with held_back():  # only the main thread handles signals
+            with block_signals():  # only the main thread handles signals
                 for thread in self._threads:
                     thread.start()
         except RuntimeError as error:
@@ -104,7 +104,7 @@ class Relay:
         self._release = release
         self._close_inner()
         if self._terminals:
-            with held_back():
+            with block_signals():
                 self._keys.start()
 
     def _pass_keys(self) -> None:
@@ -281,7 +281,7 @@ class OutputDisplay:
         if self._relay is not None:
             self._relay.start(release)
         if self._live_view is not None:
-            with held_back():
+            with block_signals():
                 self._live_view.follow(journal, descriptor)
 
     def _open_capture(self) -> None:

@@ -207,7 +207,7 @@ class _Runs:
             group = None if self.parent is None else stack.enter_context(LimitedGroup(self.parent, number))
             if group is not None and limit is not None:
                 group.limit(limit)
-            log = stack.enter_context(destination.opened("--output", path.with_suffix(".log")))
+            log = stack.enter_context(destination.open_log("--output", path.with_suffix(".log")))
             has_failed = before is not None and runner.shell(before, log)
             with runner.starter.interruptible():
                 needs.drop(files)
@@ -383,8 +383,8 @@ def fit(request: FitOptions) -> int:
     control group with a limit. A run worked if the exit status is 0 and the kernel
     killed none of the processes. Control groups need root, or a user's systemd.
     """
-    planning.plan([], request.recorded)
-    argv = planning.target(request.recorded)
+    planning.make_plan([], request.recorded)
+    argv = planning.resolve_target(request.recorded)
     request.check_resume()
     parent = None
     if not request.free_only:

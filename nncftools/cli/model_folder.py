@@ -47,16 +47,16 @@ class Entry(msgspec.Struct):
     data_offsets: tuple[int, int]
 
 
-def config_of(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> dict[str, Any]:
     """Return the config of a model. Raises SessionFileError."""
     file = folder / CONFIG
-    with naming(file, "the config of a model"):
-        content = intake.whole(file, most=_LARGEST_CONFIG, may_wait=False)
+    with naming_file(file, "the config of a model"):
+        content = intake.read_file(file, most=_LARGEST_CONFIG, may_wait=False)
         return msgspec.json.decode(content, type=dict[str, Any])
 
 
 @contextlib.contextmanager
-def naming(file: Path, expected: str = "weights in safetensors") -> Iterator[None]:
+def naming_file(file: Path, expected: str = "weights in safetensors") -> Iterator[None]:
     """Raise SessionFileError with the name of a file that cannot be decoded, and the expected content."""
     try:
         yield
@@ -64,13 +64,13 @@ def naming(file: Path, expected: str = "weights in safetensors") -> Iterator[Non
         raise SessionFileError(f"{file}: {expected} expected: {error}") from error
 
 
-def tensors_of(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path) -> dict[str, Tensor]:
     """Return the tensors in the header of a file: 8 bytes with the length, then JSON (safetensors' README, Format).
 
     Raises SessionFileError.
     """
     tensors = {}
-    with naming(path), intake.open_file(path, may_wait=False) as file:
+    with naming_file(path), intake.open_file(path, may_wait=False) as file:
         (length,) = struct.unpack("<Q", file.read(8))
         size = intake.size_of(file) or 0
         if length > min(size, LARGEST_HEADER):

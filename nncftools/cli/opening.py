@@ -81,7 +81,7 @@ def open_sessions(
 
     ranks = {str(path): open_session(path, log_dir, tool=tool) for path in parts}
     with options.naming_remedy(compare="; `nncf-tools compare` shows how runs differ"):
-        session = analysis_ranks.merged(ranks)
+        session = analysis_ranks.merge_ranks(ranks)
     session.warnings[:0] = _list_verdicts(ranks, session)
     _add_enclosing(session, sidecars)
     return session
@@ -133,13 +133,13 @@ def open_session(
 def _list_verdicts(ranks: Mapping[str, Session], job: Session) -> Iterator[str]:
     """Yield why processes of ranks died, without ranks that were ended because another rank had failed."""
     from nncftools.limits.judges import is_consequence, verdict
-    from nncftools.render.peak_lines import headline
+    from nncftools.render.peak_lines import write_verdict
 
     for path, session in ranks.items():
         why = verdict(session, MemoryUnit.MiB)
         name = path if session.rank is None else f"rank {session.rank.number}"
         if why is not None and not is_consequence(why, name, job):
-            yield f"{name}: {headline(why)}"
+            yield f"{name}: {write_verdict(why)}"
 
 
 def _replace_marks(session: Session, sidecar: Path, file: Path) -> None:

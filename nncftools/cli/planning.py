@@ -138,7 +138,7 @@ def _redact(text: str) -> str:
     return Redaction().text(text)
 
 
-def plan(columns: Sequence[str], request: Request) -> Plan:
+def make_plan(columns: Sequence[str], request: Request) -> Plan:
     """Return the plan of a recording. Raises UsageError."""
     from nncftools.sampler import client
 
@@ -215,7 +215,7 @@ def stack_access(request: Request, *, default: bool) -> StackAccess | None:
     return access
 
 
-def columns(request: Request, default: Sequence[str] = options.DEFAULT_TYPES) -> tuple[list[str], list[str]]:
+def choose_columns(request: Request, default: Sequence[str] = options.DEFAULT_TYPES) -> tuple[list[str], list[str]]:
     """Return the memory metrics to show, and all metrics to record.
 
     Raises NncfToolsError for metrics that this machine cannot record.
@@ -224,7 +224,7 @@ def columns(request: Request, default: Sequence[str] = options.DEFAULT_TYPES) ->
     from nncftools.sampler import client
 
     client.check()
-    offers = client.offers()
+    offers = client.list_offers()
     for typed in options.split_types(request.types or ()):
         name = DEVICE_MEMORY if typed == DEVICE else typed
         if is_memory(name):
@@ -248,7 +248,7 @@ def name_late_options(argv: Sequence[str]) -> None:
         screen.message(f"note: the command gets {', '.join(late)}; an option of nncf-tools comes before the command")
 
 
-def target(request: Request) -> list[str]:
+def resolve_target(request: Request) -> list[str]:
     """Return the argument list to execute, empty for --pid. Raises NncfToolsError."""
     if request.pid is None:
         argv = arguments(request.words or [], shell=request.shell)

@@ -71,13 +71,13 @@ def profile(request: ProfileRequest) -> int:
 
 
 def _record(request: Request, *, profiles: bool) -> int:
-    metrics, columns = planning.columns(request, options.PROFILE_TYPES if profiles else options.DEFAULT_TYPES)
+    metrics, columns = planning.choose_columns(request, options.PROFILE_TYPES if profiles else options.DEFAULT_TYPES)
     calls = _list_calls(request) if profiles else None
     patterns = options.compile_patterns("--mark-on", request.mark_on)
-    argv = planning.target(request)
+    argv = planning.resolve_target(request)
     planning.name_late_options(argv)
     capture = _check_capture(request)
-    plan = planning.plan(columns, request)
+    plan = planning.make_plan(columns, request)
     stack_access = planning.stack_access(request, default=profiles)
     share = options.share("--stacks-budget", request.stacks_budget)
     folder = request.log_dir if request.output is None else request.output.parent
@@ -231,8 +231,8 @@ def _record_line(log_dir: Path, line: str) -> int:
 
     argv = [planning.SHELL, "-c", line]
     request = options.Request(types=_TYPES)
-    metrics, columns = planning.columns(request)
-    plan = planning.plan(columns, request)
+    metrics, columns = planning.choose_columns(request)
+    plan = planning.make_plan(columns, request)
     target = destination.in_folder(log_dir, metrics)
     view = View(metrics=metrics)
     with Starter() as starter:

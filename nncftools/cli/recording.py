@@ -92,8 +92,8 @@ def record(job: RecordingJob, view: View | None = None) -> Recorded:
     """
     files = claim_files(job.target, snapshots=job.stack_access is not None)
     try:
-        rank = launcher.of(os.environ)
-        header = client.header(job.request.name, job.argv, rank, job.plan)
+        rank = launcher.read_rank(os.environ)
+        header = client.make_header(job.request.name, job.argv, rank, job.plan)
         outcome = _run(job, header, files, view or View([]))
         status = int(bool(job.argv)) if outcome.exit_code is None else outcome.exit_code
         return Recorded(status, *_make_and_save(job, header, files, outcome))
@@ -167,7 +167,7 @@ def _record_command(job: RecordingJob, header: Header, files: RecordingFiles, vi
         outcome = sampler.wait()
         if helper is not None:
             helper.close()
-        reading.hold(files.journal.fileno())  # otherwise, another process would see an abandoned journal
+        reading.lock(files.journal.fileno())  # otherwise, another process would see an abandoned journal
         return outcome
 
 
@@ -244,9 +244,9 @@ def _take_marks(session: Session, log: BinaryIO, job: RecordingJob) -> None:
     if taken.missing or taken.is_gone or not job.marks_operations:  # other warnings say so, or no marks are expected
         return
     from nncftools.analysis.summary import is_of_python
-    from nncftools.render.sentences import NO_CALLS, NO_HOOK, NO_LINES, no_marks_reason
+    from nncftools.render.sentences import NO_CALLS, NO_HOOK, NO_LINES, explain_missing_marks
 
-    why = no_marks_reason(session.processes, taken.programs, taken.outside)
+    why = explain_missing_marks(session.processes, taken.programs, taken.outside)
     if job.calls and not (session.marks and taken.programs):
         session.warnings.append(f"{NO_CALLS}: {why}")
     elif job.patterns and not any(mark.source == OUTPUT for mark in session.marks):

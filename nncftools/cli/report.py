@@ -413,17 +413,17 @@ def _summarize(session: Session, types: list[str] | None, unit: MemoryUnit) -> N
 def _watch_process(request: Request) -> None:
     from nncftools.cli import planning
 
-    _, columns = planning.columns(request)
+    _, columns = planning.choose_columns(request)
     from nncftools.sampler import client
     from nncftools.sampler.client import Starter
 
-    planning.target(request)
-    plan = planning.plan(columns, request)
+    planning.resolve_target(request)
+    plan = planning.make_plan(columns, request)
     with tempfile.TemporaryDirectory(prefix="nncf-tools-") as folder, Starter() as starter:
         journal = Path(folder, "session.journal.jsonl")
         descriptor = reading.create(journal, replace=False)
         with client.Sampler(starter, plan, []) as sampler:
-            sampler.start(client.header("", [], None, plan), descriptor)
+            sampler.start(client.make_header("", [], None, plan), descriptor)
             os.close(descriptor)
             try:
                 with _follow(journal) as follower:

@@ -19,7 +19,7 @@ from nncftools.cli import destination, opening, options, screen
 from nncftools.cli.parameters import OTHER, READ, WRITE, File, argument, option
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.journal.reading import is_recording
-from nncftools.reading_marks.collecting import size_of
+from nncftools.reading_marks.collecting import measure_size
 from nncftools.session.model import Exit
 from nncftools.units import UNKNOWN, printable, seconds_from, seconds_text, shortened, size_text
 
@@ -177,7 +177,7 @@ def _is_confirmed(question: str) -> bool:
 
 
 def _open_run(path: Path) -> _Run:
-    size = size_of(path.parent if _FOLDER.fullmatch(path.parent.name) else path) or 0  # a missing file has no size
+    size = measure_size(path.parent if _FOLDER.fullmatch(path.parent.name) else path) or 0  # a missing file has no size
     session = None
     with suppress(NncfToolsError):
         session = opening.open_session(path, path.parent)
@@ -204,7 +204,7 @@ def _describe(run: _Run) -> dict[str, object]:
 
 
 def _show(runs: Sequence[_Run], stream: str, numbers: Sequence[int]) -> None:
-    from nncftools.render.table import Cell, Column, Row, Table, painted
+    from nncftools.render.table import Cell, Column, Row, Table, render_table
 
     columns = [
         Column("#"),
@@ -222,7 +222,7 @@ def _show(runs: Sequence[_Run], stream: str, numbers: Sequence[int]) -> None:
     table = Table(columns=columns, rows=rows)
     if shutil.get_terminal_size((screen.PLAIN_WIDTH, 1)).columns < _ROOM_FOR_ALL:
         table = table.with_columns([0, 2, 3, 5])  # number, command, peak, end
-    screen.if_read(painted(table, folds=True), stream)
+    screen.if_read(render_table(table, folds=True), stream)
 
 
 def _make_cells(run: _Run) -> Iterator[str]:

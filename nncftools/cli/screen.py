@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from nncftools.errors import NncfToolsError
 from nncftools.files import has_room
-from nncftools.units import folds, printable, shortened
+from nncftools.units import find_breaks, printable, shortened
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -135,7 +135,7 @@ def open_page(page: Path) -> None:
 def _fold(text: str) -> str:
     """Break the lines of a text for standard error between words, if standard error is a terminal."""
     width = shutil.get_terminal_size((0, 1)).columns if sys.stderr.isatty() else 0
-    breaks = folds(text, width) if width else ()
+    breaks = find_breaks(text, width) if width else ()
     parts = pairwise([0, *breaks, len(text)])
     return "\n".join(text[begin:end].rstrip() for begin, end in parts)
 

@@ -33,8 +33,8 @@ from nncftools.cli.recording import Recorded, RecordingJob
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError, memory_shortage
 from nncftools.files import write_file
 from nncftools.intake import Redaction
-from nncftools.render.table import Fitting, Table, render_markdown, warnings
-from nncftools.sampler.client import Interrupted, Starter, held_back
+from nncftools.render.table import Fitting, Table, render_markdown, render_warnings
+from nncftools.sampler.client import Interrupted, Starter, block_signals
 from nncftools.units import MemoryUnit, printable, shortened
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Runner:
         """
         target = destination.at_file(path.with_name(f"{path.name}.json"), force=True)
         argv = request.words or []
-        plan = planning.plan(planning.columns(request, options.PROFILE_TYPES)[1], request)
+        plan = planning.make_plan(planning.choose_columns(request, options.PROFILE_TYPES)[1], request)
         planning.watch_disks(plan, argv, path.parent)
         run = RecordingJob(
             starter=self.starter,
@@ -172,14 +172,14 @@ class Runner:
         return process.returncode
 
 
-def why(recorded: Recorded, log: int) -> str:
+def explain_failure(recorded: Recorded, log: int) -> str:
     """Return why a run failed: the verdict or the exit status, then the last error in the log."""
     from nncftools.limits.judges import verdict
-    from nncftools.render.peak_lines import headline
+    from nncftools.render.peak_lines import write_verdict
 
     judged = None if recorded.session is None else verdict(recorded.session, MemoryUnit.MiB)
     ended = f"exit status {recorded.status}" + ("" if recorded.status else ", without a result")
-    text = ended if judged is None else headline(judged)
+    text = ended if judged is None else write_verdict(judged)
     with contextlib.suppress(OSError):
         begin = max(0, os.fstat(log).st_size - _TAIL)
         tail = os.pread(log, _TAIL, begin)
@@ -203,7 +203,7 @@ class Watch:
     def __enter__(self) -> Self:
         import psutil  # noqa: F401 — the thread may be unable to open a file later
 
-        with held_back():
+        with block_signals():
             # Thread.start() would wait for ever for a thread that has no memory to begin with
             _thread.start_new_thread(self._watch, ())
         return self
@@ -264,7 +264,7 @@ class Shown(NamedTuple):
         said = [Text(f"{printable(sentence)}.") for sentence in self.sentences]
         head = Text(self.answer, style="bold")
         table = Fitting(self.table)
-        return Group(head, *said, *warnings(self.notes), Text(), table)
+        return Group(head, *said, *render_warnings(self.notes), Text(), table)
 
     @property
     def markdown(self) -> str:
@@ -346,7 +346,7 @@ class Results:
     def locked(self) -> Iterator[None]:
         """Lock the folder, and remove earlier runs unless they are resumed. Raises NncfToolsError."""
         busy = f"another {self._result} writes to {str(self.folder)!r}; wait for its end"
-        with destination.locked("--output", self.folder, busy):
+        with destination.lock_folder("--output", self.folder, busy):
             if os.path.lexists(self.state) and not self._request.resume:
                 self._remove_earlier()
             try:
@@ -383,7 +383,7 @@ class Results:
         if not (self._request.resume and os.path.lexists(file)):
             return wanted
         try:
-            content = intake.whole(file, may_wait=False)
+            content = intake.read_file(file, may_wait=False)
             found = msgspec.json.decode(content, type=type(wanted))
         except SessionFileError as error:
             raise UsageError(f"option --resume: {error}") from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from nncftools.cli import screen
 from nncftools.cli.parameters import OTHER, argument, option
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.marks.line import VARIABLE, opened
+from nncftools.marks.line import VARIABLE, open_log
 from nncftools.metrics import METRICS, Metric
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def metrics(
     """
     from nncftools.sampler import client
 
-    offers = client.offers()
+    offers = client.list_offers()
     metrics_here = [metric for metric in METRICS.values() if metric.name in offers]
     facts = [_describe(metric, offers[metric.name]) for metric in metrics_here]
     screen.to_stdout(f"{json.dumps(facts, indent=2)}\n" if as_json else _make_table(facts))
@@ -95,7 +95,7 @@ def mark(name: Annotated[str, argument("NAME", "The operation's name in the repo
     from nncftools.marks.operations import mark_from_outside
 
     try:
-        descriptor = opened(os.fsencode(log))
+        descriptor = open_log(os.fsencode(log))
         try:
             mark_from_outside(descriptor, name, "shell")
         finally:

@@ -154,7 +154,7 @@ _STANDARD = {
 }
 
 
-def tasks_of(texts: Sequence[str]) -> dict[tuple[str, str], str]:
+def parse_tasks(texts: Sequence[str]) -> dict[tuple[str, str], str]:
     """Return the column for every (task, metric): the standard three and each ``TASK:METRIC`` in ``texts``.
 
     A metric may have a filter: ``exact_match,strict-match``. If a standard metric has several filters, the first filter
@@ -180,7 +180,7 @@ class _Evaluation(msgspec.Struct):
     results: dict[str, dict[str, object]]
 
 
-def from_lm_eval(
+def read_lm_eval(
     path: pathlib.Path, wanted: Mapping[tuple[str, str], str], *, may_wait: bool = True
 ) -> dict[str, float]:
     """Return the figures of a results file of lm-evaluation-harness by column, with their standard errors.
@@ -189,7 +189,7 @@ def from_lm_eval(
     only key with that name. Raises NncfToolsError, also if several keys match, or only keys with other filters.
     """
     try:
-        document = json.loads(intake.whole(path, may_wait=may_wait))  # msgspec refuses NaN
+        document = json.loads(intake.read_file(path, may_wait=may_wait))  # msgspec refuses NaN
         results = msgspec.convert(document, _Evaluation).results
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise NncfToolsError(f"{str(path)!r}: not a result of lm-evaluation-harness: {error}") from error
@@ -245,7 +245,7 @@ def _read_figure(path: pathlib.Path, figures: Mapping[str, object], task: str, k
         raise NncfToolsError(f"{str(path)!r}: results.{task}.{key}: {why}") from error
 
 
-def similarity(path: pathlib.Path) -> float:
+def read_similarity(path: pathlib.Path) -> float:
     """Return the mean of the ``similarity`` column of who-what-benchmark's metrics. Raises NncfToolsError."""
     table = read(path)
     if "similarity" not in table.header:
@@ -262,7 +262,7 @@ def similarity(path: pathlib.Path) -> float:
     return math.fsum(values) / len(values)
 
 
-def size_gib(path: pathlib.Path) -> float:
+def measure_size(path: pathlib.Path) -> float:
     """Return the size in GiB of a file, or of all files in a folder; links are followed. Raises NncfToolsError."""
     try:
         files = [path, *path.rglob("*")]

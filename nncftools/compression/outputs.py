@@ -96,7 +96,7 @@ def details(comparison: Comparison, result: Result) -> dict[str, object]:
     }
 
 
-def rows(comparisons: Sequence[Comparison], bounds: Bounds | None = None) -> list[dict[str, object]]:
+def list_rows(comparisons: Sequence[Comparison], bounds: Bounds | None = None) -> list[dict[str, object]]:
     """Return the details of all results.
 
     With bounds, ``within bounds`` is None if unknown figures decide, and ``recommended`` marks each model's best
@@ -168,7 +168,7 @@ def failures(comparisons: Sequence[Comparison]) -> str:
     return "\n\nFailed:\n\n" + "\n".join(lines) if lines else ""
 
 
-def answers(comparisons: Sequence[Comparison], bounds: Bounds) -> list[str]:
+def describe_answers(comparisons: Sequence[Comparison], bounds: Bounds) -> list[str]:
     """Return a line per model: the smallest row within the bounds, and how many rows could not be judged."""
     lines = []
     for comparison in comparisons:
@@ -229,7 +229,7 @@ def page(
             rows.append(_render_row(len(rows), result, columns, is_best=result is best))
             facts = details(comparison, result)
             data.append([[name, _render_fact(value)] for name, value in facts.items()])
-    sentences = [f"{answer}." for answer in answers(comparisons, bounds)]
+    sentences = [f"{answer}." for answer in describe_answers(comparisons, bounds)]
     parts = {
         "TITLE": _escape(" · ".join(comparison.title for comparison in comparisons)),
         "NOTE": _escape(" ".join([*sentences, "Point at a mark to see its full row; click a heading to sort."])),

@@ -171,7 +171,7 @@ def found_metrics(tables: Sequence[RawTable]) -> tuple[Metric, ...]:
     return tuple(dict.fromkeys((*first, *metrics.values()))) or STANDARD
 
 
-def chosen_metrics(texts: Sequence[str]) -> tuple[Metric, ...]:
+def parse_metrics(texts: Sequence[str]) -> tuple[Metric, ...]:
     """Parse ``NAME:higher``, ``NAME:lower`` or ``standard`` to metrics.
 
     A standard column keeps its own direction. Raises UsageError.
@@ -285,7 +285,7 @@ def _read_text(path: pathlib.Path) -> str:
     if not path.exists():
         raise MissingInputError(f"cannot read {str(path)!r}: {os.strerror(errno.ENOENT)}")
     try:
-        content = intake.whole(path, most=LIMITS.table_bytes)
+        content = intake.read_file(path, most=LIMITS.table_bytes)
     except SessionFileError as error:
         raise ResultsError(str(error)) from error
     try:

@@ -424,7 +424,7 @@ class Choice(NamedTuple):
     """The names of the unknown figures in these rows."""
 
 
-def bounds_of(text: str) -> Bounds:
+def parse_bounds(text: str) -> Bounds:
     """Parse bounds joined by commas, like ``error<=5%, peak<=8GiB``. Raises UsageError."""
     bounds: dict[str, Bound] = {}
     for part in text.split(","):

@@ -317,7 +317,7 @@ class ConDuct(RowLog):
 
     def _read_info(self, path: pathlib.Path) -> None:
         try:
-            text = intake.whole(path, most=_LARGEST_INFO, may_wait=False)
+            text = intake.read_file(path, most=_LARGEST_INFO, may_wait=False)
             info = msgspec.json.decode(re.sub(rb'"([\d.]+) sec"', rb"\1", text), type=_Info)  # of version 0.1
         except (msgspec.DecodeError, ValueError, RecursionError, SessionFileError) as error:
             self.source.warn(f"command, exit status and machine are unknown without con-duct's info file: {error}")

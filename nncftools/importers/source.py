@@ -29,7 +29,7 @@ from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError, UsageError
 from nncftools.importers import IMPORTERS
 from nncftools.intake import LARGEST, LATEST_S, Progress, Redaction, WrongValueError
-from nncftools.journal.writing import kept_of_bucket
+from nncftools.journal.writing import select_extremes
 from nncftools.metrics import is_memory
 from nncftools.session import session
 from nncftools.session.model import Host, Process, SamplerFacts, Series, SessionData, Start
@@ -239,7 +239,7 @@ class LogTable:
         for _, rows in groupby(rows_left, lambda row: self._numbers[row] // self.bucket):
             self._merged = begin + len(kept)  # the last bucket may get further rows
             first, *others = rows
-            kept += kept_of_bucket(gauges, first, first + len(others) + 1)
+            kept += select_extremes(gauges, first, first + len(others) + 1)
         for column in (*self.columns.values(), self._numbers):
             column[begin:] = array("d", map(column.__getitem__, kept))
 

@@ -162,7 +162,7 @@ def create(path: pathlib.Path, *, replace: bool) -> int:
                 raise
             remove_ended(path)
             continue
-        if hold(descriptor) and leads_to(path, descriptor):
+        if lock(descriptor) and leads_to(path, descriptor):
             return descriptor
         os.close(descriptor)
     raise BusyError("another recording that still runs writes to it")
@@ -175,7 +175,7 @@ def remove_ended(path: pathlib.Path) -> None:
     except FileNotFoundError:
         return
     try:
-        if not hold(descriptor):
+        if not lock(descriptor):
             raise BusyError("another recording that still runs writes to it")
         remove(path, descriptor)
     finally:
@@ -220,11 +220,11 @@ def is_recording(path: pathlib.Path) -> bool:
     with suppress(FileNotFoundError, PermissionError, NotAFileError):
         if path.is_file():
             with reader(path) as journal:
-                return is_held(journal.fileno())
+                return is_locked(journal.fileno())
     return False
 
 
-def is_held(descriptor: int) -> bool:
+def is_locked(descriptor: int) -> bool:
     """Return whether another description of the same file is locked; False where the file system has no locks."""
     import fcntl
 
@@ -245,7 +245,7 @@ def leads_to(path: pathlib.Path, descriptor: int) -> bool:
     return False
 
 
-def hold(descriptor: int) -> bool:
+def lock(descriptor: int) -> bool:
     """Lock a file; return False when another process holds the lock. Without lock support, succeed.
 
     The starter locks the file again when the sampler has ended, so that the journal does not look abandoned.

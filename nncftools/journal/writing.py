@@ -181,7 +181,7 @@ class Thinner:
                 value = values[gauge]
                 column.append(_UNKNOWN if value is None else value)
             gauges.append(column)
-        for number in kept_of_bucket(gauges, 0, len(bucket)):
+        for number in select_extremes(gauges, 0, len(bucket)):
             self._write_row(bucket[number])
 
     def _write_row(self, row: SampleRow) -> None:
@@ -193,7 +193,7 @@ class Thinner:
             self._room = max(1, self._limit // COARSER)
 
 
-def kept_of_bucket(gauges: Sequence[array[float] | list[float]], begin: int, end: int) -> list[int]:
+def select_extremes(gauges: Sequence[array[float] | list[float]], begin: int, end: int) -> list[int]:
     """Return the rows that a bucket keeps, in time order; among equal values, the first row.
 
     The bucket has the rows from ``begin`` to before ``end``. A gauge is a column of values, NaN where unknown.

@@ -144,7 +144,7 @@ def needs(session: SessionData) -> Needs | None:
     )
 
 
-def went_on(session: SessionData) -> bool:
+def was_running(session: SessionData) -> bool:
     """Return whether the command was still running at the end of the recording (``--duration``)."""
     unended = [process.id for process in session.processes if process.end_s is None]
     return session.attached_to is None and 0 in unended
@@ -153,7 +153,7 @@ def went_on(session: SessionData) -> bool:
 def _is_cut_short(session: SessionData) -> bool:
     if session.exit is None or session.exit.signal is not None:
         return True
-    if went_on(session) or not session.finished:
+    if was_running(session) or not session.finished:
         return True
     has_failed = bool(session.exit.code) and any(failure.cause == MEMORY for failure in session.failures)
     return has_failed or bool(session.oom_kills or session.kernel_kills)

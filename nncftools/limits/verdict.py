@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from nncftools.analysis.code_places import SEPARATOR
 from nncftools.analysis.session import Session
 from nncftools.limits.needs import Effective, effective_limit
-from nncftools.sampler.control_groups import oom_kills_in
+from nncftools.sampler.control_groups import read_oom_kills
 from nncftools.session.model import Failure, KernelKill, OomKills, Process, SessionData, signal_name
 from nncftools.units import MemoryUnit, printable, shortened
 
@@ -408,7 +408,7 @@ def take_counts(session: Session) -> None:
     last_s = max(session.samples.time_s, default=0.0)
     later = []
     for group in session.control_groups:
-        total = oom_kills_in(group.folder)
+        total = read_oom_kills(group.folder)
         if total is None or group.oom_kills is None:
             continue
         seen = sum(rise.count for rise in session.oom_kills if rise.group == group.folder)

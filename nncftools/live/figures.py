@@ -20,7 +20,7 @@ from nncftools.analysis.code_places import brief_label
 from nncftools.limits.needs import Available, available
 from nncftools.live.run import Floats, LiveProcess, Run
 from nncftools.metrics import is_memory
-from nncftools.render.terminal_plot import MOST_LINES, clock
+from nncftools.render.terminal_plot import MOST_LINES, write_clock
 from nncftools.render.view import label
 from nncftools.units import MemoryUnit, about_text, brief_size, cores_text, part_text, printable, shortened, size_text
 
@@ -233,7 +233,7 @@ def time_left(run: Run, available: float | None) -> float | None:
 
 def at(moment_s: float) -> str:
     """Return a moment in whole seconds."""
-    return clock(float(int(moment_s)))
+    return write_clock(float(int(moment_s)))
 
 
 def choose_metrics(run: Run, settings: ViewSettings) -> list[str]:

@@ -26,13 +26,13 @@ from nncftools.journal import reading
 from nncftools.journal.reading import Lines
 from nncftools.live.run import LiveOperations, LiveProcess, Run
 from nncftools.metrics import DEVICE_MEMORY, name_of
-from nncftools.reading_marks.entries import rows as entries_of
+from nncftools.reading_marks.entries import read_rows as entries_of
 from nncftools.render.terminal_plot import Span
 from nncftools.render.view import command_text
 from nncftools.session.model import Exit, Frame, Process, Start
-from nncftools.session.nesting import with_ends
+from nncftools.session.nesting import add_ends
 from nncftools.session.recording import JournalLine, Recording
-from nncftools.session.snapshots import WRONG, LostError, SnapshotLine, Stacks, Window, decoded
+from nncftools.session.snapshots import WRONG, LostError, SnapshotLine, Stacks, Window, decode_line
 from nncftools.units import printable
 
 _MOST = 50_000
@@ -75,7 +75,7 @@ class GrowthLog:
             if self._is_lost or not text.startswith(_LINES):
                 continue
             try:
-                self._take(decoded(text))
+                self._take(decode_line(text))
             except (LostError, *WRONG):
                 self._is_lost = text.startswith(_NUMBERED)
 
@@ -185,7 +185,7 @@ class Follower:
 
     def recorder_lives(self) -> bool:
         """Return whether the sampler still holds its lock on the journal."""
-        return reading.is_held(self._journal.fileno())
+        return reading.is_locked(self._journal.fileno())
 
     def step(self, _passed_s: float) -> bool:
         """Read new lines; return whether more lines may follow."""
@@ -283,7 +283,7 @@ class Replay:
         self._samples = np.column_stack([self._time_s, *columns])
         self._spans = [
             Span(mark.name, mark.start_s, end_s, mark.kind, depth=mark.depth)
-            for mark, end_s in with_ends(session.marks, session)
+            for mark, end_s in add_ends(session.marks, session)
         ]
         self._rises: list[PeakCandidate] = []
         for process in session.processes:

@@ -204,7 +204,7 @@ def _draw_rates(run: Run, window: Window, style: TerminalStyle, height: int) -> 
     heights = [rows for least, rows in _RATES if height >= least]
     cpu_rows, other_rows = heights[0] if heights else (0, 0)
     average_s = max(RATE_WINDOW_S, window.end_s / window.columns)
-    for rate in terminal_chart.rates_shown(run.columns):
+    for rate in terminal_chart.choose_rates(run.columns):
         moments, rates = summary.rates(*run.history.totals(rate.counters), average_s)
         bars = terminal_chart.rates_in_columns(moments, rates, window)
         now = None if run.ended else run.rate(rate.counters) or 0.0

@@ -51,16 +51,16 @@ def allow_helper(helper: str) -> None:
         prctl(_PR_SET_PTRACER, *arguments)
 
     def allow() -> None:
-        if began_at(number) == began:
+        if read_start(number) == began:
             permit(number)
-            if began_at(number) != began:
+            if read_start(number) != began:
                 permit(0)
 
     allow()
     os.register_at_fork(after_in_child=allow)
 
 
-def began_at(pid: int) -> str:
+def read_start(pid: int) -> str:
     """Return when a process began, in clock ticks since the start of the machine; empty if the process has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:

@@ -15,7 +15,7 @@ from _thread import _local
 from time import monotonic_ns
 
 from . import line, operations
-from .line import quoted
+from .line import quote
 
 TYPE_CHECKING = False
 
@@ -70,7 +70,7 @@ class Parameters:
             for name, form in self._shown.items():
                 text = _text(self._value(name, args, kwargs), form)
                 if text and text != self._left_out.get(name):
-                    shown.append(quoted(text))
+                    shown.append(quote(text))
         except Exception:
             if line.file_of_error() != _text.__code__.co_filename:
                 raise
@@ -194,7 +194,7 @@ class Aggregate:
 
     def line(self, members: str, where: str) -> str:
         """Return the line of the calls, with the error of the last call."""
-        error = "" if self.error is None else f',"error":{line.quoted(self.error)}'
+        error = "" if self.error is None else f',"error":{line.quote(self.error)}'
         return (
             f'{{{members},"t_ns":{self.start},"end_ns":{self.end},{where},'
             f'"count":{self.count},"total_ns":{self.total},"longest_ns":{self.longest}{error}}}\n'
@@ -242,7 +242,7 @@ class Thread(_local):
     """A thread with the innermost open call."""
 
     def __init__(self) -> None:
-        self.where = line.here()
+        self.where = line.describe_thread()
         self.frame = Frame()
         self.frame.is_logged = True
         self.open: set[Call] = set()
@@ -497,8 +497,8 @@ def _facts(parameters: Parameters, args: Args, kwargs: Kwargs) -> str:
         rt_info = _rt_info(path) if path.endswith(".xml") else ""
     except (OSError, ValueError):
         return ""
-    members = f',"saved":{quoted(path)}'
-    return f'{members},"rt_info":{quoted(rt_info)}' if rt_info else members
+    members = f',"saved":{quote(path)}'
+    return f'{members},"rt_info":{quote(rt_info)}' if rt_info else members
 
 
 def _rt_info(path: str) -> str:

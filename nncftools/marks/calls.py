@@ -12,7 +12,7 @@ import msgspec
 
 from nncftools import intake
 from nncftools.backports import toml_of
-from nncftools.marks.autoload import CALLS, HELPER, began_at
+from nncftools.marks.autoload import CALLS, HELPER, read_start
 from nncftools.marks.line import VARIABLE
 from nncftools.session.nesting import kind_of
 
@@ -65,7 +65,7 @@ def from_pyproject(folder: pathlib.Path) -> list[Call]:
 
 def _read_project(path: pathlib.Path) -> list[Call]:
     try:
-        document = toml_of(intake.whole(path).decode("utf-8"))
+        document = toml_of(intake.read_file(path).decode("utf-8"))
         ours = document.get("tool", {}).get("nncf-tools", {})
         return parse(msgspec.convert(ours.get("mark-calls", []), list[str]))
     except RecursionError as error:
@@ -88,7 +88,7 @@ def environment(log: pathlib.Path, calls: Sequence[Call], helper: int | None = N
         "PYTHONPATH": f"{HOOK}{os.pathsep}{path}" if path else str(HOOK),
     }
     if helper is not None:
-        variables[HELPER] = f"{helper}:{began_at(helper)}"
+        variables[HELPER] = f"{helper}:{read_start(helper)}"
     if calls:
         lines = [(*call, kind_of(call.name) or "") for call in calls]
         variables[CALLS] = "\n".join(map("\t".join, lines))

@@ -66,7 +66,7 @@ number is new, unless PYTHONHASHSEED is set and addresses are not random.
 """
 
 
-def opened(path: bytes) -> int:
+def open_log(path: bytes) -> int:
     """Open a log for appending, without following links and without blocking: another user may have replaced the log.
 
     Raises OSError unless the path is a regular file of this user or of the file's first owner (a network's file system
@@ -148,7 +148,7 @@ def append(path: bytes, text: str) -> None:
     data = note + kept.lines + text.encode("ascii")
     written = 0
     try:
-        descriptor = opened(path)
+        descriptor = open_log(path)
         try:
             written = os.write(descriptor, data)
         finally:
@@ -172,7 +172,7 @@ def append(path: bytes, text: str) -> None:
         atexit.register(append, path, "")
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Return text as an ASCII JSON string. JSON readers reject unpaired surrogates, which become U+FFFD."""
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
@@ -185,15 +185,15 @@ def common_members(
     name: str, source: str, kind: str | None = None, call: str | None = None, *, step: bool = False
 ) -> str:
     """Return the JSON members that all lines of an operation share. They are built once and used for every call."""
-    members = '"name":' + quoted(name)
+    members = '"name":' + quote(name)
     if kind:
-        members += ',"kind":' + quoted(kind)
+        members += ',"kind":' + quote(kind)
     if call:
-        members += ',"call":' + quoted(call)
-    return members + ',"source":' + quoted(source) + (',"step":true' if step else "")
+        members += ',"call":' + quote(call)
+    return members + ',"source":' + quote(source) + (',"step":true' if step else "")
 
 
-def here() -> str:
+def describe_thread() -> str:
     """Return the members for this process and thread; call again after a fork."""
     return f'"pid":{os.getpid()},"tid":{get_native_id()}'
 
@@ -249,7 +249,7 @@ def read_devices() -> str:
                 if most:
                     if (kind, number) not in _uuids:
                         _uuids[kind, number] = str(getattr(backend.get_device_properties(number), "uuid", ""))
-                    devices.append(f'["{kind}{number}",{quoted(_uuids[kind, number])},{held:d},{most:d}]')
+                    devices.append(f'["{kind}{number}",{quote(_uuids[kind, number])},{held:d},{most:d}]')
     except Exception:  # an error of torch, or of a package that has changed torch
         if _is_from_handler():
             raise
@@ -376,12 +376,12 @@ def begin(op: int, members: str, t_ns: int, where: str | None = None) -> str:
 def end(op: int, t_ns: int, error: str | None = None, facts: str = "", where: str | None = None) -> str:
     """Return the line for the end of an operation; ``error`` names the exception, ``facts`` are further members."""
     if error is not None:
-        facts = f',"error":{quoted(error)}{facts}'
+        facts = f',"error":{quote(error)}{facts}'
     return f'{{"event":"end","op":{op},{_read_at(t_ns, where)}{facts}}}\n'
 
 
 def _read_at(t_ns: int, where: str | None) -> str:
-    return f'"t_ns":{t_ns},{where or here()}{own_memory()}'
+    return f'"t_ns":{t_ns},{where or describe_thread()}{own_memory()}'
 
 
 def describe_python(t_ns: int, members: str = PROGRAM) -> str:
@@ -401,7 +401,7 @@ def has_grown() -> bool:
 
 def warning(text: str) -> str:
     """Return a line with a warning that the report repeats."""
-    return f'{{"warning":{quoted(text)}}}\n'
+    return f'{{"warning":{quote(text)}}}\n'
 
 
 MEMORY = "memory"
@@ -469,11 +469,11 @@ def report(path: bytes, error: BaseException, *, fatal: bool = False) -> None:
     cause, source = cause_of(error)
     if cause is None and not fatal:
         return
-    members = f'"failure":{quoted(type(source).__name__)},"pid":{os.getpid()},"t_ns":{monotonic_ns()}'
+    members = f'"failure":{quote(type(source).__name__)},"pid":{os.getpid()},"t_ns":{monotonic_ns()}'
     if cause is not None:
-        members += ',"cause":' + quoted(cause)
+        members += ',"cause":' + quote(cause)
     if cause == DEVICE:
-        members += ',"device":' + quoted(_device(source)) + read_devices()
+        members += ',"device":' + quote(_device(source)) + read_devices()
     if fatal:
         members += ',"fatal":true'
     append(path, "{" + members + "}\n")

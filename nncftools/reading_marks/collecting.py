@@ -28,7 +28,7 @@ from nncftools.errors import NncfToolsError
 from nncftools.files import write_file
 from nncftools.intake import LIMITS, Redaction
 from nncftools.marks.line import OUTPUT
-from nncftools.reading_marks.entries import BEGIN, EXEC, LOST, Entry, Key, Number, Row, rows
+from nncftools.reading_marks.entries import BEGIN, EXEC, LOST, Entry, Key, Number, Row, read_rows
 from nncftools.reading_marks.resolving import Log, resolve
 from nncftools.session.model import (
     UNFINISHED,
@@ -41,7 +41,7 @@ from nncftools.session.model import (
     SessionData,
     Start,
 )
-from nncftools.session.nesting import find_device, in_order, renumbered, take_allocated, with_ends
+from nncftools.session.nesting import add_ends, find_device, in_order, renumber_marks, take_allocated
 from nncftools.session.samples import noise
 from nncftools.units import seconds_text, shortened
 
@@ -65,7 +65,7 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
         notes.is_gone = _is_gone(log, path)
         room = os.fstatvfs(log.fileno())
         is_full = room.f_bavail == 0 < room.f_blocks  # some file systems do not know their size
-    entries = notes.operations(rows(log, name, session.start), redaction)
+    entries = notes.operations(read_rows(log, name, session.start), redaction)
     _take_marks(session, entries, notes, TreeReader(session), is_cut=is_full)
     session.warnings += notes.warnings
     if is_full:
@@ -343,7 +343,7 @@ def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int
     """
     members = {pid, None, *(process.pid for process in session.processes)}
     notes = LogNotes(session)
-    entries = notes.operations(rows(log, name, session.start), Redaction())
+    entries = notes.operations(read_rows(log, name, session.start), Redaction())
     own = (entry for entry in entries if entry.pid in members and (entry.start_s or 0) >= 0)
     _take_marks(session, _without_others(own, pid, profiler) if profiler else own, notes, TreeReader(session))
 
@@ -391,7 +391,7 @@ def read_sidecar(path: Path, session: Session) -> list[Mark]:
 
 
 def _entries_of(path: Path, start: Start) -> Iterator[Entry]:
-    for row in rows(io.BytesIO(intake.whole(path)), path.name, start):
+    for row in read_rows(io.BytesIO(intake.read_file(path)), path.name, start):
         if row.entry is None:
             raise NncfToolsError(f"{path}: {row.position}: {row.problem}")
         entry = row.entry
@@ -403,10 +403,10 @@ def _entries_of(path: Path, start: Start) -> Iterator[Entry]:
 
 def add_enclosing(session: Session, outer: Sequence[Mark]) -> None:
     """Add operations to a session; existing operations that begin within an added operation become nested in it."""
-    outer = renumbered(outer, session.marks)
+    outer = renumber_marks(outer, session.marks)
     inner = []
     around: list[tuple[int, float]] = []
-    waiting = deque(with_ends(outer, session))
+    waiting = deque(add_ends(outer, session))
     for mark in in_order(session.marks):
         while waiting and waiting[0][0].start_s <= mark.start_s:
             enclosing, end_s = waiting.popleft()
@@ -438,13 +438,13 @@ _WEIGHTS = {".xml": ("{stem}.bin",), ".onnx": ("{stem}.onnx_data", "{stem}.onnx.
 
 def take_sizes(marks: Iterable[Mark]) -> None:
     """Set the size of each saved file; the size of a missing file stays None."""
-    size = functools.cache(size_of)
+    size = functools.cache(measure_size)
     for mark in marks:
         if mark.saved is not None:
             mark.saved_size = size(Path(mark.saved))
 
 
-def size_of(path: Path) -> int | None:
+def measure_size(path: Path) -> int | None:
     """Return the bytes of a file with its weights, or of all files in a folder; None if unknown."""
     try:
         if not path.is_dir():

@@ -170,7 +170,7 @@ class Row(msgspec.Struct):
     problem: str = ""
 
 
-def rows(file: BinaryIO, name: str, start: Start) -> Iterator[Row]:
+def read_rows(file: BinaryIO, name: str, start: Start) -> Iterator[Row]:
     """Yield the rows of a marks log or sidecar; a ``name`` that ends in .csv means CSV.
 
     The cells of a CSV file are separated by commas, semicolons or tabs. Raises NncfToolsError when the file is neither

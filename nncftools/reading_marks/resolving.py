@@ -19,7 +19,7 @@ from nncftools.analysis.session import Session
 from nncftools.intake import LIMITS
 from nncftools.reading_marks.entries import AUTO, BEGIN, END, EXEC, LOST, Entry, Nesting, Number, Open
 from nncftools.session.model import END_UNKNOWN, UNFINISHED, Mark, OwnMemory, ProcessTable
-from nncftools.session.nesting import kind_of, latest_end_s, parents, with_ends
+from nncftools.session.nesting import add_ends, find_parents, kind_of, latest_end_s
 
 FURTHER = "further operations"
 """The name for all operations after the first hundred names."""
@@ -159,13 +159,13 @@ class _NestedMarks:
         frames.sort(key=lambda frame: (frame.mark.start_s, frame.mark.depth))
         marks = [frame.mark for frame in frames]
         until_s = dict(self._until_s())
-        ended = with_ends(marks, self._session)
+        ended = add_ends(marks, self._session)
         for frame, (mark, end_s) in zip(frames, ended, strict=True):
             latest_s = latest_end_s(mark, self._table, self._session.duration_s)
             last_s = min(until_s.get(frame, end_s), latest_s)
             if mark.end_s is None and end_s < last_s:
                 mark.end_s = last_s
-        self._name_outer(frames, parents(with_ends(marks, self._session)))
+        self._name_outer(frames, find_parents(add_ends(marks, self._session)))
         return marks
 
     def _name_outer(self, frames: Sequence[_Frame], by_depth: Sequence[int | None]) -> None:

@@ -34,9 +34,9 @@ from nncftools.render.table import (
     Table,
     column_widths,
     join_blocks,
-    painted,
     pairs,
     render_markdown,
+    render_table,
 )
 from nncftools.render.view import END, clip, command_text
 from nncftools.session.model import Frame, MappingGroup
@@ -369,6 +369,6 @@ class _TreeTable(NamedTuple):
         if figures > options.max_width - _LEAST_NAME:
             yield Fitting(table.with_columns([last, *range(last)]))
             return
-        grid = painted(table, folds=True)
+        grid = render_table(table, folds=True)
         grid.padding = (0, 2, 0, 0)
         yield grid

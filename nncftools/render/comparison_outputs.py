@@ -16,7 +16,17 @@ from nncftools.analysis.figures import SIGNIFICANT, smallest_p
 from nncftools.analysis.gates import Verdict
 from nncftools.markdown import code, text
 from nncftools.render import comparison as tables
-from nncftools.render.table import Fitting, Row, Table, Text, join_blocks, painted, pairs, render_markdown, warnings
+from nncftools.render.table import (
+    Fitting,
+    Row,
+    Table,
+    Text,
+    join_blocks,
+    pairs,
+    render_markdown,
+    render_table,
+    render_warnings,
+)
 from nncftools.units import MemoryUnit, printable
 
 _STARRED = "*"
@@ -78,7 +88,7 @@ def _render_details(comparison: Comparison, unit: MemoryUnit) -> Iterator[Render
     stacks = tables.stacks(comparison, unit)
     if stacks.rows:
         yield Text()
-        yield painted(stacks, folds=True)
+        yield render_table(stacks, folds=True)
     yield from _render_settings(comparison)
     yield from _render_notes(comparison, list(tables.notes(comparison)))
 
@@ -88,7 +98,7 @@ def _render_notes(comparison: Comparison, lines: Sequence[str]) -> Iterator[Rend
         yield Text()
     for line in lines:
         yield Text(printable(line), style="dim")
-    yield from warnings(comparison.remarks)
+    yield from render_warnings(comparison.remarks)
 
 
 def _render_more(table: Table) -> Iterator[Text]:
@@ -100,7 +110,7 @@ def _render_settings(comparison: Comparison) -> Iterator[RenderableType]:
     table = tables.settings(comparison)
     if table.rows:
         yield Text()
-        yield painted(table, folds=True)
+        yield render_table(table, folds=True)
     yield from _render_more(table)
 
 

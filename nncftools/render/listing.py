@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from nncftools import metrics
-from nncftools.analysis.operation import Operation, combined
+from nncftools.analysis.operation import Operation, combine_calls
 from nncftools.analysis.session import Session
 from nncftools.render.sentences import Performers, without_shared_start
 from nncftools.render.table import NOTE, has_estimates
@@ -355,7 +355,7 @@ _FEW_IN_A_ROW = 12
 """Up to this number, outermost calls that follow one another have rows of their own."""
 
 
-def timeline(operations: Sequence[Operation], depth: int) -> list[Operation]:
+def list_operations(operations: Sequence[Operation], depth: int) -> list[Operation]:
     """Return the operations of the outer ``depth`` levels in the order of their starts, inner ones after outer ones.
 
     Many calls of one function inside one operation become one row, with their number, total time and longest call. The
@@ -382,7 +382,7 @@ def timeline(operations: Sequence[Operation], depth: int) -> list[Operation]:
     groups += [(group, _FEW_INSIDE) for group in inner.values()]
     for group, few in groups:
         if len(group) > 1 and sum(operation.count for operation in group) > few:
-            rows.append((paths[group[0]], combined(group)))
+            rows.append((paths[group[0]], combine_calls(group)))
         else:
             rows += [(paths[operation], operation) for operation in group]
     return [row for _, row in sorted(rows, key=itemgetter(0))]
@@ -402,7 +402,7 @@ def with_inner_levels(session: Session, depth: int) -> list[NumberedOperation]:
     deepest = min(max(counts, default=-1) + 1, _MOST_LEVELS)
     while deepest > depth and sum(counts[level] for level in range(deepest)) > _MOST_NESTED:
         deepest -= 1
-    rows = number_operations(timeline(session.operations, max(depth, deepest)), session)
+    rows = number_operations(list_operations(session.operations, max(depth, deepest)), session)
     outer = fills([row.operation for row in rows if row.operation.depth < depth])
     return [
         replace(

@@ -17,7 +17,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from nncftools import metrics
 from nncftools.analysis.operation import Operation
 from nncftools.analysis.peaks import RSS, Figures
-from nncftools.analysis.session import Session, unmarked
+from nncftools.analysis.session import Session, find_unmarked
 from nncftools.analysis.summary import hidden_time
 from nncftools.metrics import DEVICE_MEMORY
 from nncftools.render.listing import (
@@ -27,9 +27,9 @@ from nncftools.render.listing import (
     explain_rows,
     keep_largest,
     left_out_text,
+    list_operations,
     note_peak,
     number_operations,
-    timeline,
 )
 from nncftools.render.table import Cell, Column, Fitting, Row, Table, Text, change_text, figure_cell, size_cell
 from nncftools.render.view import View, clip
@@ -62,7 +62,7 @@ def operations_table(session: Session, view: View, most: int) -> RenderableType 
 
 def operations(session: Session, view: View, most: int, *, is_brief: bool = False) -> Table:
     """Return the table of the ``most`` longest operations of the view, and of long times without operations."""
-    rows = number_operations(timeline(session.operations, view.depth), session)
+    rows = number_operations(list_operations(session.operations, view.depth), session)
     longest, more = select_longest(rows, session, most)
     return make_table(add_gaps(longest, session), more, session, view, is_brief=is_brief)
 
@@ -86,7 +86,7 @@ def add_gaps(rows: Sequence[NumberedOperation], session: Session) -> list[Number
     """Return the rows, and between the outermost rows a row for each long time outside all operations."""
     if not rows:
         return []
-    gaps = deque(unmarked(session, max(session.duration_s * _LONG_GAP, 1e-9)))
+    gaps = deque(find_unmarked(session, max(session.duration_s * _LONG_GAP, 1e-9)))
     result: list[NumberedOperation] = []
     for row in rows:
         while gaps and not row.operation.depth and gaps[0].start_s < row.operation.start_s:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from nncftools.analysis import summary
 from nncftools.analysis.session import Session
 from nncftools.limits.judges import verdict
-from nncftools.limits.needs import MACHINE, Effective, effective_limit, needs, went_on
+from nncftools.limits.needs import MACHINE, Effective, effective_limit, needs, was_running
 from nncftools.limits.verdict import Verdict
 from nncftools.metrics import DEVICE_ALLOCATED, OF_DEVICES, name_of
 from nncftools.render.sentences import brief_where_text, span_text, where_text
@@ -60,7 +60,7 @@ def write_peak(session: Session, view: View) -> str:
         return "Peak memory unknown"
     size = float(peak.low)
     if view.from_zero and name in session.samples:
-        size -= summary.level(session, name).first or 0.0
+        size -= summary.summarize_level(session, name).first or 0.0
     metric = "memory" if name == "rss" else label(name)
     texts = [f"Peak {metric} {brief_label(size, view.unit)}{view.above}"]
     if name == "rss" and not view.from_zero:
@@ -155,7 +155,7 @@ def write_need(session: Session, unit: MemoryUnit) -> str:
     took = f"took {duration}"
     if session.attached_to is not None:
         took = f"recorded {duration} of pid {session.attached_to}"
-    elif session.finished and went_on(session):
+    elif session.finished and was_running(session):
         took = f"recorded {duration}, and the command went on"
     needed = needs(session)
     if needed is None:
@@ -207,7 +207,7 @@ def memory_line(session: Session, view: View, name: str, points: int = 2000) -> 
 
     figures = samples.figures(name)
     values = np.asarray(samples[name])
-    level = summary.level(session, name)
+    level = summary.summarize_level(session, name)
     zero = (level.first or 0.0) if view.from_zero else 0.0
     time_s, sizes = decimated_with_gaps(samples.time_s, values, session.sampler.spacing_s, points)
     size = (figures.highest if level.peak is None else level.peak) - zero
@@ -300,10 +300,10 @@ def explain_verdict(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]
     judged = verdict(session, unit)
     if judged is None:
         return []
-    return [("Verdict", headline(judged)), *_explain(judged, unit)]
+    return [("Verdict", write_verdict(judged)), *_explain(judged, unit)]
 
 
-def headline(judged: Verdict) -> str:
+def write_verdict(judged: Verdict) -> str:
     """Return the conclusion as a sentence, and the certainty."""
     text = judged.text
     if text.startswith(("the ", "a ")):

@@ -19,14 +19,14 @@ from typing import Any
 import msgspec
 
 from nncftools.analysis.session import Session
-from nncftools.analysis.summary import level
+from nncftools.analysis.summary import summarize_level
 from nncftools.errors import NncfToolsError
 from nncftools.files import write_file
 from nncftools.markdown import csv_line
 from nncftools.render.view import View, log_stem
 from nncftools.session.model import FIELDS
 from nncftools.session.samples import TIME, are_whole
-from nncftools.session.session import encoded
+from nncftools.session.session import encode
 from nncftools.units import MemoryUnit
 
 _NOTHING = "No measurements recorded.\nThe recording ended before the first sample that is known."
@@ -46,7 +46,7 @@ def memory_log_report(session: Session, view: View) -> dict[str, Callable[[pathl
 
 def write(session: Session, view: View, metric: str, path: pathlib.Path) -> None:
     """Write the log of one metric without unknown samples; the maximum is the peak of the session. Raises OSError."""
-    figures = level(session, metric)
+    figures = summarize_level(session, metric)
     peak = (figures.from_zero() if view.from_zero else figures).peak
     most = None if peak is None else view.unit.of(peak)
     time_s, values = known_rows(session, metric, view.unit, from_zero=view.from_zero)
@@ -139,4 +139,4 @@ def parquet_report(session: Session, _view: View) -> bytes:
 
 def session_report(session: Session, _view: View) -> bytes:
     """Return the contents of a session file, with fields of the loaded file that this version does not know."""
-    return encoded(session)
+    return encode(session)

@@ -467,7 +467,7 @@ _APART = {
 }
 
 
-def no_marks_reason(processes: Sequence[Process], programs: int, outside: int) -> str:
+def explain_missing_marks(processes: Sequence[Process], programs: int, outside: int) -> str:
     """Return why nothing was marked.
 
     ``programs`` is the number of Python processes that loaded the hook. ``outside`` is the number of marks that were

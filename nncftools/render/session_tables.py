@@ -35,7 +35,7 @@ def memory(session: Session, view: View) -> Table:
     """
     rows = []
     for number, name in enumerate(view.metrics):
-        absolute = summary.level(session, name)
+        absolute = summary.summarize_level(session, name)
         above = absolute.from_zero()
         if number and _is_zero(absolute, view.unit):
             continue
@@ -331,7 +331,7 @@ def _describe_processes(session: Session, unit: MemoryUnit) -> str:
         name = clip(largest.process.name, _PROCESS) or "a process without name"
         kind = "kernel's high-water mark" if largest.by_kernel else "largest sample"
         text += f", the largest: {name}, {unit.label(largest.size)} ({kind})"
-    short = summary.short_lived(session)
+    short = summary.count_short_lived(session)
     if short and len(session.processes) > 1:
         text += f"; {short:,} seen in fewer than 2 samples: sums may miss them"
     return text
@@ -355,7 +355,7 @@ def _describe_compression(model: SavedModel) -> str:
 
 def _describe_sampler(session: Session) -> str:
     sampler = session.sampler
-    taken = summary.taken(session)
+    taken = summary.count_samples(session)
     text = f"{taken:,} {'sample' if taken == 1 else 'samples'}"
     if sampler.source not in {"", "proc", "psutil"}:
         text += f" by {printable(sampler.source)}"

@@ -37,8 +37,8 @@ from nncftools.render.listing import (
     choose_package_fills,
     drop_small,
     keep_largest,
+    list_operations,
     number_operations,
-    timeline,
 )
 from nncftools.render.view import BREAK, View, brief_label, clip, plotly_text, write_title
 from nncftools.session.model import Frame, MappingGroup, Snapshots
@@ -259,7 +259,7 @@ def _make_profile(
 
 
 def _select_largest(session: Session, view: View) -> list[tuple[NumberedOperation, Moment]]:
-    operations = number_operations(timeline(session.operations, view.depth), session)
+    operations = number_operations(list_operations(session.operations, view.depth), session)
     known = []
     for row in drop_small(operations, session):
         peak = row.operation.of("rss").peak

@@ -40,11 +40,18 @@ from nncftools.analysis.gates import Verdict
 from nncftools.analysis.operation import Operation
 from nncftools.analysis.rss_levels import kinds_near
 from nncftools.analysis.session import Session
-from nncftools.analysis.summary import cores_average, cpu_s, largest_process, level, short_lived, taken
+from nncftools.analysis.summary import (
+    cores_average,
+    count_samples,
+    count_short_lived,
+    cpu_s,
+    largest_process,
+    summarize_level,
+)
 from nncftools.limits.judges import verdict
 from nncftools.limits.needs import needs
 from nncftools.metrics import is_memory
-from nncftools.render.listing import estimates_by_key, figures_by_key, timeline
+from nncftools.render.listing import estimates_by_key, figures_by_key, list_operations
 from nncftools.render.sentences import hints, where_text
 from nncftools.render.session_tables import significant
 from nncftools.render.view import View, as_json, clip, command_text
@@ -88,10 +95,10 @@ def report(session: Session, view: View) -> str:
         "memory": {name: _write_level(session, name) for name in session.samples.metrics if is_memory(name)},
         "cpu": {"total_s": cpu_s(session), "cores_average": cores_average(session)},
         "totals": session.totals,
-        "phases": [_write_operation(operation) for operation in timeline(session.operations, view.depth)],
+        "phases": [_write_operation(operation) for operation in list_operations(session.operations, view.depth)],
         "processes": _write_processes(session),
         "models": session.models,
-        "samples": {"kept": len(session.samples), "taken": taken(session), "metrics": session.samples.metrics},
+        "samples": {"kept": len(session.samples), "taken": count_samples(session), "metrics": session.samples.metrics},
         "sampler": session.sampler,
         "warnings": hints(session, MemoryUnit.MiB),
     }
@@ -121,7 +128,7 @@ def _read_fields(record: object, keys: Sequence[str]) -> dict[str, Any]:
 
 
 def _write_level(session: Session, name: str) -> dict[str, float | None]:
-    sizes = _read_fields(level(session, name), ("first", "final", "delta", "average", "lowest"))
+    sizes = _read_fields(summarize_level(session, name), ("first", "final", "delta", "average", "lowest"))
     known = {key: round(size) for key, size in sizes.items() if size is not None}
     return dict.fromkeys(sizes) | known
 
@@ -207,7 +214,7 @@ def _write_processes(session: Session) -> dict[str, Any]:
     largest = largest_process(session)
     return {
         "seen": len(session.processes) or None,
-        "short_lived": short_lived(session) if session.processes else None,
+        "short_lived": count_short_lived(session) if session.processes else None,
         "largest": None if largest is None else {"id": largest.process.id, "bytes": largest.size},
         "mattering": [_read_fields(process, _OF_PROCESS) for process in significant(session.processes)],
     }

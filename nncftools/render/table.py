@@ -21,7 +21,7 @@ from rich.text import Text as RichText
 from nncftools import markdown
 from nncftools.analysis.operation import Operation
 from nncftools.analysis.peaks import Figures
-from nncftools.units import UNKNOWN, MemoryUnit, folds, printable, text_of
+from nncftools.units import UNKNOWN, MemoryUnit, find_breaks, printable, text_of
 
 
 class Text(RichText):
@@ -33,7 +33,7 @@ class Text(RichText):
             return super().wrap(console, width, **settings)
         lines: list[RichText] = []
         for line in self.split(allow_blank=True):
-            lines += line.divide(folds(line.plain, width))
+            lines += line.divide(find_breaks(line.plain, width))
         return RichText("\n").join(lines).wrap(console, width, **settings)
 
 
@@ -218,13 +218,13 @@ def pairs(rows: Iterable[tuple[str, RichText]], min_width: int = 0) -> Grid:
     return result
 
 
-def warnings(texts: Iterable[str]) -> Iterator[RenderableType]:
+def render_warnings(texts: Iterable[str]) -> Iterator[RenderableType]:
     """Yield warnings, each in its own lines."""
     for text in texts:
         yield Padding(Text(f"! {printable(text)}", style="yellow"), 0)
 
 
-def painted(table: Table, *, unit: MemoryUnit | None = None, folds: bool = False) -> Grid:
+def render_table(table: Table, *, unit: MemoryUnit | None = None, folds: bool = False) -> Grid:
     """Return a table for Rich to print.
 
     With ``unit``, all sizes in bytes are written in that unit, and headings have no units. With ``folds``, texts are
@@ -299,7 +299,7 @@ class Fitting(NamedTuple):
                     cells = [Cell(name), *row.cells[1:]]
                     rows.append(replace(row, cells=cells, depth=0))
                 part = replace(part, rows=rows)
-            result = painted(part, unit=self.unit, folds=True)
+            result = render_table(part, unit=self.unit, folds=True)
             result.columns[0].max_width = width
             yield result
 

@@ -20,7 +20,7 @@ from nncftools.analysis.peaks import RATE_WINDOW_S
 from nncftools.analysis.session import Session
 from nncftools.limits.needs import MACHINE, effective_limit
 from nncftools.metrics import cpu_counters
-from nncftools.render.listing import timeline
+from nncftools.render.listing import list_operations
 from nncftools.render.peak_lines import memory_line
 from nncftools.render.sentences import span_text
 from nncftools.render.terminal_plot import (
@@ -122,7 +122,7 @@ def _select_metrics(session: Session, view: View) -> list[str]:
 
 
 def _make_rows_below(session: Session, shown: Window, style: TerminalStyle) -> list[RenderableType]:
-    operations = timeline(session.operations, 1)
+    operations = list_operations(session.operations, 1)
     spans = [
         Span(
             operation.name,
@@ -134,7 +134,7 @@ def _make_rows_below(session: Session, shown: Window, style: TerminalStyle) -> l
     ]
     below: list[RenderableType] = [operations_row(spans, shown, style)] if spans else []
     has_rates = False
-    for rate in rates_shown(session.samples):
+    for rate in choose_rates(session.samples):
         moments, rates = summary.rates_of(session, rate.counters, shown.columns)
         in_columns = rates_in_columns(moments, rates, shown)
         if not np.isnan(in_columns).all():
@@ -186,7 +186,7 @@ class Rate(NamedTuple):
         return next((text for text in texts if len(text) < room), whole)[:room]
 
 
-def rates_shown(columns: Collection[str]) -> Sequence[Rate]:
+def choose_rates(columns: Collection[str]) -> Sequence[Rate]:
     """Return the rates to show for a run with these columns: busy cores, storage, and counters without family."""
     cores = cpu_counters(columns)
     rates = [Rate("Cores", cores, "cores", GOOD)] if cores else []

@@ -238,7 +238,7 @@ def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, styl
     moments = []
     for at_s in time_ticks(shown.end_s, shown.columns // _COLUMNS_PER_TICK):
         dot = at_s / shown.end_s * across
-        moments.append((dot, clock(round(at_s, 6))))
+        moments.append((dot, write_clock(round(at_s, 6))))
     return _draw(
         (shown.columns, rows),
         style,
@@ -430,7 +430,7 @@ def time_ticks(end_s: float, most: int) -> list[float]:
     return [number * step for number in range(int(end_s / step + 1e-9) + 1)]
 
 
-def clock(seconds: float) -> str:
+def write_clock(seconds: float) -> str:
     """Return a time as ``0.5 s``, ``0:07``, ``12:30`` or ``1:02:03``."""
     if seconds != int(seconds):
         return f"{seconds:g} s"

@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text as RichText
 
 from nncftools.analysis.session import Session
-from nncftools.analysis.summary import cpu_s, taken
+from nncftools.analysis.summary import count_samples, cpu_s
 from nncftools.markdown import code, text
 from nncftools.render import peak_lines, session_tables
 from nncftools.render import table as tables
@@ -49,7 +49,7 @@ def _render_details(session: Session, view: View) -> Iterator[RenderableType]:
     yield Text()
     rank_table = ranks(session, view.unit)
     if rank_table.rows:
-        yield tables.painted(rank_table, folds=True)
+        yield tables.render_table(rank_table, folds=True)
         yield Text()
     table = operations_table(session, view, _MOST_OPERATIONS)
     if table is not None:
@@ -63,7 +63,7 @@ def _render_details(session: Session, view: View) -> Iterator[RenderableType]:
     warnings = hints(session, view.unit)
     if warnings:
         yield Text()
-    yield from tables.warnings(warnings)
+    yield from tables.render_warnings(warnings)
 
 
 def _render_pairs(lines: Iterable[tuple[str, str]]) -> RenderableType:
@@ -87,7 +87,7 @@ def _render_brief(session: Session, view: View) -> Iterator[RenderableType]:
     rank_table = ranks(session, view.unit)
     if rank_table.rows:
         yield Text()
-        yield tables.painted(rank_table, folds=True)
+        yield tables.render_table(rank_table, folds=True)
     table = operations_table(session, view, _MOST_BRIEF_OPERATIONS)
     if table is not None:
         yield Text()
@@ -127,7 +127,7 @@ def _render_further(session: Session, view: View) -> Iterator[RenderableType]:
     more = len(warnings) - _MOST_WARNINGS
     if more > 1:
         warnings[_MOST_WARNINGS:] = [f"{more} more warnings are in the detailed report"]
-    yield from tables.warnings(warnings)
+    yield from tables.render_warnings(warnings)
 
 
 class _Holders(NamedTuple):
@@ -258,7 +258,7 @@ def five_lines(session: Session, metrics: Sequence[str]) -> str:
 def _describe_content(session: Session) -> str:
     names = session.samples.metrics
     more = f" and {len(names) - _MOST_METRICS} more" if len(names) > _MOST_METRICS else ""
-    texts = [f"{taken(session):,} samples of {', '.join(names[:_MOST_METRICS])}{more}"]
+    texts = [f"{count_samples(session):,} samples of {', '.join(names[:_MOST_METRICS])}{more}"]
     counts = {
         ("process", "processes"): len(session.processes),
         ("operation", "operations"): len(session.marks),

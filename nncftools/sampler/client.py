@@ -27,7 +27,7 @@ from nncftools.sampler import link, target
 from nncftools.sampler.link import StarterLink
 from nncftools.sampler.probes import explain_missing, list_references, load_probe
 from nncftools.sampler.probes.machine import Devices
-from nncftools.sampler.target import CAUGHT, ENDING, OF_FAULTS, catch_all, readable
+from nncftools.sampler.target import CAUGHT, ENDING, OF_FAULTS, catch_all, wait_readable
 from nncftools.sampler.tree import DETACHED_ARGUMENT, find_size, read_small_file
 
 PROC = "/proc"
@@ -41,7 +41,7 @@ Relays = Sequence[tuple[int, int]]
 """Pairs of descriptors: this process copies the command's output from the first to the second."""
 
 
-def host() -> dict[str, Any]:
+def describe_host() -> dict[str, Any]:
     """Return the facts about this machine that a session keeps; memory in bytes."""
     system = os.uname()
     memory = None
@@ -79,7 +79,7 @@ def platform_source() -> str:
     return os.environ.get(_SOURCE_VARIABLE) or ("proc" if sys.platform == "linux" else "psutil")
 
 
-def offers() -> dict[str, Offer]:
+def list_offers() -> dict[str, Offer]:
     """Return the metrics of this platform, by name."""
     if platform_source() == "psutil":
         from nncftools.sampler.psutil_source import SUPPORTED
@@ -93,7 +93,7 @@ def offers() -> dict[str, Offer]:
     return offers
 
 
-def metrics_of_devices() -> tuple[str, ...]:
+def list_device_metrics() -> tuple[str, ...]:
     """Return the metrics of GPUs and NPUs, if there are any here."""
     return () if Devices.why_unavailable(PROC) else Devices.metrics
 
@@ -112,7 +112,7 @@ class DeviceReader:
         self._plan = plan
         self._ends: list[int] = []
         is_wanted = plan.source == "proc" and any(name_of(column) in OF_DEVICES for column in plan.columns)
-        if is_wanted and metrics_of_devices():
+        if is_wanted and list_device_metrics():
             self._ends = [above_standard(end) for end in os.pipe()]
         self.outputs = self._ends[:1]
         """The descriptor that the sampler inherits."""
@@ -165,7 +165,7 @@ class DeviceReader:
         self._ends = []
 
 
-def header(name: str, command: Sequence[str], rank: dict[str, Any] | None, plan: Plan) -> Header:
+def make_header(name: str, command: Sequence[str], rank: dict[str, Any] | None, plan: Plan) -> Header:
     """Return the first line of a journal; bytes that are not UTF-8 are escaped."""
     folder = ""
     with suppress(FileNotFoundError):  # the working folder was removed
@@ -178,7 +178,7 @@ def header(name: str, command: Sequence[str], rank: dict[str, Any] | None, plan:
         "command": [_escape(word) for word in command],
         "cwd": folder,
         "rank": rank,
-        "host": host(),
+        "host": describe_host(),
         "plan": plan.fields(),
     }
 
@@ -207,7 +207,7 @@ def check() -> None:
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
+def block_signals() -> Iterator[None]:
     """Block signals during a ``with`` block; threads that start in the block never receive signals."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
     try:
@@ -369,7 +369,7 @@ class Sampler:
         write_all(journal, link.encode_line(header))
         relays = [(source, above_standard(os.dup(sink))) for source, sink in self.relays]
         try:
-            with held_back():  # there is no sampler yet that could pass signals on
+            with block_signals():  # there is no sampler yet that could pass signals on
                 number = self.starter.asked_to_end
                 if number is not None:
                     error = NncfToolsError(f"interrupted by {signal.Signals(number).name} before the command began")
@@ -525,7 +525,7 @@ class DetachedSampler:
 
     def has_news(self, within_s: float) -> bool:
         """Return whether the sampler reports the first sample or, after that, has ended, within ``within_s``."""
-        return bool(readable([self._link.descriptor], within_s))
+        return bool(wait_readable([self._link.descriptor], within_s))
 
     def has_begun(self, within_s: float) -> bool:
         """Wait for the first sample; return whether the sampler took it within ``within_s``."""

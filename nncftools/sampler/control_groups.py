@@ -74,7 +74,7 @@ class ControlGroup:
 
     def oom_kills(self) -> int | None:
         """Return how many processes of the group the kernel has killed because memory ran out, as ``oom_kills_in``."""
-        return oom_kills_in(self.folder)
+        return read_oom_kills(self.folder)
 
     def used(self) -> int | None:
         """Return the bytes charged to the group that the kernel cannot simply drop; None for unknown."""
@@ -107,7 +107,7 @@ class ControlGroup:
         return find_number(read_small_file(f"{self.folder}/memory.stat"), key)
 
 
-def oom_kills_in(folder: str) -> int | None:
+def read_oom_kills(folder: str) -> int | None:
     """Return how many processes of a group the kernel has killed because memory ran out; None for unknown.
 
     This includes processes killed because the whole machine ran out of memory.
@@ -237,7 +237,7 @@ class LimitWatch:
     def check(self, now_s: float) -> None:
         """Write how many processes of each group were killed since the last call."""
         for folder, last_kills in self._kills.items():
-            kills = oom_kills_in(folder)
+            kills = read_oom_kills(folder)
             if kills is not None and last_kills is not None and kills > last_kills:
                 facts = {"group": folder, **format_span(self._checked_s, now_s), "count": kills - last_kills}
                 self._write_line("oom_kills", facts)

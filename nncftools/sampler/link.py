@@ -21,7 +21,7 @@ import time
 from contextlib import contextmanager, suppress
 
 from nncftools.files import above_standard, has_room, write_all
-from nncftools.sampler.target import readable
+from nncftools.sampler.target import wait_readable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ class OutputRelay:
 
     def _run(self, done: _thread.LockType) -> None:
         while self.relays:
-            for source in readable(list(self.relays)):
+            for source in wait_readable(list(self.relays)):
                 if not _relay(source, self.relays[source]):
                     del self.relays[source]
         done.release()

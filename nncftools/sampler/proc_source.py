@@ -336,7 +336,7 @@ class ProcSource:
     def _has_own_memory(self, process: Process) -> bool:
         """Return False for a child of vfork(2), however long a busy machine delays exec."""
         parent = process.parent
-        return self._root != PROC or parent is None or not tree.shared(process.pid, parent.pid)
+        return self._root != PROC or parent is None or not tree.share_memory(process.pid, parent.pid)
 
     def _look(self, now_s: float) -> None:
         """Find new descendants; they may still have the names of their parents."""

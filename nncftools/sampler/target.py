@@ -87,7 +87,7 @@ class Signals:
 
     def sleep(self, timeout_s: float | None) -> bool:
         """Sleep until the time-out, a signal or a readable descriptor; return False after the time-out."""
-        self.ready = ready = readable(self._watched, timeout_s)
+        self.ready = ready = wait_readable(self._watched, timeout_s)
         if not ready:
             return False
         if self._wake in ready:
@@ -96,7 +96,7 @@ class Signals:
         return True
 
 
-def readable(descriptors: Sequence[int], timeout_s: float | None = None) -> list[int]:
+def wait_readable(descriptors: Sequence[int], timeout_s: float | None = None) -> list[int]:
     """Wait until descriptors can be read; return these."""
     if max(descriptors) < _SELECT_LIMIT:
         return select.select(descriptors, (), (), timeout_s)[0]

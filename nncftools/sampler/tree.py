@@ -560,7 +560,7 @@ _KCMP = {"x86_64": 312, "aarch64": 272, "riscv64": 272}
 _KCMP_VM = 1
 
 
-def shared(pid: int, other: int) -> bool:
+def share_memory(pid: int, other: int) -> bool:
     """Return whether two processes share an address space; False also where the kernel does not say. Takes 6 µs."""
     arguments = (pid, other, _KCMP_VM, 0, 0)
     return _load_kcmp()(*arguments) == 0

@@ -34,7 +34,7 @@ _LAUNCHERS = (
 Innermost first: a process that torchrun or mpirun started under srun has the variables of both."""
 
 
-def of(environment: Mapping[str, str]) -> dict[str, Any] | None:
+def read_rank(environment: Mapping[str, str]) -> dict[str, Any] | None:
     """Return the fields of ``model.Rank``, or None if no launcher has set them."""
     for launcher, rank_name, size_names, local_name, job_names, required in _LAUNCHERS:
         number = _read_number(environment, rank_name)
@@ -55,12 +55,12 @@ def _read_number(environment: Mapping[str, str], *names: str) -> int | None:
     return next((int(text) for text in texts if text.isdecimal()), None)
 
 
-def suffix(environment: Mapping[str, str]) -> str:
+def make_suffix(environment: Mapping[str, str]) -> str:
     """Return the suffix for the files of a rank: ``-rank03`` of 16 ranks; empty for a single rank.
 
     After torchrun has restarted a rank, new files get a suffix with the restart: ``-restart1-rank03``.
     """
-    rank = of(environment)
+    rank = read_rank(environment)
     if rank is None or rank["size"] == 1:
         return ""
     digits = len(str(max((rank["size"] or 1) - 1, 0)))

@@ -33,7 +33,7 @@ def kind_of(name: str) -> str | None:
     return next((kind for kind in KINDS if kind.casefold() == plain), None)
 
 
-def renumbered(marks: Iterable[Mark], beside: Iterable[Mark]) -> list[Mark]:
+def renumber_marks(marks: Iterable[Mark], beside: Iterable[Mark]) -> list[Mark]:
     """Return marks with new numbers, above all numbers of the marks in ``beside``."""
     highest = max((mark.op or 0 for mark in beside), default=0)
 
@@ -50,7 +50,7 @@ def in_order(marks: Iterable[Mark]) -> list[Mark]:
     return sorted(marks, key=lambda mark: (mark.start_s, mark.depth))
 
 
-def with_ends(marks: Iterable[Mark], session: SessionData) -> list[tuple[Mark, float]]:
+def add_ends(marks: Iterable[Mark], session: SessionData) -> list[tuple[Mark, float]]:
     """Return marks in order, each with the end of the operation.
 
     Without an end in the mark, the operation ends at the next mark of the same process on the same level or above, at
@@ -89,7 +89,7 @@ TICK_S = 0.01
 _MOST_PARALLEL = 64
 
 
-def parents(ended: Sequence[tuple[Mark, float]]) -> list[int | None]:
+def find_parents(ended: Sequence[tuple[Mark, float]]) -> list[int | None]:
     """Return the index of the enclosing mark of each mark; ``ended`` has marks with ends, in the order of their starts.
 
     The parent is the mark named by ``inside``, or else the latest running mark of the level above, preferably of the

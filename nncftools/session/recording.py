@@ -24,7 +24,15 @@ from nncftools.journal.writing import Plan
 from nncftools.metrics import OF_DEVICES, cpu_counters, is_counter, name_of
 from nncftools.session import model
 from nncftools.session.model import FileRead, LateReadings, Process, SamplerFacts, Series, SessionData
-from nncftools.session.samples import TIME, Samples, columns_in_use, merge_warning, nan_for_none, rising, usual_distance
+from nncftools.session.samples import (
+    TIME,
+    Samples,
+    columns_in_use,
+    find_rising_rows,
+    merge_warning,
+    nan_for_none,
+    usual_distance,
+)
 from nncftools.session.snapshots import snapshots_from
 
 _MOST_DEVICE_COLUMNS = 500
@@ -503,14 +511,14 @@ class WholeRecording(Recording):
 
     def _drop_out_of_order(self) -> int:
         """Drop rows whose time goes back, or is far ahead of later rows; return the number of dropped rows."""
-        rows = rising(self._columns[TIME])
+        rows = find_rising_rows(self._columns[TIME])
         dropped = len(self._columns[TIME]) - len(rows)
         if dropped:
             self._warnings.append(f"{dropped:,} samples of the journal were left out: their time goes back")
             for name, column in self._columns.items():
                 self._columns[name] = array("d", map(column.__getitem__, rows))
         for series in self._series.values():
-            rows = rising(series.time_s)
+            rows = find_rising_rows(series.time_s)
             series.time_s = [series.time_s[row] for row in rows]
             series.rss = [series.rss[row] for row in rows]
         return dropped

@@ -19,7 +19,7 @@ import msgspec
 
 from nncftools.errors import SessionFileError
 from nncftools.intake import LARGEST, LATEST_S, WrongValueError, check_rising, unknown_text
-from nncftools.journal.writing import kept_of_bucket
+from nncftools.journal.writing import select_extremes
 from nncftools.metrics import DEVICE_MEMORY, in_order, is_memory, name_of, unit_of
 
 TIME = "time_s"
@@ -173,7 +173,7 @@ def first_at_least(values: Sequence[float], level: float) -> int:
 
 def figures(column: array[float]) -> Figures:
     """Return a summary of a column."""
-    numbers = known(column)
+    numbers = drop_unknown(column)
     if not numbers:
         return Figures()
     average = sum(numbers) / len(numbers)
@@ -183,10 +183,10 @@ def figures(column: array[float]) -> Figures:
 def are_whole(name: str, values: array[float]) -> bool:
     """Return whether a column holds whole numbers: bytes, or counts."""
     unit = unit_of(name)
-    return unit == "B" or (unit == "" and all(map(float.is_integer, known(values))))
+    return unit == "B" or (unit == "" and all(map(float.is_integer, drop_unknown(values))))
 
 
-def known(values: array[float]) -> array[float]:
+def drop_unknown(values: array[float]) -> array[float]:
     """Return the values that are not NaN."""
     if not isnan(sum(values)):
         return values
@@ -288,7 +288,7 @@ def _split(raw: msgspec.Raw) -> Iterator[bytes]:
     yield first + rest
 
 
-def kept_rows(gauges: Sequence[array[float]], rows: int, limit: int) -> list[int]:
+def select_rows(gauges: Sequence[array[float]], rows: int, limit: int) -> list[int]:
     """Return the rows that remain when neighbours merge into buckets of equal length: at most about ``limit``.
 
     ``nncftools.journal.writing`` chooses the rows that remain of a bucket.
@@ -298,11 +298,11 @@ def kept_rows(gauges: Sequence[array[float]], rows: int, limit: int) -> list[int
     remaining = []
     for begin, end in pairwise(edges):
         if end > begin:
-            remaining += kept_of_bucket(gauges, begin, end)
+            remaining += select_extremes(gauges, begin, end)
     return remaining
 
 
-def rising(times: Sequence[float]) -> Sequence[int]:
+def find_rising_rows(times: Sequence[float]) -> Sequence[int]:
     """Return the rows to keep so that times rise.
 
     Drop either the rows whose time goes back, or the rows ahead of later rows, whichever are fewer.

@@ -63,11 +63,11 @@ def save(session: SessionData, path: str | os.PathLike[str]) -> pathlib.Path:
     The file appears only when complete. Unknown keys of the loaded file are kept. Raises OSError.
     """
     path = pathlib.Path(path)
-    write_file(path, encoded(session))
+    write_file(path, encode(session))
     return path
 
 
-def encoded(session: SessionData) -> bytes:
+def encode(session: SessionData) -> bytes:
     """Return the JSON of a session, with the unknown keys of the loaded file."""
     loaded = msgspec.json.decode(session.unsaved.loaded, type=_Document)
     document = {}

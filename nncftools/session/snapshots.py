@@ -182,7 +182,7 @@ class SnapshotLine(TypedDict, total=False):
     end: HelperEnd
 
 
-def decoded(text: bytes) -> SnapshotLine:
+def decode_line(text: bytes) -> SnapshotLine:
     """Decode a line. Raises one of ``WRONG``."""
     return msgspec.json.decode(text, type=SnapshotLine)
 
@@ -325,7 +325,7 @@ def snapshots_from(
     reader = _SnapshotReader(start.monotonic_ns, processes, Redaction(redact))
     for text in filter(None, data.split(b"\n")):
         try:
-            reader.take(decoded(text))
+            reader.take(decode_line(text))
         except LostError as error:
             return reader.finish(f"the log of the helper is damaged ({error})")
         except WRONG:

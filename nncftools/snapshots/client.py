@@ -15,7 +15,7 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.journal.writing import Plan
-from nncftools.sampler.target import readable
+from nncftools.sampler.target import wait_readable
 from nncftools.sampler.tree import DETACHED_ARGUMENT
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Helper:
         is_closed: list[int] = []
         with contextlib.suppress(OSError), process:  # closes the pipes, and waits
             try:
-                is_closed = readable([process.stdout.fileno()], _PATIENCE_S)
+                is_closed = wait_readable([process.stdout.fileno()], _PATIENCE_S)
             finally:
                 if not is_closed:
                     os.killpg(process.pid, signal.SIGKILL)

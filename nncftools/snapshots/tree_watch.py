@@ -13,7 +13,7 @@ import os
 import time
 from itertools import pairwise
 
-from nncftools.sampler.tree import PAGE, Tree, shared
+from nncftools.sampler.tree import PAGE, Tree, share_memory
 from nncftools.snapshot_rules import subtract_ranges
 
 TYPE_CHECKING = False
@@ -303,7 +303,7 @@ class TreeWatch:
         parent = process.parent
         if not pages:
             return
-        if process.forked_copy and parent is not None and shared(process.pid, parent.pid):
+        if process.forked_copy and parent is not None and share_memory(process.pid, parent.pid):
             return  # a child of vfork(2) has its parent's memory until exec
         watched = Watched(process, t_ns)
         self.watched[process] = watched

@@ -71,6 +71,6 @@ def _recording_path(config: pytest.Config, given: str) -> pathlib.Path:
     except OSError as error:
         raise pytest.UsageError(f"option --memory-output: cannot write {given}: {error.strerror}") from error
     worker = getattr(config, "workerinput", None)
-    suffix = launcher.suffix(os.environ) + (f".{worker['workerid']}" if worker else "")
+    suffix = launcher.make_suffix(os.environ) + (f".{worker['workerid']}" if worker else "")
     stem, dot, endings = path.name.partition(".")
     return path.with_name(f"{stem}{suffix}{dot}{endings}")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nncftools.analysis.comparison import Run, compared, match_operations, measured
+from nncftools.analysis.comparison import Run, compare_runs, match_operations, measure_run
 from nncftools.analysis.operation import Operation
 from nncftools.errors import NncfToolsError
 from nncftools.session.model import Exit, Host, Mark, SamplerFacts, SavedModel
@@ -15,18 +15,18 @@ TIMES = (0, 1, 2, 3)
 
 def run(*rss: float, title: str = "run", **fields: Any) -> Run:  # noqa: ANN401 — any field of a session
     """Return a run whose RSS in MiB was taken once a second."""
-    return measured(session({"time_s": range(len(rss)), "rss": mib(*rss)}, **fields), title)
+    return measure_run(session({"time_s": range(len(rss)), "rss": mib(*rss)}, **fields), title)
 
 
 def marked(*marks: Mark, depth: int = 1, with_inner: bool = False, **columns: Any) -> Run:  # noqa: ANN401 — any column
     """Return a run of four seconds with operations."""
     given = {"time_s": TIMES, "rss": mib(100, 400, 200, 100), **columns}
-    return measured(session(given, marks=list(marks)), "run", depth, with_inner=with_inner)
+    return measure_run(session(given, marks=list(marks)), "run", depth, with_inner=with_inner)
 
 
 def warnings(base: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Return the warnings of two runs with these fields."""
-    return list(compared([run(1, 2, title="a", **base)], [run(1, 2, title="b", **new)]).warnings)
+    return list(compare_runs([run(1, 2, title="a", **base)], [run(1, 2, title="b", **new)]).warnings)
 
 
 class TestRun:
@@ -39,7 +39,7 @@ class TestRun:
     def test_no_samples(self) -> None:
         """A session without samples is refused."""
         with pytest.raises(NncfToolsError, match=r"empty.json: holds no samples"):
-            measured(session({"rss": ()}), "empty.json")
+            measure_run(session({"rss": ()}), "empty.json")
 
 
 class TestDifference:
@@ -50,7 +50,7 @@ class TestDifference:
         base = run(100, 200, processes=[process(high_water_limit=ends, end_s=1.0, start_s=-1.0)])
         new = run(100, 220, processes=[process(high_water_limit=300 * MIB, end_s=1.0, start_s=-1.0)])
 
-        assert compared([base], [new]).figures["peak_rss"].is_within_brackets is expected
+        assert compare_runs([base], [new]).figures["peak_rss"].is_within_brackets is expected
 
 
 class TestNoise:
@@ -70,14 +70,14 @@ class TestNoise:
         """A change is more than noise when it is large enough to matter and exceeds the spread of the runs."""
         sides = ([run(1, size) for size in sizes] for sizes in (base, new))
 
-        assert compared(*sides).figures["peak_rss"].stands_out is expected
+        assert compare_runs(*sides).figures["peak_rss"].stands_out is expected
 
     def test_within_brackets(self) -> None:
         """A change that the brackets explain does not stand out."""
         wide = [process(high_water_limit=300 * MIB, end_s=1.0, start_s=-1.0)]
 
         assert (
-            not compared([run(100, 200, processes=wide)], [run(100, 250, processes=wide)])
+            not compare_runs([run(100, 200, processes=wide)], [run(100, 250, processes=wide)])
             .figures["peak_rss"]
             .stands_out
         )
@@ -115,7 +115,7 @@ class TestSettings:
     )
     def test_words_of_commands(self, base: list[str], new: list[str], expected: list[tuple[str, str, str]]) -> None:
         """Of two commands the words that differ are a setting, with the option that they belong to."""
-        found = compared([run(1, 2, command=base)], [run(1, 2, command=new)]).settings
+        found = compare_runs([run(1, 2, command=base)], [run(1, 2, command=new)]).settings
 
         assert [(one.name, one.base, one.new) for one in found] == expected
 
@@ -125,7 +125,7 @@ class TestSettings:
             run(1, 2, marks=[Mark(name="Saving", start_s=0, call="save_model", arguments=name)]) for name in "ab"
         )
 
-        assert compared([base], [new]).settings == []
+        assert compare_runs([base], [new]).settings == []
 
     def test_saved_models(self) -> None:
         """How a saved model was compressed is a setting."""
@@ -134,22 +134,22 @@ class TestSettings:
             for mode in ("int8", "int4")
         ]
         base, new = (run(1, 2, models=models) for models in sides)
-        found = compared([base], [new]).settings
+        found = compare_runs([base], [new]).settings
 
         assert [(one.name, one.base, one.new) for one in found] == [("mode", "int8", "int4")]
-        assert compared([base], [run(1, 2)]).settings == []  # that no model was saved says nothing of its settings
+        assert compare_runs([base], [run(1, 2)]).settings == []  # that no model was saved says nothing of its settings
 
 
 class TestRefusal:
     def test_no_common_metric(self) -> None:
         """Sessions of different memory metrics are refused, and what each has is named."""
-        one = measured(session({"rss": mib(1, 2)}), "a.json")
-        other = measured(session({"pss": mib(1, 2)}), "b.json")
+        one = measure_run(session({"rss": mib(1, 2)}), "a.json")
+        other = measure_run(session({"pss": mib(1, 2)}), "b.json")
 
         with pytest.raises(
             NncfToolsError, match=r"no memory metric in common.*a.json has peak_rss.*b.json has peak_pss"
         ):
-            compared([one], [other])
+            compare_runs([one], [other])
 
 
 class TestWarnings:
@@ -171,7 +171,7 @@ class TestWarnings:
 
     def test_one_sample(self) -> None:
         """A run with one sample is compared, with a warning."""
-        assert compared([run(1, 2)], [run(1, title="b")]).warnings == [
+        assert compare_runs([run(1, 2)], [run(1, title="b")]).warnings == [
             "b has one sample: its memory at other moments is unknown"
         ]
 

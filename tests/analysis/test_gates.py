@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nncftools.analysis.comparison import Comparison, compared, measured
-from nncftools.analysis.gates import judged, parsed
+from nncftools.analysis.comparison import Comparison, compare_runs, measure_run
+from nncftools.analysis.gates import judge_gate, parse_gate
 from nncftools.analysis.session import Session
 from nncftools.errors import UsageError
 from nncftools.session.model import END_UNKNOWN, Mark
@@ -23,13 +23,15 @@ def runs(base: float, new: float) -> Comparison:
             {"rss": mib(1, peak)}, totals={"cpu_user": 10.0, "cpu_system": 0.0, "read_bytes": 0}, marks=marks
         )
 
-    sides = [[measured(one(peak), name, with_inner=True)] for peak, name in ((base, "base"), (new, "new"))]
-    return compared(*sides)
+    sides = [[measure_run(one(peak), name, with_inner=True)] for peak, name in ((base, "base"), (new, "new"))]
+    return compare_runs(*sides)
 
 
 def groups(base: list[float], new: list[float]) -> Comparison:
     """Return the comparison of two groups with these peaks in MiB."""
-    return compared(*([measured(session({"rss": mib(1, peak)}), "run") for peak in peaks] for peaks in (base, new)))
+    return compare_runs(
+        *([measure_run(session({"rss": mib(1, peak)}), "run") for peak in peaks] for peaks in (base, new))
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,7 @@ def groups(base: list[float], new: list[float]) -> Comparison:
 )
 def test_grammar(text: str, limit: Fraction, relative: bool, percent: bool) -> None:  # noqa: FBT001 — parameters of a test
     """A gate is a metric, a relation, a number and a unit; a sign makes it one of the change."""
-    gate = parsed(text)
+    gate = parse_gate(text)
 
     assert (gate.limit, gate.relative, gate.percent) == (limit, relative, percent)
 
@@ -53,7 +55,7 @@ def test_grammar(text: str, limit: Fraction, relative: bool, percent: bool) -> N
 @pytest.mark.parametrize("name", ["Export", "Model Loading", "a>b", "a@b", "漢字", "Export (2)"])
 def test_operation(name: str) -> None:
     """The operation is everything between the first @ and the last relation."""
-    assert parsed(f"peak_rss@{name}>+5%").operation == name
+    assert parse_gate(f"peak_rss@{name}>+5%").operation == name
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ def test_operation(name: str) -> None:
 def test_unreadable(text: str, message: str) -> None:
     """A gate that cannot be read is refused with what was expected."""
     with pytest.raises(UsageError, match=message):
-        parsed(text)
+        parse_gate(text)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_unreadable(text: str, message: str) -> None:
 )
 def test_one_run_each(text: str, passed: bool) -> None:  # noqa: FBT001 — a parameter of a test
     """From 100 to 110 MiB: a gate fails beyond its limit, and passes exactly at it."""
-    assert judged(parsed(text), runs(100, 110)).passed is passed
+    assert judge_gate(parse_gate(text), runs(100, 110)).passed is passed
 
 
 @pytest.mark.parametrize(
@@ -116,12 +118,12 @@ def test_one_run_each(text: str, passed: bool) -> None:  # noqa: FBT001 — a pa
 )
 def test_says_what_was_measured(text: str, expected: str) -> None:
     """A verdict names the figures that it comes from, a limit's in the limit's own unit."""
-    assert judged(parsed(text), runs(100, 110)).measured == expected
+    assert judge_gate(parse_gate(text), runs(100, 110)).measured == expected
 
 
 def test_change_of_groups() -> None:
     """A group's change is the change of its median, and the verdict says so."""
-    verdict = judged(parsed("peak_rss>+5%"), groups([100, 100, 100], [90, 101, 500]))
+    verdict = judge_gate(parse_gate("peak_rss>+5%"), groups([100, 100, 100], [90, 101, 500]))
 
     assert verdict.passed
     assert verdict.measured == "101.0 MiB against 100.0 MiB (+1.0 MiB, +1.00%), medians of 3 and 3 runs"
@@ -136,7 +138,7 @@ def test_change_of_groups() -> None:
 )
 def test_limit_of_groups(text: str, passed: bool, measured: str) -> None:  # noqa: FBT001 — a parameter of a test
     """A limit has to be kept by every run of the group."""
-    verdict = judged(parsed(text), groups([100], [90, 101, 500]))
+    verdict = judge_gate(parse_gate(text), groups([100], [90, 101, 500]))
 
     assert (verdict.passed, verdict.measured) == (passed, measured)
 
@@ -154,7 +156,7 @@ def test_limit_of_groups(text: str, passed: bool, measured: str) -> None:  # noq
 def test_unknown(text: str, message: str) -> None:
     """A metric or operation that was not recorded is refused with what there is; it never passes silently."""
     with pytest.raises(UsageError, match=message):
-        judged(parsed(text), runs(100, 110))
+        judge_gate(parse_gate(text), runs(100, 110))
 
 
 def test_calls_on_all_levels() -> None:
@@ -165,17 +167,17 @@ def test_calls_on_all_levels() -> None:
         Mark(name="Save", start_s=1.3, end_s=1.4),
         Mark(name="Save", start_s=1.6, end_s=1.9),
     ]
-    run = measured(session({"rss": mib(1, 2, 9, 3)}, marks=marks), "run", with_inner=True)
-    of = compared([run], [run])
+    run = measure_run(session({"rss": mib(1, 2, 9, 3)}, marks=marks), "run", with_inner=True)
+    of = compare_runs([run], [run])
     operations = ("Save", "Save (1)", "Save (2)", "Save (3)")
 
-    assert [judged(parsed(f"duration@{each}>9s"), of).measured for each in operations] == [
+    assert [judge_gate(parse_gate(f"duration@{each}>9s"), of).measured for each in operations] == [
         "0.800 s in 3 calls",
         "0.100 s",
         "0.300 s",
         "0.400 s",
     ]
-    assert judged(parsed("peak_rss@Save>0"), of).measured == "9.0 MiB in 3 calls"
+    assert judge_gate(parse_gate("peak_rss@Save>0"), of).measured == "9.0 MiB in 3 calls"
 
 
 def called(*arguments: str | None) -> Comparison:
@@ -185,8 +187,8 @@ def called(*arguments: str | None) -> Comparison:
         for at, each in enumerate(arguments)
     ]
     inner = Mark(name="Inference", start_s=0, end_s=0.1, depth=1, call="openvino.InferRequest.infer")
-    run = measured(session({"rss": mib(1, 1)}, duration_s=10, marks=[*marks, inner]), "run", with_inner=True)
-    return compared([run], [run])
+    run = measure_run(session({"rss": mib(1, 1)}, duration_s=10, marks=[*marks, inner]), "run", with_inner=True)
+    return compare_runs([run], [run])
 
 
 @pytest.mark.parametrize(
@@ -208,7 +210,7 @@ def test_operation_by_its_function(operation: str, expected: str) -> None:
     """A name, or a function with some of its arguments in any order, means all its calls; a number means one."""
     of = called("INT8_ASYM", "INT4_SYM, g64, ratio 0.8", "INT4_SYM, g64, awq")
 
-    assert judged(parsed(f"duration@{operation}>9s"), of).measured == expected
+    assert judge_gate(parse_gate(f"duration@{operation}>9s"), of).measured == expected
 
 
 def epochs(*ends: float, **last: Any) -> Comparison:  # noqa: ANN401 — any field of a mark
@@ -216,23 +218,23 @@ def epochs(*ends: float, **last: Any) -> Comparison:  # noqa: ANN401 — any fie
     marks = [Mark(name="Epoch", start_s=number / 2, end_s=end_s) for number, end_s in enumerate(ends)]
     marks[-1] = replace(marks[-1], **last)
     columns = {"rss": mib(1, 2, 9, 3), "read_bytes": [0, 10, 30, 60]}
-    run = measured(session(columns, marks=marks, processes=[process(end_s=1.5)]), "run", depth=2, with_inner=True)
-    return compared([run], [run])
+    run = measure_run(session(columns, marks=marks, processes=[process(end_s=1.5)]), "run", depth=2, with_inner=True)
+    return compare_runs([run], [run])
 
 
 def test_calls_at_the_same_time() -> None:
     """What calls cost that ran at the same time has no sum, and the error says so; peak and durations are known."""
     of = epochs(0.8, 0.9, 1.4)
 
-    assert judged(parsed("duration@Epoch>0s"), of).measured == "1.60 s in 3 calls"
-    assert judged(parsed("peak_rss@Epoch>1GiB"), of).passed
+    assert judge_gate(parse_gate("duration@Epoch>0s"), of).measured == "1.60 s in 3 calls"
+    assert judge_gate(parse_gate("peak_rss@Epoch>1GiB"), of).passed
     with pytest.raises(UsageError, match="'read_bytes' is not known in NEW, as some calls ran at the same time;"):
-        judged(parsed("read_bytes@Epoch>0"), of)
+        judge_gate(parse_gate("read_bytes@Epoch>0"), of)
 
 
 def test_call_inside_a_call() -> None:
     """A call inside another one of the same name does not count twice."""
-    assert judged(parsed("duration@Epoch>9s"), epochs(0.4, 1.5, 1.2, depth=1)).measured == "1.40 s in 3 calls"
+    assert judge_gate(parse_gate("duration@Epoch>9s"), epochs(0.4, 1.5, 1.2, depth=1)).measured == "1.40 s in 3 calls"
 
 
 def on_threads(*spans: tuple[str, float, float, int | None, int]) -> Comparison:
@@ -244,8 +246,8 @@ def on_threads(*spans: tuple[str, float, float, int | None, int]) -> Comparison:
         Mark(name=name, start_s=start_s, end_s=end_s, op=number, inside=inside, depth=depth, pid=1)
         for number, (name, start_s, end_s, inside, depth) in enumerate(spans)
     ]
-    run = measured(session({"rss": mib(1, 2)}, marks=marks, duration_s=1), "run", depth=9, with_inner=True)
-    return compared([run], [run])
+    run = measure_run(session({"rss": mib(1, 2)}, marks=marks, duration_s=1), "run", depth=9, with_inner=True)
+    return compare_runs([run], [run])
 
 
 @pytest.mark.parametrize(
@@ -259,7 +261,7 @@ def on_threads(*spans: tuple[str, float, float, int | None, int]) -> Comparison:
 )
 def test_calls_on_several_threads(spans: list[tuple[str, float, float, int | None, int]], expected: str) -> None:
     """A call is left out of the sum only if one of those around it on its own thread has its name."""
-    assert judged(parsed("duration@W>9s"), on_threads(*spans)).measured == expected
+    assert judge_gate(parse_gate("duration@W>9s"), on_threads(*spans)).measured == expected
 
 
 def counted_together(*further: float) -> Comparison:
@@ -267,9 +269,10 @@ def counted_together(*further: float) -> Comparison:
     steps = Mark(name="Step", start_s=0.1, end_s=0.4, count=100, total_s=0.05, longest_s=0.01)
     marks = [steps, *(Mark(name="Step", start_s=0.5, end_s=0.5 + length) for length in further)]
     runs = [
-        measured(session({"rss": mib(1, 2)}, marks=of, duration_s=1), "run", with_inner=True) for of in ([steps], marks)
+        measure_run(session({"rss": mib(1, 2)}, marks=of, duration_s=1), "run", with_inner=True)
+        for of in ([steps], marks)
     ]
-    return compared(runs[:1], runs[1:])
+    return compare_runs(runs[:1], runs[1:])
 
 
 @pytest.mark.parametrize(
@@ -279,13 +282,13 @@ def test_calls_that_are_counted_together(further: list[float], expected: str) ->
     """The duration of several calls is the time in them, whether they are one row or several."""
     of = counted_together(*further)
 
-    assert judged(parsed("duration@Step>9s"), of).measured == expected
+    assert judge_gate(parse_gate("duration@Step>9s"), of).measured == expected
     assert of.base[0].operations["Step"]["duration"].low == 0.05
 
 
 def test_numbers_of_calls_of_both_sides() -> None:
     """A change of several calls together says how many there are in NEW and in BASE."""
-    measured_ = judged(parsed("duration@Step>+9s"), counted_together(0.01)).measured
+    measured_ = judge_gate(parse_gate("duration@Step>+9s"), counted_together(0.01)).measured
 
     assert measured_ == "0.060 s against 0.050 s (+0.010 s, +20.00%) in 101 and 100 calls"
 
@@ -295,4 +298,4 @@ def test_call_whose_end_is_unknown() -> None:
     of = epochs(0.4, 0.9, 1.4, error=END_UNKNOWN)
 
     with pytest.raises(UsageError, match="'duration' is not known in NEW"):
-        judged(parsed("duration@Epoch>9s"), of)
+        judge_gate(parse_gate("duration@Epoch>9s"), of)

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from nncftools.analysis.peaks import Bracket, narrow
-from nncftools.analysis.session import Session, unmarked
+from nncftools.analysis.session import Session, find_unmarked
 from nncftools.render.sentences import where_text
 from nncftools.session.model import END_UNKNOWN, LateReadings, Mark, OwnMemory
-from nncftools.session.nesting import renumbered, with_ends
+from nncftools.session.nesting import add_ends, renumber_marks
 from tests.conftest import HANGING_S
 from tests.made_up import MIB, mib, process, session
 
@@ -153,7 +153,7 @@ def test_unmarked_ends_as_its_neighbours_begin() -> None:
     """What was read at the marks around it is what the tree held at its start and its end."""
     first = mark("a", 0, end_s=0.2, own_end=OwnMemory(rss=MIB, tree=150 * MIB))
     of = marked(first, mark("b", 0.8, own_start=OwnMemory(rss=MIB, tree=250 * MIB, is_estimate=True)))
-    (gap,) = unmarked(of, 0.1)
+    (gap,) = find_unmarked(of, 0.1)
 
     assert (gap.rss_start, gap.rss_end, gap.own_peak) == (150 * MIB, 250 * MIB, None)
     assert (gap.of("rss").start_is_estimate, gap.of("rss").end_is_estimate) == (False, True)
@@ -287,7 +287,7 @@ def test_very_many_levels(*, ends: bool) -> None:
     ]
     of = session(marks=marks)
     began_s = time.process_time()
-    found = with_ends(of.marks, of)
+    found = add_ends(of.marks, of)
     text = where_text(of)
 
     assert len(found) == number
@@ -365,8 +365,8 @@ def test_marks_of_two_files_keep_apart() -> None:
     """Numbers of marks that come together stay different; marks without any stay without."""
     first, second = ([Mark(name="a", start_s=0, op=1), Mark(name="b", start_s=0, inside=1)] for _ in range(2))
 
-    assert [(mark.op, mark.inside) for mark in renumbered(second, first)] == [(2, None), (None, 2)]
-    assert renumbered(second, []) == second
+    assert [(mark.op, mark.inside) for mark in renumber_marks(second, first)] == [(2, None), (None, 2)]
+    assert renumber_marks(second, []) == second
 
 
 def test_no_time_as_a_process_begins() -> None:

@@ -9,7 +9,7 @@ from math import isnan
 
 import pytest
 
-from nncftools.analysis.ranks import merged, start_times
+from nncftools.analysis.ranks import merge_ranks, start_times
 from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.render.sentences import hints
@@ -110,14 +110,14 @@ class TestSum:
 
     def test_shifted_moments(self) -> None:
         """A rank counts with its last sample, and with nothing before its start and after its end."""
-        job = merged({"a": rank(0, 100, 300, 200), "b": rank(1, 10, 20, 30, at_s=0.25)})
+        job = merge_ranks({"a": rank(0, 100, 300, 200), "b": rank(1, 10, 20, 30, at_s=0.25)})
 
         assert held(job) == {0: 100, 0.25: 110, 0.5: 310, 0.75: 320, 1: 220, 1.25: 30}
 
     def test_gap(self) -> None:
         """While samples of a rank are missing, the sum is unknown."""
         gapped = rank(1, 10, 20, columns={"time_s": [0, 3]})
-        job = merged({"a": rank(0, *[100] * 7), "b": gapped})
+        job = merge_ranks({"a": rank(0, *[100] * 7), "b": gapped})
 
         assert held(job) == {0: 110, 0.5: 110, 1: 110, 1.5: None, 2: None, 2.5: None, 3: 120}
 
@@ -126,19 +126,19 @@ class TestSum:
         seldom = rank(0, *[100] * 5, columns={"pss": mib(50, None, None, None, 60)})
         other = rank(1, *[10] * 5, columns={"pss": mib(5, None, None, None, 6)})
 
-        assert held(merged({"a": seldom, "b": other}), "pss") == {0: 55, 0.5: 55, 1: 55, 1.5: 55, 2: 66}
+        assert held(merge_ranks({"a": seldom, "b": other}), "pss") == {0: 55, 0.5: 55, 1: 55, 1.5: 55, 2: 66}
 
     def test_counters(self) -> None:
         """A counter is nothing before a rank's start, and stays as it was after its end."""
         first = rank(0, 1, 1, columns={"cpu_user": [0, 2]})
         second = rank(1, 1, 1, at_s=0.25, columns={"cpu_user": [1, 4]})
-        job = merged({"a": first, "b": second})
+        job = merge_ranks({"a": first, "b": second})
 
         assert job.samples["cpu_user"].tolist() == [0, 1, 3, 6]
 
     def test_memory_of_the_machine(self) -> None:
         """The memory of a machine counts once, whichever of its ranks recorded it."""
-        job = merged(
+        job = merge_ranks(
             {
                 "a": rank(0, 1, 1, columns={"system": mib(1000, 1000)}),
                 "b": rank(1, 1, 1, columns={"system": mib(1000, 1000)}),
@@ -150,7 +150,7 @@ class TestSum:
 
     def test_machine_recorded_by_some(self) -> None:
         """One rank of a machine is enough to know of it, also while another one does not run."""
-        job = merged(
+        job = merge_ranks(
             {
                 "a": rank(0, 1, 1, at_s=0.5, columns={"system": mib(1000, 1100)}),
                 "b": rank(1, 1, 1, columns={"system": mib(900, 950)}),
@@ -162,7 +162,7 @@ class TestSum:
 
     def test_devices(self) -> None:
         """Each rank holds memory of its own devices: ranks that share one are added, the others hold nothing of it."""
-        job = merged(
+        job = merge_ranks(
             {
                 "a": rank(0, 1, 1, columns={"device_memory@nvidia0": mib(10, 20), "device_used@nvidia0": mib(50, 60)}),
                 "b": rank(1, 1, 1, columns={"device_memory@nvidia0": mib(5, 5), "device_used@nvidia0": mib(50, 60)}),
@@ -177,7 +177,7 @@ class TestSum:
 
     def test_broken_off(self) -> None:
         """After a rank's recording breaks off, its memory and the sum are unknown."""
-        job = merged({"a": rank(0, 1, 2, 3), "b": rank(1, 10, 20, finished=False)})
+        job = merge_ranks({"a": rank(0, 1, 2, 3), "b": rank(1, 10, 20, finished=False)})
 
         assert held(job) == {0: 11, 0.5: 22, 1: None}
         assert job.finished is False
@@ -185,7 +185,7 @@ class TestSum:
 
     def test_a_rank_without_a_sample(self) -> None:
         """A rank that ended before its first sample makes the sum unknown while it ran."""
-        job = merged({"a": rank(0, 1, 2), "b": rank(1, duration_s=0.2)})
+        job = merge_ranks({"a": rank(0, 1, 2), "b": rank(1, duration_s=0.2)})
 
         assert held(job) == {0: None, 0.5: 2}
 
@@ -193,11 +193,11 @@ class TestSum:
         """Ranks on one machine may share a control group, which is unknown: there is no sum."""
         recordings = {name: rank(number, 1, 1, columns={"cgroup": mib(5, 5)}) for number, name in enumerate(["a", "b"])}
 
-        assert "cgroup" not in merged(recordings).samples
+        assert "cgroup" not in merge_ranks(recordings).samples
 
     def test_a_metric_of_some(self) -> None:
         """What one rank did not record is unknown of all."""
-        job = merged({"a": rank(0, 1, 1, columns={"vms": mib(5, 5)}), "b": rank(1, 1, 1)})
+        job = merge_ranks({"a": rank(0, 1, 1, columns={"vms": mib(5, 5)}), "b": rank(1, 1, 1)})
 
         assert job.samples.metrics == ["rss"]
         assert job.warnings == [
@@ -213,7 +213,7 @@ class TestPeak:
         """One rank's high-water mark can exceed the sampled sum; the sum of the ranks' marks is the upper bound."""
         marked = process(high_water_mark=900 * MIB, high_water_limit=900 * MIB)
         small = process(high_water_mark=50 * MIB, high_water_limit=50 * MIB)
-        job = merged({"a": rank(0, 100, 300, 200, processes=[marked]), "b": rank(1, 1, 2, 3, processes=[small])})
+        job = merge_ranks({"a": rank(0, 100, 300, 200, processes=[marked]), "b": rank(1, 1, 2, 3, processes=[small])})
 
         assert job.peaks["rss"] == Peak(
             sampled=302 * MIB,
@@ -231,26 +231,26 @@ class TestRanks:
 
     def test_without_numbers(self) -> None:
         """Recordings that no launcher numbered go by the names of their files."""
-        job = merged({"b.json": rank(0, 1, 1, rank=None), "a.json": rank(0, 1, 1, rank=None)})
+        job = merge_ranks({"b.json": rank(0, 1, 1, rank=None), "a.json": rank(0, 1, 1, rank=None)})
 
         assert [run.name for run in job.ranks] == ["a.json", "b.json"]
 
     def test_twice_the_same(self) -> None:
         """Two recordings of one rank are refused."""
         with pytest.raises(NncfToolsError, match=r"a and b are both rank 1: name the recordings of one job"):
-            merged({"a": rank(1, 1), "b": rank(1, 1)})
+            merge_ranks({"a": rank(1, 1), "b": rank(1, 1)})
 
     def test_put_together_before(self) -> None:
         """A job among its recordings would count twice: it is refused."""
-        job = merged({"a": rank(0, 1), "b": rank(1, 1)})
+        job = merge_ranks({"a": rank(0, 1), "b": rank(1, 1)})
 
         with pytest.raises(NncfToolsError, match="job was merged from 2 recordings: name those instead"):
-            merged({"job": job, "a": rank(0, 1)})
+            merge_ranks({"job": job, "a": rank(0, 1)})
 
     def test_hints_of_each(self) -> None:
         """A hint about one recording names its rank, such as a process that outlived the command."""
         left = [process(1, end_s=None, name="daemon", pid=7)]
-        job = merged({"a": rank(0, 1, 1, processes=left), "b": rank(1, 1, 1), "c": rank(2, 1, 1)})
+        job = merge_ranks({"a": rank(0, 1, 1, processes=left), "b": rank(1, 1, 1), "c": rank(2, 1, 1)})
         told = "rank 0: still running when the command ended, and not recorded further: daemon (pid 7)"
 
         assert hints(job, MemoryUnit.MiB) == [told]
@@ -258,7 +258,7 @@ class TestRanks:
     def test_different_jobs(self) -> None:
         """Recordings of different jobs cause a warning."""
         other = Rank(number=1, size=2, job="other", launcher="slurm")
-        job = merged({"a": rank(0, 1, 1, rank=Rank(number=0, size=2, job="tune")), "b": rank(1, 1, 1, rank=other)})
+        job = merge_ranks({"a": rank(0, 1, 1, rank=Rank(number=0, size=2, job="tune")), "b": rank(1, 1, 1, rank=other)})
 
         assert job.warnings == ["the recordings are of different jobs: other, tune"]
 
@@ -269,7 +269,7 @@ class TestRanks:
             for number, (name, own) in enumerate({"a": [], "b": ["own"], "c": []}.items())
         }
 
-        assert merged(every).warnings == ["all", "rank 1: own"]
+        assert merge_ranks(every).warnings == ["all", "rank 1: own"]
 
 
 class TestJob:
@@ -279,7 +279,7 @@ class TestJob:
         """Operations are those of the rank that held most, on the job's clock; a warning says so."""
         small = rank(0, 1, 1, marks=[Mark(name="Loading", start_s=0)])
         large = rank(1, 5, 5, at_s=0.25, marks=[Mark(name="Export", start_s=0.25)])
-        job = merged({"a": small, "b": large, "c": rank(2, 1, 1)})
+        job = merge_ranks({"a": small, "b": large, "c": rank(2, 1, 1)})
 
         assert [(mark.name, mark.start_s, mark.end_s) for mark in job.marks] == [("Export", 0.5, 0.75)]
         assert job.warnings == [
@@ -289,7 +289,7 @@ class TestJob:
     def test_processes(self) -> None:
         """Processes keep their parents under new numbers, and have the job's times."""
         family = [process(0), process(1, parent=0)]
-        job = merged({"a": rank(0, 1, 1, processes=family), "b": rank(1, 1, 1, at_s=0.25, processes=family)})
+        job = merge_ranks({"a": rank(0, 1, 1, processes=family), "b": rank(1, 1, 1, at_s=0.25, processes=family)})
 
         assert [(of.id, of.parent, of.start_s) for of in job.processes] == [
             (0, None, 0),
@@ -309,7 +309,7 @@ class TestJob:
     )
     def test_exit(self, ends: list[Exit | None], expected: Exit | None) -> None:
         """A job ends as the first rank that failed; where one is unknown and none failed, it is unknown."""
-        job = merged({str(number): rank(number, 1, 1, exit=end) for number, end in enumerate(ends)})
+        job = merge_ranks({str(number): rank(number, 1, 1, exit=end) for number, end in enumerate(ends)})
 
         assert job.exit == expected
 
@@ -318,12 +318,12 @@ class TestJob:
         ended = rank(0, 1, 1, 1, 1, exit=Exit(signal=15))
         failed = rank(1, 1, 1, 1, at_s=0.25, exit=Exit(code=3))
 
-        assert merged({"a": ended, "b": failed}).exit == Exit(code=3)
+        assert merge_ranks({"a": ended, "b": failed}).exit == Exit(code=3)
 
     def test_machines(self) -> None:
         """Several machines are one of all their cores and memory; one machine stays itself."""
-        one = merged({"a": rank(0, 1, 1), "b": rank(1, 1, 1)})
-        two = merged({"a": rank(0, 1, 1), "b": rank(1, 1, 1, machine="node")})
+        one = merge_ranks({"a": rank(0, 1, 1), "b": rank(1, 1, 1)})
+        two = merge_ranks({"a": rank(0, 1, 1), "b": rank(1, 1, 1, machine="node")})
 
         assert one.host.name == "box"
         assert two.host == Host(name="2 machines", cpus=4, memory=16 * MIB)
@@ -332,14 +332,14 @@ class TestJob:
 def test_a_job_of_very_many_ranks() -> None:
     """A file may say that its job has any number of ranks: they are not listed one by one."""
     one = rank(0, 100, rank=Rank(number=0, size=10**15, job="tune"))
-    job = merged({"a": one, "b": rank(1, 100)})
+    job = merge_ranks({"a": one, "b": rank(1, 100)})
 
     assert job.warnings[0].startswith("999999999999998 of 1000000000000000 ranks are missing: no recording of rank 2")
 
 
 def test_nothing_known() -> None:
     """Ranks without any known figure make a job without any."""
-    job = merged({"a": rank(0, None, None), "b": rank(1, None, None)})
+    job = merge_ranks({"a": rank(0, None, None), "b": rank(1, None, None)})
 
     assert list(held(job).values()) == [None, None]
     assert job.peaks["rss"] == Peak(sampled=None, at_s=None, low=None)

@@ -9,13 +9,13 @@ from nncftools.analysis.session import Session
 from nncftools.analysis.summary import (
     MetricSummary,
     NearPeak,
+    count_samples,
+    count_short_lived,
     cpu_s,
     is_between_samples,
     largest_process,
-    level,
     pss_near_peak,
-    short_lived,
-    taken,
+    summarize_level,
 )
 from nncftools.render.sentences import hints
 from nncftools.session.model import Host, LimitReached, Mark, Peak, Process, Rise, SamplerFacts
@@ -47,7 +47,7 @@ def test_near_peak(columns: dict[str, Any], expected: NearPeak | None) -> None:
 def level_of(rss: list[float | None], mark: int | None = None) -> MetricSummary:
     """Return the RSS level of a session."""
     of = session({"rss": rss}, processes=[process(high_water_mark=mark)])
-    return level(of, "rss")
+    return summarize_level(of, "rss")
 
 
 @pytest.mark.parametrize("rss", [[], [None, None]], ids=str)
@@ -113,12 +113,12 @@ def test_limit_of_the_command(limit: int, others: list[Process], expected: int) 
 @pytest.mark.parametrize(("told", "expected"), [(None, 3), (2, 3), (1_000, 1_000)])
 def test_taken(told: int | None, expected: int) -> None:
     """Samples that were merged were taken, and no fewer than are there."""
-    assert taken(session(sampler=SamplerFacts(taken=told))) == expected
+    assert count_samples(session(sampler=SamplerFacts(taken=told))) == expected
 
 
 def test_short_lived() -> None:
     """Processes that were seen in fewer than two samples are counted."""
-    assert short_lived(session(processes=[process(0, samples=2), process(1, samples=1), process(2)])) == 2
+    assert count_short_lived(session(processes=[process(0, samples=2), process(1, samples=1), process(2)])) == 2
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from nncftools import __version__
 from nncftools.cli import screen
-from nncftools.sampler.client import host
+from nncftools.sampler.client import describe_host
 from tests.conftest import HANGING_S, Run, command_line
 from tests.made_up import mib, session
 
@@ -118,7 +118,7 @@ def test_schema_describes_a_recorded_session(nncf_tools: Run, tmp_path: pathlib.
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(session, schema)
 
-    assert session["host"]["memory"] == host()["memory"]
+    assert session["host"]["memory"] == describe_host()["memory"]
 
 
 QUICK = ["--version", "report run.json", "schema"]

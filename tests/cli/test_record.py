@@ -16,7 +16,7 @@ import pytest
 
 from nncftools import Session
 from nncftools.errors import UsageError
-from nncftools.sampler.client import metrics_of_devices
+from nncftools.sampler.client import list_device_metrics
 from tests.conftest import BURNERS, HANGING_S, Run, burner, command_line
 from tests.made_up import MIB as BYTES_OF_MIB
 from tests.made_up import full_disk, header, mib, session
@@ -511,7 +511,7 @@ class TestBadInput:
             pytest.param(
                 ["--type", "rss,device", "true"],
                 "option --type: 'device' is not available here: there is no GPU or NPU",
-                marks=pytest.mark.skipif(bool(metrics_of_devices()), reason="there is a GPU or NPU"),
+                marks=pytest.mark.skipif(bool(list_device_metrics()), reason="there is a GPU or NPU"),
             ),
             (["-o", "n" * 300, "true"], "File name too long"),
         ],

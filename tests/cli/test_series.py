@@ -74,7 +74,7 @@ def test_why(tmp_path: pathlib.Path, status: int, text: str, why: str) -> None:
     log = tmp_path / "log"
     log.write_text(text)
     with log.open() as file:
-        found = series.why(recording.Recorded(status, None), file.fileno())
+        found = series.explain_failure(recording.Recorded(status, None), file.fileno())
 
     assert found == f"exit status {status}{why}"
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from nncftools.metrics import METRICS, OF_DEVICES
-from nncftools.sampler.client import offers
+from nncftools.sampler.client import list_offers
 from nncftools.sampler.probes.machine import Devices
 from nncftools.sampler.psutil_source import SUPPORTED
 from tests.conftest import Run
@@ -56,4 +56,4 @@ def test_offers_are_declared(source: str, monkeypatch: pytest.MonkeyPatch) -> No
     """Every platform offers only declared metrics."""
     monkeypatch.setenv("_NNCF_TOOLS_SOURCE", source)
 
-    assert set(offers()) <= set(RECORDED)
+    assert set(list_offers()) <= set(RECORDED)

@@ -7,7 +7,15 @@ import pathlib
 
 import pytest
 
-from nncftools.compression.filling import Key, check_found, fill, from_lm_eval, similarity, size_gib, tasks_of
+from nncftools.compression.filling import (
+    Key,
+    check_found,
+    fill,
+    measure_size,
+    parse_tasks,
+    read_lm_eval,
+    read_similarity,
+)
 from nncftools.errors import NncfToolsError, UsageError
 from tests.compression.made_up import HEADER, MADE_UP
 
@@ -43,7 +51,7 @@ def saved(folder: pathlib.Path, results: object) -> pathlib.Path:
 class TestLmEval:
     def test_names_without_filter(self, tmp_path: pathlib.Path) -> None:
         """Metrics of older versions have no filter in their names."""
-        found = from_lm_eval(saved(tmp_path, {"wikitext": {"word_perplexity": 10}}), tasks_of(()))
+        found = read_lm_eval(saved(tmp_path, {"wikitext": {"word_perplexity": 10}}), parse_tasks(()))
 
         assert found == {"wikitext, word perplexity": 10}
 
@@ -65,7 +73,7 @@ class TestLmEval:
         """Anything but such a result is refused with its name and the reason."""
         (tmp_path / "bad.json").write_bytes(content)
         with pytest.raises(NncfToolsError) as caught:
-            from_lm_eval(tmp_path / "bad.json", tasks_of(()))
+            read_lm_eval(tmp_path / "bad.json", parse_tasks(()))
 
         assert message in str(caught.value)
         assert "bad.json" in str(caught.value)
@@ -76,13 +84,13 @@ class TestLmEval:
         writer = os.open(tmp_path / "results.json", os.O_RDWR)
 
         with pytest.raises(NncfToolsError, match="a file expected"):
-            from_lm_eval(tmp_path / "results.json", tasks_of(()), may_wait=False)
+            read_lm_eval(tmp_path / "results.json", parse_tasks(()), may_wait=False)
         os.close(writer)
 
     def test_several_filters(self, tmp_path: pathlib.Path) -> None:
         """Several filters make the name ambiguous: the message lists them."""
         with pytest.raises(NncfToolsError) as caught:
-            from_lm_eval(saved(tmp_path, {"gsm8k": GSM8K}), tasks_of(("gsm8k:exact_match",)))
+            read_lm_eval(saved(tmp_path, {"gsm8k": GSM8K}), parse_tasks(("gsm8k:exact_match",)))
 
         assert "'exact_match' has several filters: " in str(caught.value)
         assert "gsm8k:exact_match,strict-match; gsm8k:exact_match,flexible-extract" in str(caught.value)
@@ -92,7 +100,7 @@ class TestLmEval:
     def test_metric_with_and_without_a_filter(self, tmp_path: pathlib.Path, texts: tuple[str, str]) -> None:
         """A metric asked for with and without a filter fills two columns, in any order."""
         results = {"mixed": {"em,none": 0.1, "em,f1": 0.2, "em_stderr,f1": 0.9}}
-        found = from_lm_eval(saved(tmp_path, results), tasks_of(texts))
+        found = read_lm_eval(saved(tmp_path, results), parse_tasks(texts))
 
         assert found == {"mixed, em": 0.1, "mixed, em,f1": 0.2, "mixed, em,f1 stderr": 0.9}
 
@@ -107,7 +115,7 @@ class TestLmEval:
         """The message on an unknown filter lists the filters of the metric."""
         results = {**RESULTS, "gsm8k": GSM8K, "old": {"acc": 0.2, "acc_stderr": 0.1}}
         with pytest.raises(NncfToolsError) as caught:
-            from_lm_eval(saved(tmp_path, results), tasks_of((task,)))
+            read_lm_eval(saved(tmp_path, results), parse_tasks((task,)))
 
         metric = task.partition(":")[2]
         assert str(caught.value).endswith(f"{metric!r} has other filters: {filters}")
@@ -116,19 +124,19 @@ class TestLmEval:
     @pytest.mark.parametrize("task", ["mmlu:acc_norm", "mmlu:alias_", "hellaswag:acc", "mmlu:acc_norm,x"])
     def test_nothing_is_dropped(self, tmp_path: pathlib.Path, task: str) -> None:
         """A metric that was asked for and has no figure is an error, not a gap."""
-        wanted = tasks_of((task,))
+        wanted = parse_tasks((task,))
         with pytest.raises(UsageError, match=f"the results have no figure of '{task}'"):
-            check_found(wanted, from_lm_eval(saved(tmp_path, RESULTS), wanted))
+            check_found(wanted, read_lm_eval(saved(tmp_path, RESULTS), wanted))
 
     def test_standard_metrics_may_be_missing(self) -> None:
         """The standard metrics are not asked for."""
-        check_found(tasks_of(()), {})
+        check_found(parse_tasks(()), {})
 
     @pytest.mark.parametrize("text", ["mmlu", ":acc", "mmlu:"])
     def test_bad_task(self, text: str) -> None:
         """A task without a metric is refused."""
         with pytest.raises(UsageError, match="'TASK:METRIC' expected"):
-            tasks_of((text,))
+            parse_tasks((text,))
 
 
 class TestWhoWhatBenchmark:
@@ -137,7 +145,7 @@ class TestWhoWhatBenchmark:
         """The mean of the similarity column is used, over all questions or the one summary row."""
         (tmp_path / "metrics.csv").write_text(text)
 
-        assert similarity(tmp_path / "metrics.csv") == pytest.approx(0.85)
+        assert read_similarity(tmp_path / "metrics.csv") == pytest.approx(0.85)
 
     @pytest.mark.parametrize(
         ("text", "message"),
@@ -152,7 +160,7 @@ class TestWhoWhatBenchmark:
         """Anything but such a file is refused with the reason."""
         (tmp_path / "metrics.csv").write_text(text)
         with pytest.raises(NncfToolsError, match=message):
-            similarity(tmp_path / "metrics.csv")
+            read_similarity(tmp_path / "metrics.csv")
 
 
 class TestSize:
@@ -163,13 +171,13 @@ class TestSize:
             with (tmp_path / name).open("wb") as file:
                 file.truncate(size)
 
-        assert size_gib(tmp_path) == 0.75
-        assert size_gib(tmp_path / "a.bin") == 0.5
+        assert measure_size(tmp_path) == 0.75
+        assert measure_size(tmp_path / "a.bin") == 0.5
 
     def test_nothing_there(self, tmp_path: pathlib.Path) -> None:
         """A folder without files is not a model."""
         with pytest.raises(NncfToolsError, match="no files"):
-            size_gib(tmp_path / "none")
+            measure_size(tmp_path / "none")
 
 
 PERPLEXITY = "wikitext, word perplexity"

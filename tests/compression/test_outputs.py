@@ -15,9 +15,9 @@ from markdown_it import MarkdownIt
 from nncftools.compression import visualize
 from nncftools.compression.outputs import (
     Request,
-    answers,
     cells,
     chart,
+    describe_answers,
     error_text,
     make,
     markdown,
@@ -30,7 +30,7 @@ from nncftools.compression.reading import (
     STANDARD,
     ResultsError,
 )
-from nncftools.compression.results import bounds_of
+from nncftools.compression.results import parse_bounds
 from nncftools.errors import NncfToolsError
 from tests.browser import browser
 from tests.compression.made_up import (
@@ -233,7 +233,7 @@ document.body.append(result);
 def made(*paths: pathlib.Path, bound: str = "", extra: bool = False) -> str:
     """Return the page of results."""
     comparisons = compared(*paths)
-    limit = bounds_of(bound) if bound else None
+    limit = parse_bounds(bound) if bound else None
     return page(comparisons, render(draw(comparisons, limit), "svg"), limit, extra=extra)
 
 
@@ -267,7 +267,7 @@ class TestAnswers:
         """The sentence names the smallest model as a reader would; a model that is called none is uncompressed."""
         comparisons = compared(written(tmp_path / "a.csv", rows))
 
-        assert answers(comparisons, bounds_of(bound))[0].startswith(answer)
+        assert describe_answers(comparisons, parse_bounds(bound))[0].startswith(answer)
 
 
 class TestPage:

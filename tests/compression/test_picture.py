@@ -17,7 +17,7 @@ from matplotlib.transforms import Bbox
 
 from nncftools.compression.picture import MAX_NAMED, Drawing, draw, render
 from nncftools.compression.reading import LATENCY, PEAK
-from nncftools.compression.results import Comparison, bounds_of, find_far_error
+from nncftools.compression.results import Comparison, find_far_error, parse_bounds
 from tests.compression.made_up import (
     HEADER,
     MADE_UP,
@@ -156,7 +156,7 @@ class TestPicture:
 
     def test_bound_and_recommendation(self) -> None:
         """A bound and the smallest model within it are marked."""
-        words = texts(compared(MADE_UP), bounds=bounds_of("error<=5%"))
+        words = texts(compared(MADE_UP), bounds=parse_bounds("error<=5%"))
 
         assert "smallest with error ≤ 5%" in words
 
@@ -207,7 +207,7 @@ class TestPanels:
     def drawn(self, folder: pathlib.Path, bounds: str = "") -> Drawing:
         """Draw the four rows with panels of peak and latency."""
         comparisons = compared(with_figures(folder / "a.csv"))
-        return draw(comparisons, bounds_of(bounds) if bounds else None, also=(PEAK, LATENCY))
+        return draw(comparisons, parse_bounds(bounds) if bounds else None, also=(PEAK, LATENCY))
 
     def test_figures(self, tmp_path: pathlib.Path) -> None:
         """A point is at the figure in the unit of the scale; a bracket is a bar below its upper end."""
@@ -265,7 +265,7 @@ class TestPanels:
             for place, one in enumerate(many(count))
         ]
         comparisons = compared(written(tmp_path / "a.csv", rows, [*HEADER, PEAK.column, LATENCY.column]))
-        drawing = draw(comparisons, bounds_of("error<=9%, peak<=2GiB"), also=(PEAK, LATENCY))
+        drawing = draw(comparisons, parse_bounds("error<=9%, peak<=2GiB"), also=(PEAK, LATENCY))
 
         assert drawing.unnamed == 0
         for place in range(3):

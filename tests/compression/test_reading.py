@@ -11,8 +11,8 @@ from nncftools.compression.reading import (
     Metric,
     RawTable,
     ResultsError,
-    chosen_metrics,
     found_metrics,
+    parse_metrics,
     read,
 )
 from nncftools.errors import UsageError
@@ -61,23 +61,23 @@ class TestFoundMetrics:
 
 def test_own_and_standard() -> None:
     """'standard' adds the four; a standard column keeps its meaning; a name may hold colons."""
-    metrics = chosen_metrics(("bench: mmlu:Higher", "standard", "WWB, similarity:higher"))
+    metrics = parse_metrics(("bench: mmlu:Higher", "standard", "WWB, similarity:higher"))
 
     assert metrics == (Metric("bench: mmlu", Direction.HIGHER), *STANDARD)
-    assert chosen_metrics(("WWB, similarity:higher",)) == (SIMILARITY,)
+    assert parse_metrics(("WWB, similarity:higher",)) == (SIMILARITY,)
 
 
 @pytest.mark.parametrize("text", ["", "mmlu", "mmlu:", ":higher", "mmlu:better", "mmlu:similarity", "%int4:lower"])
 def test_wrong_choice(text: str) -> None:
     """Anything but a column with a direction is refused."""
     with pytest.raises(UsageError, match=r"expected, found|describes the compression"):
-        chosen_metrics((text,))
+        parse_metrics((text,))
 
 
 def test_both_directions() -> None:
     """A column cannot be better in both directions."""
     with pytest.raises(UsageError, match="both directions"):
-        chosen_metrics(("a:higher", "a:lower"))
+        parse_metrics(("a:higher", "a:lower"))
 
 
 @pytest.mark.parametrize(

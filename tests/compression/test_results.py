@@ -14,13 +14,13 @@ from nncftools.compression.results import (
     Comparison,
     Group,
     Result,
-    bounds_of,
     choose,
     find_lines,
     find_wrong_columns,
     group_of,
     left_out_text,
     pareto,
+    parse_bounds,
     require,
     series_name,
 )
@@ -168,7 +168,7 @@ class TestJoined:
 )
 def test_smallest_under_the_bound(text: str, mode: str) -> None:
     """The smallest model within the bound is recommended, among equals the one with the least error."""
-    best = choose(compared(MADE_UP)[0], bounds_of(text)).best
+    best = choose(compared(MADE_UP)[0], parse_bounds(text)).best
 
     assert best is not None
     assert best.row.mode == mode
@@ -200,7 +200,7 @@ def measured(tmp_path: pathlib.Path) -> Comparison:
 )
 def test_several_bounds(measured: Comparison, text: str, mode: str) -> None:
     """All bounds hold for the recommended model; the upper end of a peak counts."""
-    best = choose(measured, bounds_of(text)).best
+    best = choose(measured, parse_bounds(text)).best
 
     assert best is not None
     assert best.row.mode == mode
@@ -208,8 +208,8 @@ def test_several_bounds(measured: Comparison, text: str, mode: str) -> None:
 
 def test_unknown_does_not_satisfy(measured: Comparison) -> None:
     """A row without a bounded figure is left out and counted, unless another bound excludes it anyway."""
-    choice = choose(measured, bounds_of("peak<=4.4GiB, time<=90s"))
-    without_fp32 = choose(measured, bounds_of("peak<=4.4GiB, time<=90s, size<4GiB"))
+    choice = choose(measured, parse_bounds("peak<=4.4GiB, time<=90s"))
+    without_fp32 = choose(measured, parse_bounds("peak<=4.4GiB, time<=90s, size<4GiB"))
 
     assert (choice.left_out, left_out_text(choice)) == (1, "1 row left out, peak or time unknown")
     assert (without_fp32.left_out, left_out_text(without_fp32)) == (0, "")
@@ -219,7 +219,7 @@ def test_unknown_does_not_satisfy(measured: Comparison) -> None:
 def test_no_figure(tmp_path: pathlib.Path, cell: str) -> None:
     """What is no figure above 0 is unknown."""
     (comparison,) = compared(with_figures(tmp_path / "a.csv", changes={"per token, s": cell}))
-    choice = choose(comparison, bounds_of("latency<=10s"))
+    choice = choose(comparison, parse_bounds("latency<=10s"))
 
     assert (choice.best, choice.left_out) == (None, 4)
 
@@ -228,7 +228,7 @@ def test_missing_column(measured: Comparison) -> None:
     """A figure whose column the file lacks is an error that names the column, and a similar one."""
     (other,) = compared(MADE_UP)
     with pytest.raises(ResultsError) as caught:
-        require([measured.model, other.model], bounds_of("error<5%, size<8GiB, time<1min").figures)
+        require([measured.model, other.model], parse_bounds("error<5%, size<8GiB, time<1min").figures)
 
     assert str(caught.value) == (
         f"{str(MADE_UP)!r}: 'time' needs the column 'compression time, s', which the file does not have "
@@ -241,14 +241,14 @@ def test_missing_column(measured: Comparison) -> None:
 def test_what_is_no_bound(text: str) -> None:
     """Anything else is refused with an example."""
     with pytest.raises(UsageError, match=r"'error<=5%' or 'error<=5%, peak<=8GiB' expected, found"):
-        bounds_of(text)
+        parse_bounds(text)
 
 
 @pytest.mark.parametrize("text", ["error<=x%", "error<=-1%", "error<=nan%", "error<=5GiB"])
 def test_what_is_no_error(text: str) -> None:
     """An error is a fraction or a percentage."""
     with pytest.raises(UsageError, match=r"'error<=5%' or 'error<0\.05' expected"):
-        bounds_of(text)
+        parse_bounds(text)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_what_is_no_error(text: str) -> None:
 def test_wrong_bounds(text: str, message: str) -> None:
     """An unknown name, a wrong unit or a repeated name is refused with what helps."""
     with pytest.raises(UsageError) as caught:
-        bounds_of(text)
+        parse_bounds(text)
 
     assert message in str(caught.value)
 
@@ -279,4 +279,4 @@ def test_wrong_bounds(text: str, message: str) -> None:
 def test_five_is_not_five_percent() -> None:
     """A bound above 1 without a percent sign is refused."""
     with pytest.raises(UsageError, match="means 500%; write 'error<=5%'"):
-        bounds_of("error<=5")
+        parse_bounds("error<=5")

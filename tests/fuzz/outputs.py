@@ -74,14 +74,14 @@ def _build_up(session: Session, _: pathlib.Path) -> None:
 
 
 def _compare(session: Session, _: pathlib.Path) -> None:
-    one, other = (comparison.measured(each, name, 3) for each, name in ((_other(), "one"), (session, "other")))
+    one, other = (comparison.measure_run(each, name, 3) for each, name in ((_other(), "one"), (session, "other")))
     for base, new in ((one, other), (other, one), (other, other)):
         with contextlib.suppress(NncfToolsError):
-            found = comparison.compared([base], [new, new])
+            found = comparison.compare_runs([base], [new, new])
             verdicts = []
             for text in _GATES:
                 with contextlib.suppress(NncfToolsError):
-                    verdicts.append(gates.judged(gates.parsed(text), found))
+                    verdicts.append(gates.judge_gate(gates.parse_gate(text), found))
             msgspec.json.encode(summary_json.document([(found, verdicts)]))
             screen.plain(comparison_outputs.as_text(found, MemoryUnit.MiB))
             comparison_outputs.as_markdown(found, MemoryUnit.MiB, verdicts)
@@ -91,7 +91,7 @@ def _compare(session: Session, _: pathlib.Path) -> None:
 
 def _merge(session: Session, _: pathlib.Path) -> None:
     with contextlib.suppress(NncfToolsError):
-        merged = ranks.merged({"a.json": session, "b.json": _other()})
+        merged = ranks.merge_ranks({"a.json": session, "b.json": _other()})
         for name in ("text", "json", "perfetto"):
             _format(name, merged, pathlib.Path())
 
@@ -182,11 +182,11 @@ def _table(path: pathlib.Path, _: pathlib.Path) -> None:
 
 
 def _evaluation(path: pathlib.Path, _: pathlib.Path) -> None:
-    filling.from_lm_eval(path, filling.tasks_of(["mmlu:acc", "gsm8k:exact_match"]))
+    filling.read_lm_eval(path, filling.parse_tasks(["mmlu:acc", "gsm8k:exact_match"]))
 
 
 def _similarity(path: pathlib.Path, _: pathlib.Path) -> None:
-    filling.similarity(path)
+    filling.read_similarity(path)
 
 
 def _project(path: pathlib.Path, _: pathlib.Path) -> None:

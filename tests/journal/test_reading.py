@@ -79,7 +79,7 @@ class TestCreate:
                 reading.create(journal, replace=True)
             assert journal.read_text() == "kept"
         with reading.reader(journal) as own:
-            reading.hold(own.fileno())  # by a reader at the end of the journal
+            reading.lock(own.fileno())  # by a reader at the end of the journal
             with pytest.raises(reading.BusyError):
                 reading.create(journal, replace=True)
         with created(journal, replace=True):
@@ -92,11 +92,11 @@ class TestLock:
         with created(journal) as descriptor:
             handed = os.dup(descriptor)
             with reading.reader(journal) as own:
-                assert reading.is_held(own.fileno())
+                assert reading.is_locked(own.fileno())
         assert reading.is_recording(journal)
         os.close(handed)
         with reading.reader(journal) as own:
-            assert not reading.is_held(own.fileno())
+            assert not reading.is_locked(own.fileno())
             with created(journal, replace=True):  # the check leaves no lock behind
                 assert reading.is_recording(journal)
 
@@ -111,7 +111,7 @@ class TestReader:
             swap(journal)
             with reading.reader(journal, descriptor) as own:
                 assert own.read() == b"ours"
-                assert reading.is_held(own.fileno())
+                assert reading.is_locked(own.fileno())
 
     @pytest.mark.parametrize("kind", ["missing", "folder", "fifo"])
     def test_what_is_no_file(self, journal: pathlib.Path, kind: str) -> None:

@@ -822,7 +822,7 @@ def test_nobody(tmp_path: pathlib.Path, helper: int | None) -> None:
 @pytest.mark.process
 def test_another_process_with_its_pid(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the helper's end, another process with its PID is not allowed."""
-    monkeypatch.setattr(calls, "began_at", lambda _: "77")
+    monkeypatch.setattr(calls, "read_start", lambda _: "77")
 
     assert allowed(tmp_path, "pass", HELPER) == []
 

@@ -24,7 +24,7 @@ from nncftools.marks import line
 )
 def test_quoted_is_json(text: str) -> None:
     """Any text survives the round trip in ASCII without line breaks; half a pair of surrogates is replaced."""
-    quoted = line.quoted(text)
+    quoted = line.quote(text)
 
     assert msgspec.json.decode(quoted) == "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
     assert quoted.isascii()

@@ -20,15 +20,15 @@ from nncftools.journal.reading import find_sidecar
 from nncftools.reading_marks import entries
 from nncftools.reading_marks.collecting import (
     add_enclosing,
+    measure_size,
     read_sidecar,
-    size_of,
     take_log,
     take_own,
     take_sizes,
     write_sidecar,
 )
 from nncftools.reading_marks.entries import Entry
-from nncftools.render.sentences import no_marks_reason
+from nncftools.render.sentences import explain_missing_marks
 from nncftools.session.model import ExecLine, HeldLines, Mark, OwnMemory, Process, Rise, Snapshots, WatchedProcess
 from tests.conftest import Run
 from tests.made_up import MIB, mib, process, session
@@ -466,7 +466,7 @@ def test_weights_beside_a_model_count(tmp_path: pathlib.Path, saved: str, expect
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"x" * size)
 
-    assert size_of(tmp_path / saved) == expected
+    assert measure_size(tmp_path / saved) == expected
 
 
 def test_what_is_gone_is_unknown(tmp_path: pathlib.Path) -> None:
@@ -510,7 +510,7 @@ def test_no_marks(command: str, apart: tuple[str, ...], programs: int, late: int
     """The reason why nothing was marked is named: an isolated Python, another user, root or clock, other times."""
     python = Process(id=7, pid=7, name="python", command=command.split(), apart=list(apart))
 
-    assert reason in no_marks_reason([python], programs, late)
+    assert reason in explain_missing_marks([python], programs, late)
 
 
 WORK = "def work():\n    pass\n"

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from nncftools.errors import NncfToolsError
-from nncftools.reading_marks.entries import rows
+from nncftools.reading_marks.entries import read_rows
 from nncftools.session.model import Start
 
 START = Start(utc="2026-11-21T07:00:00+00:00", monotonic_ns=5_000_000_000)
@@ -14,14 +14,14 @@ START = Start(utc="2026-11-21T07:00:00+00:00", monotonic_ns=5_000_000_000)
 
 def times(data: str, name: str = "x.marks.jsonl", start: Start = START) -> list[tuple[str, float | None, float | None]]:
     """Return name, start and end of the valid rows."""
-    entries = [row.entry for row in rows(io.BytesIO(data.encode()), name, start)]
+    entries = [row.entry for row in read_rows(io.BytesIO(data.encode()), name, start)]
     assert None not in entries
     return [(entry.name, entry.start_s, entry.end_s) for entry in entries if entry is not None]
 
 
 def wrong(data: str, name: str = "x.marks.jsonl", start: Start = START) -> tuple[str, str]:
     """Return position and problem of the only row."""
-    (row,) = rows(io.BytesIO(data.encode()), name, start)
+    (row,) = read_rows(io.BytesIO(data.encode()), name, start)
     assert row.entry is None
     return row.position, row.problem
 
@@ -106,12 +106,12 @@ def test_wrong_rows(row: str, complaint: str) -> None:
 def test_damaged_list() -> None:
     """A truncated JSON list cannot be read at all."""
     with pytest.raises(NncfToolsError, match=r"x\.json: not a list of marks: Input data was truncated"):
-        list(rows(io.BytesIO(b"[1, 2"), "x.json", START))
+        list(read_rows(io.BytesIO(b"[1, 2"), "x.json", START))
 
 
 def test_wrong_cell_of_a_table() -> None:
     """A number that is not one is reported with its line, counted as in an editor."""
-    first, second = rows(io.BytesIO(b"name,start_s\na,1\nb,soon\n"), "x.csv", START)
+    first, second = read_rows(io.BytesIO(b"name,start_s\na,1\nb,soon\n"), "x.csv", START)
 
     assert first.entry is not None
     assert (second.entry, second.position) == (None, "line 3")
@@ -125,7 +125,7 @@ def test_line_after_the_separator() -> None:
 
 def test_decimal_commas_of_a_row_of_many_calls() -> None:
     """All cells in seconds may have a decimal comma."""
-    (row,) = rows(io.BytesIO(b"name;start_s;end_s;total_s;longest_s;count\na;0,1;0,5;0,3;0,2;3\n"), "x.csv", START)
+    (row,) = read_rows(io.BytesIO(b"name;start_s;end_s;total_s;longest_s;count\na;0,1;0,5;0,3;0,2;3\n"), "x.csv", START)
 
     assert row.entry is not None
     assert (row.entry.total_s, row.entry.longest_s) == (0.3, 0.2)
@@ -140,7 +140,9 @@ def test_monotonic_times_of_an_unknown_clock() -> None:
 
 def test_notes_of_the_hook_need_no_name() -> None:
     """Lines of the hook that are not operations are read as they are."""
-    first, second = rows(io.BytesIO(b'{"python":"3.11.7","pid":1,"t_ns":5}\n{"warning":"w"}\n'), "x.marks.jsonl", START)
+    first, second = read_rows(
+        io.BytesIO(b'{"python":"3.11.7","pid":1,"t_ns":5}\n{"warning":"w"}\n'), "x.marks.jsonl", START
+    )
 
     assert first.entry is not None
     assert second.entry is not None
@@ -151,10 +153,10 @@ def test_notes_of_the_hook_need_no_name() -> None:
 def test_a_cell_without_end() -> None:
     """A cell longer than CSV allows is an error of the file, not of ours."""
     with pytest.raises(NncfToolsError, match=r"x\.csv: not CSV: field larger than field limit"):
-        list(rows(io.BytesIO(b"name,start_s\n" + b"x" * 200_000 + b",1\n"), "x.csv", START))
+        list(read_rows(io.BytesIO(b"name,start_s\n" + b"x" * 200_000 + b",1\n"), "x.csv", START))
 
 
 def test_a_list_nested_without_end() -> None:
     """A list that is nested deeper than any reader follows is refused."""
     with pytest.raises(NncfToolsError, match="not a list of marks"):
-        list(rows(io.BytesIO(b"[" * 2_000_000 + b"]" * 2_000_000), "x.json", START))
+        list(read_rows(io.BytesIO(b"[" * 2_000_000 + b"]" * 2_000_000), "x.json", START))

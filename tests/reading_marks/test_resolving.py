@@ -18,7 +18,7 @@ from nncftools.reading_marks import collecting, resolving
 from nncftools.reading_marks.collecting import take_log
 from nncftools.reading_marks.resolving import Log, _NestedMarks, resolve
 from nncftools.session.model import Mark
-from nncftools.session.nesting import with_ends
+from nncftools.session.nesting import add_ends
 from tests.made_up import process, session
 from tests.reading_marks.texts import entries, entry, spans
 
@@ -223,7 +223,7 @@ def test_ends(lines: str, expected: list[float]) -> None:
     """A task that never ended lasts as long as its process; a profiler's moment ends with the next on any thread."""
     of = run()
 
-    assert [end_s for _, end_s in with_ends(resolve(entries(lines), of), of)] == expected
+    assert [end_s for _, end_s in add_ends(resolve(entries(lines), of), of)] == expected
 
 
 def test_log_that_is_cut() -> None:

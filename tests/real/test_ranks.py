@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from nncftools.analysis.ranks import merged
+from nncftools.analysis.ranks import merge_ranks
 from nncftools.analysis.session import Session
 from tests.conftest import HANGING_S, burner, command_line
 
@@ -22,7 +22,7 @@ def test_torchrun(tmp_path: pathlib.Path, real_environment: dict[str, str]) -> N
     launcher = ["torchrun", "--no-python", "--nproc-per-node", "3"]
     subprocess.run([*launcher, *words], cwd=tmp_path, env=real_environment, check=True, timeout=HANGING_S)
     files = sorted(tmp_path.glob("run-rank*.json"))
-    job = merged({path.name: Session.load(path) for path in files})
+    job = merge_ranks({path.name: Session.load(path) for path in files})
 
     assert [path.name for path in files] == ["run-rank0.json", "run-rank1.json", "run-rank2.json"]
     assert [run.name for run in job.ranks] == ["rank 0", "rank 1", "rank 2"]

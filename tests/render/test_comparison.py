@@ -8,9 +8,9 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from nncftools.analysis.comparison import Comparison, Run, compared, measured
+from nncftools.analysis.comparison import Comparison, Run, compare_runs, measure_run
 from nncftools.analysis.figures import GrownStack
-from nncftools.analysis.gates import judged, parsed
+from nncftools.analysis.gates import judge_gate, parse_gate
 from nncftools.render import comparison, comparison_outputs, summary_json
 from nncftools.render.sentences import when_text
 from nncftools.session.model import Mark, Snapshots
@@ -28,24 +28,24 @@ def run(peak: float, title: str = "run.json", **fields: Any) -> Run:  # noqa: AN
     """Return a run with this peak in MiB and one operation."""
     marks = fields.pop("marks", [Mark(name="Export", start_s=0.5, end_s=1.0)])
     of = session({"rss": mib(100, peak, 50)}, marks=marks, **fields)
-    return measured(of, title, peak=when_text(of), with_inner=True)
+    return measure_run(of, title, peak=when_text(of), with_inner=True)
 
 
 def pair(**fields: Any) -> Comparison:  # noqa: ANN401 — any field of a session
     """Return the comparison of a peak of 1000 MiB with one of 1100 MiB."""
-    return compared([run(1000, "base.json")], [run(1100, "new.json", **fields)])
+    return compare_runs([run(1000, "base.json")], [run(1100, "new.json", **fields)])
 
 
 def groups(count: int) -> Comparison:
     """Return the comparison of two groups whose peaks do not overlap."""
-    return compared(*([run(size + place, f"{size}-{place}.json") for place in range(count)] for size in (100, 200)))
+    return compare_runs(*([run(size + place, f"{size}-{place}.json") for place in range(count)] for size in (100, 200)))
 
 
 def text(
     of: Comparison, width: int = 80, unit: MemoryUnit = MemoryUnit.MiB, *gates: str, has_details: bool = True
 ) -> list[str]:
     """Return the lines of the text at a width."""
-    verdicts = [judged(parsed(gate), of) for gate in gates]
+    verdicts = [judge_gate(parse_gate(gate), of) for gate in gates]
     console = Console(width=width, color_system=None)
     with console.capture() as captured:
         console.print(comparison_outputs.as_text(of, unit, verdicts, has_details=has_details))
@@ -75,7 +75,7 @@ class TestBrief:
     )
     def test_answer_is_the_first_line(self, peak: float, duration_s: float, expected: tuple[str, str]) -> None:
         """The first line says how the peak changed, the second how the duration did; noise is called so."""
-        lines = brief(compared([run(1000)], [run(peak, duration_s=duration_s)]))
+        lines = brief(compare_runs([run(1000)], [run(peak, duration_s=duration_s)]))
 
         assert lines[:3] == [f"Peak memory {expected[0]}", f"Duration {expected[1]}", ""]
 
@@ -96,16 +96,16 @@ class TestBrief:
     )
     def test_spread(self, base: Sequence[float], new: Sequence[float], expected: str) -> None:
         """Of several runs, the first line says whether the change exceeds their spread."""
-        of = compared(*([run(size, f"{size}-{place}") for place, size in enumerate(side)] for side in (base, new)))
+        of = compare_runs(*([run(size, f"{size}-{place}") for place, size in enumerate(side)] for side in (base, new)))
 
         assert comparison.answer(of, MemoryUnit.MiB).endswith(expected)
 
     def test_without_memory(self) -> None:
         """Of recordings without memory, the first line is about the duration, and no other one is."""
         runs = [
-            measured(session({"cpu_user": (0, 1, 2)}, totals={"read_bytes": 5}, duration_s=of), "a") for of in (1, 2)
+            measure_run(session({"cpu_user": (0, 1, 2)}, totals={"read_bytes": 5}, duration_s=of), "a") for of in (1, 2)
         ]
-        lines = brief(compared(runs[:1], runs[1:]))
+        lines = brief(compare_runs(runs[:1], runs[1:]))
 
         assert lines[:2] == ["Duration rose by 1.00 s (1.00 → 2.00 s, +100.0%)", ""]
 
@@ -124,7 +124,7 @@ class TestBrief:
     def test_at_most_ten_rows(self) -> None:
         """Of a thousand operations that changed, those are shown that changed most: ten rows with the run's own."""
         marks = [Mark(name=f"op {place}", start_s=place / 1000, end_s=place / 1000 + 0.4) for place in range(1000)]
-        of = compared([run(1000, marks=marks)], [run(2000, marks=marks)])
+        of = compare_runs([run(1000, marks=marks)], [run(2000, marks=marks)])
         table = comparison.brief(of, MemoryUnit.MiB)
 
         assert len(table.rows) == comparison.MOST_ROWS == 10
@@ -147,11 +147,11 @@ class TestText:
         base, new = (run(100, duration_s=of) for of in seconds)
         unit, *cells = expected
 
-        assert row(text(compared([base], [new])), f"Duration, {unit}")[:2] == cells
+        assert row(text(compare_runs([base], [new])), f"Duration, {unit}")[:2] == cells
 
     def test_more_times_than_a_float_holds(self) -> None:
         """A time of nearly nothing, as a damaged file has it, does not end the comparison."""
-        lines = text(compared([run(100, duration_s=1e-320)], [run(100, duration_s=1.0)]))
+        lines = text(compare_runs([run(100, duration_s=1e-320)], [run(100, duration_s=1.0)]))
 
         assert row(lines, "Duration, s")[-1] == ">1,000×"
 
@@ -164,7 +164,7 @@ class TestText:
     def test_many_operations(self) -> None:
         """Of 1,000 operations those are shown that changed most, and the others are counted."""
         marks = [Mark(name=f"op {place}", start_s=place / 1_000) for place in range(1_000)]
-        of = compared([run(1000, marks=marks)], [run(1100, marks=marks)])
+        of = compare_runs([run(1000, marks=marks)], [run(1100, marks=marks)])
         lines = text(of)
 
         assert len(lines) < 300
@@ -172,7 +172,7 @@ class TestText:
 
     def test_operations_of_some_runs(self) -> None:
         """An operation that only some runs have is shown with their number."""
-        of = compared([run(100), run(101, marks=[])], [run(102), run(103)])
+        of = compare_runs([run(100), run(101, marks=[])], [run(102), run(103)])
 
         assert "Export (in 1 of 2 and 2 of 2 runs)" in text(of)
 
@@ -194,14 +194,14 @@ class TestText:
         sides = ([Mark(name="y" * 200, start_s=0.5, end_s=end_s, **call)] for end_s in (0.6, 0.9))
         base, new = ([run(9_999_000 + place, "x" * 100, marks=of) for place in range(5)] for of in sides)
 
-        assert max(map(len, text(compared(base, new), has_details=has_details))) <= 80
+        assert max(map(len, text(compare_runs(base, new), has_details=has_details))) <= 80
 
 
 def test_unknown_stacks() -> None:
     """The reason why one side has no stacks is one line."""
     missing = run(300, "base.json", snapshots=Snapshots(missing="only root may read\nstacks"))
-    seen = measured(grown((stack("/a/b.py:9 main"), 300)), "new.json")
-    lines = text(compared([missing], [seen]), 200)
+    seen = measure_run(grown((stack("/a/b.py:9 main"), 300)), "new.json")
+    lines = text(compare_runs([missing], [seen]), 200)
 
     assert lines[2] == "Which code changed is unknown: base.json has no stacks; only root may read\\nstacks"
 
@@ -227,7 +227,7 @@ def test_owner_of_the_change(changes: list[tuple[str, str, float]], peak: float,
         GrownStack(label, owner, "", "", 500 * MIB, (500 + change) * MIB, is_within_bounds=False)
         for owner, label, change in changes
     ]
-    answer = comparison.answer(replace(compared([run(1000)], [run(1000 + peak)]), stacks=stacks), MemoryUnit.MiB)
+    answer = comparison.answer(replace(compare_runs([run(1000)], [run(1000 + peak)]), stacks=stacks), MemoryUnit.MiB)
 
     assert answer.partition("%)")[2] == (f": {expected}" if expected else "")
 
@@ -235,8 +235,8 @@ def test_owner_of_the_change(changes: list[tuple[str, str, float]], peak: float,
 def test_hostile_names() -> None:
     """Names are text in Markdown and on the page: no tag, no emphasis, no cell of a table comes from them."""
     hostile: dict[str, Any] = {"marks": [Mark(name=HOSTILE, start_s=0.5)], "command": [HOSTILE]}
-    of = compared([run(1, HOSTILE, **hostile)], [run(2, **hostile)])
-    verdicts = [judged(parsed(f"peak_rss@{of.operations[0].name}>1GiB"), of)]
+    of = compare_runs([run(1, HOSTILE, **hostile)], [run(2, **hostile)])
+    verdicts = [judge_gate(parse_gate(f"peak_rss@{of.operations[0].name}>1GiB"), of)]
     markdown = comparison_outputs.as_markdown(of, MemoryUnit.MiB, verdicts)
     html = str(MarkdownIt("commonmark").enable("table").render(markdown))
     page = comparison_outputs.as_page(comparison_outputs.as_text(of, MemoryUnit.MiB, has_details=True))

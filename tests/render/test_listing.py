@@ -15,10 +15,10 @@ from nncftools.render.listing import (
     choose_package_fills,
     drop_small,
     fills,
+    list_operations,
     luminance,
     note_peak,
     number_operations,
-    timeline,
 )
 from nncftools.session.model import Mark
 from nncftools.session.nesting import KINDS
@@ -34,7 +34,7 @@ def test_few_calls_stay_apart() -> None:
     """Up to three calls of one function inside of one operation are shown one by one."""
     of = [operation("a", 0, end_s=9), *(operation("b", 1.0 + n, depth=1) for n in range(3))]
 
-    assert timeline(nested(of), 2) == of
+    assert list_operations(nested(of), 2) == of
 
 
 def test_outermost_calls_in_a_row() -> None:
@@ -42,12 +42,12 @@ def test_outermost_calls_in_a_row() -> None:
     run = [operation("Generation", float(n), call="g") for n in range(20)]
     after = [operation("Saving", 30), operation("Generation", 31, call="g")]
 
-    assert [(shown.name, shown.count) for shown in timeline(nested([*run, *after]), 1)] == [
+    assert [(shown.name, shown.count) for shown in list_operations(nested([*run, *after]), 1)] == [
         ("Generation", 20),
         ("Saving", 1),
         ("Generation", 1),
     ]
-    assert len(timeline(nested(run[:12]), 1)) == 12
+    assert len(list_operations(nested(run[:12]), 1)) == 12
 
 
 def test_unknown_stays_unknown() -> None:
@@ -58,7 +58,7 @@ def test_unknown_stays_unknown() -> None:
         )
         for n in range(20)
     ]
-    (shown,) = timeline(nested(run), 1)
+    (shown,) = list_operations(nested(run), 1)
 
     assert (shown.read_bytes, shown.error) == (None, "KeyError")
 
@@ -69,7 +69,7 @@ def test_row_of_many_holds_the_peak() -> None:
     def row(*holding: bool | None) -> bool | None:
         held = [False, False, False, *holding]
         calls = [operation("c", n, depth=1, call="f", has_peak=one) for n, one in enumerate(held)]
-        return timeline(nested([operation("All", 0, end_s=99), *calls]), 2)[1].has_peak
+        return list_operations(nested([operation("All", 0, end_s=99), *calls]), 2)[1].has_peak
 
     assert [row(*holding) for holding in ([None, True], [None], [False])] == [True, None, False]
 
@@ -79,7 +79,7 @@ def test_calls_of_parallel_processes() -> None:
     of = [operation("Quantization", start_s, end_s=50, pid=pid) for start_s, pid in ((0, 1), (1, 2))]
     of += [operation("Compilation", 2.0 + n, depth=1, call="f", pid=1 + n % 2) for n in range(10)]
 
-    assert [(row.name, row.pid, row.count) for row in timeline(nested(of), 2)] == [
+    assert [(row.name, row.pid, row.count) for row in list_operations(nested(of), 2)] == [
         ("Quantization", 1, 1),
         ("Compilation", 1, 5),
         ("Quantization", 2, 1),
@@ -91,7 +91,7 @@ def test_sum_of_parallel_calls_is_unknown() -> None:
     """Each of several parallel calls has what all of them spent: the sum of one row is not known."""
     after = [operation("a", float(n), figures=figures(cpu=(0.25, None))) for n in range(20)]
     beside = [operation("a", n / 4, figures=figures(cpu=(0.25, None)), is_parallel=True) for n in range(20)]
-    (known,), (unknown,) = timeline(nested(after), 1), timeline(nested(beside), 1)
+    (known,), (unknown,) = list_operations(nested(after), 1), list_operations(nested(beside), 1)
 
     assert (known.cpu_s, known.is_parallel) == (5, False)
     assert (unknown.cpu_s, unknown.cpu_average, unknown.is_parallel) == (None, None, True)
@@ -99,7 +99,7 @@ def test_sum_of_parallel_calls_is_unknown() -> None:
 
 def test_calls_that_were_counted_together() -> None:
     """Calls that the log counts together, and those before them, are one row."""
-    (row,) = timeline(nested([operation("a", 0), operation("a", 1, count=990, total_s=0.5, longest_s=0.1)]), 1)
+    (row,) = list_operations(nested([operation("a", 0), operation("a", 1, count=990, total_s=0.5, longest_s=0.1)]), 1)
 
     assert row.count == 991
 
@@ -114,7 +114,8 @@ def test_numbers_are_paths_in_the_tree() -> None:
     marks = [("a", 0), ("b", 1), ("c", 2), ("c", 2), ("b", 1), ("a", 0), ("b", 1), ("a", 0)]
     of = [operation(name, float(start_s), end_s=9.0, depth=depth) for start_s, (name, depth) in enumerate(marks)]
     numbers = {
-        depth: [row.number for row in number_operations(timeline(nested(of), depth), session())] for depth in (1, 2, 3)
+        depth: [row.number for row in number_operations(list_operations(nested(of), depth), session())]
+        for depth in (1, 2, 3)
     }
 
     assert numbers[3] == ["1", "1.1", "1.1.1", "1.1.2", "1.2", "2", "2.1", "3"]

@@ -22,7 +22,6 @@ from nncftools.render.terminal_plot import (
     Span,
     TerminalStyle,
     Window,
-    clock,
     coloured,
     column_extremes,
     name_style,
@@ -31,6 +30,7 @@ from nncftools.render.terminal_plot import (
     render_rows,
     ticks,
     time_ticks,
+    write_clock,
 )
 
 CPU = Rate("Cores", ("cpu_user", "cpu_system"), "cores", "#209850")
@@ -294,7 +294,7 @@ def test_levels(end: float) -> None:
 @pytest.mark.parametrize(("seconds", "expected"), [(0.5, "0.5 s"), (7, "0:07"), (750, "12:30"), (3723, "1:02:03")])
 def test_clock(seconds: float, expected: str) -> None:
     """Parts of a second have their unit; hours are shown when there are some."""
-    assert clock(seconds) == expected
+    assert write_clock(seconds) == expected
 
 
 def contrast(one: Color, other: Color) -> float:

@@ -13,7 +13,7 @@ from nncftools.analysis.session import Session
 from nncftools.journal import reading
 from nncftools.journal.writing import Plan
 from nncftools.sampler import client
-from nncftools.sampler.client import Interrupted, Starter, held_back
+from nncftools.sampler.client import Interrupted, Starter, block_signals
 from nncftools.sampler.target import CAUGHT, OF_FAULTS
 from nncftools.session.recording import session_from
 from tests.conftest import HANGING_S, burner
@@ -29,7 +29,7 @@ def test_recording(tmp_path: pathlib.Path) -> None:
     command = ["sh", "-c", f"{shlex.join(burner('levels', truth, 1, 20, 3))}; exit 3"]
     environment = {"NNCF_TOOLS_MARKS": str(marks)}
     with Starter() as starter, client.Sampler(starter, plan, command, environment=environment) as sampler:
-        sampler.start(client.header("", [], None, plan), journal)
+        sampler.start(client.make_header("", [], None, plan), journal)
         outcome = sampler.wait()
     with path.open("rb") as file:
         session = Session.of(session_from(file, "run"))
@@ -131,7 +131,7 @@ def test_held_back() -> None:
     passed: list[int] = []
     with Starter() as starter:
         starter.passes_to = passed.append
-        with held_back():
+        with block_signals():
             get(signal.SIGTERM)
             meanwhile = list(passed)
 

@@ -39,12 +39,12 @@ def test_launchers(environment: dict[str, str], name: str, job: str) -> None:
     """Each launcher's variables tell number, size, number on the machine and job."""
     expected = {"number": 3, "size": 16, "local": 1, "job": job, "launcher": name}
 
-    assert launcher.of(environment) == expected
+    assert launcher.read_rank(environment) == expected
 
 
 def test_what_started_it_last_counts() -> None:
     """Of torchrun or mpirun within a step of Slurm, the inner launcher is taken."""
-    both = [launcher.of({**SLURM, **inner, "SLURM_PROCID": "0"}) for inner in (TORCHRUN, OPEN_MPI)]
+    both = [launcher.read_rank({**SLURM, **inner, "SLURM_PROCID": "0"}) for inner in (TORCHRUN, OPEN_MPI)]
 
     assert [of and (of["launcher"], of["number"]) for of in both] == [("torchrun", 3), ("mpi", 3)]
 
@@ -61,7 +61,7 @@ def test_what_started_it_last_counts() -> None:
 )
 def test_no_rank(environment: dict[str, str]) -> None:
     """Variables that do not say that there are ranks say nothing."""
-    assert launcher.of(environment) is None
+    assert launcher.read_rank(environment) is None
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,4 @@ def test_no_rank(environment: dict[str, str]) -> None:
 )
 def test_suffix(environment: dict[str, str], suffix: str) -> None:
     """Names of files sort as the ranks do, and count restarts; one that is alone keeps its name."""
-    assert launcher.suffix(environment) == suffix
+    assert launcher.make_suffix(environment) == suffix

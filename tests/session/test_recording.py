@@ -27,7 +27,7 @@ from nncftools.session.model import (
     Start,
 )
 from nncftools.session.recording import StarterFacts, session_from
-from nncftools.session.samples import kept_rows, known
+from nncftools.session.samples import drop_unknown, select_rows
 from nncftools.session.snapshots import snapshots_from
 from tests.made_up import END, header, journal, session
 
@@ -256,7 +256,7 @@ def test_merged() -> None:
     for name in ("rss", "pss"):
         assert of.peaks[name].sampled == whole.peaks[name].sampled
         assert of.peaks[name].at_s == pytest.approx(whole.peaks[name].at_s, abs=apart_s)
-        assert min(known(of.samples[name])) == min(known(whole.samples[name]))
+        assert min(drop_unknown(of.samples[name])) == min(drop_unknown(whole.samples[name]))
     assert f"5,000 samples were taken and neighbours merged into {len(of.samples)}, which" in of.warnings[0]
     assert 8 * 0.1 < apart_s < 5_000 / 20 * 0.1
     assert sum(distance > apart_s for distance in distances) <= len(distances) / 100
@@ -514,4 +514,4 @@ def test_bad_line(line: dict[str, Any]) -> None:
 )
 def test_kept_rows(gauges: list[list[float]], limit: int, expected: list[int]) -> None:
     """Of a bucket the rows with the smallest and the largest known value of each gauge are kept, and the last."""
-    assert kept_rows([array("d", gauge) for gauge in gauges], len(gauges[0]), limit) == expected
+    assert select_rows([array("d", gauge) for gauge in gauges], len(gauges[0]), limit) == expected

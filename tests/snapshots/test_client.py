@@ -135,7 +135,7 @@ def test_helper_that_hangs(log: int, monkeypatch: pytest.MonkeyPatch, error: typ
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     if error is not None:
-        monkeypatch.setattr(client, "readable", mock.Mock(side_effect=error))
+        monkeypatch.setattr(client, "wait_readable", mock.Mock(side_effect=error))
     with pytest.raises(error) if error else contextlib.nullcontext():
         helper.close()
     helper.close()

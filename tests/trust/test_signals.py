@@ -145,7 +145,7 @@ class TestAfterTheEnd:
 def test_before_the_start(tmp_path: pathlib.Path, number: int) -> None:
     """A termination signal before the command starts is obeyed: the command is not started."""
     words = signalled_at(
-        "nncftools.sampler.client.header", [number], "monitor", "-q", "-o", SESSION, "--", "touch", "ran"
+        "nncftools.sampler.client.make_header", [number], "monitor", "-q", "-o", SESSION, "--", "touch", "ran"
     )
     result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANGING_S)
 

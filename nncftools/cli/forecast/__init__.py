@@ -30,7 +30,7 @@ def forecast(request: ForecastOptions) -> int:
     """
     from nncftools.cli.forecast import runs, slices
 
-    argv = planning.target(options.Request(words=request.words))
+    argv = planning.resolve_target(options.Request(words=request.words))
     request.check_resume()
     if request.scratch is not None and not request.scratch.is_dir():
         raise UsageError(f"option --scratch: {str(request.scratch)!r} is not a folder")

@@ -24,7 +24,7 @@ from nncftools.cli.series import Results, Runner
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Folder
 from nncftools.limits import needs
-from nncftools.reading_marks.collecting import size_of
+from nncftools.reading_marks.collecting import measure_size
 from nncftools.units import about_text, brief_size
 
 _MOST_SHARE = 0.4
@@ -222,10 +222,12 @@ class Runs:
                 slices.write(self.model, layers, folder)
             words = self.command.with_slice(folder, output)
             how = options.Request(words=words, interval=self.request.interval, stacks=False)
-            with destination.opened("--output", path.with_suffix(".log")) as log:
+            with destination.open_log("--output", path.with_suffix(".log")) as log:
                 recorded = runner.record(path, how, log)
-                failed = series.why(recorded, log) if recorded.status else ""
-            return measure_slice(layers, f"{path.name}.json", recorded.session, failed, output=size_of(output) or 0)
+                failed = series.explain_failure(recorded, log) if recorded.status else ""
+            return measure_slice(
+                layers, f"{path.name}.json", recorded.session, failed, output=measure_size(output) or 0
+            )
 
 
 @contextlib.contextmanager

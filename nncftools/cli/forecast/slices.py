@@ -25,7 +25,7 @@ import msgspec
 from nncftools import intake
 from nncftools.backports import SAFE_PATH
 from nncftools.cli.forecast import random_weights
-from nncftools.cli.model_folder import CONFIG, LARGEST_HEADER, Entry, Tensor, config_of, naming, tensors_of
+from nncftools.cli.model_folder import CONFIG, LARGEST_HEADER, Entry, Tensor, naming_file, read_config, read_tensors
 from nncftools.errors import NncfToolsError
 from nncftools.files import replacing, write_file
 from nncftools.units import printable
@@ -170,7 +170,7 @@ def read(folder: pathlib.Path, words: Sequence[str], *, from_config: bool = Fals
 
     Raises NncfToolsError with the reason if the model cannot be sliced.
     """
-    config = config_of(folder)
+    config = read_config(folder)
     groups = [key for key, value in config.items() if isinstance(value, dict)]
     parts = [key for key in groups if _PARTS.fullmatch(key)]
     if config.get("is_encoder_decoder") or parts:
@@ -298,7 +298,7 @@ def _refuse_code(config: Mapping[str, Any]) -> None:
 
 def _random_tensors(folder: pathlib.Path, config: dict[str, Any], python: str) -> dict[str, Tensor]:
     """Return the tensors of a model without weights; add the kinds of layers that transformers finds to the config."""
-    with naming(pathlib.Path(python), "names and shapes of weights from this program"):
+    with naming_file(pathlib.Path(python), "names and shapes of weights from this program"):
         seen = json.loads(_run(python, "look", str(folder.absolute())))
     if seen["layer_types"]:
         config["layer_types"] = seen["layer_types"]
@@ -311,8 +311,8 @@ def _random_tensors(folder: pathlib.Path, config: dict[str, Any], python: str) -
 def _tensors(folder: pathlib.Path) -> dict[str, Tensor]:
     names = [_WEIGHTS]
     if (folder / _INDEX).exists():
-        with naming(folder / _INDEX):
-            content = intake.whole(folder / _INDEX, most=LARGEST_HEADER, may_wait=False)
+        with naming_file(folder / _INDEX):
+            content = intake.read_file(folder / _INDEX, most=LARGEST_HEADER, may_wait=False)
             index = msgspec.json.decode(content, type=_Index)
             names = sorted(set(index.weight_map.values()))
     elif not (folder / _WEIGHTS).exists():
@@ -322,7 +322,7 @@ def _tensors(folder: pathlib.Path) -> dict[str, Tensor]:
         raise _refused(folder, f"{_INDEX} names files outside of the folder")
     tensors = {}
     for file in names:
-        tensors.update(tensors_of(folder / file))
+        tensors.update(read_tensors(folder / file))
     return tensors
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from nncftools import intake
 from nncftools.backports import SAFE_PATH
 from nncftools.cli import destination, options
-from nncftools.cli.model_folder import config_of
+from nncftools.cli.model_folder import read_config
 from nncftools.cli.sweep import grid
 from nncftools.cli.sweep.grid import Configuration, Weights
 from nncftools.cli.sweep.results import State, SweepFolder, SweepRow, explain_difference, make_stamp
@@ -67,7 +67,7 @@ def make_plan(request: SweepOptions) -> tuple[Sweep, list[str]]:
         with options.naming_option(f"--{name}"):
             if path.exists() and not path.is_file():
                 raise UsageError(f"{str(path)!r}: a regular file expected, because each configuration reads the file")
-            intake.whole(path)
+            intake.read_file(path)
     _check_output(request, inputs)
     configurations: Sequence[Configuration]
     notes: list[str] = []
@@ -143,7 +143,7 @@ def _make_weights(request: SweepOptions, inputs: Mapping[str, Path]) -> tuple[li
     with options.naming_option("--model"):
         if not request.model.is_dir():
             raise UsageError(f"the folder of a language model expected, found {str(request.model)!r}")
-        config_of(request.model)
+        read_config(request.model)
         layers = grid.read_layers(request.model)
     with options.naming_option("--grid"):
         configurations, notes = grid.weight_grid(request.grid, layers)
@@ -206,7 +206,7 @@ def _check_tasks(request: SweepOptions) -> None:
                 raise UsageError(
                     f"the name of a task expected, found {name!r}; for a task of your own, use --include-path"
                 )
-        filling.tasks_of([name for name in tasks if ":" in name])
+        filling.parse_tasks([name for name in tasks if ":" in name])
 
 
 def _check_packages(request: SweepOptions) -> None:

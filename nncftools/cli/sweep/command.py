@@ -86,12 +86,12 @@ def _finish(plan: Sweep) -> int:
 def _check_figures(request: SweepOptions) -> None:
     """Raise UsageError for figures that the results will not have."""
     from nncftools.compression.reading import FIRST_TOKEN, LATENCY
-    from nncftools.compression.results import bounds_of
+    from nncftools.compression.results import parse_bounds
 
     names = {"--also": [figure.replace("-", " ") for figure in request.also or ()]}
     if request.recommend:
         with options.naming_option("--recommend"):
-            names["--recommend"] = [figure.name for figure in bounds_of(request.recommend).figures]
+            names["--recommend"] = [figure.name for figure in parse_bounds(request.recommend).figures]
     if request.kind is None:
         return
     for option_name, figures in names.items():

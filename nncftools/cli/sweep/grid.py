@@ -14,7 +14,7 @@ import msgspec
 
 from nncftools import intake
 from nncftools.backports import toml_of
-from nncftools.cli.model_folder import config_of, tensors_of
+from nncftools.cli.model_folder import read_config, read_tensors
 from nncftools.compression.checking import BASELINE
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.files import is_open_to_all, other_owner
@@ -42,14 +42,14 @@ def read_layers(model: Path) -> Layers:
     """Return the layers of a Hugging Face folder. Raises NncfToolsError for an unreadable file."""
     shapes: list[Sequence[int]] = []
     for file in model.glob("*.safetensors"):
-        for name, tensor in tensors_of(file).items():
+        for name, tensor in read_tensors(file).items():
             is_matrix = len(tensor.shape) == _MATRIX and min(tensor.shape) > 0
             if is_matrix and not any(part in name for part in _EMBEDDINGS):
                 shapes.append(tensor.shape)
     if shapes:
         inputs = {shape[-1] for shape in shapes}
         return Layers(frozenset(inputs), min(map(min, shapes)))
-    config = config_of(model)
+    config = read_config(model)
     inputs = {config[name] for name in _INPUTS if isinstance(config.get(name), int)}
     return Layers(frozenset(inputs), min(inputs, default=None))
 
@@ -275,7 +275,7 @@ def read_own(path: Path, *, may_wait: bool) -> bytes:
 def _read(path: Path, kind: type[_Kind]) -> list[_Kind]:
     expected = f"a grid has tables [[configuration]] with `name` and `{kind.__struct_fields__[1]}`"
     try:
-        text = intake.whole(path) if path.parent == _FOLDER else read_own(path, may_wait=True)
+        text = intake.read_file(path) if path.parent == _FOLDER else read_own(path, may_wait=True)
         document = msgspec.convert(toml_of(text.decode("utf-8")), _Grid)
         configurations = [msgspec.convert(table, kind) for table in document.configuration]
     except (OSError, SessionFileError) as error:

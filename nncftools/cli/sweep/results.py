@@ -196,7 +196,7 @@ class SweepFolder:
 
     def locked(self) -> AbstractContextManager[None]:
         """Make and lock the folder, see ``destination.locked``: only one sweep at a time."""
-        return destination.locked("--output", self.path, f"another sweep runs in {str(self.path)!r}")
+        return destination.lock_folder("--output", self.path, f"another sweep runs in {str(self.path)!r}")
 
     def check(self) -> None:
         """Make a missing folder again. Raises UsageError for a folder of another user in the same place."""
@@ -290,7 +290,7 @@ def _read(file: Path, kind: type[_Kept]) -> _Kept | None:
     if not os.path.lexists(file):
         return None
     try:
-        return msgspec.json.decode(intake.whole(file, may_wait=False), type=kind)
+        return msgspec.json.decode(intake.read_file(file, may_wait=False), type=kind)
     except msgspec.MsgspecError as error:
         raise NncfToolsError(f"{file}: cannot be read: {error}") from error
 

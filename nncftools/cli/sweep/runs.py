@@ -257,5 +257,5 @@ def add_definitions(table: Path, rows: Sequence[SweepRow]) -> None:
     columns = [*results.quality_columns(rows), *results.measured_columns(rows)]
     definitions = results.define_columns([INT4, INT8, PLOT_NAME, SIZE, *columns])
     with destination.writing("--output", table):
-        write_file(table, intake.whole(table, may_wait=False) + definitions.encode())
+        write_file(table, intake.read_file(table, may_wait=False) + definitions.encode())
     screen.to_stderr(f"{printable(str(table))} defines the columns\n")

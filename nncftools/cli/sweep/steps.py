@@ -32,7 +32,7 @@ import msgspec
 from nncftools.analysis.session import Session
 from nncftools.backports import running
 from nncftools.cli import destination, options, screen
-from nncftools.cli.series import LONGEST_REASON, Runner, runner, why
+from nncftools.cli.series import LONGEST_REASON, Runner, explain_failure, runner
 from nncftools.cli.sweep import grid, worker
 from nncftools.cli.sweep.results import ROW, SweepFolder, SweepRow, list_files, make_stamp
 from nncftools.compression import filling
@@ -40,7 +40,7 @@ from nncftools.compression.reading import STDERR
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import Folder, above_standard
 from nncftools.limits import needs
-from nncftools.sampler.client import Interrupted, held_back
+from nncftools.sampler.client import Interrupted, block_signals
 from nncftools.units import MemoryUnit, shortened
 
 if TYPE_CHECKING:
@@ -186,9 +186,9 @@ class _Steps:
         if ran.failed:
             return
         try:
-            tasks = filling.tasks_of([name for name in task.tasks if ":" in name])
+            tasks = filling.parse_tasks([name for name in task.tasks if ":" in name])
             (file,) = results.rglob("results_*.json")
-            figures = filling.from_lm_eval(file, tasks, may_wait=False)
+            figures = filling.read_lm_eval(file, tasks, may_wait=False)
             filling.check_found(tasks, figures)
         except (NncfToolsError, ValueError) as error:
             self._row.failed = shortened(f"tasks: {error}", LONGEST_REASON)
@@ -309,10 +309,10 @@ def _record(  # noqa: PLR0913 — the settings of a step
             max_memory=max_memory,
             on_limit="warn" if max_memory is None else "kill",
         )
-        with destination.opened("--output", path.with_suffix(".log")) as log:
+        with destination.open_log("--output", path.with_suffix(".log")) as log:
             recorded = runner.record(path, request, log, entry=entry, environment=ENVIRONMENT)
             result = None if recorded.status else step.result()
-            failed = "" if result is not None else f"{path.name}: {why(recorded, log)}"
+            failed = "" if result is not None else f"{path.name}: {explain_failure(recorded, log)}"
     return Ran(recorded.session, result, failed)
 
 
@@ -473,7 +473,7 @@ class Cluster:
                 kwargs={"force": True},
                 daemon=True,
             )
-            with held_back():
+            with block_signals():
                 cancels.start()
             cancels.join(_CANCEL_TIMEOUT_S)  # the scheduler may hang
             raise

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nncftools.cli import fit_runs
-from nncftools.cli.destination import locked
+from nncftools.cli.destination import lock_folder
 from nncftools.cli.fit_search import Fit, FitOptions
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.limits import needs
@@ -114,9 +114,9 @@ class TestOptions:
     def test_two_at_once(self, tmp_path: pathlib.Path) -> None:
         """A second search in the same folder is refused before it runs or removes anything."""
         (tmp_path / "fit.json").touch()
-        with locked("--output", tmp_path, ""), pytest.raises(UsageError, match="another search writes to"):
+        with lock_folder("--output", tmp_path, ""), pytest.raises(UsageError, match="another search writes to"):
             fit_runs.search(request(output=tmp_path, force=True), None)
-        with locked("--output", tmp_path, ""):
+        with lock_folder("--output", tmp_path, ""):
             assert (tmp_path / "fit.json").exists()
 
     def test_secrets(self) -> None:

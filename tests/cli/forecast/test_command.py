@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from nncftools.analysis.forecast import Estimate, Forecast, Result, judged
 from nncftools.analysis.forecast_lines import Point, Slice
 from nncftools.cli import screen
-from nncftools.cli.destination import locked
+from nncftools.cli.destination import lock_folder
 from nncftools.cli.forecast import outputs, runs, slices
 from nncftools.cli.forecast.arguments import ForecastOptions, find
 from nncftools.errors import NncfToolsError, UsageError
@@ -582,7 +582,7 @@ class TestForecast:
         """A second forecast in the same folder is refused before it runs or removes anything."""
         models.write(tmp_path / "model", 8)
         (tmp_path / "forecast.json").touch()
-        with locked("--output", tmp_path, ""):
+        with lock_folder("--output", tmp_path, ""):
             done = in_process("forecast", "--force", "-o", tmp_path, "--", *EXPORTS, "model", "{output}")
 
         assert done.returncode == UsageError.exit_code

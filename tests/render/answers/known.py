@@ -22,12 +22,12 @@ from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, at_end,
 from nncftools.analysis.frames import holders, tree_of
 from nncftools.analysis.peaks import RATE_WINDOW_S
 from nncftools.analysis.rss_levels import kinds_near
-from nncftools.analysis.session import unmarked
-from nncftools.analysis.summary import highest_rate, level
+from nncftools.analysis.session import find_unmarked
+from nncftools.analysis.summary import highest_rate, summarize_level
 from nncftools.errors import NncfToolsError
-from nncftools.render.listing import timeline
+from nncftools.render.listing import list_operations
 from nncftools.render.stacks import percents
-from nncftools.render.terminal_chart import rates_shown
+from nncftools.render.terminal_chart import choose_rates
 from nncftools.session.samples import Samples
 
 if TYPE_CHECKING:
@@ -107,13 +107,15 @@ def is_among(figure: Figure, every: list[float]) -> bool:
 def _figures(session: Session) -> Iterator[float]:
     yield from numbers(session)
     yield from (RATE_WINDOW_S, len(session.processes), len(session.samples), 0)
-    yield from numbers([session.operations, timeline(session.operations, _ALL_LEVELS), unmarked(session, 0.0)])
+    yield from numbers(
+        [session.operations, list_operations(session.operations, _ALL_LEVELS), find_unmarked(session, 0.0)]
+    )
     for name in metrics.memory_of(session.samples.metrics):
-        of = level(session, name)
+        of = summarize_level(session, name)
         yield from numbers([of, of.from_zero()])
         if name == "system":
             yield (session.host.memory or 0) - (of.final or 0)
-    for rate in rates_shown(session.samples):
+    for rate in choose_rates(session.samples):
         yield from numbers(highest_rate(session, rate.counters))
     for function in _functions_of_a_session():
         try:
@@ -169,5 +171,5 @@ def _shares(session: Session) -> Iterator[float]:
         certain = tree_of(built_up).certain
         yield from percents([built_up.sum_of(*kinds) for kinds in ((SEEN, PROGRAM), (SHARED,), (NOT_SEEN,))])
         yield from percents([certain, built_up.size - certain])
-    for operation in timeline(session.operations, _ALL_LEVELS):
+    for operation in list_operations(session.operations, _ALL_LEVELS):
         yield 100 * operation.duration_s / session.duration_s

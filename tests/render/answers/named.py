@@ -15,7 +15,7 @@ from html import unescape
 from typing import TYPE_CHECKING, Any
 
 from nncftools import metrics
-from nncftools.analysis.summary import cores_average, cpu_s, highest_rate, level
+from nncftools.analysis.summary import cores_average, cpu_s, highest_rate, summarize_level
 from nncftools.metrics import cpu_counters
 from tests.render.answers.known import Figure, figure
 from tests.render.answers.outputs import COMPARED
@@ -89,7 +89,7 @@ def answers(session: Session) -> dict[str, float]:
         "cores_peak": highest_rate(session, cpu_counters(session.samples)),
     }
     for column in metrics.memory_of(session.samples.metrics):
-        metric, of, peak = metrics.of(column), level(session, column), session.peaks[column]
+        metric, of, peak = metrics.of(column), summarize_level(session, column), session.peaks[column]
         assert metric is not None
         from_s, to_s = peak.span_s or (None, None)
         values = {key: getattr(of, key) for key in ("peak", "first", "final", "delta", "average", "lowest")}
