@@ -81,6 +81,8 @@ def write_options(command: Any, context: Any, formatter: Any) -> None:
     """Write the arguments of a command and the groups of options."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for parameter in command.get_params(context):
+        if getattr(parameter, "hidden", False):
+            continue
         group = getattr(parameter, "rich_help_panel", None) or OTHER
         names, meaning = parameter.get_help_record(context)
         if group == ARGUMENTS:
