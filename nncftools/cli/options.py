@@ -125,8 +125,8 @@ Prepare = Annotated[
     option(
         "--prepare COMMAND",
         RUN,
-        "Shell command before each run, such as 'rm -rf OUT'. A failure ends all runs and shows the output; otherwise "
-        "the output is dropped.",
+        "Shell command before each run, such as 'rm -rf OUT'. The output is shown only after a failure, which ends all "
+        "runs.",
         parser=_read_script,
     ),
 ]
@@ -135,7 +135,8 @@ Cleanup = Annotated[
     option(
         "--cleanup COMMAND",
         RUN,
-        "Shell command after each run, also after a failed or interrupted run; otherwise as --prepare.",
+        "Shell command after each run, even if the run failed or was interrupted. For output and failures see "
+        "--prepare.",
         parser=_read_script,
     ),
 ]
@@ -229,7 +230,7 @@ class Request:
         option(
             "--warmup N",
             RUN,
-            "First run the command N times, with --prepare and --cleanup, and throw these recordings away.",
+            "First run the command N times, with --prepare and --cleanup; these recordings are thrown away.",
             min=0,
         ),
     ] = 0

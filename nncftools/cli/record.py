@@ -39,7 +39,7 @@ def monitor(request: Request) -> int:
       nncf-tools monitor --max-memory 24GiB --on-limit kill python export.py
       nncf-tools monitor --require 12GiB python export.py
       nncf-tools monitor --repeat 5 --output old.json python export.py
-      nncf-tools monitor --repeat 5 --warmup 1 --prepare 'rm -rf OUT' ./export.sh OUT
+      nncf-tools monitor --repeat 5 --prepare 'rm -rf OUT' -- ./export.sh OUT
       mpirun -n 4 nncf-tools monitor --output run.json python train.py
 
     The exit status is the command's, even if the recording fails: 128 + N if

@@ -96,7 +96,7 @@ def prepare_run(starter: Starter, request: Request | SeriesRequest, name: str) -
     if number is not None:
         raise Interrupted(number)
     _run_option(starter, "--prepare", request.prepare, f"before {name}")
-    cleanup = functools.partial(_run_option, starter, "--cleanup", request.cleanup, f"after {name}")
+    cleanup = functools.partial(_run_option, starter, "--cleanup", request.cleanup, when=f"after {name}")
     try:
         yield
     except BaseException:

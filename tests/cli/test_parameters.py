@@ -63,7 +63,10 @@ def test_help(in_process: Run, monkeypatch: pytest.MonkeyPatch, command: str, co
     result = in_process(command, "--help")
     _, options = re.split(r"\n(?=\w[\w ]+:\n)", result.stdout, maxsplit=1)
     texts = [line for line in options.splitlines() if line.startswith(" " * 8)]
-    names = [name for parameter in app.load_command(command).params for name in parameter.opts]
+    parameters = [
+        parameter for parameter in app.load_command(command).params if not getattr(parameter, "hidden", False)
+    ]
+    names = [name for parameter in parameters for name in parameter.opts]
 
     assert result.returncode == 0
     assert [name for name in names if name.startswith("-") and name not in re.split(r"[\s,]+", result.stdout)] == []

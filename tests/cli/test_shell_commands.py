@@ -42,7 +42,7 @@ def order(folder: pathlib.Path) -> str:
     [
         (["monitor", "-o", "run.json"], "prc"),
         (["monitor", "--warmup", "1", "-o", "run.json"], "prcprc"),
-        (["monitor", "--repeat", "2", "--live", "--log-dir", "logs"], "prcprc"),
+        ([*REPEAT, "--live"], "prcprc"),
         pytest.param(["profile", "--repeat", "2", "--warmup", "1"], "prcprcprc", marks=pytest.mark.long),
         (FIT, "prc"),
         pytest.param(FORECAST, "prcprcprc", marks=pytest.mark.long),
@@ -104,7 +104,9 @@ FAILURES = {
     ),
     "cleanup": Failure([*REPEAT, "--cleanup", note("c", "exit 3")], "--cleanup: '{}' {} after run 1 of 2", "rc"),
     "cleanup, one run": Failure(
-        ["monitor", "-q", "--cleanup", note("c", "exit 3")], "--cleanup: '{}' {} after run 1 of 1", "rc"
+        ["monitor", "-q", "-o", "run.json", "--cleanup", note("c", "exit 3")],
+        "--cleanup: '{}' {} after run 1 of 1",
+        "rc",
     ),
     "cleanup, failed run": Failure(
         [*REPEAT, "--cleanup", note("c", "exit 3")], "--cleanup: '{}' {} after run 1 of 2", "rc", 7, "exit 7"
@@ -224,6 +226,12 @@ class Interruption(NamedTuple):
 
 GO_ON = "interrupted; the runs that ended are kept; go on with: --resume --output "
 INTERRUPTIONS = {
+    "run that succeeds": Interruption(
+        [*REPEAT, *NOTED, "--", "sh", "-c", "test -e here && exit; trap 'exit 0' INT; touch here; sleep 1000"],
+        "Written to run-1.json … run-2.json",
+        "pcpc",
+        0,
+    ),
     "run": Interruption([*REPEAT, *NOTED, "--", "sh", "-c", "touch here; exec sleep 1000"], "run 1 of 2 ended", "pc"),
     "prepare": Interruption(
         [*REPEAT, *NOTED, "--prepare", HANGS, "--", *COMMAND], "interrupted by SIGINT before run 1 of 2", ""
@@ -258,3 +266,18 @@ def test_ctrl_c(tmp_path: pathlib.Path, case: Interruption) -> None:
     assert process.returncode == case.status
     assert case.said in said.splitlines()[-1]
     assert order(tmp_path) == case.log
+
+
+@pytest.mark.parametrize("words", [["monitor", "-o", "run.json"], FIT], ids=["monitor", "fit"])
+def test_second_ctrl_c(tmp_path: pathlib.Path, words: list[str]) -> None:
+    """A cleanup after Ctrl-C ends by another Ctrl-C."""
+    cleanup = HANGS.replace("here", "there")
+    command = command_line(*words, "--cleanup", cleanup, "--", "sh", "-c", "touch here; exec sleep 1000")
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        for name in ("here", "there"):
+            waiting.until(lambda name=name: (tmp_path / name).exists())
+            os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=HANGING_S)
+
+    assert process.returncode == 128 + signal.SIGINT
+    assert "interrupted by SIGINT after run 1" in said

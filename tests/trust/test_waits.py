@@ -87,7 +87,7 @@ WAITS = {
         [*MONITOR, "--repeat", "3", "--", "sleep", "0.1"], exists("run-1.json"), "stderr", status=0
     ),
     "monitor, prepare": Wait([*MONITOR, "--prepare", HERE, "--", "true"], exists("here"), "stderr"),
-    "monitor, cleanup": Wait([*MONITOR, "--repeat", "3", "--cleanup", HERE, "--", "true"], exists("here"), "stderr"),
+    "monitor, cleanup": Wait([*MONITOR, "--repeat", "3", "--cleanup", HERE, "--", "true"], exists("here")),
     "forecast, make": Wait([*FORECAST, "--from-config", "--", "bin/python3", "model"], exists("made")),
     "forecast, run": Wait([*FORECAST, "--", "sh", "-c", "touch here; exec sleep 1000", "sh", "slices"], exists("here")),
     "report, FIFO": Wait(["report", "fifo"], reads_fifo, is_killed=True),
