@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -138,6 +137,8 @@ def _record(request: Request, *, profiles: bool) -> int:
         upcoming = iter(targets)
         if request.repeat == 1 and not (request.warmup or request.prepare or request.cleanup):
             return record(next(upcoming)).status
+        import tempfile
+
         from nncftools.cli import series
 
         def record_next() -> series.Ended:
