@@ -147,7 +147,7 @@ def _record(request: Request, *, profiles: bool) -> int:
 
         def warm_up() -> series.Ended:
             with destination.writing("--warmup", Path("TMPDIR")), tempfile.TemporaryDirectory() as folder:
-                target = destination.at_file(Path(folder, destination.SESSION), force=True)
+                target = destination.at_file(Path(folder, destination.SESSION), force=True, option="--warmup")
                 return None, record(target, quiet=True)
 
         runs = series.repeat(starter, request, record_next, warm_up)
