@@ -374,8 +374,8 @@ used. ``resident`` is the memory in use right now.
 """
 _KEY = re.compile(rb"^drm-(memory|total|resident)-(\S+):\s*(\d+)[ \t]*(\w*)\s*$", re.MULTILINE)
 _NO_MEMORY = (b"cycles-", b"gds", b"gws", b"oa", b"doorbell")
-"""Names without memory of the device: ``cycles-`` is from ``drm-total-cycles-ENGINE``, the others are amdgpu's regions on
-the chip.
+"""Names without memory of the device: ``cycles-`` is from ``drm-total-cycles-ENGINE``, the others are amdgpu's regions
+on the chip.
 """
 _CLIENT = re.compile(rb"^drm-client-id:\s*(\d+)", re.MULTILINE)
 _DEVICE_REGIONS = (b"vram", b"local", b"stolen-local")
