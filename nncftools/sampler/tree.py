@@ -101,8 +101,8 @@ class MemoryKinds:
     def take(self, status: bytes, rss: int, parents: int) -> None:
         """Parse the content of a status file. ``rss`` is RSS in pages.
 
-        If the process is a forked copy, ``parents`` is the anonymous memory of the parent, otherwise 0. The status file of
-        a zombie has no sizes. On a kernel before 4.5, no status file has sizes.
+        If the process is a forked copy, ``parents`` is the anonymous memory of the parent, otherwise 0. The status file
+        of a zombie has no sizes. On a kernel before 4.5, no status file has sizes.
         """
         anon = find_size(status, b"\nRssAnon:")
         if anon is None:
