@@ -29,8 +29,8 @@ _CAP_SYS_PTRACE = 19
 _PATIENCE_S = 1.0
 DEFAULT_SHARE = 0.01
 LEAST_S = 0.5
-"""The CPU seconds that the helper may use even in a short run. If the budget is not
-``DEFAULT_SHARE``, the seconds change in proportion.
+"""The CPU seconds that the helper may use even in a short run. If the budget is not ``DEFAULT_SHARE``, the
+seconds change in proportion.
 """
 ONLY_PARENTS = 1
 ONLY_ADMINISTRATORS = 2

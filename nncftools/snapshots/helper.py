@@ -159,7 +159,10 @@ class Pace:
         return self._spread(held, self._reading_s) if held > self._highest else math.inf
 
     def _spread(self, held: int, cost_s: float) -> float:
-        """Return the growth in bytes between two polls that cost ``cost_s``, so that the budget lasts for the expected growth."""
+        """Return the growth in bytes between two polls that cost ``cost_s``: the budget must last.
+
+        The expected growth is ``_LEAST_EXPECTED``, or a doubling of memory.
+        """
         left_s = self._budget.left_s
         return max(held, _LEAST_EXPECTED) * cost_s / left_s if left_s > 0 else math.inf
 
