@@ -210,7 +210,7 @@ def check() -> None:
         message = f"cannot record: {PROC} is not mounted here ({error.strerror}); mount it (mount -t proc proc /proc)"
         raise NncfToolsError(message) from error
     if pid != str(os.getpid()):
-        reason = f"{PROC} belongs to another PID namespace (this process is {os.getpid()}, there {pid})"
+        reason = f"{PROC} belongs to another PID namespace (this process has the PID {os.getpid()}, and {pid} there)"
         raise NncfToolsError(f"cannot record: {reason}; mount /proc of this namespace (unshare --mount-proc)")
 
 

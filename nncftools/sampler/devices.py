@@ -189,7 +189,7 @@ where NVML lists no processes.
 _FIRST_NAMESPACE = "pid:[4026531836]"
 """The PID namespace of the machine (PROC_PID_INIT_INO, include/linux/proc_ns.h)."""
 NOT_TOLD = "the driver does not report the memory of a process (WSL, MIG and some containers)"
-OF_HOST = "the driver names processes by PIDs of the host, and these are unknown in this container"
+OF_HOST = "the driver reports PIDs of the host, and these are unknown in this container"
 NOT_NAMED = "the driver names no process here (WSL and some containers)"
 
 

@@ -266,7 +266,7 @@ class ProcSource:
         """Take a full sample, because figures may have changed since the last sample."""
         if self.tree.common.ran_out and not self._has_warned:
             self._has_warned = True
-            text = "too many processes for the limit of open files: some are left out of the figures"
+            text = "some processes are left out of the figures: the limit of open files is too low (ulimit -n)"
             self._write_line("warning", text)
         self._row = self._rows.read(self.tree.processes)
         self.tree.common.samples += 1

@@ -58,9 +58,9 @@ def stack_access(*, with_hook: bool) -> StackAccess:
         scope = int(_YAMA.read_text("ascii"))
     if scope < ONLY_PARENTS or _may_trace_all():
         return StackAccess(is_allowed=True)
-    why = f"the kernel does not allow it (kernel.yama.ptrace_scope is {scope})"
+    why = f"the kernel forbids reading stacks (kernel.yama.ptrace_scope is {scope})"
     if scope >= ONLY_ADMINISTRATORS:
-        return StackAccess(is_allowed=False, missing=f"{why}: run as root, or set it to 0 with sysctl")
+        return StackAccess(is_allowed=False, missing=f"{why}: run as root, or set ptrace_scope to 0 with sysctl")
     if with_hook:
         missing = f"{why}, except for Pythons that load the hook"
         return StackAccess(is_allowed=True, missing=missing, needs_ptrace=True)

@@ -353,8 +353,8 @@ _PYTHON = re.compile(rb"/(?:lib)?python(?:3\.(\d+))?[^/]*$")
 _SYMBOLS = {b"_PyRuntime": "runtime", b"Py_Version": "version", b"PyCode_Type": "code_type"}
 _MOST_FILES = 8
 _NO_FILE = (
-    "the file of its Python is not below its root directory: it was replaced, or the process is in a chroot; start "
-    "nncf-tools in there"
+    "the file of its Python was not found: the file was replaced, or the process is in a chroot (start nncf-tools in "
+    "the chroot)"
 )
 _known_symbols: dict[tuple[int, int], Symbols] = {}
 """For each file, by device and inode: the symbols."""

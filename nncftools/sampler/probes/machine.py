@@ -64,7 +64,7 @@ class Cgroup:
         """Return the reason why the memory of this process's control group cannot be read, or an empty text."""
         if Hierarchies(root).group_of(os.getpid()) is not None:
             return ""
-        return "no memory controller accounts this process's control group"
+        return "no memory controller counts the memory of this process's control group"
 
     def read(self) -> tuple[int | None]:
         """Return the bytes charged to the group. None if the group is gone, or its memory is not counted."""
