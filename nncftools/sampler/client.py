@@ -255,7 +255,7 @@ class Starter:
     """The first signal that asked for the end while no command ran. If there is such a signal, no command is started.
     """
     received: int | None = None
-    """The first signal that asked for the end, even if the signal was passed to the sampler."""
+    """The first signal that asked for the end. A signal that was passed to the sampler counts, too."""
     descriptors: int | None = None
     """The soft limit of open files that a command must get. None if this process has the same limit."""
     _raises = False
@@ -365,8 +365,7 @@ class Sampler:
     """The command. Empty if the recording is attached to a running process."""
     marks: pathlib.Path | None = None
     environment: Mapping[str, str] | None = None
-    """Environment variables for the command. They are added to the environment of this process, or replace variables.
-    """
+    """The command gets these environment variables, and all variables of this process with other names."""
     outputs: tuple[int | None, int | None] = (None, None)
     """The descriptors for the command's standard output and error. None stands for the descriptor of this process."""
     relays: Relays = ()
@@ -419,7 +418,7 @@ class Sampler:
         order["relays"] = list(relays)
         ours.send_order(order)
         self.starter.passes_to = self._pass
-        if self.starter.asked_to_end is not None:  # the signal was received by a thread that does not block signals
+        if self.starter.asked_to_end is not None:  # a signal arrived in a thread that does not block signals
             self._pass(self.starter.asked_to_end)
         self._known_children += self._devices.start(self._process.pid)
 
@@ -459,9 +458,9 @@ class Sampler:
         return self._link.send_message(key, value)
 
     def _pass(self, number: int) -> None:
-        """Report a signal to the sampler, so that the sampler passes on the signal once.
+        """Report a signal to the sampler, and the sampler passes the signal on to the command.
 
-        If the sampler is gone, pass the signal on to the command here.
+        If the sampler is gone, send the signal to the command from here.
         """
         if self._send(link.SIGNAL, number):
             return
@@ -573,7 +572,7 @@ class DetachedSampler:
 
 
 def make_order(plan: Plan, devices: DeviceReader, marks: pathlib.Path | None, *, detached: bool = False) -> link.Order:
-    """Return the order to a sampler, still without a command."""
+    """Return the order for a recording without a command. The caller may add a command."""
     return {
         "plan": plan.fields(),
         "argv": [],
@@ -588,7 +587,7 @@ def make_order(plan: Plan, devices: DeviceReader, marks: pathlib.Path | None, *,
 
 
 def _make_words(plan: Plan, descriptors: Sequence[int]) -> list[str]:
-    """Return the command line of a sampler. Only psutil needs the site packages, so ``proc`` gets ``-S``."""
+    """Return the command line of a sampler. The source ``proc`` needs no site packages (``-S``)."""
     words = [sys.executable, "-I", str(_MAIN), *map(str, descriptors)]
     if plan.source == "proc":
         words.insert(1, "-S")

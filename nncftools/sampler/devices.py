@@ -183,11 +183,12 @@ _SIZES = (16, 24, 32)
 _UNWRITTEN = b"\xa5"
 """This byte fills the buffer before a call. An entry written by the driver never ends with this byte."""
 _CUDA_NODES = ("/dev/nvidia-uvm", "/dev/dxg")
-"""The device files that a process opens for CUDA. NVML does not open ``nvidia-uvm``. The file ``dxg`` belongs to WSL,
-where NVML lists no processes.
+"""The device files that a process opens for CUDA. A process that only uses NVML does not open ``nvidia-uvm``. The file
+``dxg`` belongs to WSL, where NVML lists no processes.
 """
 _FIRST_NAMESPACE = "pid:[4026531836]"
-"""The PID namespace of the machine (PROC_PID_INIT_INO, include/linux/proc_ns.h)."""
+"""The name of the machine's first PID namespace, outside all containers (PROC_PID_INIT_INO, include/linux/proc_ns.h).
+"""
 NOT_TOLD = "the driver does not report the memory of a process (WSL, MIG and some containers)"
 OF_HOST = "the driver reports PIDs of the host, and these are unknown in this container"
 NOT_NAMED = "the driver names no process here (WSL and some containers)"
@@ -374,8 +375,8 @@ used. ``resident`` is the memory in use right now.
 """
 _KEY = re.compile(rb"^drm-(memory|total|resident)-(\S+):\s*(\d+)[ \t]*(\w*)\s*$", re.MULTILINE)
 _NO_MEMORY = (b"cycles-", b"gds", b"gws", b"oa", b"doorbell")
-"""Names without memory of the device: ``cycles-`` is from ``drm-total-cycles-ENGINE``, the others are amdgpu's regions
-on the chip.
+"""Regions with these names are left out. ``cycles-`` is from ``drm-total-cycles-ENGINE``, and the others are amdgpu's
+regions on the chip.
 """
 _CLIENT = re.compile(rb"^drm-client-id:\s*(\d+)", re.MULTILINE)
 _DEVICE_REGIONS = (b"vram", b"local", b"stolen-local")

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
         plan: PlanFields
         argv: list[str]
-        """The words of the command. They are decoded as latin-1, because the words of a command need not be text."""
+        """The words of the command. They are decoded as latin-1, because the words may contain any bytes."""
         marks: str | None
         """The path of the marks log. Any write to this file triggers a sample."""
         blocked: list[int]
@@ -103,9 +103,9 @@ class LineReader:
         self.descriptor = descriptor
 
     def lines(self) -> list[bytes]:
-        """Return the lines that have arrived since the last call. The descriptor must not block.
+        """Return the lines that have arrived since the last call. The descriptor must be non-blocking.
 
-        A call stops reading after the size of the longest line. A longer line is dropped.
+        A call stops reading after ``_LONGEST_LINE`` bytes. A longer line is dropped.
         """
         with suppress(BlockingIOError):
             while self.is_open and len(self._rest) < _LONGEST_LINE:
@@ -235,7 +235,7 @@ class OutputRelay:
     def __init__(self, relays: Sequence[tuple[int, int]]) -> None:
         """Keep pairs ``(source, sink)`` of descriptors. The command inherits none of these descriptors."""
         self.relays = dict(relays)
-        """The sink of each source. A source without a writer is removed."""
+        """For each source: the sink. A source without a writer is removed."""
         for descriptor in (*self.relays, *self.relays.values()):
             os.set_inheritable(descriptor, False)
 
@@ -254,7 +254,7 @@ class OutputRelay:
             _thread.start_new_thread(self._run, (self._done,))
 
     def finish(self) -> None:
-        """Close standard output and error; wait until all writers have closed their ends, as ``tee`` does.
+        """Close standard output and error, and wait until no source has a writer, as ``tee`` does.
 
         If the thread was not started, do nothing.
         """

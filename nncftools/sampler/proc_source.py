@@ -207,8 +207,8 @@ class ProcSource:
     ) -> None:
         """Follow the process ``pid`` in the proc directory ``root``. Orphans become children of the process ``reaper``.
 
-        ``begun_s`` is the start of the recording, in seconds since the machine's start. The recording starts before the
-        command.
+        ``begun_s`` is the start of the recording, in seconds since the boot of the machine. The recording starts before
+        the command.
         """
         self._rows = Rows(probes, plan, pid, root)
         self.columns = self._rows.columns

@@ -54,7 +54,7 @@ class ProcessRecords:
     """Writes the name, command, parent, start and end of each process of a tree."""
 
     def __init__(self, tree: Tree, write_line: WriteLine, begun_s: float) -> None:
-        """``begun_s`` is the start of the recording, in seconds since the machine's start (CLOCK_BOOTTIME)."""
+        """``begun_s`` is the start of the recording, in seconds since the boot of the machine (CLOCK_BOOTTIME)."""
         self._tree = tree
         self._write_line = write_line
         self._begun_s = begun_s
@@ -85,8 +85,8 @@ class ProcessRecords:
     def update_identity(self, process: Process, *, at_end: bool = False) -> None:
         """Read the name again, and record a change: before exec, a process has the name of the parent.
 
-        The reasons why the process cannot write to the marks log are read only once for each program and at the end,
-        because this takes 25 µs.
+        The reasons why the process cannot write to the marks log are looked up only once for each program and at the
+        end, because this takes 25 µs.
         """
         if not process.alive:
             return

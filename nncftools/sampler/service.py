@@ -64,7 +64,7 @@ class Loop:
         return (time.monotonic_ns() - self.start_ns) / NANOSECONDS
 
     def close(self) -> None:
-        """Count the deadlines that passed since the last tick as missed, but no deadline that is due right now."""
+        """Count the missed deadlines since the last tick. A deadline that is due right now is not missed."""
         if not self.sampling:
             return
         now_ns = time.monotonic_ns()
@@ -202,12 +202,12 @@ NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 _POLL_EVERY_S = 0.25
 _FULL_DISK_PATIENCE_S = 2.0
-"""If the disk is full, the sampler tries to write the last lines of a recording for this time."""
+"""If the disk is full, the sampler tries to write the last lines of a recording for this many seconds."""
 _PAUSE_S = 0.05
 
 
 def main(journal: int, incoming: int, outgoing: int) -> int:
-    """Make the recording that the starter orders. Return the exit status of the command, or 0 if attached."""
+    """Make the recording that the starter orders. Return the exit status of the command, or 0 without a command."""
     occupy_standard_descriptors()
     os.set_inheritable(journal, False)
     starter = Link(incoming, outgoing)
@@ -236,7 +236,9 @@ class Recording:
     _has_sampled = False
     _is_urgent = False
     _is_calm = False
-    """Whether there is no work between two ticks, except after a deadline, a signal or an event of a descriptor."""
+    """Whether the loop may sleep until a deadline, a signal or a readable descriptor, because no other work can become
+    due.
+    """
     _marks: MarkWatch | None = None
     _limit: LimitGuard | None = None
     _devices: DeviceRelay | None = None
@@ -273,7 +275,7 @@ class Recording:
             self._handlers[readings] = self._take_readings
 
     def run(self) -> int:
-        """Record until the target ends. Return the exit status of the command, or 0 if attached."""
+        """Record until the target ends. Return the exit status of the command, or 0 without a command."""
         if self._attached:
             self._exit_watch = open_exit_watch(self._pid)
             self._polls = self._exit_watch < 0
@@ -360,8 +362,8 @@ class Recording:
     def _sleep(self, timeout_s: float | None) -> bool:
         """Sleep until the time-out, a signal, or until a descriptor can be read.
 
-        The time-out is the next deadline, decision about a signal, step of the memory limit, or poll. Return whether
-        there is work besides sampling.
+        The time-out is the first of these times: the next deadline, decision about a signal, work of the memory limit,
+        or poll. Return whether there is work besides sampling.
         """
         if timeout_s is None or not self._is_calm:
             timeout_s = self._find_timeout(timeout_s)
@@ -419,7 +421,7 @@ class Recording:
                 self._status = status
 
     def _listen(self) -> None:
-        """Read the starter's messages. If the starter is gone, relay the output; but a detached recording ends."""
+        """Read the starter's messages. If the starter is gone, relay the output, or end a detached recording."""
         for message in self._starter.messages():
             if link.SIGNAL in message:
                 self._take_signal(message[link.SIGNAL], self._forwarder.note_theirs)
@@ -485,7 +487,7 @@ class Recording:
         self._thinner.flush()
         self._writer.flush()
         self._writer.warn_of_lost()
-        # the peak is not ru_maxrss: after exec, ru_maxrss still includes the starter's size at the fork (getrusage(2))
+        # VmHWM, because ru_maxrss includes the starter's size at the fork, even after exec (getrusage(2))
         sampler = {
             "cpu_s": round(time.process_time(), 6),
             "peak_rss": find_size(read_small_file("/proc/self/status"), b"\nVmHWM:"),

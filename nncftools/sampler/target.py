@@ -181,7 +181,7 @@ class SignalForwarder:
             self._theirs.append((number, now_s))
 
     def take_answer(self) -> None:
-        """Decide about the signals in question: pass on a SIGTERM that the command line has not received."""
+        """Pass on a SIGTERM that only the sampler received. Forget all signals that the answer is about."""
         self._is_asking = False
         asked = [arrival for arrival in self._ours if arrival.is_asked]
         self._ours = [arrival for arrival in self._ours if not arrival.is_asked]
@@ -200,9 +200,10 @@ class SignalForwarder:
         return max(0.0, min(since) + SAME_WITHIN_S - now_s) if since else None
 
     def settle(self, now_s: float, *, alone: bool) -> None:
-        """Decide about all signals for which the time is over. All signals before ``now_s`` must have been noted.
+        """Decide about all signals that arrived at least ``SAME_WITHIN_S`` ago.
 
-        With ``alone``, the command line is gone: every signal that arrived here counts as sent to the group.
+        The caller must have noted all signals that arrived before ``now_s``. With ``alone``, the command line is gone:
+        every signal that arrived here counts as sent to the group.
         """
         due = [number for number, at_s in self._theirs if at_s + SAME_WITHIN_S <= now_s]
         self._theirs = self._theirs[len(due) :]

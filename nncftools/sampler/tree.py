@@ -184,7 +184,7 @@ class MarkReading:
     size = 0
     """The high-water mark in bytes. After exec, this is the mark of the new program."""
     sampled_s = 0.0
-    """The time of the last sample at which this mark was known to be right. Any later mark rose after this time."""
+    """The last time at which the high-water mark is known to have had this size. A larger mark rose after this time."""
     written: int | None = None
     """The high-water mark in the last record of the process."""
     still_from_s = 0.0
@@ -205,7 +205,7 @@ class Process:
     sampled_to = 0
     """The number of the last sample that contains memory of the process. If 0, further samples may contain memory."""
     rss = 0
-    """RSS at the last sample. Like ``peak_rss``, the highest RSS so far, this is a number of pages."""
+    """RSS at the last sample, in pages. ``peak_rss`` is the highest RSS of all samples, in pages."""
     peak_rss = 0
     high_water_mark: int | None = None
     """The largest high-water mark so far, in bytes."""
@@ -328,7 +328,7 @@ class Process:
             os.close(descriptor)
 
     def read_user(self) -> int | None:
-        """Return the ID of the user that the process accesses files with. None if the process has ended."""
+        """Return the user ID with which the process opens files. None if the process has ended."""
         try:
             users = self.read("status").partition(b"\nUid:")[2]
             return int(users.split(None, _OF_FILES + 1)[_OF_FILES])
@@ -483,7 +483,7 @@ class Tree:
     def __init__(self, root: str, files: Sequence[str], *, reaper: int | None, children: bool) -> None:
         """Follow processes in the proc directory ``root``, and keep ``files`` of each process open.
 
-        ``reaper`` is the PID of the process that becomes the parent of orphans: this process, if it started the
+        ``reaper`` is the PID of the process that becomes the parent of orphans: the sampler, if the sampler started the
         command.
         """
         self.processes: list[Process] = []

@@ -207,7 +207,7 @@ def published_layout(memory: bytes) -> tuple[int, dict[str, int], bool]:
 _LINE_ENTRY = re.compile(rb"[\x80-\xff][\x00-\x7f]*")
 _SHORT_STEPS = {11: 1, 12: 2}
 _LONG_STEPS = (13, 14)
-"""The kinds of line table entries that contain a step to another line as a number of several bytes."""
+"""Line table entries of these kinds end with a number, the step to another line."""
 _MOST_SOURCES = 50
 _LARGEST_SOURCE = 4 << 20
 _TRIES = 20
@@ -216,8 +216,8 @@ _TRIES = 20
 class TriedMemory(PythonMemory):
     """The memory of a Python that is newer than this reader.
 
-    The reader assumes the order of offsets of the newest known version, and checks each reading. The reading is never
-    certain, because nobody knows how this Python's frames store variables.
+    The reader assumes the order of offsets of the newest known version, and checks each reading. No reading is certain,
+    because nobody knows how this Python's frames store variables.
     """
 
     is_certain = False
@@ -357,7 +357,7 @@ _NO_FILE = (
     "the chroot)"
 )
 _known_symbols: dict[tuple[int, int], Symbols] = {}
-"""For each file, by device and inode: the symbols."""
+"""The symbols of each file, with ``(device, inode)`` as key."""
 
 
 def python_memory(process: str, maps: bytes) -> PythonMemory | None:
@@ -393,7 +393,7 @@ def python_memory(process: str, maps: bytes) -> PythonMemory | None:
 
 
 def _open_memory(process: str, symbols: dict[str, int], version: int) -> PythonMemory:
-    """Open the memory of a Python with these addresses of symbols.
+    """Open the memory of a Python. ``symbols`` has the addresses of the symbols.
 
     ``version`` is the minor version in the file name, 0 if unknown. Raises OSError, UnknownPythonError.
     """

@@ -61,8 +61,8 @@ _SLOWEST_POLLS = 0.1
 """Polls use this part of the share even if the budget is used up."""
 _FARTHEST_S = 0.5
 _COSTLY = 0.25
-"""Two polls are at most ``_FARTHEST_S`` apart. Only if polls would then use more than this part of the share, as with
-thousands of processes, they are further apart.
+"""Two polls are at most ``_FARTHEST_S`` apart. The time is longer if polls would otherwise use more than this part of
+the share, for example with thousands of processes.
 """
 
 
@@ -93,7 +93,7 @@ class Budget:
 
     @property
     def rate(self) -> float:
-        """The part of a core that uses up the budget in ``_SPREAD_S``. The reserve is not used."""
+        """The part of a core that would use up the budget in ``_SPREAD_S``, apart from the reserve."""
         return (self.left_s - self._least_s * _RESERVE) / _SPREAD_S
 
     def is_left(self) -> bool:
@@ -118,10 +118,11 @@ _DISTANCES = (
 """
 _SHORTEST_S = 0.002
 _LEAST_EXPECTED = 512 << 20
-"""The budget must last until memory has doubled, and has grown by at least this many bytes."""
+"""The budget must last while memory doubles, or grows by this many bytes if this is more."""
 _DECAY = 0.5
 _GOLDEN = 0.618
-"""Steps of this size vary the time between polls. Polls at regular times could always meet the same function of a loop.
+"""The time between polls varies in steps of this size. With regular polls, each poll could meet the same function of a
+loop.
 """
 _MEAN_OF = 10
 _FIRST_S = 0.0002
@@ -132,9 +133,9 @@ class Pace:
     """Decides when to poll and when to read stacks, so that the cost stays in the budget.
 
     While much of the budget is left, polls come more often if memory grows faster, and each poll of a growing process
-    reads stacks. Later, this is done only at rises to a new maximum, and stacks are read after steps of growth. Below
-    the maximum, readings of stacks are spread over time. Otherwise, a program that keeps freeing and taking memory
-    would use up any budget.
+    reads stacks. Later, polls follow only rises to a new maximum, and stacks are read after each ``step`` of growth.
+    Below the maximum, readings of stacks are spread over time. Otherwise, a program that keeps freeing and taking
+    memory would use up any budget.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -159,9 +160,9 @@ class Pace:
         return self._spread(held, self._reading_s) if held > self._highest else math.inf
 
     def _spread(self, held: int, cost_s: float) -> float:
-        """Return the growth in bytes between two polls that cost ``cost_s``: the budget must last.
+        """Return the growth in bytes between two polls that cost ``cost_s``, so that the budget lasts.
 
-        The expected growth is ``_LEAST_EXPECTED``, or a doubling of memory.
+        The budget must last while memory doubles, or grows by ``_LEAST_EXPECTED`` if this is more.
         """
         left_s = self._budget.left_s
         return max(held, _LEAST_EXPECTED) * cost_s / left_s if left_s > 0 else math.inf
@@ -276,8 +277,8 @@ _GROWING_EVERY_NS = 1_000 * _MS
 _SMALLEST = 128 << 20
 _COPIED = 1.4
 _HELD = 0.9
-"""Mappings are also read if much memory has become anonymous, and the tree still has this part of its maximum: then,
-mapped files were copied.
+"""Mappings are also read if much memory has become anonymous, and the tree still has this part of its maximum. These
+are the signs that mapped files were copied.
 """
 _AT_REST_NS = 30 * _MS
 _COVERED = 0.95
@@ -411,7 +412,7 @@ class Helper:
 
 
 def _is_alive(pid: int) -> bool:
-    """Return whether a process runs. A zombie has ended, and may stay for ever."""
+    """Return whether a process runs. A zombie does not count, because a zombie may stay for ever."""
     try:
         with open(f"{PROC}/{pid}/statm", "rb") as file:
             return not file.read().startswith(b"0 ")

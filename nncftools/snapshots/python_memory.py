@@ -42,7 +42,7 @@ class UnknownPythonError(Exception):
 
 
 ABSENT = -1
-"""Stands for the offset of a field that a Python version does not have."""
+"""This offset stands for a field that a Python version does not have."""
 _KERNEL_IDS = 11
 """From this minor version on, threads store the thread ID of the kernel."""
 _BEFORE_FIRST = -2
@@ -188,10 +188,9 @@ class PythonMemory:
         return any(os.path.exists(f"/proc/{parent}/task/{thread}") for thread in threads)
 
     def completed(self, stacks: Stacks) -> Stacks:
-        """Return stacks with the variables of all frames.
+        """Return ``stacks``. If the variables of a frame were unknown, parse the memory again.
 
-        A digest of variables needs a known code object. If ``stacks`` had frames with unknown code objects, parse the
-        memory again, because ``frames`` has made these code objects known.
+        The variables of a frame are known only if the code object is known, and ``frames`` makes code objects known.
         """
         if self._has_new_code:
             with contextlib.suppress(UnreadableError):  # too many bytes to read

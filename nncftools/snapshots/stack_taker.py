@@ -116,7 +116,7 @@ class Calls:
 
     def __init__(self) -> None:
         self._past: list[list[int]] = []
-        """For each frame, the outermost first: the calls that readings have seen in this frame."""
+        """For each frame, the outermost first: the calls that readings have seen the frame make."""
 
     def follow(self, now: RawStack, before: RawStack, equal: int) -> tuple[int, bool]:
         """Add the reading ``now``, after the reading ``before``. The first ``equal`` frames are unchanged.
@@ -151,11 +151,11 @@ _REST_NS = 30 * _S
 _GAP_NS = 1 * _S
 """If two readings are further apart than this, the stack in between is unknown."""
 _EARLY = 0.5
-"""Stacks are read after this part of a step, because the time between polls varies by half."""
+"""Stacks are read when memory has risen by this part of a step, because the time between polls varies by half."""
 _READINGS = 200
 """A line of the log has at most about this many readings."""
 _TRIES = 3
-"""A reading is tried at most this often. Up to 5 % of the readings of a running process are torn, that is,
+"""A reading is tried at most this many times. Up to 5 % of the readings of a running process are torn, that is,
 inconsistent: for example, a generator has no caller for a moment.
 """
 _EXEC_NS = 20 * _MS
@@ -408,7 +408,7 @@ class StackTaker:
         self._writer.line("problem", {"process": watched.process.number, "text": text})
 
     def close(self) -> None:
-        """Write the remaining readings. Report a problem if there was none yet, and no growing program was Python."""
+        """Write the remaining readings. Report if no stacks were read because no growing program was Python."""
         for watched in list(self._timelines):
             self._write(watched, time.monotonic_ns(), is_end=True)
         if self._native and not self._has_problems and not self.taken:

@@ -117,8 +117,8 @@ def thin_points(points: Points, most: int) -> Points:
 def _farthest(points: Points, first: int, last: int) -> tuple[float, int, int, int]:
     """Find the point between ``first`` and ``last`` that is farthest from a straight line between these points.
 
-    Return the deviation, the number of the point, ``first`` and ``last``. The deviation is the sum for shared bytes and
-    for all other bytes. The deviation of RSS alone would be 0 if a process maps a file and then allocates at the same
+    Return the deviation, the number of the point, ``first`` and ``last``. The deviations of shared bytes and of all
+    other bytes are added. The deviation of RSS alone would be 0 if a process maps a file and then allocates at the same
     speed.
     """
     t0, rss0, shared0, _ = points[first]

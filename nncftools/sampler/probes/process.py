@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 _RSS = 21
-"""The index of RSS among the words after the name. A closing parenthesis ends the name, because a name can contain
-spaces and parentheses.
+"""The index of RSS among the words of the file after the name. The last closing parenthesis ends the name, because a
+name can contain spaces and parentheses.
 """
 _NO_STAT = (0,) * 8
 
@@ -38,7 +38,7 @@ class Summed:
     """The number of processes whose numbers are in ``_values``. If -1, the values must be computed again."""
 
     def __init__(self, slot: int, nothing: tuple[int, ...]) -> None:
-        """Read the file with the index ``slot``. At the start, the sums over ended children are ``nothing``: zeros."""
+        """Read the file with the index ``slot``. The sums over ended children begin as ``nothing``: zeros."""
         self._slot = slot
         self._retired: tuple[int, ...] | None = nothing
         """The sums over ended children of the sampler. None if unknown."""

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     """A process in a pass: the process, RSS in pages at the start of the pass, PSS in bytes, USS in bytes."""
 
 _HIGHER = 1.02
-"""A pass is made at a new maximum of RSS. RSS must exceed the highest RSS of all passes by this ratio."""
+"""A pass is made at a new maximum of RSS: more than this many times the highest RSS of all passes."""
 _HIGHER_ESTIMATE = 1.01
-"""A pass is made at a new maximum of PSS. The estimate must exceed the highest PSS of all passes by this ratio."""
+"""A pass is made at a new maximum of PSS: an estimate of more than this many times the highest PSS of all passes."""
 _BLUR = 0.05
 """A pass is dropped if forks during the pass may have changed the sum by more than this share."""
 _MOST_SPOILT = 2
@@ -147,7 +147,7 @@ class Estimate:
     """
 
     _shared = 0.0
-    """The sum of all shares of common pages. If a process ends, the other processes keep these pages."""
+    """The number of shared pages in the last pass. If a process ends, the other processes keep these pages."""
 
     def __init__(self, counted: Iterable[Counted] = ()) -> None:
         """Start with the processes of a pass."""
