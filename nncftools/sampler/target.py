@@ -435,9 +435,7 @@ class LimitGuard:
         self._kill_at_s = None
         pids = self._list_alive(now_s)
         if pids:
-            self._warn(
-                f"SIGKILL for {len(pids)} of the processes, because SIGTERM did not end them within {GRACE_S:g} s"
-            )
+            self._warn(f"{len(pids)} of the processes still run {GRACE_S:g} s after SIGTERM: sending SIGKILL")
         for _ in range(_ROUNDS):
             send_signal(pids, signal.SIGKILL)
             pids = self._list_alive(now_s)
