@@ -90,7 +90,8 @@ def compare(  # noqa: PLR0913 — one parameter per option
     of a memory metric (peak_rss), duration, cpu, model_size, held_at_end,
     read_bytes, write_bytes, read_chars, write_chars.
 
-    The exit status is 3 if a gate fails.
+    The exit status is 3 if a gate fails. Defaults of --unit and --depth may stand
+    in pyproject.toml: `nncf-tools profile --help`.
     """
     from nncftools.analysis import comparison, gates
 
