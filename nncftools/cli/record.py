@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from nncftools.cli import destination, options, planning
 from nncftools.cli.destination import Destination
 from nncftools.cli.options import ProfileRequest, Request
-from nncftools.cli.parameters import with_options
+from nncftools.cli.parameters import find_project, with_options
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render.view import View
 from nncftools.units import MemoryUnit, printable
@@ -45,6 +45,13 @@ def monitor(request: Request) -> int:
     signal N killed the command, 127 if it was not found, 126 if it could not be
     executed. Under torchrun, mpirun or srun, file names get the rank
     (run-rank0.json); `nncf-tools report run-rank*.json` merges the sessions.
+
+    \b
+    Defaults of a project, in pyproject.toml:
+      [tool.nncf-tools]
+      interval = "20ms"
+      metrics = ["rss", "anon"]
+      unit = "GiB"
     """
     return _record(request, profiles=False)
 
@@ -68,6 +75,15 @@ def profile(request: ProfileRequest) -> int:
     Calls of nncf, openvino, optimum, transformers, torch, onnxruntime and QEfficient
     are marked automatically. Mark others by `nncf-tools mark NAME` in a script, or by
     `with nncftools.operation(NAME):` in Python. The exit status is the command's.
+
+    \b
+    Defaults of a project, in pyproject.toml:
+      [tool.nncf-tools]
+      interval = "20ms"
+      metrics = ["rss", "anon"]
+      unit = "GiB"
+      depth = 2
+      mark-calls = ["my_package.train:fit=Training"]
     """
     return _record(request, profiles=True)
 
@@ -172,11 +188,14 @@ def _list_calls(request: Request) -> list[Call] | None:
         return None
     from nncftools.marks import calls
 
+    project = find_project()
+    subject = f"{project.path}: mark-calls"
     try:
-        configured = calls.from_pyproject(Path.cwd())
+        configured = calls.parse(project.texts.get("mark-calls", ()))
+        subject = "option --mark-call"
         return [*configured, *calls.parse(request.mark_call or [])]
-    except (OSError, ValueError) as error:
-        raise UsageError(f"option --mark-call: {error}") from error
+    except ValueError as error:
+        raise UsageError(f"{subject}: {error}") from error
 
 
 def _check_capture(request: Request) -> Path | None:
