@@ -277,8 +277,8 @@ _GROWING_EVERY_NS = 1_000 * _MS
 _SMALLEST = 128 << 20
 _COPIED = 1.4
 _HELD = 0.9
-"""Mappings are also read if much memory has become anonymous, and the tree still has this part of its maximum. These
-are the signs that mapped files were copied.
+"""Mappings are also read if much memory has become anonymous, and the tree's memory is at
+least this part of the maximum. These are the signs that mapped files were copied.
 """
 _AT_REST_NS = 30 * _MS
 _COVERED = 0.95

@@ -153,7 +153,7 @@ class PythonMemory:
         self._pid = int(process.rpartition("/")[2])
         self._process = process
         self._is_separate = version < _KERNEL_IDS
-        """Whether a reading has shown that the process does not use the memory of the parent."""
+        """Whether the memory is known to belong to this process alone, and not to the parent, too (vfork(2))."""
         self._file = os.open(f"{process}/mem", os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
