@@ -47,7 +47,7 @@ _LARGEST = 10**15
 
 
 class Parameters:
-    """The parameters of a marked function: the format of each shown parameter, and the parameter with the path to save to."""
+    """The parameters of a marked function: the format of each shown parameter, and the name of the path parameter."""
 
     def __init__(self, function: Function, facts: Facts) -> None:
         names, defaults = _signature(function)

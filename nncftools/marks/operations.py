@@ -256,7 +256,7 @@ class Marking:
     """Marks ``with`` blocks, and the calls of decorated functions."""
 
     def __init__(self, name: str, profiler: Callable[[], int | None]) -> None:
-        """``profiler`` returns the number of a profiler, 0 for no profiler, or None for a profiler without a recording."""
+        """``profiler`` returns the number of a profiler (0: no profiler), or None without a recording."""
         self._name = name
         self._profiler = profiler
         self._begun: list[_Begun | None] = []
