@@ -75,19 +75,6 @@ def test_same_program() -> None:
     assert len(set(programs)) == 50
 
 
-def test_slow_program() -> None:
-    """A slow program has one thread, one process, and a second of rest after each block."""
-    for seed in range(1, 21):
-        program = generate(seed, is_slow=True)
-        text = "".join(program.files.values())
-        blocks = text.count("truth.takes()") - text.count("import numpy")
-
-        assert program.features <= {"inline", "function", "class", "free", "rebind", "numpy", "bytearray"}
-        assert program == generate(seed, is_slow=True)
-        assert "for " not in text
-        assert text.count("time.sleep(") + text.count("sum(range(") >= blocks
-
-
 @pytest.mark.parametrize("first", [1, 1001])
 def test_features(first: int) -> None:
     """Each feature occurs in at least 20 of 100 programs, and each file is Python."""
