@@ -17,9 +17,9 @@ from nncftools.analysis.build_up import (
     of_operation,
     of_peak,
 )
-from nncftools.session.model import Mark, Process
+from nncftools.session.model import Process
 from tests.analysis.made_snapshots import Made, by_function, by_kind
-from tests.made_up import MIB, mib, session
+from tests.made_up import MIB, marks, mib, session
 from tests.made_up_stacks import grown, stack
 
 
@@ -183,7 +183,7 @@ def test_highest_moment_of_a_span(made: Made) -> None:
 def test_as_large_as_every_output_says(made: Made) -> None:
     """A build-up is as large as the peak that the report names, also where a larger one is likely."""
     made.process("0@0 300M@0.5 200M@1", "a@0 a@0.25 a@0.5")
-    of = session({"rss": mib(100, 300, 200)}, snapshots=made.snapshots, marks=[Mark(name="whole", start_s=0.0)])
+    of = session({"rss": mib(100, 300, 200)}, snapshots=made.snapshots, marks=marks("whole 0"))
     of.peaks["rss"] = replace(of.peaks["rss"], likely=320 * MIB)
 
     assert [found and found.size for found in (of_peak(of), of_operation(of, of.operations[0]))] == [300 * MIB] * 2

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from nncftools.analysis import forecast
 from nncftools.analysis.forecast_lines import Point, Slice, measure_points
 from nncftools.session.model import Mark, OwnMemory, Rise
-from tests.made_up import mib, process, session
+from tests.made_up import marks, mib, process, session
 
 MIB = 1 << 20
 COUNTS = 2, 4, 6
@@ -154,9 +154,9 @@ def test_peak_in_unmarked_time() -> None:
     slices = []
     for count in (4, 8, 12):
         held = 300 + 9 * count
-        marks = [Mark(name="Loading", start_s=0.5, end_s=1.0)]
+        operations = marks("Loading 0.5-1")
         columns = {"rss": mib(100, 200, 200, held, held), "anon": mib(80, 150, 150, held, held)}
-        run = session(columns, marks=marks, processes=[process(high_water_mark=held * MIB, end_s=None)])
+        run = session(columns, marks=operations, processes=[process(high_water_mark=held * MIB, end_s=None)])
         part = Slice(count, "", 1.0, peak=held * MIB, floor=held * MIB, comfortable=held * MIB)
         slices.append(replace(part, points=measure_points(run)))
     known = forecast.forecast(slices, 30)
@@ -275,9 +275,9 @@ def test_floor_between_samples() -> None:
     """What a high-water mark holds above all files cannot be dropped, though no sample shows it."""
     rises = [Rise(from_s=0.5, to_s=1.0, high_water_mark=350 * MIB)]
     columns = {"rss": mib(100, 300, 200), "anon": mib(60, 200, 100), "file": mib(40, 100, 100)}
-    marks = [Mark(name="Export", start_s=0.0, end_s=1.0)]
+    operations = marks("Export 0-1")
     processes = [process(rises=rises, high_water_mark=350 * MIB, end_s=None)]
-    (point,) = measure_points(session(columns, marks=marks, processes=processes))
+    (point,) = measure_points(session(columns, marks=operations, processes=processes))
 
     assert (point.peak, point.floor) == (350 * MIB, 250 * MIB)
 

@@ -11,16 +11,16 @@ from nncftools.analysis.gates import judge_gate, parse_gate
 from nncftools.analysis.session import Session
 from nncftools.errors import UsageError
 from nncftools.session.model import END_UNKNOWN, Mark
-from tests.made_up import mib, process, session
+from tests.made_up import marks, mib, process, session
 
 
 def runs(base: float, new: float) -> Comparison:
     """Return the comparison of two runs with these peaks in MiB; 10 CPU seconds, and one operation, Export."""
 
     def one(peak: float) -> Session:
-        marks = [Mark(name="Export", start_s=0, end_s=0.5), Mark(name="inner", start_s=0, end_s=0.2, depth=1)]
+        operations = marks("Export 0-0.5, Export/inner 0-0.2")
         return session(
-            {"rss": mib(1, peak)}, totals={"cpu_user": 10.0, "cpu_system": 0.0, "read_bytes": 0}, marks=marks
+            {"rss": mib(1, peak)}, totals={"cpu_user": 10.0, "cpu_system": 0.0, "read_bytes": 0}, marks=operations
         )
 
     sides = [[measure_run(one(peak), name, with_inner=True)] for peak, name in ((base, "base"), (new, "new"))]
@@ -161,13 +161,8 @@ def test_unknown(text: str, message: str) -> None:
 
 def test_calls_on_all_levels() -> None:
     """A gate looks at calls inside other operations, too; numbers are those of the table, which lacks them."""
-    marks = [
-        Mark(name="Load", start_s=0, end_s=1.2),
-        Mark(name="Save", start_s=0.7, end_s=1.1, depth=1),
-        Mark(name="Save", start_s=1.3, end_s=1.4),
-        Mark(name="Save", start_s=1.6, end_s=1.9),
-    ]
-    run = measure_run(session({"rss": mib(1, 2, 9, 3)}, marks=marks), "run", with_inner=True)
+    operations = marks("Load 0-1.2, Load/Save 0.7-1.1, Save 1.3-1.4, Save 1.6-1.9")
+    run = measure_run(session({"rss": mib(1, 2, 9, 3)}, marks=operations), "run", with_inner=True)
     of = compare_runs([run], [run])
     operations = ("Save", "Save (1)", "Save (2)", "Save (3)")
 

@@ -13,9 +13,9 @@ from nncftools.analysis.ranks import merge_ranks, start_times
 from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
 from nncftools.render.sentences import hints
-from nncftools.session.model import Exit, Host, Mark, Peak, Rank, SamplerFacts, Start
+from nncftools.session.model import Exit, Host, Peak, Rank, SamplerFacts, Start
 from nncftools.units import MemoryUnit
-from tests.made_up import MIB, mib, process, session
+from tests.made_up import MIB, marks, mib, process, session
 
 SECOND = 1_000_000_000
 
@@ -277,8 +277,8 @@ class TestJob:
 
     def test_operations(self) -> None:
         """Operations are those of the rank that held most, on the job's clock; a warning says so."""
-        small = rank(0, 1, 1, marks=[Mark(name="Loading", start_s=0)])
-        large = rank(1, 5, 5, at_s=0.25, marks=[Mark(name="Export", start_s=0.25)])
+        small = rank(0, 1, 1, marks=marks("Loading 0"))
+        large = rank(1, 5, 5, at_s=0.25, marks=marks("Export 0.25"))
         job = merge_ranks({"a": small, "b": large, "c": rank(2, 1, 1)})
 
         assert [(mark.name, mark.start_s, mark.end_s) for mark in job.marks] == [("Export", 0.5, 0.75)]

@@ -11,14 +11,14 @@ from nncftools.analysis import build_up, frames
 from nncftools.analysis.session import Session
 from nncftools.render import summary_json, text
 from nncftools.render.view import View
-from nncftools.session.model import Mark, Process
-from tests.made_up import MIB, mib, session
+from nncftools.session.model import Process
+from tests.made_up import MIB, marks, mib, session
 from tests.made_up_stacks import grown, stack
 
 
 def rename(of: Session) -> None:
     """Give a session another operation."""
-    of.marks = [Mark(name="b", start_s=0)]
+    of.marks = marks("b 0")
 
 
 def raise_peak(of: Session) -> None:
@@ -34,7 +34,7 @@ def lose_processes(of: Session) -> None:
 @pytest.mark.parametrize("change", [rename, raise_peak, lose_processes])
 def test_figures_are_made_once(change: Callable[[Session], None]) -> None:
     """A figure is made again only when a part of the session that it depends on was replaced."""
-    of = session({"rss": mib(100, 300, 200)}, marks=[Mark(name="a", start_s=0)])
+    of = session({"rss": mib(100, 300, 200)}, marks=marks("a 0"))
     (before,), (again,) = of.operations, of.operations
     change(of)
 

@@ -18,9 +18,9 @@ from nncftools.analysis.summary import (
     summarize_level,
 )
 from nncftools.render.sentences import hints
-from nncftools.session.model import Host, LimitReached, Mark, Peak, Process, Rise, SamplerFacts
+from nncftools.session.model import Host, LimitReached, Peak, Process, Rise, SamplerFacts
 from nncftools.units import MemoryUnit
-from tests.made_up import MIB, mib, process, session
+from tests.made_up import MIB, marks, mib, process, session
 
 RSS = mib(100, 300, 290, 200)
 
@@ -335,9 +335,9 @@ def test_what_a_gap_says(duration_s: float, interval_s: float, missed: int, gap_
 def test_operation_at_the_limit() -> None:
     """When the memory limit was exceeded in an operation, the operation is named with those around it."""
     reached = LimitReached(at_s=0.5, rss=300 * MIB, limit=200 * MIB, action="warn")
-    marks = [Mark(name="Export", start_s=0.1, end_s=0.9), Mark(name="Saving", start_s=0.4, end_s=0.6, depth=1)]
+    operations = marks("Export 0.1-0.9, Export/Saving 0.4-0.6")
 
-    assert said(session(marks=marks, limit_reached=reached)) == [
+    assert said(session(marks=operations, limit_reached=reached)) == [
         "--max-memory was exceeded during Export › Saving, at 0.500 s"
     ]
     assert said(session(limit_reached=reached)) == []

@@ -15,7 +15,7 @@ from nncftools.render import comparison, comparison_outputs, summary_json
 from nncftools.render.sentences import when_text
 from nncftools.session.model import Mark, Snapshots
 from nncftools.units import MemoryUnit
-from tests.made_up import MIB, mib, session
+from tests.made_up import MIB, marks, mib, session
 from tests.made_up_stacks import grown, stack
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ HOSTILE = "a|b <script>`x`</script>\n\x1b[31m*_"
 
 def run(peak: float, title: str = "run.json", **fields: Any) -> Run:  # noqa: ANN401 — any field of a session
     """Return a run with this peak in MiB and one operation."""
-    marks = fields.pop("marks", [Mark(name="Export", start_s=0.5, end_s=1.0)])
-    of = session({"rss": mib(100, peak, 50)}, marks=marks, **fields)
+    operations = fields.pop("marks", marks("Export 0.5-1"))
+    of = session({"rss": mib(100, peak, 50)}, marks=operations, **fields)
     return measure_run(of, title, peak=when_text(of), with_inner=True)
 
 

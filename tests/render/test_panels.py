@@ -22,7 +22,7 @@ from nncftools.render.view import View
 from nncftools.session.model import Host, LimitReached, Mark, SamplerFacts
 from nncftools.session.nesting import KINDS
 from nncftools.units import MemoryUnit
-from tests.made_up import MIB, mib, process, session
+from tests.made_up import MIB, marks, mib, process, session
 
 VIEW = View(metrics=("rss",))
 NUMBER = 240
@@ -96,11 +96,7 @@ NESTED = [
     Mark(name="Saving", start_s=45, error="unfinished"),
 ]
 THREADS = [Mark(name=f"thread {place}", start_s=place * 2, end_s=30 + place, pid=100) for place in range(9)]
-BEYOND = [
-    Mark(name="before", start_s=0, end_s=0),
-    Mark(name="over the end", start_s=50, end_s=90),
-    Mark(name="after", start_s=70, end_s=1e6),
-]
+BEYOND = marks("before 0-0, over the end 50-90, after 70-1000000")
 LONG = names("x" * 200, "words " * 33, "模型压缩" * 50, "tab\tnew\nline\x1b[31m", "$a_b$ \\frac{", "m", "🎉" * 9)
 ABOVE = LimitReached(at_s=20, rss=1100 * MIB, limit=1000 * MIB, action="warn")
 CASES = {

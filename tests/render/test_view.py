@@ -14,21 +14,21 @@ from nncftools.render import panels
 from nncftools.render import view as render_view
 from nncftools.render.view import View, command_text, label
 from nncftools.session.model import END_UNKNOWN, Mark
-from tests.made_up import mib, session
+from tests.made_up import marks, mib, session
 
 SPARSE = {
     "no metric": session({}),
     "no sample": session({"rss": []}),
     "one sample": session({"rss": mib(100)}),
     "nothing known": session({"rss": [None, None]}),
-    "an operation without end": session(marks=[Mark(name="Export", start_s=0.2)]),
+    "an operation without end": session(marks=marks("Export 0.2")),
     "operations whose end is unknown": session(
         marks=[
             Mark(name="Export", start_s=0, end_s=1, error=END_UNKNOWN),
             Mark(name="Export", start_s=0.5, end_s=0.5, error=END_UNKNOWN),
         ]
     ),
-    "an operation before the first sample": session({"rss": []}, marks=[Mark(name="Export", start_s=0)]),
+    "an operation before the first sample": session({"rss": []}, marks=marks("Export 0")),
     "very many operations": session(
         marks=[Mark(name=f"{place % 50}", start_s=place / 300, end_s=(place + 1) / 300) for place in range(300)]
     ),
