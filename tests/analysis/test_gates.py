@@ -232,31 +232,35 @@ def test_call_inside_a_call() -> None:
     assert judge_gate(parse_gate("duration@Epoch>9s"), epochs(0.4, 1.5, 1.2, depth=1)).measured == "1.40 s in 3 calls"
 
 
-def on_threads(*spans: tuple[str, float, float, int | None, int]) -> Comparison:
-    """Return the comparison of a run with itself, with operations of one process.
-
-    Each has a name, a start, an end, the number of the operation around it on its thread, and its level.
-    """
-    marks = [
-        Mark(name=name, start_s=start_s, end_s=end_s, op=number, inside=inside, depth=depth, pid=1)
-        for number, (name, start_s, end_s, inside, depth) in enumerate(spans)
-    ]
-    run = measure_run(session({"rss": mib(1, 2)}, marks=marks, duration_s=1), "run", depth=9, with_inner=True)
+def on_threads(operations: str, *around: int | None) -> Comparison:
+    """Return the comparison of a run with itself; ``around`` has the number of the operation around each one."""
+    of = marks(operations, pid=1)
+    for number, (mark, inside) in enumerate(zip(of, around, strict=True)):
+        mark.op, mark.inside = number, inside
+    run = measure_run(session({"rss": mib(1, 2)}, marks=of, duration_s=1), "run", depth=9, with_inner=True)
     return compare_runs([run], [run])
 
 
 @pytest.mark.parametrize(
-    ("spans", "expected"),
+    ("operations", "third", "expected"),
     [
-        ([("W", 0.0, 0.8, None, 0), ("W", 0.1, 0.2, None, 0), ("W", 0.3, 0.5, 0, 1)], "0.900 s in 3 calls"),
-        ([("W", 0.0, 0.8, None, 0), ("X", 0.1, 0.5, None, 0), ("W", 0.1, 0.4, 1, 1)], "1.10 s in 2 calls"),
-        ([("W", 0.0, 0.8, None, 0), ("X", 0.1, 0.7, 0, 1), ("W", 0.2, 0.4, 1, 2)], "0.800 s in 2 calls"),
+        ("W 0-0.8, W 0.1-0.2, W/W 0.3-0.5", 0, "0.900 s in 3 calls"),
+        ("W 0-0.8, X 0.1-0.5, X/W 0.1-0.4", 1, "1.10 s in 2 calls"),
     ],
-    ids=["beside another call", "inside an operation of another thread", "two levels below"],
+    ids=["beside another call", "inside an operation of another thread"],
 )
-def test_calls_on_several_threads(spans: list[tuple[str, float, float, int | None, int]], expected: str) -> None:
+def test_calls_on_several_threads(operations: str, third: int, expected: str) -> None:
     """A call is left out of the sum only if one of those around it on its own thread has its name."""
-    assert judge_gate(parse_gate("duration@W>9s"), on_threads(*spans)).measured == expected
+    of = on_threads(operations, None, None, third)
+
+    assert judge_gate(parse_gate("duration@W>9s"), of).measured == expected
+
+
+def test_call_two_levels_below() -> None:
+    """A call does not count twice if another operation is between both."""
+    of = on_threads("W 0-0.8, W/X 0.1-0.7, W/X/W 0.2-0.4", None, 0, 1)
+
+    assert judge_gate(parse_gate("duration@W>9s"), of).measured == "0.800 s in 2 calls"
 
 
 def counted_together(*further: float) -> Comparison:
