@@ -12,7 +12,6 @@ from nncftools.analysis.build_up import (
     SEEN,
     SHARED,
     BuildUp,
-    Part,
     at_end,
     of_operation,
     of_peak,
@@ -93,14 +92,6 @@ def test_certain_up_to_a_change(made: Made) -> None:
     assert sum(by_function(found, certain=True).values()) == 99  # nobody knows which of both took the other
 
 
-def test_certain_to_within_two_frames() -> None:
-    """A part is certain if all but two of its innermost frames are."""
-    parts = [Part(1, SEEN, 0, stack("/a.py:1 a", "/a.py:2 b", "/a.py:3 c"), certain) for certain in range(4)]
-
-    assert [part.is_certain for part in parts] == [False, True, True, True]
-    assert Part(1, PROGRAM, 0).is_certain
-
-
 def test_long_after_the_last_window(made: Made) -> None:
     """What rises more than a second after the last window was not seen."""
     watched = made.process("0@0 100@1 100@3 500@5", "main@0")
@@ -110,13 +101,6 @@ def test_long_after_the_last_window(made: Made) -> None:
 
     assert by_function(found, certain=True) == pytest.approx({"main": 100}, abs=1)
     assert found.sum_of(NOT_SEEN) == 400
-
-
-def test_another_line_is_the_same_function(made: Made) -> None:
-    """If only the line of a function changes, it is certain all the time."""
-    made.process("0@0 100@0.2", "main:3>load:8@0 main:3>load:9@0.1", every_s=0.01)
-
-    assert by_function(made.build_up(0.2), certain=True) == {"load": 100}
 
 
 def test_what_a_parent_cannot_share(made: Made) -> None:
@@ -137,14 +121,6 @@ def test_what_a_parent_that_nobody_watched_cannot_share(made: Made) -> None:
     made.processes[0].parent = 9
 
     assert by_process(made.build_up(0.2))[0] == {SHARED: 70, NOT_SEEN: 80}
-
-
-def test_ended_process(made: Made) -> None:
-    """A process that has ended before holds nothing."""
-    made.process("0@0 300@0.2 300@0.3 0@0.3", "gone@0 gone@0.2")
-    made.process("0@0 50@0.5", "main@0 main@0.5")
-
-    assert by_function(made.build_up(0.5)) == {"main": 50}
 
 
 def test_missed_copy_of_a_parent_that_grows(made: Made) -> None:
@@ -187,17 +163,6 @@ def test_as_large_as_every_output_says(made: Made) -> None:
     of.peaks["rss"] = replace(of.peaks["rss"], likely=320 * MIB)
 
     assert [found and found.size for found in (of_peak(of), of_operation(of, of.operations[0]))] == [300 * MIB] * 2
-
-
-def test_freed_below_the_first_reading(made: Made) -> None:
-    """What a process had at first sight and freed is not held any more: what it takes then is its own."""
-    levels = "400@0 400@0.1 50@0.2 50@0.3 450@0.7"
-    made.process(levels, "a@0.1 again@0.3 again@0.5 again@0.7")
-
-    found = made.build_up(0.7)
-
-    assert found.sum_of(NOT_SEEN) == 50
-    assert by_function(found) == {"again": 400}
 
 
 @pytest.mark.long
@@ -263,10 +228,6 @@ class TestGrowth:
         assert found.pop("c", 0) <= 2
         assert found == pytest.approx({"a": 50, "b": 200}, abs=1)
         assert by_function(growth(made, 1.0, 4.0)) == {"d": 100}
-
-    def test_programs(self, made: Made) -> None:
-        """A program without Python counts with what it gained."""
-        assert by_kind(growth(compiling(made), 2.5, 4.0)) == {PROGRAM: 390}
 
 
 class TestAtEnd:

@@ -123,13 +123,6 @@ def test_callee_that_holds_more_than_half() -> None:
     assert labels(*parts) == [(93, "b.py:1 load"), (4, "leak.py:6 handle"), (3, "everything else")]
 
 
-def test_recursion() -> None:
-    """One line that calls itself is one row."""
-    deep = [seen(30, MAIN, *["/a/b.py:5 walk"] * depth, ONES) for depth in (1, 2, 3)]
-
-    assert labels(*deep) == [(90, "b.py:5 walk (numpy ones)")]
-
-
 def test_same_line_of_two_callers() -> None:
     """One line that two functions call has a row for each, named by these functions."""
     helper = "/a/b.py:3 make"
@@ -152,14 +145,6 @@ def test_largest_code_is_among_few_rows() -> None:
         (40, "b.py:1 load"),
         (70, "everything else"),
     ]
-
-
-@pytest.mark.parametrize(("certain", "expected"), [(3, 100), (2, 100), (1, 0)])
-def test_line_is_certain_if_it_stood_still(certain: int, expected: int) -> None:
-    """A row's line is certain only if its frame stood still."""
-    (row,) = rows_of(seen(100, MAIN, LOAD, ONES, certain=certain))
-
-    assert row.certain == expected * MIB
 
 
 @pytest.mark.parametrize(

@@ -66,13 +66,6 @@ def test_the_end_is_unknown() -> None:
     assert where_text(of) == "during inner"
 
 
-def test_in_time_order() -> None:
-    """Operations are in the order of their starts, the outer one first."""
-    of = marked("b 0.5, a/in 0.0, a 0.0")
-
-    assert [phase.name for phase in of.operations] == ["a", "in", "b"]
-
-
 @pytest.mark.parametrize(("read_until_s", "expected"), [(0.41, 300), (0.46, 100)], ids=["at once", "too late"])
 def test_a_sample_that_was_read_late(read_until_s: float, expected: int) -> None:
     """A sample that was still read when the operation had ended may show what came after it."""
@@ -206,12 +199,6 @@ class TestReadings:
         assert (rss.start_is_estimate, rss.end_is_estimate) == estimates
         assert rss.delta_is_estimate == any(estimates)
 
-    def test_samples_that_agree(self) -> None:
-        """Between two samples of the same size, this size is no estimate."""
-        rss = marked("a 0.1-0.6", rss=mib(100, 100, 100)).operations[0].of("rss")
-
-        assert (rss.start, rss.delta_is_estimate) == (100 * MIB, False)
-
     @pytest.mark.parametrize(
         ("own", "low"),
         [
@@ -226,26 +213,9 @@ class TestReadings:
         """The peak is not below a reading, but an estimate proves no peak."""
         assert rss_peak(marked(marks("a 0.1-0.9", **own))).low == low * MIB
 
-    def test_mark_inside(self) -> None:
-        """What was read at the marks of inner operations was held in the outer one, too."""
-        inner = marks("a/in 0.2-0.3", own_end=OwnMemory(tree=400 * MIB))
-        of = marked("a 0.1-0.9", inner)
-
-        assert [operation.rss_peak for operation in of.operations] == mib(400, 400)
-
 
 class TestUpperBound:
     """At most as much as all processes together can have held."""
-
-    def test_sum_of_marks(self) -> None:
-        """The bound is the sum of the marks of the processes that lived during the operation."""
-        of = marked("a 0-0.4, b 0.6-1.0")
-        of.processes = [
-            process(0, high_water_mark=mib(400)[0], end_s=None),
-            process(1, start_s=0.5, high_water_mark=mib(50)[0], end_s=None),
-        ]
-
-        assert (rss_peak(of).high, rss_peak(of, 1).high) == tuple(mib(400, 450))
 
     def test_mark_that_rose_later(self) -> None:
         """The process's own mark at the end of the operation is an upper bound, too."""

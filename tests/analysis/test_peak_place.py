@@ -102,14 +102,6 @@ def test_a_later_higher_level() -> None:
     assert names(run(AB, "10*2 595*3 600*4 10*2"))[0] == ["A"]
 
 
-def test_path() -> None:
-    """The operation is a path from the outermost to the innermost one that holds the peak."""
-    nested = "A 0.1-0.9, A/B 0.2-0.5, A/B/C 0.25-0.35, A/D 0.5-0.9"
-
-    assert names(run(nested, "10*3 300 10*7"))[0] == ["A", "B", "C"]
-    assert names(run(nested, "10*4 300 10*6"))[0] == ["A", "B"]
-
-
 def test_across_an_inner_boundary() -> None:
     """The operation around both is certain."""
     of = run("All 0-1, All/A 0.1-0.45, All/B 0.45-0.9", FLAT, [(0.4, 0.5, 300)])
@@ -170,11 +162,6 @@ def test_last_mark() -> None:
     assert names(run("End 0.99-0.99", rss)) == ([], [], None)
 
 
-def test_partly_outside() -> None:
-    """A mark that rose while an operation ended, or just after, may belong to it."""
-    assert names(run(AB, FLAT, [(0.85, 0.95, 300)])) == ([], ["B"], None)
-
-
 def test_sample_that_the_end_triggered() -> None:
     """The sample that the mark of an end triggers shows the operation that ended, not the next one."""
     of = run("A 0.1-0.4999, B 0.4999-0.9", "10*5 300 10*5")
@@ -213,11 +200,6 @@ def test_operations_that_reached_it_one_after_the_other() -> None:
 
     assert [one.figures["rss"].peak.to_s for one in of.operations if one.figures["rss"].peak] == [0.5, 0.6]
     assert names(of)[0] == ["A"]
-
-
-def test_no_rss() -> None:
-    """Without RSS there is no place."""
-    assert session({"system": mib(1, 2)}).peak_place is None
 
 
 def nested(**child: Any) -> Session:  # noqa: ANN401 — any field of a process

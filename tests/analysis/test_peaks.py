@@ -87,20 +87,6 @@ def test_limit_of_the_command(limit: int, low: int) -> None:
     assert found["rss"].low == low
 
 
-def test_limit_of_an_orphan_is_no_mark() -> None:
-    """What another process than the command has in its ru_maxrss may be what it was forked from."""
-    found = peaks(samples([0], rss=[5]), [process(0), process(1, high_water_limit=9)])
-
-    assert found["rss"].low == 5
-
-
-def test_mark_is_the_largest_of_one_process() -> None:
-    """High-water marks of processes that may have followed each other are not added."""
-    of = samples([0], rss=[1])
-
-    assert peaks(of, [process(0, high_water_mark=3), process(1, high_water_mark=4)])["rss"].low == 4
-
-
 def test_moment_of_pss() -> None:
     """PSS reached its peak when it was counted, which is earlier than the sample that shows it."""
     of = samples([0.0, 0.5, 1.0], rss=[MIB, 9 * MIB, 9 * MIB], pss=[None, None, 5 * MIB], pss_age=[None, None, 0.375])

@@ -41,7 +41,6 @@ from tests.compression.made_up import (
     compared,
     four,
     row,
-    with_figures,
     without_int8,
     written,
 )
@@ -291,13 +290,6 @@ class TestPage:
         assert "<img" not in text
         assert "\x1b" not in text
 
-    def test_rows_left_out(self, tmp_path: pathlib.Path) -> None:
-        """The page says how many rows could not be judged."""
-        text = made(with_figures(tmp_path / "a.csv"), bound="peak<=4GiB")
-
-        assert "int8 is the smallest with peak up to 4 GiB: " in text
-        assert "; 1 row left out, peak unknown. Point at a mark" in text
-
 
 def in_browser(text: str, folder: pathlib.Path, *more: str) -> dict[str, Any]:
     """Open a copy of a page with an embedded probe in headless Chromium; return the probe's result."""
@@ -407,11 +399,6 @@ def expected(path: pathlib.Path) -> list[list[str]]:
     return [[name.replace(" ", "<br>") for name in header], *rows]
 
 
-def test_table_of_made_up_results() -> None:
-    """The table has exactly the expected cells."""
-    assert parsed(markdown(*cells(compared(MADE_UP)))) == expected(EXPECTED)
-
-
 def test_table_of_published_results(phi3: pathlib.Path) -> None:
     """The published table of Phi-3 follows from the published figures, cell by cell."""
     table = markdown(*cells(compared(phi3)))
@@ -463,3 +450,8 @@ def test_narrow() -> None:
     assert max(map(len, lines)) <= 40
     assert lines[-1].split() == ["rate", "error,", "%"]
     assert sum(line.count("●") for line in lines) >= 2
+
+
+def test_table_of_made_up_results() -> None:
+    """The table has exactly the expected cells."""
+    assert parsed(markdown(*cells(compared(MADE_UP)))) == expected(EXPECTED)

@@ -154,19 +154,6 @@ class TestPicture:
         assert sum(line.get_marker() == "|" for line in lines) == 3
         assert "Average relative error (bars: ± one standard error)" in texts(comparisons)
 
-    def test_bound_and_recommendation(self) -> None:
-        """A bound and the smallest model within it are marked."""
-        words = texts(compared(MADE_UP), bounds=parse_bounds("error<=5%"))
-
-        assert "smallest with error ≤ 5%" in words
-
-    def test_largest_error(self) -> None:
-        """Rows beyond the largest error to draw are left out and named."""
-        drawing = draw(compared(MADE_UP), max_error=0.1)
-
-        assert (len(drawing.points), len(drawing.left_out)) == (4, 1)
-        assert drawing.figure.axes[-1].get_xlabel().endswith(f" (not drawn: {drawing.left_out[0]})")
-
     @pytest.mark.parametrize(
         ("errors", "limit"),
         [

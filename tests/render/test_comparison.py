@@ -11,12 +11,11 @@ from rich.console import Console
 from nncftools.analysis.comparison import Comparison, Run, compare_runs, measure_run
 from nncftools.analysis.figures import GrownStack
 from nncftools.analysis.gates import judge_gate, parse_gate
-from nncftools.render import comparison, comparison_outputs, summary_json
+from nncftools.render import comparison, comparison_outputs
 from nncftools.render.sentences import when_text
-from nncftools.session.model import Mark, Snapshots
+from nncftools.session.model import Mark
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, marks, mib, session
-from tests.made_up_stacks import grown, stack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -155,12 +154,6 @@ class TestText:
 
         assert row(lines, "Duration, s")[-1] == ">1,000×"
 
-    def test_groups_too_small(self) -> None:
-        """If groups are too small for a significant result, a line says so."""
-        assert "so few runs reach p = 0.1 at best: too few to show a significant difference" in " ".join(
-            text(groups(3))
-        )
-
     def test_many_operations(self) -> None:
         """Of 1,000 operations those are shown that changed most, and the others are counted."""
         marks = [Mark(name=f"op {place}", start_s=place / 1_000) for place in range(1_000)]
@@ -176,17 +169,6 @@ class TestText:
 
         assert "Export (in 1 of 2 and 2 of 2 runs)" in text(of)
 
-    def test_groups(self) -> None:
-        """In groups a line has medians and p, and beneath it the range of the runs; JSON has p, too."""
-        lines = text(groups(5))
-        place = next(number for number, line in enumerate(lines) if line.startswith("Peak RSS, MiB"))
-        (found,) = summary_json.document([(groups(5), [])])["comparisons"]
-
-        assert row(lines, "Peak RSS, MiB") == ["102.0", "202.0", "+100.0", "+98.0%", "0.008", "*"]
-        assert lines[place + 1].split() == ["100.0–104.0", "200.0–204.0"]
-        assert "* the difference exceeds the spread (p ≤ 0.05; this many runs can reach 0.0079)" in lines
-        assert found["smallest_p"] == found["figures"]["peak_rss"]["p"] == pytest.approx(2 / 252)
-
     @pytest.mark.parametrize("has_details", [False, True])
     def test_width(self, has_details: bool) -> None:  # noqa: FBT001 — a parameter of a test
         """No line is wider than 80 columns, however large the figures and long the names."""
@@ -195,15 +177,6 @@ class TestText:
         base, new = ([run(9_999_000 + place, "x" * 100, marks=of) for place in range(5)] for of in sides)
 
         assert max(map(len, text(compare_runs(base, new), has_details=has_details))) <= 80
-
-
-def test_unknown_stacks() -> None:
-    """The reason why one side has no stacks is one line."""
-    missing = run(300, "base.json", snapshots=Snapshots(missing="only root may read\nstacks"))
-    seen = measure_run(grown((stack("/a/b.py:9 main"), 300)), "new.json")
-    lines = text(compare_runs([missing], [seen]), 200)
-
-    assert lines[2] == "Which code changed is unknown: base.json has no stacks; only root may read\\nstacks"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from nncftools.analysis.session import Session
-from nncftools.render.operations_table import operations, operations_table
+from nncftools.render.operations_table import operations_table
 from nncftools.render.text import markdown_report, notebook_cell
 from nncftools.render.view import View
 from nncftools.units import MemoryUnit
@@ -27,22 +27,6 @@ def text_of(of: Session, width: int = 80, *, most: int = MOST, **choices: Any) -
     with console.capture() as captured:
         console.print("" if table is None else table)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
-
-
-@pytest.mark.parametrize(
-    ("text", "fields", "expected"),
-    [
-        ("a 1-3", {"attached_to": 7}, ["before the first operation", "a", "after the last operation"]),
-        ("a 0-1, a 2-4", {}, ["a", "between operations", "a"]),
-        ("a 0.1-2, a 2.1-3.9", {}, ["a", "a"]),
-    ],
-    ids=["attached", "between", "short"],
-)
-def test_times_without_operations(text: str, fields: dict[str, Any], expected: list[str]) -> None:
-    """A time without operations has a row if it is at least 5 % of the run; only a start has imports."""
-    of = run_of(*marks(text), **fields)
-
-    assert [row.cells[1].text for row in operations(of, View(["rss"]), MOST).rows] == expected
 
 
 @pytest.mark.parametrize("width", [40, 80])

@@ -9,7 +9,7 @@ import pytest
 
 from nncftools.analysis.session import Session
 from nncftools.render import perfetto
-from nncftools.render.perfetto import StackSlice, longest, report, slices_by_thread
+from nncftools.render.perfetto import report, slices_by_thread
 from nncftools.render.view import View
 from nncftools.session.model import Frame, Mark, Snapshots, StackWindow, WatchedProcess
 from nncftools.session.samples import Samples
@@ -82,13 +82,6 @@ def test_very_many_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(perfetto, "MOST_SLICES", 500)
 
     assert sum(event.get("cat") == "stack" for event in trace(of)) == 500
-
-
-def test_longest() -> None:
-    """Of too many slices the longest are kept, so that what encloses one is kept with it."""
-    every = [StackSlice(Frame(str(length), "", 0), 0.0, length) for length in (1, 3, 2)]
-
-    assert {one.name for one in longest(every, 2)} == {"3", "2"}
 
 
 @pytest.mark.parametrize("seed", range(3))

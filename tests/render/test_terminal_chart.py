@@ -27,11 +27,6 @@ def minute() -> Session:
     return of
 
 
-def test_ascii() -> None:
-    """Where nothing else can be shown, nothing else is."""
-    assert "\n".join(drawn(minute(), unicode=False)).isascii()
-
-
 def test_from_zero() -> None:
     """Only what came on top of the first sample is drawn, when that is asked for."""
     lines = drawn(minute(), View(["rss"], from_zero=True))

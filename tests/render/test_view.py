@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import pathlib
 import subprocess
 import sys
@@ -9,10 +8,10 @@ import sys
 import pytest
 
 from nncftools.analysis.session import Session
-from nncftools.errors import NncfToolsError, UsageError
+from nncftools.errors import NncfToolsError
 from nncftools.render import panels
 from nncftools.render import view as render_view
-from nncftools.render.view import View, command_text, label
+from nncftools.render.view import View, command_text
 from nncftools.session.model import END_UNKNOWN, Mark
 from tests.made_up import marks, mib, session
 
@@ -35,18 +34,6 @@ SPARSE = {
 }
 OF_STACKS = ("collapsed", "speedscope")
 """Formats that say so when a session has no stacks."""
-
-
-@pytest.mark.parametrize("name", render_view.FORMATS)
-def test_every_format_is_there(name: str) -> None:
-    """Every name leads to a function of a session and a view."""
-    assert len(inspect.signature(render_view.format_named(name)).parameters) == 2
-
-
-def test_unknown_format() -> None:
-    """An unknown format is refused; the error lists the known formats."""
-    with pytest.raises(UsageError, match=r"^'pdf' is not one of text, markdown, json"):
-        render_view.format_named("pdf")
 
 
 @pytest.mark.process
@@ -95,15 +82,6 @@ def test_next_to_nothing(name: str, of: Session, tmp_path: pathlib.Path) -> None
     elif not isinstance(content, bytes):
         screen = importlib.import_module("nncftools.cli.screen")
         assert screen.plain(content).strip()
-
-
-@pytest.mark.parametrize(
-    ("metric", "expected"),
-    [("rss", "RSS"), ("system", "System"), ("foreign", "foreign"), ("a\x1bb", "a\\x1bb")],
-)
-def test_label(metric: str, expected: str) -> None:
-    """A known metric has its label, a foreign one its own name."""
-    assert label(metric) == expected
 
 
 @pytest.mark.parametrize(
