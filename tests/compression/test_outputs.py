@@ -135,23 +135,6 @@ class TestMake:
 
         assert names(tmp_path) == ["a.csv", "a.png"]
 
-    def test_missing_modes(self, tmp_path: pathlib.Path) -> None:
-        """Missing modes are a note, unless lenient."""
-        path = written(tmp_path / "a.csv", four()[:2])
-
-        assert make(Request([path], formats=())).notes == [
-            "Made-up-7b: no row with int4, gptq; the others are compared"
-        ]
-        assert make(Request([path], formats=(), lenient=True)).notes == []
-
-    def test_two_baselines(self, tmp_path: pathlib.Path) -> None:
-        """Further baselines are a note, also when lenient."""
-        path = written(tmp_path / "a.csv", [*four(), row("fp32")])
-
-        assert make(Request([path], formats=(), lenient=True)).notes == [
-            "Made-up-7b: rows 2, 6 are all fp32; row 2 is the baseline"
-        ]
-
     def test_baseline_of_zero(self, tmp_path: pathlib.Path) -> None:
         """A column in which the baseline has 0 has no relative error: a note names it, and the rest is drawn."""
         path = written(tmp_path / "a.csv", changed(four(), 2, "lambada-openai, acc", "0"))

@@ -60,14 +60,6 @@ def test_a_number_that_cannot_be(tmp_path: pathlib.Path, text: bytes, good: byte
     )
 
 
-def test_many_lines_are_counted(tmp_path: pathlib.Path) -> None:
-    """Several bad lines are one warning, which counts them and shows the first."""
-    found = imported(tmp_path, MPROF + b"MEM 12.x 1424768152.0\nMEM\nMEM 1 2 3\n")
-
-    (warning,) = found.warnings
-    assert warning.startswith("lines left out: 3; the first is line 5: 'MEM 12.x 1424768152.0': a number from 0 to ")
-
-
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_between_bad_lines(tmp_path: pathlib.Path, name: str) -> None:
     """Wherever bad lines are among many rows, all rows are read, and all bad lines are counted."""

@@ -51,17 +51,6 @@ def test_unit(tmp_path: pathlib.Path) -> None:
     assert list(found.samples["rss"]) == [100_000, 300_000, 200_000]
 
 
-def test_missing_unit(tmp_path: pathlib.Path) -> None:
-    """When the last line is cut off, MiB is assumed, and warnings report both."""
-    found = imported(tmp_path, NNCF.removesuffix(b" (MiB)"), "rss_memory_usage.txt")
-
-    assert list(found.samples["rss"]) == mib(100, 300, 200)
-    assert found.warnings == [
-        "the last line is cut off: it was left out",
-        "the last line, which gives the unit, is missing: MiB is assumed",
-    ]
-
-
 def test_impossible_sizes(tmp_path: pathlib.Path) -> None:
     """A size that is impossible in the unit is unknown; a warning names column and row."""
     text = b"0 9000000000000.000\nTotal time: 0\nMax memory: 9000000000000.000 (GiB)"

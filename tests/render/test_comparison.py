@@ -30,11 +30,6 @@ def run(peak: float, title: str = "run.json", **fields: Any) -> Run:  # noqa: AN
     return measure_run(of, title, peak=when_text(of), with_inner=True)
 
 
-def pair(**fields: Any) -> Comparison:  # noqa: ANN401 — any field of a session
-    """Return the comparison of a peak of 1000 MiB with one of 1100 MiB."""
-    return compare_runs([run(1000, "base.json")], [run(1100, "new.json", **fields)])
-
-
 def groups(count: int) -> Comparison:
     """Return the comparison of two groups whose peaks do not overlap."""
     return compare_runs(*([run(size + place, f"{size}-{place}.json") for place in range(count)] for size in (100, 200)))
@@ -108,27 +103,6 @@ class TestBrief:
 
         assert lines[:2] == ["Duration rose by 1.00 s (1.00 → 2.00 s, +100.0%)", ""]
 
-    @pytest.mark.parametrize(
-        ("gates", "expected"),
-        [
-            (["peak_rss>+5%"], "The gate failed"),
-            (["peak_rss>+5%", "duration>9s"], "1 of 2 gates failed"),
-            (["peak_rss>+50%", "duration>9s"], "All 2 gates passed"),
-        ],
-    )
-    def test_gates_follow(self, gates: list[str], expected: str) -> None:
-        """With gates, the line after the answer says how many failed."""
-        assert brief(pair(), *gates)[1] == expected
-
-    def test_at_most_ten_rows(self) -> None:
-        """Of a thousand operations that changed, those are shown that changed most: ten rows with the run's own."""
-        marks = [Mark(name=f"op {place}", start_s=place / 1000, end_s=place / 1000 + 0.4) for place in range(1000)]
-        of = compare_runs([run(1000, marks=marks)], [run(2000, marks=marks)])
-        table = comparison.brief(of, MemoryUnit.MiB)
-
-        assert len(table.rows) == comparison.MOST_ROWS == 10
-        assert len(brief(of)) < 30
-
 
 class TestText:
     @pytest.mark.parametrize(
@@ -162,12 +136,6 @@ class TestText:
 
         assert len(lines) < 300
         assert "… and 970 operations that changed less" in lines
-
-    def test_operations_of_some_runs(self) -> None:
-        """An operation that only some runs have is shown with their number."""
-        of = compare_runs([run(100), run(101, marks=[])], [run(102), run(103)])
-
-        assert "Export (in 1 of 2 and 2 of 2 runs)" in text(of)
 
     @pytest.mark.parametrize("has_details", [False, True])
     def test_width(self, has_details: bool) -> None:  # noqa: FBT001 — a parameter of a test

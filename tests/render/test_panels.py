@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Sequence
 from functools import cache
@@ -246,22 +245,6 @@ def test_very_many_samples() -> None:
 
     assert len(memory.lines[0].get_xdata()) <= 4_000
     assert len(steps.values) <= 1_500
-
-
-def test_names_lose_the_beginning_that_they_share() -> None:
-    """What tells long names apart is in the band."""
-    marks = [
-        Mark(
-            name=f"optimum.exporters.openvino.convert.export.layer_{place}.self_attention",
-            start_s=place * 15,
-            end_s=place * 15 + 15,
-        )
-        for place in range(4)
-    ]
-    figure = page(run(marks), VIEW)
-    texts = [text.get_text() for text in figure.findobj(Text) if isinstance(text, Text)]
-
-    assert sum(re.fullmatch(r"\d …layer_\d.self_attention", text) is not None for text in texts) == 4
 
 
 def test_the_row_of_the_peak() -> None:

@@ -63,17 +63,6 @@ def test_odd_texts() -> None:
     assert all(len(event["name"]) <= 200 for event in trace(of))
 
 
-def test_stacks_of_a_process_that_is_not_listed() -> None:
-    """Stacks of a process that the session does not list are in that of the run."""
-    of = built_up(([MAIN], 100), processes=[])
-    assert of.snapshots is not None
-    of.snapshots.processes[0].process = None
-    events = trace(of)
-    (run,) = [event["pid"] for event in events if event["name"] == "process_name"]
-
-    assert {event["pid"] for event in events if event.get("cat") == "stack"} == {run}
-
-
 def test_very_many_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of very many slices the longest are written."""
     frames = [Frame(f"f{place}", f"{place}.py", 1) for place in range(60)]
