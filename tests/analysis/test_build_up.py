@@ -13,12 +13,10 @@ from nncftools.analysis.build_up import (
     SHARED,
     BuildUp,
     at_end,
-    of_operation,
-    of_peak,
 )
 from nncftools.session.model import Process
 from tests.analysis.made_snapshots import Made, by_function, by_kind
-from tests.made_up import MIB, marks, mib, session
+from tests.made_up import MIB, mib, session
 from tests.made_up_stacks import grown, stack
 
 
@@ -156,15 +154,6 @@ def test_highest_moment_of_a_span(made: Made) -> None:
     }  # what rose between the readings at 0.54 and 0.55 is likely the later's
 
 
-def test_as_large_as_every_output_says(made: Made) -> None:
-    """A build-up is as large as the peak that the report names, also where a larger one is likely."""
-    made.process("0@0 300M@0.5 200M@1", "a@0 a@0.25 a@0.5")
-    of = session({"rss": mib(100, 300, 200)}, snapshots=made.snapshots, marks=marks("whole 0"))
-    of.peaks["rss"] = replace(of.peaks["rss"], likely=320 * MIB)
-
-    assert [found and found.size for found in (of_peak(of), of_operation(of, of.operations[0]))] == [300 * MIB] * 2
-
-
 @pytest.mark.long
 def test_very_many_processes(made: Made) -> None:
     """Thousands of processes above the peak are no trouble."""
@@ -216,18 +205,6 @@ def growth(made: Made, from_s: float, to_s: float) -> BuildUp:
     assert found is not None
     assert sum(part.size for part in found.parts) == found.size
     return found
-
-
-class TestGrowth:
-    def test_levels_above(self, made: Made) -> None:
-        """What grew are the levels above the RSS at the first moment; what was freed meanwhile does not count."""
-        made.process("0@0 100@1 300@2 50@3 200@4", "a@0 b@1 c@2 d@3")
-
-        found = by_function(growth(made, 0.5, 2.0))
-
-        assert found.pop("c", 0) <= 2
-        assert found == pytest.approx({"a": 50, "b": 200}, abs=1)
-        assert by_function(growth(made, 1.0, 4.0)) == {"d": 100}
 
 
 class TestAtEnd:
@@ -289,3 +266,15 @@ class TestAtEnd:
     def test_unknown(self, made: Made) -> None:
         """Where the helper saw no process, the answer is not known."""
         assert at_end(made.session()) is None
+
+
+class TestGrowth:
+    def test_levels_above(self, made: Made) -> None:
+        """What grew are the levels above the RSS at the first moment; what was freed meanwhile does not count."""
+        made.process("0@0 100@1 300@2 50@3 200@4", "a@0 b@1 c@2 d@3")
+
+        found = by_function(growth(made, 0.5, 2.0))
+
+        assert found.pop("c", 0) <= 2
+        assert found == pytest.approx({"a": 50, "b": 200}, abs=1)
+        assert by_function(growth(made, 1.0, 4.0)) == {"d": 100}

@@ -159,14 +159,6 @@ class TestOrLater:
         assert [(of.certain // MIB, of.or_later) for of in held_by(root)] == [(100, "")]
         assert root.certain == 100 * MIB
 
-    def test_lines_as_one(self) -> None:
-        """Lines of one function that only call are in doubt together."""
-        calls = [seen(60, MAIN, f"m/a.py:{line} Layer.forward", f"m/b.py:{line} f", certain=2) for line in (3, 4)]
-        fall = Freed(30 * MIB, [(seen(30, MAIN, self.CONVERT), 30 * MIB)])
-        root = tree_of(BuildUp(1.0, 120 * MIB, calls, {(0, HEAP): [fall]}))
-
-        assert [(of.label, of.or_later) for of in held_by(root)] == [("Layer.forward", "b.py convert")]
-
 
 def doubted(size: int, *gone: Part, epoch: int = 0) -> Node:
     """Return the tree of MiB of ``LOAD`` on the heap; parts of the heap are said to be gone after that."""

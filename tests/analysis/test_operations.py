@@ -80,15 +80,6 @@ def test_a_sample_that_was_read_late(read_until_s: float, expected: int) -> None
     assert [operation.rss_peak for operation in of.operations] == mib(expected)
 
 
-def test_counters_are_interpolated() -> None:
-    """What was spent is read from straight lines between samples, and never more than was spent in all."""
-    of = marked("half 0.25-0.75, all 0-9", cpu_user=[0, 1, 2], cpu_system=[0, 0, 2], rss=[1, 1, 1])
-    half, whole = sorted(of.operations, key=lambda phase: phase.duration_s)
-
-    assert half.cpu_s == pytest.approx(2)
-    assert whole.cpu_s == 4
-
-
 def test_ends_with_its_process() -> None:
     """An operation that never ended lasts no longer than its process."""
     of = marked(marks("a 0.0", pid=100))
@@ -121,22 +112,6 @@ def test_a_sample_taken_for_a_mark_holds() -> None:
     of = marked("a 0-0.49, b 0.49-1.0", cpu_user=[0, 5, 9], cpu_system=[0, 0, 0], rss=[1, 1, 1])
 
     assert [phase.cpu_s for phase in of.operations] == [5, 4]
-
-
-def test_cores_on_average_and_at_most() -> None:
-    """CPU time is told as busy cores: on average, and in the busiest window of at least 0.2 s."""
-    times = [0, 0.1, 0.2, 0.3, 0.4]
-    of = marked(
-        "a 0-0.4, short 0.3-0.4",
-        time_s=times,
-        rss=[1] * 5,
-        cpu_user=[0, 0.1, 0.1, 0.5, 0.6],
-        cpu_system=[0] * 5,
-    )
-    long, short = of.operations
-
-    assert (long.cpu_average, long.cpu_peak) == (pytest.approx(1.5), pytest.approx(2.5))
-    assert (short.cpu_average, short.cpu_peak) == (None, None)
 
 
 def test_unmarked_ends_as_its_neighbours_begin() -> None:

@@ -169,15 +169,6 @@ def test_sample_that_the_end_triggered() -> None:
     assert names(of)[0] == ["A"]
 
 
-def test_own_readings() -> None:
-    """What the process read of its own mark at both ends proves a peak that neither sample nor rise shows."""
-    of = run(AB, FLAT)
-    for mark, (before, after) in zip(of.marks, ((100, 100), (100, 400)), strict=True):
-        mark.own_start, mark.own_end = (OwnMemory(high_water_mark=size * MIB) for size in (before, after))
-
-    assert [one.rss_peak for one in of.operations] == mib(100, 400)
-
-
 def test_processes_that_grow_together() -> None:
     """Where several processes had a peak with the run, the operation of the largest of them is named."""
     of = run("A 0.05-0.95, A/B 0.15-0.75, A/C 0.25-0.85", "10*2 20 30 50 300 290 10*4")

@@ -106,12 +106,6 @@ def held(job: Session, name: str = "rss") -> dict[float, float | None]:
 class TestSum:
     """What the ranks held together."""
 
-    def test_shifted_moments(self) -> None:
-        """A rank counts with its last sample, and with nothing before its start and after its end."""
-        job = merge_ranks({"a": rank(0, 100, 300, 200), "b": rank(1, 10, 20, 30, at_s=0.25)})
-
-        assert held(job) == {0: 100, 0.25: 110, 0.5: 310, 0.75: 320, 1: 220, 1.25: 30}
-
     def test_gap(self) -> None:
         """While samples of a rank are missing, the sum is unknown."""
         gapped = rank(1, 10, 20, columns={"time_s": [0, 3]})

@@ -81,13 +81,6 @@ def test_readings_apart(made: Made) -> None:
     assert {part.certain for part in parts} == {1}
 
 
-def test_call_that_goes_on(made: Made) -> None:
-    """What comes at once between two readings belongs to the functions whose calls went on from one to the other."""
-    made.process("0@0 0@1 100@1.1 100@2", "main>a@0", every_s=1.0)
-
-    assert by_function(made.build_up(2.0), certain=True) == {"a": 100}
-
-
 def test_next_call(made: Made) -> None:
     """If a function was called anew meanwhile, only its caller is certain: something else may have been called, too."""
     levels = "0@0 100@0.5 100@1"

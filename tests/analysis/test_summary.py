@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -205,24 +204,6 @@ def test_unknown_counters() -> None:
     (found,) = said(session(totals={"cpu_user": 1, "write_bytes": None, "read_bytes": None}))
 
     assert found.startswith("unknown: read_bytes, write_bytes; the figures of at least one process could not be read")
-
-
-PSS = (
-    "RSS counts shared pages once for each process: near its peak, when RSS was {}, PSS was {}; "
-    "use PSS to size a machine"
-)
-
-
-@pytest.mark.parametrize(
-    ("rss", "pss", "words"),
-    [
-        pytest.param((100, 300, 200), (None, 150, None), PSS.format("300.0 MiB", "150.0 MiB"), id="once"),
-        pytest.param((100, 112, 100), (10, 101, 10), PSS.format("112.0 MiB", "101.0 MiB"), id="a little more"),
-    ],
-)
-def test_much_is_shared(rss: Sequence[int], pss: Sequence[int | None], words: str) -> None:
-    """If PSS was counted near the RSS peak, a hint gives both figures."""
-    assert said(session({"rss": mib(*rss), "pss": mib(*pss)})) == [words]
 
 
 @pytest.mark.parametrize(
