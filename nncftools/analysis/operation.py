@@ -499,9 +499,14 @@ def _cover(operations: Sequence[Operation], place: PeakPlace) -> bool:
     return until_s >= place.to_s
 
 
+def nearness_s(duration_s: float) -> float:
+    """Return the longest time between an operation and a peak that a text connects: 1 % of the run, at least 0.1 s."""
+    return max(0.1, duration_s * 0.01)
+
+
 def _find_nearest(place: PeakPlace, operations: Sequence[Operation], duration_s: float) -> Operation | None:
-    """Return the nearest operation that is no further away than 1 % of the run, or 0.1 s."""
-    near_s = max(0.1, duration_s * 0.01)
+    """Return the nearest operation that is near enough to the peak."""
+    near_s = nearness_s(duration_s)
 
     def distance_s(operation: Operation) -> float:
         return max(place.from_s - operation.end_s, operation.start_s - place.to_s)

@@ -149,6 +149,12 @@ def styled(text: str, stream: str, style: str = _BOLD) -> str:
     return text
 
 
+def shows_unicode(encoding: str | None) -> bool:
+    """Return whether a terminal with this encoding shows bars and Braille, which the kernel's own console lacks."""
+    is_unicode = (encoding or "ascii").lower().replace("-", "").startswith("utf")
+    return is_unicode and os.environ.get("TERM") != "linux"
+
+
 def if_read(content: RenderableType, stream: str) -> None:
     """Print to a stream; ignore failures."""
     try:
