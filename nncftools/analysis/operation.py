@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import attrgetter
+from statistics import median
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -51,6 +52,25 @@ def signature(name: str, call: str | None, arguments: str | None) -> str:
 
 def _fold(text: str) -> str:
     return "".join(filter(str.isalnum, text)).casefold()
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """A figure of the calls in a row; bytes or seconds."""
+
+    least: float
+    median: float
+    largest: float
+    call: int
+    """Number of the call with the largest figure, from 1."""
+
+
+def _measure_spread(values: Sequence[float | None]) -> Spread | None:
+    """Return the spread of a figure; None if the figure of a call is unknown."""
+    known = [round(value, 6) for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return None
+    largest = max(known)
+    return Spread(min(known), median(known), largest, known.index(largest) + 1)
 
 
 class _FigureOf:
@@ -154,6 +174,15 @@ class Operation(Mark, eq=False, kw_only=True):
     def longest_call_s(self) -> float:
         """Seconds of the longest call."""
         return self.duration_s if self.longest_s is None else self.longest_s
+
+    @property
+    def spreads(self) -> Mapping[str, Spread | None]:
+        """The spreads of duration and RSS peak over the calls; None if unknown, as for calls that marks count."""
+        calls = self.calls if self.count == len(self.calls) else ()
+        return {
+            "duration": _measure_spread([call.known_duration_s for call in calls]),
+            "peak": _measure_spread([call.rss_peak for call in calls]),
+        }
 
     @property
     def busy_s(self) -> float:
@@ -499,14 +528,9 @@ def _cover(operations: Sequence[Operation], place: PeakPlace) -> bool:
     return until_s >= place.to_s
 
 
-def nearness_s(duration_s: float) -> float:
-    """Return the longest time between an operation and a peak that a text connects: 1 % of the run, at least 0.1 s."""
-    return max(0.1, duration_s * 0.01)
-
-
 def _find_nearest(place: PeakPlace, operations: Sequence[Operation], duration_s: float) -> Operation | None:
-    """Return the nearest operation that is near enough to the peak."""
-    near_s = nearness_s(duration_s)
+    """Return the nearest operation that is no further away than 1 % of the run, or 0.1 s."""
+    near_s = max(0.1, duration_s * 0.01)
 
     def distance_s(operation: Operation) -> float:
         return max(place.from_s - operation.end_s, operation.start_s - place.to_s)

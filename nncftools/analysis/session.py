@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nncftools import intake, metrics
-from nncftools.analysis.operation import LazyMapping, Operation, PeakPlace, nearness_s, place_of, raise_bracket
+from nncftools.analysis.operation import LazyMapping, Operation, PeakPlace, place_of, raise_bracket
 from nncftools.analysis.peaks import (
     CPU,
     RSS,
@@ -148,14 +148,13 @@ def keep_marks_near_peak(session: Session) -> None:
     span_s = session.rss_peak.span_s
     if span_s is None:
         return
-    near_s = max(nearness_s(session.duration_s), session.sampler.longest_gap_s or 0.0)
-    from_s = span_s[0] - near_s
-    to_s = span_s[1] + near_s
-    near = []
-    for mark, end_s in add_ends(session.marks, session):
-        if mark.start_s <= to_s and end_s >= from_s:
-            near.append(replace(mark, end_s=end_s))
-    session.marks = near
+    near_s = 1.0 + 0.01 * session.duration_s + (session.sampler.longest_gap_s or 0.0)
+    marks = add_ends(session.marks, session)
+    session.marks = [
+        replace(mark, end_s=end_s)
+        for mark, end_s in marks
+        if mark.start_s - near_s <= span_s[1] and end_s + near_s >= span_s[0]
+    ]
 
 
 _FASTEST = 2 << 30

@@ -318,10 +318,11 @@ def make_settings(view: View, encoding: str | None, state: str = "recording") ->
     from nncftools.live.figures import ViewSettings
     from nncftools.render.terminal_plot import colours_of
 
+    is_unicode = (encoding or "ascii").lower().replace("-", "").startswith("utf")
     return ViewSettings(
         metrics=view.metrics,
         unit=view.unit,
-        unicode=screen.shows_unicode(encoding),
+        unicode=is_unicode and os.environ.get("TERM") != "linux",  # the kernel's own console has no Braille
         colours=colours_of(Console(force_terminal=True, legacy_windows=False)),
         state=state,
     )

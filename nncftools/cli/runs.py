@@ -10,9 +10,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from nncftools import files
 from nncftools.analysis.session import Session, keep_marks_near_peak
@@ -22,11 +23,11 @@ from nncftools.cli.parameters import OTHER, READ, SHOW, WRITE, File, argument, o
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.journal.reading import is_recording
 from nncftools.reading_marks.collecting import measure_size
-from nncftools.render.peak_lines import find_code
+from nncftools.render.peak_lines import name_largest_holder
 from nncftools.render.sentences import brief_where_text
 from nncftools.render.view import command_text
 from nncftools.session.model import Exit
-from nncftools.units import UNKNOWN, printable, seconds_from, seconds_text, shortened, size_text
+from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_from, seconds_text, shortened, size_text
 
 _FOLDER = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_.+")
 _OURS = re.compile(r"session(\.marks|\.journal|\.snapshots)?\.(jsonl?|csv|html|png)|.+_memory_usage.*\.(txt|png)")
@@ -52,7 +53,8 @@ class Sort(StrEnum):
     SIZE = "size"
 
 
-class _Run(NamedTuple):
+@dataclass
+class _Run:
     """A recording."""
 
     number: int
@@ -74,8 +76,8 @@ def list(  # noqa: A001 — the name of the command
     folder: Folder = None,
     *,
     name: Annotated[
-        str, option("--name PATTERN", READ, "Only runs whose whole name or command matches, such as '*export*'.")
-    ] = "*",
+        str, option("--name PATTERN", READ, "Only runs with this text in name or command; * and ? are wildcards.")
+    ] = "",
     sort: Annotated[
         Sort,
         option(
@@ -96,43 +98,36 @@ def list(  # noqa: A001 — the name of the command
     Examples:
       nncf-tools list
       nncf-tools list --sort peak
-      nncf-tools list --name '*export*' --trend 10
+      nncf-tools list --name 'export*int4' --trend 10
       nncf-tools list --json | jq '.[].path'
 
     The number is the N in latest~N: `nncf-tools report latest~2` shows number 2.
     The peak is in an operation, or else in a line of code: lines only for the
     newest 20 recordings. Bars go from 0 to the highest peak, the oldest run first;
-    a ? is an unknown peak, or a run that has not finished.
+    a ? is an unknown peak.
     """
     folder = folder or options.DEFAULT_LOG_DIR
-    runs: Sequence[_Run] = [_open_run(*each) for each in enumerate(destination.list_recordings(folder))]
-    runs = [run for run in runs if name == "*" or _matches(run, name)]
+    every = [_open_run(*each) for each in enumerate(destination.list_recordings(folder))]
+    runs = [run for run in every if fnmatchcase(run.title, f"*{name}*")]
     if trend:
-        runs = _add_trends(runs, trend)
+        _add_trends(runs, trend)
     if sort is not Sort.DATE:
-        runs = sorted(runs, key=lambda run: getattr(run, sort) or 0, reverse=True)
+        runs.sort(key=lambda run: getattr(run, sort) or 0, reverse=True)
     if as_json:
         screen.to_stdout(f"{json.dumps([_describe(run) for run in runs], indent=2)}\n")
     elif runs:
         _show(runs, screen.OUT)
     else:
-        screen.message(f"no recordings{'' if name == '*' else f' like {name!r}'} in {str(folder)!r}")
+        text = f" with {name!r} in name or command" if every else ""
+        screen.message(f"no recordings{text} in {str(folder)!r}")
 
 
-def _matches(run: _Run, pattern: str) -> bool:
-    names = () if run.session is None else (run.session.name, command_text(run.session))
-    return any(fnmatchcase(name, pattern) for name in names)
-
-
-def _add_trends(runs: Sequence[_Run], most: int) -> Sequence[_Run]:
-    """Return the runs with the peaks of ``most`` runs; a run that has not finished has no known peak."""
+def _add_trends(runs: Sequence[_Run], most: int) -> None:
+    """Add to each run, the newest first, the peaks of ``most`` runs up to this run."""
     peaks: dict[str, Sequence[int | None]] = {}
-    result = []
     for run in reversed(runs):
-        peak = run.peak if run.session is not None and run.session.finished else None
-        peaks[run.title] = [*peaks.get(run.title, ()), peak][-most:]
-        result.append(run._replace(trend=peaks[run.title]))
-    return result[::-1]
+        run.trend = [*peaks.get(run.title, ()), run.peak][-most:]
+        peaks[run.title] = run.trend
 
 
 def prune(
@@ -276,8 +271,7 @@ def _find_owner(run: _Run) -> str:
         operation = brief_where_text(session).removeprefix("during ")
         if operation or run.number >= _MOST_LINES:
             return operation
-        code = find_code(session)
-        return "" if code is None else printable(code.label)
+        return name_largest_holder(session, MemoryUnit.MiB).partition(" in ")[2]
     return ""
 
 
@@ -332,11 +326,16 @@ def _show(runs: Sequence[_Run], stream: str) -> None:
 
 
 def _draw_trend(run: _Run) -> str:
+    """Return the trend as bars from 0 to the highest peak; a ? is an unknown peak."""
     if not run.trend:
         return ""
-    from nncftools.render.terminal_chart import draw_trend
+    import numpy as np
 
-    return draw_trend(run.trend, unicode=screen.shows_unicode(sys.stdout.encoding))
+    from nncftools.render.terminal_chart import draw_bars
+
+    heights = np.array([peak or 0 for peak in run.trend])
+    bars = draw_bars(heights / (max(heights) or 1))
+    return bars.replace(" ", "?")
 
 
 def _make_texts(run: _Run) -> Iterator[str]:

@@ -43,6 +43,7 @@ _IN_ASCII = {
     "–": "-",
     "—": "-",
     "−": "-",
+    **dict(zip("▁▂▃▄▅▆▇█", ".:-=+*#@", strict=True)),
 }
 """Replacements for encodings that lack our characters."""
 _BOLD = "1"
@@ -147,12 +148,6 @@ def styled(text: str, stream: str, style: str = _BOLD) -> str:
     if has_colours and getattr(sys, stream).isatty():
         return f"\x1b[{style}m{text}\x1b[0m"
     return text
-
-
-def shows_unicode(encoding: str | None) -> bool:
-    """Return whether a terminal with this encoding shows bars and Braille, which the kernel's own console lacks."""
-    is_unicode = (encoding or "ascii").lower().replace("-", "").startswith("utf")
-    return is_unicode and os.environ.get("TERM") != "linux"
 
 
 def if_read(content: RenderableType, stream: str) -> None:

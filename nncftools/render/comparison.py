@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from math import inf
+from pathlib import PurePath
 from statistics import median
 
 from nncftools.analysis import figures as compared_figures
@@ -21,8 +23,10 @@ from nncftools.metrics import DEVICE_MEMORY
 from nncftools.render.listing import keep_largest
 from nncftools.render.table import Cell, Column, Row, Table, make_columns, signed
 from nncftools.render.view import brief_label, clip
-from nncftools.units import UNKNOWN, MemoryUnit, fixed, printable, shortened
+from nncftools.units import UNKNOWN, MemoryUnit, fixed, printable, seconds_text, shortened
 
+Judged = tuple[Comparison, Sequence[Verdict]]
+"""A comparison with the results of gates."""
 Write = Callable[[float], str]
 """A function that writes a figure as text, in a unit that is named elsewhere."""
 
@@ -295,11 +299,12 @@ _COLUMNS = 5
 """Number of columns of a table without p."""
 _OF_RUN = (DURATION, CPU_TIME, "read_bytes", "write_bytes", compared_figures.MODEL_SIZE)
 _HOST = "host"
+_HOSTS = "The runs were on different hosts"
 
 
 def answer(comparison: Comparison, unit: MemoryUnit) -> str:
     """Return in one sentence how the peak changed, and which code holds most of the change."""
-    difference = comparison.figures[_choose_peak(comparison) or DURATION]
+    difference = comparison.figures[_choose_peak(comparison.figures) or DURATION]
     text = _describe_change(comparison, difference, unit)
     owner = ""
     if difference.stands_out and difference.figure.name == _PEAK_RSS:
@@ -309,10 +314,10 @@ def answer(comparison: Comparison, unit: MemoryUnit) -> str:
 
 def further(comparison: Comparison, unit: MemoryUnit) -> Iterator[str]:
     """Yield the change of the duration, whether the machines differ, and why the changed code is unknown."""
-    if _choose_peak(comparison):
+    if _choose_peak(comparison.figures):
         yield _describe_change(comparison, comparison.figures[DURATION], unit)
     if any(setting.name == _HOST for setting in comparison.settings):
-        yield "The runs were on different hosts"
+        yield _HOSTS
     runs = [*comparison.base, *comparison.new]
     without = [run for run in runs if run.stacks is None]
     if comparison.stacks is None and len(without) < len(runs):
@@ -401,7 +406,7 @@ def brief(comparison: Comparison, unit: MemoryUnit) -> Table:
     function; different functions are among the settings.
     """
     devices = [name for name in comparison.figures if name.startswith(f"peak_{DEVICE_MEMORY}@")]
-    names = dict.fromkeys((_choose_peak(comparison) or "", *devices, *_OF_RUN))
+    names = dict.fromkeys((_choose_peak(comparison.figures) or "", *devices, *_OF_RUN))
     rows = []
     for name in names:
         difference = comparison.figures.get(name)
@@ -430,7 +435,7 @@ def _select_changed(comparison: Comparison, most: int) -> list[tuple[ComparedOpe
 
     If there are more than ``most``, return the changes that are largest relative to the whole run's figure.
     """
-    names = [name for name in (_choose_peak(comparison), DURATION) if name in comparison.figures]
+    names = [name for name in (_choose_peak(comparison.figures), DURATION) if name in comparison.figures]
     changed = []
     for operation in comparison.operations:
         for name in names:
@@ -455,11 +460,59 @@ def settings(comparison: Comparison) -> Table:
     return _make_text_table(("Differs", "Base", "New"), rows, f"and {left_out:,} more settings" if left_out else "")
 
 
-def _choose_peak(comparison: Comparison) -> str | None:
+def _choose_peak(figures: Iterable[str]) -> str | None:
     """Return the figure for the answer: the peak of RSS, or else the peak of the first memory metric."""
-    if _PEAK_RSS in comparison.figures:
-        return _PEAK_RSS
-    return next((name for name in comparison.figures if name.startswith(compared_figures.PEAK)), None)
+    peaks = [name for name in figures if name.startswith(compared_figures.PEAK)]
+    return _PEAK_RSS if _PEAK_RSS in peaks else next(iter(peaks), None)
+
+
+def name_runs(runs: Sequence[Run]) -> Sequence[str]:
+    """Return the names of several runs, or else of their files or folders; if some are equal, the paths."""
+    names = [run.name or PurePath(run.title.removesuffix("/session.json")).name for run in runs]
+    if len({*names}) < len(runs):
+        names = [run.title for run in runs]
+    return [*map(printable, names)]
+
+
+def describe_many(judged: Sequence[Judged], unit: MemoryUnit) -> tuple[str, Table]:
+    """Return which of several runs has the lowest peak, and a table of all runs, with changes from the first run."""
+    comparisons = [comparison for comparison, _ in judged]
+    runs = [comparisons[0].base[0], *(comparison.new[0] for comparison in comparisons)]
+    names = name_runs(runs)
+    first = runs[0].figures
+    main = _choose_peak(first) or DURATION
+    columns = [Column("Run", is_text=True)]
+    for figure in (main, DURATION, CPU_TIME):
+        label = compared_figures.known_figure(figure).label
+        columns += [Column("", label), Column("change", label)]
+    rows = []
+    for name, run in zip(names, runs, strict=True):
+        cells = [Cell(name)]
+        differences = compared_figures.find_differences([first], [run.figures])
+        for figure in (main, DURATION, CPU_TIME):
+            cells += _make_short_cells(differences.get(figure), unit)
+        rows.append(Row(cells=cells))
+    verdicts = chain.from_iterable(verdicts for _, verdicts in judged)
+    notes = [gate_text([*verdicts])]
+    if len({run.facts[_HOST] for run in runs}) > 1:
+        notes.append(_HOSTS)
+    for run in runs:
+        notes += [f"{printable(run.title)} {remark}" for remark in run.remarks]
+    known = [run for run in runs if main in run.figures]
+    best = runs.index(min(known, key=lambda run: run.figures[main].low))
+    text = f"{names[best]} has the lowest {columns[1].group} of {len(runs)} runs"
+    if best:
+        text += f". Compared with {names[0]}: {answer(comparisons[best - 1], unit)}"
+    note = ". ".join(filter(None, notes))
+    return text, Table(columns=columns, rows=rows, note=note)
+
+
+def _make_short_cells(difference: Difference | None, unit: MemoryUnit) -> list[Cell]:
+    if difference is None:
+        return [Cell(UNKNOWN), Cell("")]
+    write = unit.label if difference.figure.is_peak else seconds_text
+    percent = _write_percent(difference.percent) if difference.change else ""
+    return [Cell(write(difference.new.median)), Cell(percent, is_strong=difference.stands_out)]
 
 
 _MOST_REPEATED_OPERATIONS = 6

@@ -41,6 +41,8 @@ _TITLE = 60
 """Longest texts, in characters."""
 _FUNCTION = 140
 _LONGEST = 300
+_MOST_SPREADS = 6
+"""Most rows of repeated calls whose spread is below the table: the longest."""
 _LEAST_DETAILS = 12
 """Fewest characters of details."""
 _NOT_ZERO = set("123456789")
@@ -155,15 +157,30 @@ def make_table(
                 span_s=(operation.start_s, operation.end_s),
             )
         )
+    repeated = [row for row in rows if row.operation.count > 1]
+    longest = keep_largest(repeated, _MOST_SPREADS, lambda row: row.operation.duration_s)
     sentences = [_write_finding(session, view)]
+    sentences += [_write_spreads(row, view.unit) for row in longest]
     if not is_brief:
         sentences += explain_rows(rows)
     return Table(
         columns=[column for column, _ in columns],
         rows=table_rows,
         more=more,
-        note=". ".join(filter(None, sentences)),
+        note=".\n".join(filter(None, sentences)),
     )
+
+
+def _write_spreads(row: NumberedOperation, unit: MemoryUnit) -> str:
+    """Return least, largest and median of the calls in a row; of counted calls, only the longest is known."""
+    texts = []
+    for name, spread in row.operation.spreads.items():
+        if spread is not None:
+            write = unit.label if name == "peak" else seconds_text
+            text = f"{name} {write(spread.least)} to {write(spread.largest)} (call {spread.call:,})"
+            texts.append(f"{text}, median {write(spread.median)}")
+    text = "; ".join(texts) or f"longest call {seconds_text(row.operation.longest_s)}"
+    return f"{row.number} {shortened(row.title, _TITLE)}: {text}"
 
 
 def _note_rows(rows: Sequence[NumberedOperation], session: Session) -> dict[int, str]:

@@ -114,13 +114,10 @@ def list_holders(session: Session, view: View, most: int = _MOST_HOLDERS) -> lis
 
 def name_largest_holder(session: Session, unit: MemoryUnit) -> str:
     """Return the code that held most of the peak: ``404 MiB in convert.py:893 export``; empty if unknown."""
-    holder = find_code(session)
-    return "" if holder is None else f"{brief_label(holder.size, unit)} in {shortened(holder.label, _NAME)}"
-
-
-def find_code(session: Session) -> Holder | None:
-    """Return the code that held most of the peak; None if unknown."""
-    return next((holder for holder in _find_holders(session, _MOST_HOLDERS) if holder.is_code), None)
+    for holder in _find_holders(session, _MOST_HOLDERS):
+        if holder.is_code:
+            return f"{brief_label(holder.size, unit)} in {shortened(holder.label, _NAME)}"
+    return ""
 
 
 def _find_holders(session: Session, most: int) -> list[Holder]:

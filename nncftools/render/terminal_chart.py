@@ -24,7 +24,6 @@ from nncftools.render.listing import list_operations
 from nncftools.render.peak_lines import memory_line
 from nncftools.render.sentences import span_text
 from nncftools.render.terminal_plot import (
-    ASCII,
     AXIS,
     CURVES,
     GOOD,
@@ -161,7 +160,6 @@ def _make_legend(
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _FULL = len(_BLOCKS) - 1
-UNKNOWN_BAR = "?"
 _NAME = 5
 _OF_STORAGE = {"read_bytes": ("Read", "#4a90e0"), "write_bytes": ("Write", WARNING)}
 
@@ -223,20 +221,10 @@ def rate_rows(rate: Rate, rates: Floats, figure: float | None, gutter: int, heig
             room = gutter - _NAME
             value = "" if figure is None else rate.figure(figure, room)
             name = Text.assemble(f"{rate.name:<{_NAME}}", (f"{value:>{room}} ", AXIS))
-        yield name.append(_draw_bars(heights - below), rate.colour)
+        yield name.append(draw_bars(heights - below), rate.colour)
 
 
-def _draw_bars(heights: Floats) -> str:
+def draw_bars(heights: Floats) -> str:
     """Return a bar for each height: a bar is blank at 0 and below, and full at 1 and above."""
     levels = np.ceil(heights * _FULL - 1e-9).astype(int)
     return "".join(_BLOCKS[level] for level in np.clip(levels, 0, _FULL))
-
-
-def draw_trend(values: Sequence[float | None], *, unicode: bool) -> str:
-    """Return a bar for each value; full height is the highest value, and an unknown value is a ``?``."""
-    known = np.array(values, dtype=float)
-    heights = np.nan_to_num(known)
-    bars = np.array([*_draw_bars(heights / (heights.max() or 1.0))])
-    bars[np.isnan(known)] = UNKNOWN_BAR
-    text = "".join(bars)
-    return text if unicode else text.translate(ASCII)

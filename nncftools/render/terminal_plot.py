@@ -44,8 +44,7 @@ COLOURS = (AXIS, PEAK, KEY, GOOD, WARNING, DANGER, *CURVES, AREA)
 _DARK = (0, 4, 8)
 """Numbers of black, blue and grey in 16 colours."""
 _SYSTEMS = {"256": ColorSystem.EIGHT_BIT, "truecolor": ColorSystem.TRUECOLOR}
-ASCII = str.maketrans("›–…●×·◆━╸╺─│┤├╭╮╰╯▁▂▃▄▅▆▇█↑↓←→", ">-~*x-^==--|++++++.:-=+*#@^v<>")
-"""Similar characters for terminals that show only ASCII."""
+_ASCII = str.maketrans("›–…●×·◆━╸╺─│┤├╭╮╰╯▁▂▃▄▅▆▇█↑↓←→", ">-~*x-^==--|++++++.:-=+*#@^v<>")
 
 
 class TerminalStyle(NamedTuple):
@@ -86,7 +85,7 @@ def _translate(part: Segment, terminal: TerminalStyle) -> Segment:
         text = re.sub(
             "[^\0-\x7f]",
             lambda sign: "?" * cell_len(sign[0]),
-            text.translate(ASCII),
+            text.translate(_ASCII),
         )
     return Segment(text, _reduce_colours(part.style or Style.null(), terminal.colours))
 
