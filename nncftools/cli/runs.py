@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated
 
 from nncftools import files
-from nncftools.analysis.session import Session, keep_marks_near_peak
+from nncftools.analysis.session import Session, select_near_peak
 from nncftools.backports import StrEnum
 from nncftools.cli import destination, opening, options, screen
 from nncftools.cli.parameters import OTHER, READ, SHOW, WRITE, File, argument, option
@@ -126,7 +126,8 @@ def _add_trends(runs: Sequence[_Run], most: int) -> None:
     """Add to each run, the newest first, the peaks of ``most`` runs up to this run."""
     peaks: dict[str, Sequence[int | None]] = {}
     for run in reversed(runs):
-        run.trend = [*peaks.get(run.title, ()), run.peak][-most:]
+        last = [*peaks.get(run.title, ()), run.peak]
+        run.trend = last[-most:]
         peaks[run.title] = run.trend
 
 
@@ -267,8 +268,7 @@ def _find_owner(run: _Run) -> str:
     if session is None or len(session.unsaved.loaded) > _LARGEST:
         return ""
     with suppress(NncfToolsError):  # the samples are invalid
-        keep_marks_near_peak(session)
-        operation = brief_where_text(session).removeprefix("during ")
+        operation = brief_where_text(select_near_peak(session)).removeprefix("during ")
         if operation or run.number >= _MOST_LINES:
             return operation
         return name_largest_holder(session, MemoryUnit.MiB).partition(" in ")[2]
@@ -315,7 +315,8 @@ def _show(runs: Sequence[_Run], stream: str) -> None:
     for run in runs:
         cells = [*map(Cell, _make_texts(run))]
         if width < _ROOM_FOR_ALL:
-            cells[2] = cells[2]._replace(below=cells[7].text.strip(UNKNOWN))
+            owner = cells[7].text.strip(UNKNOWN)
+            cells[2] = cells[2]._replace(below=owner)
         rows.append(Row(cells=cells))
     if width >= _ROOM_FOR_ALL:
         shown.append(7)

@@ -477,7 +477,8 @@ def name_runs(runs: Sequence[Run]) -> Sequence[str]:
 def describe_many(judged: Sequence[Judged], unit: MemoryUnit) -> tuple[str, Table]:
     """Return which of several runs has the lowest peak, and a table of all runs, with changes from the first run."""
     comparisons = [comparison for comparison, _ in judged]
-    runs = [comparisons[0].base[0], *(comparison.new[0] for comparison in comparisons)]
+    runs = [comparison.new[0] for comparison in comparisons]
+    runs.insert(0, comparisons[0].base[0])
     names = name_runs(runs)
     first = runs[0].figures
     main = _choose_peak(first) or DURATION

@@ -58,7 +58,7 @@ def operations_table(session: Session, view: View, most: int) -> RenderableType 
     table = operations(session, view, most, is_brief=view.brief)
     if not table.rows:
         return None
-    lines = [f"… {table.more}" if table.more else "", table.note]
+    lines = [f"… {table.more}" if table.more else "", *table.lines, table.note]
     return Group(_TextTable(table, view), *(Text(line) for line in lines if line))
 
 
@@ -160,14 +160,14 @@ def make_table(
     repeated = [row for row in rows if row.operation.count > 1]
     longest = keep_largest(repeated, _MOST_SPREADS, lambda row: row.operation.duration_s)
     sentences = [_write_finding(session, view)]
-    sentences += [_write_spreads(row, view.unit) for row in longest]
     if not is_brief:
         sentences += explain_rows(rows)
     return Table(
         columns=[column for column, _ in columns],
         rows=table_rows,
         more=more,
-        note=".\n".join(filter(None, sentences)),
+        note=". ".join(filter(None, sentences)),
+        lines=[_write_spreads(row, view.unit) for row in longest],
     )
 
 

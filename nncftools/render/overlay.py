@@ -174,7 +174,7 @@ def _make_bands(groups: Sequence[Sequence[Curve]], length_s: float) -> list[Band
 def _write_title(groups: Sequence[Group], metric: str, unit: MemoryUnit) -> str:
     title = f"{label(metric)} over time"
     if len(groups) != 2:  # noqa: PLR2004 — base and new
-        return f"{title} of {len(groups)} runs"
+        return f"{title} of {len(groups)} sides"
     sizes = []
     durations_s = []
     for _, runs in groups:
