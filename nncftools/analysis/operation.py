@@ -67,7 +67,7 @@ class Spread(msgspec.Struct, frozen=True):
 def _measure_spread(values: Sequence[float | None]) -> Spread | None:
     """Return the spread of a figure; None if the figure of a call is unknown."""
     known = [round(value, 6) for value in values if value is not None]
-    if not known or len(known) < len(values):
+    if len(known) < len(values):
         return None
     largest = max(known)
     return Spread(min(known), median(known), largest, known.index(largest) + 1)
@@ -177,8 +177,10 @@ class Operation(Mark, eq=False, kw_only=True):
 
     @property
     def spreads(self) -> Mapping[str, Spread | None]:
-        """The spreads of duration and RSS peak over the calls; None if unknown, as for calls that marks count."""
-        calls = self.calls if self.count == len(self.calls) else ()
+        """The spreads of duration and RSS peak over the calls, None for unknown; empty unless all calls are known."""
+        calls = self.calls
+        if len(calls) < self.count or not calls:
+            return {}
         return {
             "duration": _measure_spread([call.known_duration_s for call in calls]),
             "peak": _measure_spread([call.rss_peak for call in calls]),

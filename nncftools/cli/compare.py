@@ -37,7 +37,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
         Files,
         argument(
             "BASE NEW",
-            "Sessions, journals, folders, latest, latest~1. Each NEW is compared with BASE.",
+            "Sessions, journals, folders, latest, latest~1. Each NEW is compared with BASE; several NEW are one table.",
             autocompletion=options.complete_session,
         ),
     ] = None,

@@ -48,7 +48,6 @@ def test_signature(name: str, call: str | None, arguments: str | None, expected:
         ([1, 1, 1], [7, 7, 7], Spread(1, 1, 1, 1), Spread(7, 7, 7, 1)),
         ([1, 2], [7, None], Spread(1, 1.5, 2, 2), None),
         ([0.3 - 0.1, 0.2], [None, None], Spread(0.2, 0.2, 0.2, 1), None),
-        ([1], [7], None, None),
     ],
 )
 def test_spreads(
@@ -65,7 +64,8 @@ def test_spreads(
 
 
 def test_spreads_of_counted_calls() -> None:
-    """Of calls that a recording counted together, the single ones are unknown."""
+    """Of calls that a recording counted together, the single ones are unknown; a single call has no spread."""
     calls = [Operation(name="Step", start_s=start_s, end_s=start_s + 1, count=5) for start_s in (0, 2)]
 
-    assert combine_calls(calls).spreads == {"duration": None, "peak": None}
+    assert combine_calls(calls).spreads == {}
+    assert Operation(name="Step", start_s=0, end_s=1).spreads == {}
