@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import attrgetter
-from statistics import median
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -69,6 +68,8 @@ def _measure_spread(values: Sequence[float | None]) -> Spread | None:
     known = [round(value, 6) for value in values if value is not None]
     if len(known) < len(values):
         return None
+    from statistics import median  # the module is large, and few runs repeat a call
+
     largest = max(known)
     return Spread(min(known), median(known), largest, known.index(largest) + 1)
 

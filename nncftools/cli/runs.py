@@ -330,12 +330,10 @@ def _draw_trend(run: _Run) -> str:
     """Return the trend as bars from 0 to the highest peak; a ? is an unknown peak."""
     if not run.trend:
         return ""
-    import numpy as np
-
     from nncftools.render.terminal_chart import draw_bars
 
-    heights = np.array([peak or 0 for peak in run.trend])
-    bars = draw_bars(heights / (max(heights) or 1))
+    highest = max(peak or 1 for peak in run.trend)
+    bars = draw_bars([(peak or 0) / highest for peak in run.trend])
     return bars.replace(" ", "?")
 
 

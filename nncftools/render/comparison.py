@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from math import inf
-from pathlib import PurePath
 from statistics import median
 
 from nncftools.analysis import figures as compared_figures
@@ -467,8 +466,8 @@ def _choose_peak(figures: Iterable[str]) -> str | None:
 
 
 def name_runs(runs: Sequence[Run]) -> Sequence[str]:
-    """Return the names of several runs, or else of their files or folders; if some are equal, the paths."""
-    names = [run.name or PurePath(run.title.removesuffix("/session.json")).name for run in runs]
+    """Return the names of several runs, or else the files or folders; the files of all runs if two names are equal."""
+    names = [run.name or run.title.removesuffix("/session.json") for run in runs]
     if len({*names}) < len(runs):
         names = [run.title for run in runs]
     return [*map(printable, names)]
@@ -482,16 +481,17 @@ def describe_many(judged: Sequence[Judged], unit: MemoryUnit) -> tuple[str, Tabl
     names = name_runs(runs)
     first = runs[0].figures
     main = _choose_peak(first) or DURATION
-    columns = [Column("Run", is_text=True)]
-    for figure in (main, DURATION, CPU_TIME):
-        label = compared_figures.known_figure(figure).label
-        columns += [Column("", label), Column("change", label)]
+    label = compared_figures.known_figure(main).label
+    columns = make_columns("Run", (label, "", "Duration", "", "CPU time", ""))
     rows = []
     for name, run in zip(names, runs, strict=True):
         cells = [Cell(name)]
         differences = compared_figures.find_differences([first], [run.figures])
         for figure in (main, DURATION, CPU_TIME):
-            cells += _make_short_cells(differences.get(figure), unit)
+            value = run.figures.get(figure)
+            write = unit.label if figure.startswith(compared_figures.PEAK) else seconds_text
+            cells.append(Cell(write(value and value.low)))
+            cells.append(_make_change_cell(differences.get(figure)))
         rows.append(Row(cells=cells))
     verdicts = chain.from_iterable(verdicts for _, verdicts in judged)
     notes = [gate_text([*verdicts])]
@@ -501,19 +501,17 @@ def describe_many(judged: Sequence[Judged], unit: MemoryUnit) -> tuple[str, Tabl
         notes += [f"{printable(run.title)} {remark}" for remark in run.remarks]
     known = [run for run in runs if main in run.figures]
     best = runs.index(min(known, key=lambda run: run.figures[main].low))
-    text = f"{names[best]} has the lowest {columns[1].group} of {len(runs)} runs"
+    text = f"{names[best]} has the lowest {label} of {len(runs)} runs"
     if best:
         text += f". Compared with {names[0]}: {answer(comparisons[best - 1], unit)}"
     note = ". ".join(filter(None, notes))
     return text, Table(columns=columns, rows=rows, note=note)
 
 
-def _make_short_cells(difference: Difference | None, unit: MemoryUnit) -> list[Cell]:
-    if difference is None:
-        return [Cell(UNKNOWN), Cell("")]
-    write = unit.label if difference.figure.is_peak else seconds_text
-    percent = _write_percent(difference.percent) if difference.change else ""
-    return [Cell(write(difference.new.median)), Cell(percent, is_strong=difference.stands_out)]
+def _make_change_cell(difference: Difference | None) -> Cell:
+    if difference is None or not difference.change:
+        return Cell("")
+    return Cell(_write_percent(difference.percent), is_strong=difference.stands_out)
 
 
 _MOST_REPEATED_OPERATIONS = 6

@@ -42,7 +42,7 @@ _TITLE = 60
 _FUNCTION = 140
 _LONGEST = 300
 _MOST_SPREADS = 6
-"""Most rows of repeated calls whose spread is below the table: the longest."""
+"""Most rows of repeated calls whose spread is below the table: the first."""
 _LEAST_DETAILS = 12
 """Fewest characters of details."""
 _NOT_ZERO = set("123456789")
@@ -157,8 +157,7 @@ def make_table(
                 span_s=(operation.start_s, operation.end_s),
             )
         )
-    repeated = [row for row in rows if row.operation.count > 1]
-    longest = keep_largest(repeated, _MOST_SPREADS, lambda row: row.operation.duration_s)
+    repeated = [row for row in rows if row.operation.count > 1][:_MOST_SPREADS]
     sentences = [_write_finding(session, view)]
     if not is_brief:
         sentences += explain_rows(rows)
@@ -167,7 +166,7 @@ def make_table(
         rows=table_rows,
         more=more,
         note=". ".join(filter(None, sentences)),
-        lines=[_write_spreads(row, view.unit) for row in longest],
+        lines=[_write_spreads(row, view.unit) for row in repeated],
     )
 
 

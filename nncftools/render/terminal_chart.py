@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.segment import SegmentLines
 from rich.text import Text
@@ -224,7 +225,7 @@ def rate_rows(rate: Rate, rates: Floats, figure: float | None, gutter: int, heig
         yield name.append(draw_bars(heights - below), rate.colour)
 
 
-def draw_bars(heights: Floats) -> str:
+def draw_bars(heights: ArrayLike) -> str:
     """Return a bar for each height: a bar is blank at 0 and below, and full at 1 and above."""
-    levels = np.ceil(heights * _FULL - 1e-9).astype(int)
+    levels = np.ceil(np.multiply(heights, _FULL) - 1e-9).astype(int)
     return "".join(_BLOCKS[level] for level in np.clip(levels, 0, _FULL))
