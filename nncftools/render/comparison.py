@@ -467,10 +467,9 @@ def _choose_peak(figures: Iterable[str]) -> str | None:
 
 def name_runs(runs: Sequence[Run]) -> Sequence[str]:
     """Return the names of several runs, or else the files or folders; the files of all runs if two names are equal."""
-    names = [run.name or run.title.removesuffix("/session.json") for run in runs]
-    if len({*names}) < len(runs):
-        names = [run.title for run in runs]
-    return [*map(printable, names)]
+    files = [run.title.removesuffix("/session.json") for run in runs]
+    names = [run.name or file for run, file in zip(runs, files, strict=True)]
+    return [*map(printable, names if len({*names}) == len(runs) else files)]
 
 
 def describe_many(judged: Sequence[Judged], unit: MemoryUnit) -> tuple[str, Table]:
