@@ -70,6 +70,8 @@ class _Run:
     duration: float | None = None
     trend: Sequence[int | None] = ()
     """The peaks of the last runs with this title up to this run, the oldest first."""
+    bars: str = ""
+    """The trend as bars from 0 to the highest peak; a ? is an unknown peak."""
 
 
 def list(  # noqa: A001 — the name of the command
@@ -123,12 +125,17 @@ def list(  # noqa: A001 — the name of the command
 
 
 def _add_trends(runs: Sequence[_Run], most: int) -> None:
-    """Add to each run, the newest first, the peaks of ``most`` runs up to this run."""
+    """Add to each run, the newest first, the peaks of ``most`` runs up to this run, as figures and as bars."""
+    from nncftools.render.terminal_chart import draw_bars
+
     peaks: dict[str, Sequence[int | None]] = {}
     for run in reversed(runs):
         last = [*peaks.get(run.title, ()), run.peak]
         run.trend = last[-most:]
         peaks[run.title] = run.trend
+        highest = max(peak or 1 for peak in run.trend)
+        bars = draw_bars([(peak or 0) / highest for peak in run.trend])
+        run.bars = bars.replace(" ", "?")
 
 
 def prune(
@@ -320,21 +327,10 @@ def _show(runs: Sequence[_Run], stream: str) -> None:
         rows.append(Row(cells=cells))
     if width >= _ROOM_FOR_ALL:
         shown.append(7)
-    if runs[0].trend:
+    if runs[0].bars:
         shown.append(8)
     table = Table(columns=columns, rows=rows).with_columns(shown)
     screen.if_read(render_table(table, folds=True), stream)
-
-
-def _draw_trend(run: _Run) -> str:
-    """Return the trend as bars from 0 to the highest peak; a ? is an unknown peak."""
-    if not run.trend:
-        return ""
-    from nncftools.render.terminal_chart import draw_bars
-
-    highest = max(peak or 1 for peak in run.trend)
-    bars = draw_bars([(peak or 0) / highest for peak in run.trend])
-    return bars.replace(" ", "?")
 
 
 def _make_texts(run: _Run) -> Iterator[str]:
@@ -353,4 +349,4 @@ def _make_texts(run: _Run) -> Iterator[str]:
     yield end
     yield size_text(run.size)
     yield shortened(_find_owner(run), _OWNER) or UNKNOWN
-    yield _draw_trend(run)
+    yield run.bars

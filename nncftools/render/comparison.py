@@ -499,7 +499,8 @@ def describe_many(judged: Sequence[Judged], unit: MemoryUnit) -> tuple[str, Tabl
     for run in runs:
         notes += [f"{printable(run.title)} {remark}" for remark in run.remarks]
     known = [run for run in runs if main in run.figures]
-    best = runs.index(min(known, key=lambda run: run.figures[main].low))
+    lowest = min(known, key=lambda run: run.figures[main].low)
+    best = runs.index(lowest)
     text = f"{names[best]} has the lowest {label} of {len(runs)} runs"
     if best:
         text += f". Compared with {names[0]}: {answer(comparisons[best - 1], unit)}"
