@@ -107,7 +107,9 @@ def test_the_last_line_is_cut_off(tmp_path: pathlib.Path, name: str, less: int) 
     assert "the last line is cut off: it was left out" in found.warnings
 
 
-@pytest.mark.parametrize(("name", "forced"), [("psrecord.csv", "psrecord"), ("usage.jsonl", "con-duct")])
+@pytest.mark.parametrize(
+    ("name", "forced"), [("psrecord.csv", "psrecord"), pytest.param("usage.jsonl", "con-duct", marks=pytest.mark.long)]
+)
 def test_lines_without_an_end(tmp_path: pathlib.Path, name: str, forced: str) -> None:
     """A line of many megabytes is cut off and left out in bounded memory, and the following lines are read."""
     found = imported(tmp_path, ROWS[name][0] + b"\n" + b"7" * (9 << 20) + b"\n", f"log_{name}", forced)
