@@ -71,7 +71,7 @@ class _Run:
     trend: Sequence[int | None] = ()
     """The peaks of the last runs with this title up to this run, the oldest first."""
     bars: str = ""
-    """The trend as bars from 0 to the highest peak; a ? is an unknown peak."""
+    """The trend as bars from 0 to the highest peak; a - is an unknown peak."""
 
 
 def list(  # noqa: A001 — the name of the command
@@ -106,7 +106,7 @@ def list(  # noqa: A001 — the name of the command
     The number is the N in latest~N: `nncf-tools report latest~2` shows number 2.
     The peak is in an operation, or else in a line of code: lines only for the
     newest 20 recordings. Bars go from 0 to the highest peak, the oldest run first;
-    a ? is an unknown peak.
+    a - is an unknown peak.
     """
     folder = folder or options.DEFAULT_LOG_DIR
     every = [_open_run(*each) for each in enumerate(destination.list_recordings(folder))]
@@ -135,7 +135,7 @@ def _add_trends(runs: Sequence[_Run], most: int) -> None:
         peaks[run.title] = run.trend
         highest = max(peak or 1 for peak in run.trend)
         bars = draw_bars([(peak or 0) / highest for peak in run.trend])
-        run.bars = bars.replace(" ", "?")
+        run.bars = bars.replace(" ", "-")
 
 
 def prune(

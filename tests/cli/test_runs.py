@@ -109,12 +109,12 @@ class TestChoice:
     @pytest.mark.parametrize(
         ("most", "bars"),
         [
-            (2, ["?█", "█?", "▃█", "█", "█"]),
-            (4, ["▃█?▄", "▃█?", "▃█", "█", "█"]),
+            (2, ["-█", "█-", "▃█", "█", "█"]),
+            (4, ["▃█-▄", "▃█-", "▃█", "█", "█"]),
         ],
     )
     def test_trend(self, in_process: Run, most: int, bars: list[str]) -> None:
-        """Bars are the last peaks of the command, the oldest first, the last that of the row; a ? is unknown."""
+        """Bars are the last peaks of the command, the oldest first, the last that of the row; a - is unknown."""
         result = in_process("list", "--trend", most)
         newest = json.loads(in_process("list", "--trend", most, "--json").stdout)[0]
 
@@ -125,10 +125,10 @@ class TestChoice:
         """A stream that takes only ASCII gets characters that grow likewise."""
         monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
         screen.prepare()
-        screen.to_stdout("▁▂▃▄▅▆▇█?")
+        screen.to_stdout("▁▂▃▄▅▆▇█-")
         written = sys.stdout.buffer.getvalue()  # type: ignore[attr-defined]
 
-        assert written == b".:-=+*#@?"
+        assert written == b"._:=+*#@-"
 
     @pytest.mark.parametrize(
         ("words", "message"),
