@@ -113,45 +113,32 @@ class TestWarnings:
         ]
 
 
-Calls = list[tuple[str, str]]
-
-
-def operation(name: str, call: str, arguments: str) -> Operation:
-    """Return an operation of a second that called a function."""
-    return Operation(name=name, start_s=0.0, end_s=1.0, call=call, arguments=arguments)
-
-
-def names(*runs: Calls) -> list[tuple[str | None, ...]]:
-    """Return which operations are the same, as their names in each run; a run is a list of names and arguments."""
-    functions = [
-        {f"{place}:{name}({of})": operation(name, f"lib.{name}", of) for place, (name, of) in enumerate(run)}
-        for run in runs
-    ]
-    return [tuple(one.get(place) for place in range(len(runs))) for one in match_operations(functions)]
-
-
-CALLS = [("f", "a"), ("f", "a"), ("g", "")]
+def calls(text: str) -> dict[str, Operation]:
+    """Return operations of a second from a text such as ``f(a) f(b)``, by number and call: ``0:f(a)``."""
+    found = {}
+    for place, call in enumerate(text.split()):
+        name, _, arguments = call.rstrip(")").partition("(")
+        of = Operation(name=name, start_s=0.0, end_s=1.0, call=f"lib.{name}", arguments=arguments)
+        found[f"{place}:{call}"] = of
+    return found
 
 
 @pytest.mark.parametrize(
     ("runs", "expected"),
     [
+        (["f(a) f(b)", "f(b) f(a)"], ["0:f(a) 1:f(a)", "1:f(b) 0:f(b)"]),
+        (["f(a) f(b) f(c)", "f(b) f(c)"], ["0:f(a) None", "1:f(b) 0:f(b)", "2:f(c) 1:f(c)"]),
         (
-            [[("f", "a"), ("f", "b")], [("f", "b"), ("f", "a")]],
-            [("0:f(a)", "1:f(a)"), ("1:f(b)", "0:f(b)")],
+            ["f(a) f(a) g()", "f(a) f(a) g()", "f(a)"],
+            ["0:f(a) 0:f(a) 0:f(a)", "1:f(a) 1:f(a) None", "2:g() 2:g() None"],
         ),
-        (
-            [[("f", "a"), ("f", "b"), ("f", "c")], [("f", "b"), ("f", "c")]],
-            [("0:f(a)", None), ("1:f(b)", "0:f(b)"), ("2:f(c)", "1:f(c)")],
-        ),
-        (
-            [CALLS, CALLS, CALLS[:1]],
-            [("0:f(a)", "0:f(a)", "0:f(a)"), ("1:f(a)", "1:f(a)", None), ("2:g()", "2:g()", None)],
-        ),
-        ([[("f", "")], [("g", ""), ("f", "")]], [("0:f()", "1:f()"), (None, "0:g()")]),
+        (["f()", "g() f()"], ["0:f() 1:f()", "None 0:g()"]),
     ],
     ids=["in another order", "one is missing", "equal calls", "another function"],
 )
-def test_calls_are_matched(runs: list[list[tuple[str, str]]], expected: list[tuple[str | None, ...]]) -> None:
+def test_calls_are_matched(runs: list[str], expected: list[str]) -> None:
     """Calls are matched by function and arguments, then by function, in their order; others of later runs come last."""
-    assert names(*runs) == expected
+    matches = match_operations([calls(run) for run in runs])
+    found = [" ".join(str(one.get(place)) for place in range(len(runs))) for one in matches]
+
+    assert found == expected
