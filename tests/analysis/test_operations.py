@@ -141,38 +141,39 @@ def tree(size_mib: float, **fields: Any) -> OwnMemory:  # noqa: ANN401 — any f
     return OwnMemory(tree=int(size_mib * MIB), **fields)
 
 
+def written(*figures: tuple[float, bool]) -> str:
+    """Return known sizes in MiB; those that are estimates have a sign."""
+    return " ".join(f"{'≈' if is_estimate else ''}{size / MIB:.0f}" for size, is_estimate in figures)
+
+
 class TestReadings:
     """The readings at both ends of an operation are its figures; without a reading, samples are estimates."""
 
     @pytest.mark.parametrize(
-        ("times", "own", "expected", "estimates"),
+        ("times", "read", "expected"),
         [
-            pytest.param("0.49-0.51", readings(tree(120), tree(150)), (120, 150, 30), (False, False), id="read"),
-            pytest.param("0.1-0.6", readings(), (100, 300, 200), (True, True), id="not read"),
-            pytest.param("0.1-0.2", readings(), (100, 100, 0), (True, True), id="no sample in it"),
-            pytest.param("0.1-0.9", readings(tree(90), tree(900)), (90, 900, 810), (False, False), id="above"),
-            pytest.param(
-                "0.1-0.4", readings(tree(90, is_estimate=True), tree(95)), (90, 95, 5), (True, False), id="estimate"
-            ),
-            pytest.param(
-                "0.1-0.4", readings(tree(90, tree_low=MIB), tree(95)), (90, 95, 5), (True, False), id="with bounds"
-            ),
+            ("0.49-0.51", "120 150", "120 150 30"),
+            ("0.1-0.6", "", "≈100 ≈300 ≈200"),
+            ("0.1-0.2", "", "≈100 ≈100 ≈0"),
+            ("0.1-0.9", "90 900", "90 900 810"),
+            ("0.1-0.4", "≈90 95", "≈90 95 ≈5"),
         ],
+        ids=["read", "not read", "no sample in it", "above", "estimate"],
     )
-    def test_ends(
-        self,
-        times: str,
-        own: dict[str, OwnMemory],
-        expected: tuple[float, ...],
-        estimates: tuple[bool, bool],
-    ) -> None:
-        """A change is an estimate where an end is; a reading with bounds, as earlier versions have, is an estimate."""
-        (operation,) = marked(marks(f"a {times}", **own)).operations
-        rss = operation.of("rss")
+    def test_ends(self, times: str, read: str, expected: str) -> None:
+        """A change is an estimate where an end is."""
+        sizes = [tree(float(size.strip("≈")), is_estimate="≈" in size) for size in read.split()]
+        own = dict(zip(("own_start", "own_end"), sizes, strict=False))
+        rss = marked(marks(f"a {times}", **own)).operations[0].of("rss")
+        ends = [(rss.start, rss.start_is_estimate), (rss.end, rss.end_is_estimate)]
 
-        assert (rss.start, rss.end, rss.delta) == tuple(mib(*expected))
-        assert (rss.start_is_estimate, rss.end_is_estimate) == estimates
-        assert rss.delta_is_estimate == any(estimates)
+        assert written(*ends, (rss.delta, rss.delta_is_estimate)) == expected
+
+    def test_reading_with_bounds(self) -> None:
+        """A reading with bounds, as earlier versions have, is an estimate."""
+        rss = marked(marks("a 0.1-0.4", **readings(tree(90, tree_low=MIB), tree(95)))).operations[0].of("rss")
+
+        assert (rss.start_is_estimate, rss.end_is_estimate) == (True, False)
 
     @pytest.mark.parametrize(
         ("own", "low"),
