@@ -240,33 +240,27 @@ def watched(proc: FakeProc) -> Watched:
     return Watched(proc)
 
 
-@pytest.mark.parametrize(
-    ("samples", "rises"),
-    [
-        ([(10, 10, 0), (10, 600, 500)], [(0, 2.0, 3, 600)]),
-        ([(600, 600, 500), (10, 600, 1)], []),
-        ([(10, 100, 500), (10, 100, 500), (10, 200, 500)], [(0, 1.0, 2, 100), (0, 3.0, 4, 200)]),
-        ([(10, 600, 500), (5, 5, 500), (5, 400, 500), (5, 700, 500)], [(0, 1.0, 2, 600), (0, 4.0, 5, 700)]),
-        ([(10, 600, 0)], []),
-        ([(300, 300, 500), (10, 300, 1), (10, 300, 100), (10, 500, 200)], [(0, 4.0, 5, 500)]),
-    ],
-    ids=[
-        "between two samples",
-        "a sample shows it",
-        "each higher mark",
-        "after exec the mark begins again",
-        "without page faults the mark is not read",
-        "too few page faults move the moment on",
-    ],
-)
-def test_rises(watched: Watched, samples: list[tuple[int, int, int]], rises: list[object]) -> None:
+RISES = {
+    "between two samples": ("10/10/0 10/600/500", "2-3 600"),
+    "a sample shows it": ("600/600/500 10/600/1", ""),
+    "each higher mark": ("10/100/500 10/100/500 10/200/500", "1-2 100, 3-4 200"),
+    "after exec the mark begins again": ("10/600/500 5/5/500 5/400/500 5/700/500", "1-2 600, 4-5 700"),
+    "without page faults the mark is not read": ("10/600/0", ""),
+    "too few page faults move the moment on": ("300/300/500 10/300/1 10/300/100 10/500/200", "4-5 500"),
+}
+"""By case: MiB, mark and page faults of each sample; from when to when which mark rose."""
+
+
+@pytest.mark.parametrize(("samples", "rises"), RISES.values(), ids=RISES)
+def test_rises(watched: Watched, samples: str, rises: str) -> None:
     """A mark above both samples (MiB, mark, page faults) rose between them; 10 MiB come first."""
     watched.sample(1.0)
-    for second, (mib, mark, faults) in enumerate(samples, start=2):
+    for second, sample in enumerate(samples.split(), start=2):
+        mib, mark, faults = map(int, sample.split("/"))
         watched.set(1, mib, mark, faults=faults)
         watched.sample(float(second))
 
-    assert watched.rises == rises
+    assert ", ".join(f"{from_s:g}-{to_s:g} {mib:g}" for _, from_s, to_s, mib in watched.rises) == rises
 
 
 def test_rise_of_a_new_process(watched: Watched, proc: FakeProc) -> None:

@@ -226,36 +226,28 @@ def test_out_of_descriptors_is_told_once(proc: FakeProc) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("codes", "spans"),
-    [
-        ((4, 4, 5, 5), [(1, 2)]),
-        ((4, 4, 0, 5, 5), [(2, 3)]),
-        ((4, 5, 6), [(0, 1), (1, 2)]),
-        ((4, 4, 0), []),
-        ((4, 1, 1, 4), []),
-        ((4, 1, 1, 5, 6), [(0, 3), (3, 4)]),
-        ((4, 1, 0, 1, 5), [(2, 4)]),
-    ],
-    ids=[
-        "exec",
-        "in the midst",
-        "two",
-        "ends",
-        "hidden",
-        "exec while hidden",
-        "in the midst while hidden",
-    ],
-)
-def test_exec(proc: FakeProc, codes: tuple[int, ...], spans: list[tuple[int, int]]) -> None:
+EXECS = {
+    "exec": ("4 4 5 5", "1-2"),
+    "in the midst": ("4 4 0 5 5", "2-3"),
+    "two": ("4 5 6", "0-1 1-2"),
+    "ends": ("4 4 0", ""),
+    "hidden": ("4 1 1 4", ""),
+    "exec while hidden": ("4 1 1 5 6", "0-3 3-4"),
+    "in the midst while hidden": ("4 1 0 1 5", "2-4"),
+}
+"""By case: where the code begins at each sample; from when to when an exec was."""
+
+
+@pytest.mark.parametrize(("codes", "spans"), EXECS.values(), ids=EXECS)
+def test_exec(proc: FakeProc, codes: str, spans: str) -> None:
     """A process whose code has moved since it was last seen runs another program; hidden code and none say nothing."""
     source, told = proc.source("rss")
-    for number, code in enumerate(codes):
+    for number, code in enumerate(map(int, codes.split())):
         proc.add(1, code=code, faults=(number + 1, 0, 0, 0))
         source.sample(float(number))
     lines = [value for key, value in told if key == "exec"]
 
-    assert [(line["id"], line["from_s"], int(line["to_s"])) for line in lines] == [(0, *span) for span in spans]
+    assert " ".join(f"{line['from_s']:g}-{int(line['to_s'])}" for line in lines) == spans
 
 
 class Counts:

@@ -10,7 +10,7 @@ import random
 import time
 from array import array
 from itertools import pairwise
-from math import isnan, nan
+from math import isnan
 from typing import Any
 
 import pytest
@@ -493,25 +493,24 @@ def test_bad_line(line: dict[str, Any]) -> None:
     assert "1 line of the journal could not be read: line 4" in session.warnings
 
 
-@pytest.mark.parametrize(
-    ("gauges", "limit", "expected"),
-    [
-        ([[3, 1, 2, 9, 5]], 3, [1, 3, 4]),
-        ([[1, 2, 3, 4, 5]], 3, [0, 4]),
-        ([[7, 7, 7, 7, 7]], 3, [0, 4]),
-        ([[nan, 1, nan, 9, nan]], 3, [1, 3, 4]),
-        ([[nan] * 5], 3, [4]),
-        ([[0, 3, 5, 0, 4]], 3, [0, 2, 4]),
-        ([[9, 1, 5, 5, 5, 5], [0, 9, 5, 5, 1, 5]], 5, [0, 1, 5]),
-        ([[5, 1, 9, 5, 2, 8, 5, 5]], 6, [1, 2, 3, 4, 5, 7]),
-        ([[1, 2, 3]], 1_000, [0, 1, 2]),
-        ([[3, 1, 9, 5]], 1, [1, 2, 3]),
-    ],
-    ids=[
-        *("smallest, largest, last", "rising", "equal", "some unknown", "nothing known", "zero is a value"),
-        *("several gauges", "several buckets", "more buckets than rows", "a limit below one bucket"),
-    ],
-)
-def test_kept_rows(gauges: list[list[float]], limit: int, expected: list[int]) -> None:
+KEPT = {
+    "smallest, largest, last": ("3 1 2 9 5", 3, "1 3 4"),
+    "rising": ("1 2 3 4 5", 3, "0 4"),
+    "equal": ("7 7 7 7 7", 3, "0 4"),
+    "some unknown": ("nan 1 nan 9 nan", 3, "1 3 4"),
+    "nothing known": ("nan nan nan nan nan", 3, "4"),
+    "zero is a value": ("0 3 5 0 4", 3, "0 2 4"),
+    "several gauges": ("9 1 5 5 5 5, 0 9 5 5 1 5", 5, "0 1 5"),
+    "several buckets": ("5 1 9 5 2 8 5 5", 6, "1 2 3 4 5 7"),
+    "more buckets than rows": ("1 2 3", 1_000, "0 1 2"),
+    "a limit below one bucket": ("3 1 9 5", 1, "1 2 3"),
+}
+"""By case: the values of gauges, a limit, and the rows that are kept."""
+
+
+@pytest.mark.parametrize(("gauges", "limit", "expected"), KEPT.values(), ids=KEPT)
+def test_kept_rows(gauges: str, limit: int, expected: str) -> None:
     """Of a bucket the rows with the smallest and the largest known value of each gauge are kept, and the last."""
-    assert select_rows([array("d", gauge) for gauge in gauges], len(gauges[0]), limit) == expected
+    columns = [array("d", map(float, gauge.split())) for gauge in gauges.split(", ")]
+
+    assert select_rows(columns, len(columns[0]), limit) == [int(row) for row in expected.split()]
