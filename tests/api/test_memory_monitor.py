@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import gc
-import json
 import os
 import pathlib
 import queue
@@ -481,14 +480,6 @@ if __name__ == "__main__":
             wait_for_samples(monitor, 2)
 
         assert len(monitor.get_data()[0]) > 1
-
-    @pytest.mark.process
-    def test_import_is_light(self, tmp_path: pathlib.Path) -> None:
-        """Importing the package loads no other package."""
-        text = "import sys, nncftools, json; print(json.dumps(sorted(sys.modules)))"
-        loaded = {name.partition(".")[0] for name in json.loads(program(text, tmp_path).stdout)}
-
-        assert loaded & {"numpy", "matplotlib", "pandas", "psutil", "msgspec", "rich", "typer"} == set()
 
 
 @pytest.mark.process

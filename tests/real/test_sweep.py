@@ -147,27 +147,6 @@ def test_failing_configuration_is_a_row(swept: tuple[Sweep, str, float]) -> None
     assert "Failed:" in (sweep.folder / "results.md").read_text()
 
 
-def test_word_perplexity_is_that_of_lm_eval(swept: tuple[Sweep, str, float]) -> None:
-    """On the same text, lm-evaluation-harness finds the same word perplexity, where it is installed."""
-    sweep = swept[0]
-    python = sweep.words[sweep.words.index("--python") + 1]
-    if subprocess.run([python, "-c", "import lm_eval"], capture_output=True, check=False).returncode:
-        pytest.skip("lm_eval is not in the environment of the real tools")
-    found = by_lm_eval(python, sweep)
-
-    assert float(sweep.rows()[0]["held-out text, word perplexity"]) == pytest.approx(found, rel=1e-3)
-
-
-def by_lm_eval(python: str, sweep: Sweep) -> float:
-    """Return the word perplexity of the baseline by lm-evaluation-harness."""
-    script = pathlib.Path(__file__).with_name("lm_eval_perplexity.py")
-    words = [python, str(script), "results.sweep/model", "text.txt"]
-    done = subprocess.run(
-        words, cwd=sweep.folder, env=sweep.environment, capture_output=True, text=True, check=True, timeout=SLOW_S
-    )
-    return float(done.stdout.split()[-1])
-
-
 def test_other_kinds_of_models_are_swept(
     swept: tuple[Sweep, str, float], real_environment: dict[str, str], tmp_path: pathlib.Path
 ) -> None:
