@@ -79,7 +79,7 @@ def test_every_kind_of_line_is_there(log: str) -> None:
 
 @pytest.mark.parametrize("file", golden.SHOWN)
 def test_what_is_shown(file: str, tmp_path: pathlib.Path) -> None:
-    """``replay`` in all sizes and media and after keys, ``watch``, and the plugin show a recording as they did."""
+    """``replay`` in all sizes and media and after keys, and the live view show a recording as they did."""
     show, name = golden.SHOWN[file]
 
     assert show(name, tmp_path) == (golden.FOLDER / file).read_text(encoding="utf-8")
