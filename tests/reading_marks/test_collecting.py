@@ -190,13 +190,6 @@ class TestLog:
         assert watched.code_end_s == (None if expected is None else 1.5)
         assert watched.rss == ([0, 300, 0] if expected is None else [0, expected, 30, 0])
 
-    def test_program_of_a_reused_pid(self) -> None:
-        """What a process left open ends with it, not when a later process of its PID begins a program."""
-        processes = [process(end_s=3.0), process(1, pid=100, start_s=5.0, end_s=8.0)]
-        of = taken(*from_text("2 +Old.1 program=7, 6 +New.1 program=8"), processes=processes)
-
-        assert [(operation.name, operation.end_s) for operation in of.operations] == [("Old", 3.0), ("New", 8.0)]
-
     @pytest.mark.parametrize("way", ["removed", "replaced", "emptied", "there"])
     def test_log_that_is_gone(self, tmp_path: pathlib.Path, way: str) -> None:
         """A log that was removed, replaced or emptied while the command ran lacks marks, which a warning says."""
@@ -250,16 +243,6 @@ class TestLog:
             "nncf/weight_compression/mode": "int4_sym",
             "nncf/weight_compression/group_size": "64",
         }
-
-    def test_arguments_are_shortened(self) -> None:
-        """Arguments are one text; each of them, and all together, are shortened."""
-        long: dict[str, object] = {"name": "b", "start_s": 2, "arguments": ["x" * 50, *("y" * 30 for _ in range(4))]}
-        of = taken({"name": "a", "start_s": 1, "arguments": ["INT4_SYM", "g64"]}, long)
-        short, shortened = (mark.arguments or "" for mark in of.marks)
-
-        assert short == "INT4_SYM, g64"
-        assert shortened.startswith(f"{'x' * 26}…{'x' * 13}, {'y' * 30}")
-        assert len(shortened) == 120
 
     @pytest.mark.parametrize(
         ("redaction", "arguments", "saved"),
@@ -327,11 +310,6 @@ class TestSidecar:
             read_sidecar(self.write(tmp_path, text), run())
 
         assert complaint in str(error.value)
-
-    def test_missing(self, tmp_path: pathlib.Path) -> None:
-        """A missing file is named."""
-        with pytest.raises(NncfToolsError, match=r"none\.csv: cannot be read: No such file"):
-            read_sidecar(tmp_path / "none.csv", run())
 
     def test_written_and_read_again(self, tmp_path: pathlib.Path) -> None:
         """A sidecar that profile writes is read back unchanged, one operation per line."""

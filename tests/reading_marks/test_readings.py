@@ -15,7 +15,7 @@ from nncftools.reading_marks.entries import Entry
 from nncftools.session.model import HeldLines, Host, OwnMemory, Process
 from nncftools.session.recording import session_from
 from tests.conftest import HANGING_S
-from tests.made_up import END, MIB, journal, mib, process, session
+from tests.made_up import END, MIB, journal, process, session
 
 OWN, CHILD = 100, 101
 ALONE = Entry(rss=50 * MIB, descendants=[])
@@ -118,13 +118,6 @@ def test_too_many_for_a_line() -> None:
     assert tree(TreeReader(of).at(0.3, OWN, ALONE)) == "≈300"
 
 
-def test_order_does_not_matter() -> None:
-    """Marks may come in any order."""
-    of = reader("0.0-0.1, 0.4-0.501 2/30, 0.8-0.9 2/0", "2 start_s=0.4 end_s=0.8")
-
-    assert [tree(of.at(at_s, OWN, ALONE)) for at_s in (0.5, 0.05, 0.5, 0.85, 0.05)] == ["80", "50", "80", "50", "50"]
-
-
 def test_reused_pid() -> None:
     """A PID stands for the process that had begun last."""
     of = reader("0.0-0.101 0/9 1/400, 0.5-0.601 0/9 2/300", "1 pid=7 end_s=0.2, 2 pid=7 start_s=0.5")
@@ -152,11 +145,6 @@ def test_many_generations(first: int) -> None:
 
     assert tree(found[0]) == "50"
     assert time.process_time() - began_s < HANGING_S
-
-
-def test_session_without_a_journal() -> None:
-    """A session that was loaded from a file has no lines: marks of a process alone are known."""
-    assert tree(TreeReader(session({"rss": mib(1, 2)})).at(0.1, OWN, ALONE)) == "50"
 
 
 RSS_ERRORS = {
