@@ -185,6 +185,9 @@ def test_a_call_is_a_begin_and_an_end(program: Program) -> None:
     assert 1 << 20 < begin["rss"] <= begin["high_water_mark"]
 
 
+LONG = pytest.mark.long
+SLOW = {"spawn", "forkserver", "depth of recursion", "warning on import", "failing import", "own sitecustomize"}
+"""Cases that run only with ``-m long``."""
 MARKED: dict[str, tuple[str, list[str]]] = {
     "methods": (
         """
@@ -293,9 +296,11 @@ MARKED: dict[str, tuple[str, list[str]]] = {
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("text", "expected"), MARKED.values(), ids=MARKED)
-def test_marked(program: Program, text: str, expected: list[str]) -> None:
+@pytest.mark.parametrize("name", [pytest.param(name, marks=LONG if name in SLOW else ()) for name in MARKED])
+def test_marked(program: Program, name: str) -> None:
     """Calls are marked wherever they are made, and functions behave as without the hook: the script checks that."""
+    text, expected = MARKED[name]
+
     assert begun(program.marks(text)) == expected
 
 
@@ -364,9 +369,10 @@ SAME = {
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("text", "path"), SAME.values(), ids=SAME)
-def test_same_as_without_us(program: Program, text: str, path: str) -> None:
+@pytest.mark.parametrize("name", [pytest.param(name, marks=LONG if name in SLOW else ()) for name in SAME])
+def test_same_as_without_us(program: Program, name: str) -> None:
     """Output, warnings and tracebacks of a program are the same with and without the hook."""
+    text, path = SAME[name]
     program.calls += [calls.Call("__main__", "own", "Own")] * ("def own" in text)
     path = path.format(folder=program.folder)
     done, without = (program.run(text, hook=hook, PYTHONPATH=path) for hook in (True, False))

@@ -126,7 +126,7 @@ class Reading(NamedTuple):
 
 
 def sessions_of(log: str) -> Callable[..., Iterator[Reading]]:
-    """Return what yields the session of each number of lines of a log, or of every tenth, beside the other logs."""
+    """Return what yields the session of each number of lines of a log, or of some, beside the other logs."""
 
     def sessions(of: Logs, folder: pathlib.Path, every: int = 1) -> Iterator[Reading]:
         lines = getattr(of, log)
@@ -152,7 +152,7 @@ def sessions_of_damage(kind: str) -> Callable[[Logs, pathlib.Path], Iterator[Rea
 def live_line_by_line(of: Logs, folder: pathlib.Path, every: int = 1) -> Iterator[Reading]:
     """Yield what the live view shows as the journal grows by a line at a time, and the other logs with it.
 
-    It reads each line, and shows every one, or every tenth.
+    It reads each line, and shows every one, or some.
     """
     write(folder, of.journal[:1], (), ())
     followed = entries.Followed(folder / f"run{JOURNAL}")

@@ -9,13 +9,16 @@ import pytest
 
 from tests.recorded import loading
 
+SLOW = {"help", "operation", "sampler", "helper"}
 pytestmark = [
     pytest.mark.process,
     pytest.mark.skipif(sys.platform != "linux", reason="the sampler loads other modules elsewhere"),
 ]
 
 
-@pytest.mark.parametrize("name", loading.LISTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in SLOW else ()) for name in loading.LISTS]
+)
 def test_no_further_module_of_others_is_loaded(name: str, tmp_path: pathlib.Path) -> None:
     """A process loads no module of the standard library, or of another package, that it did not load before."""
     releases, before = loading.listed(name)

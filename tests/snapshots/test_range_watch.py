@@ -110,6 +110,7 @@ time.sleep(0.3)
 """
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_freed_on_the_heap(tmp_path: pathlib.Path) -> None:
     """Once a block of 24 MiB was freed, blocks of 8 MiB are on the heap: convert may hold what load is said to hold."""
