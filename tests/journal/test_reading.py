@@ -219,45 +219,6 @@ class TestLongLines:
 
 
 class TestBadLines:
-    @pytest.mark.parametrize(
-        "line",
-        [
-            b"[1,2]",
-            b"[1,2,3,4]",
-            b"[null,2,3]",
-            b'[1,"2",3]',
-            b"[1,2,3",
-            b"[1,2,3],[4,5,6]",
-            b"[1,NaN,3]",
-            b"[1,\xff,3]",
-            b"",
-            b"\0\0",
-            b"nonsense",
-            b'{"start":{}}',
-            b'{"each":{"x":1}}',
-            b'{"process":{"pid":1}}',
-            b"[" * 5000,
-            b'{"warning":' + b"[" * 5000,
-            b'{"process": {"id": 0, "peak_rss": %s}}' % (b"9" * 400),
-            b'{"process": {"id": 0, "pid": 99999999999999999999}}',
-            b'{"process": {"id": 0, "start_s": 1e300}}',
-            b'{"rise": {"id": 0, "from_s": 2, "to_s": 1, "high_water_mark": 1, "others": 0, "others_around": 0}}',
-            b"[1e300,1,1]",
-            b"[0.5,1e300,1]",
-            b"[-0.5,1,1]",
-        ],
-    )
-    def test_found(self, tail_journal: Journal, line: bytes) -> None:
-        """Of many lines, only the invalid one is reported; the others are kept."""
-        good = [[float(number), 1.0, 2.0] for number in range(9)]
-        for sample in good[:6]:
-            tail_journal.append(json.dumps(sample) + "\n")
-        tail_journal.append(line + b"\n")
-        for sample in good[6:]:
-            tail_journal.append(json.dumps(sample) + "\n")
-        (chunk,) = tail_journal.tail.read()
-        assert (chunk.bad, chunk.lines, chunk.samples) == ([8], [], good)
-
     def test_several(self, tail_journal: Journal) -> None:
         """All of several bad lines are reported, also in a later chunk; RSS of processes needs a sample before."""
         tail_journal.append('{"each":{"0":7}}\n[1,2,3]\n[NaN,1,1]\n{"each":{"0":5}}\n')

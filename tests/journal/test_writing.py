@@ -154,16 +154,3 @@ def test_loss_that_lasts_to_the_end(path: pathlib.Path, monkeypatch: pytest.Monk
 
     message = "the journal could not be written for a while (File too large): 1 sample is lost"
     assert journal.unwritten == f'{{"warning":"{message}"}}\n'
-
-
-def test_the_user_is_notified_once(path: pathlib.Path) -> None:
-    """The user is notified once that the disk is full."""
-    notices: list[str] = []
-    journal = Writer(os.open(path, os.O_RDWR | os.O_APPEND), notices.append)
-    for begin in (0.0, 10.0):
-        with full_disk(path.stat().st_size):
-            journal.sample((begin, [1, 0.5], {}))
-            journal.sample((begin + 1, [1, 0.5], {}))
-        journal.flush()
-
-    assert notices == ["the journal cannot be written: File too large; trying again"]

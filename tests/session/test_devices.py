@@ -83,23 +83,6 @@ class TestSession:
         assert session.samples.metrics == ["rss", MEMORY, USED, BUSY]
         assert (session.peaks[MEMORY].low, session.peaks[MEMORY].at_s) == (50, 0.5)
 
-    @pytest.mark.parametrize(
-        "values",
-        [
-            {MEMORY: -1},
-            {"rss": 5},
-            {f"device_used@{number}": 1 for number in range(501)},
-            {MEMORY: "5"},
-        ],
-    )
-    def test_damaged(self, values: dict[str, object]) -> None:
-        """A reading with a figure that cannot be, or with other columns, costs only itself."""
-        lines: list[Any] = [[0.5, 100], {"devices": {"at_s": 0.2, "values": values}}, END]
-        session = Session.of(session_from(io.BytesIO(journal(*lines)), "run"))
-
-        assert session.samples.metrics == ["rss"]
-        assert session.warnings == ["1 line of the journal could not be read: line 5"]
-
 
 @pytest.mark.parametrize(
     ("uuid", "devices", "expected"),

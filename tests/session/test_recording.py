@@ -11,7 +11,6 @@ import time
 from array import array
 from itertools import pairwise
 from math import isnan
-from typing import Any
 
 import pytest
 
@@ -124,14 +123,36 @@ class TestDamaged:
             b'{"end": 5}\n',
             b"\x00\x00\x00\x00\n",
             b"\n",
+            b"[1,3],[4,5]\n",
+            b"[0.5,NaN]\n",
+            b"[0.5,\xff]\n",
+            b"[1e300,1]\n",
+            b"[0.5,1e300]\n",
+            b"[-0.5,1]\n",
+            b"nonsense\n",
+            b'{"start":{}}\n',
+            b"[" * 5000 + b"\n",
+            b'{"warning":' + b"[" * 5000 + b"\n",
+            b'{"process": {"id": 0, "peak_rss": %s}}\n' % (b"9" * 400),
+            b'{"process": {"id": 0, "pid": 99999999999999999999}}\n',
+            b'{"process": {"id": 0, "start_s": 1e300}}\n',
+            b'{"rise": {"id": 0, "from_s": 2, "to_s": 1, "high_water_mark": 1, "others": 0, "others_around": 0}}\n',
+            b'{"floor": {"size": "much"}}\n',
+            b'{"memory_limit": {}}\n',
+            b'{"file_system": {"role": 1}}\n',
+            b'{"devices": {"at_s": 0.2, "values": {"device_memory@nvidia0": -1}}}\n',
+            b'{"devices": {"at_s": 0.2, "values": {"device_memory@nvidia0": "5"}}}\n',
+            b'{"devices": {"at_s": 0.2, "values": {"rss": 5}}}\n',
+            b'{"devices": {"at_s": 0.2, "values": {%s"a": 1}}}\n' % b"".join(b'"%d": 1, ' % at for at in range(501)),
         ],
-        ids=repr,
+        ids=lambda line: repr(line[:60]),
     )
     def test_damaged_line_is_left_out_and_counted(self, line: bytes) -> None:
-        """A line that cannot be read costs itself only, and the reader is told."""
-        values, warnings = bad_lines([0, 10], line, [1, 20])
+        """A line that cannot be read, or says what cannot be, costs itself only, and the reader is told."""
+        of = read([0, 10], line, [1, 20], END)
+        warnings = of.warnings
 
-        assert values == [10, 20]
+        assert {name: list(of.samples[name]) for name in of.samples.metrics} == {"rss": [10, 20]}
         assert len(warnings) == 1
         assert "of the journal could not be read" in warnings[0]
         assert warnings[0].endswith("line 5")
@@ -483,14 +504,6 @@ def test_files() -> None:
     lines = [{"files_read": {"files": files}} for files in ([("/a", 5), ("/hush/b", 1)], [("/a", 7)], [("/a", 6)])]
 
     assert read(*lines, first=first).files_read == [FileRead(path="/a", size=7), FileRead(path="/***/b", size=1)]
-
-
-@pytest.mark.parametrize("line", [{"floor": {"size": "much"}}, {"memory_limit": {}}, {"file_system": {"role": 1}}])
-def test_bad_line(line: dict[str, Any]) -> None:
-    """A line of another form is left out and counted."""
-    session = Session.of(session_from(io.BytesIO(journal(line)), "run"))
-
-    assert "1 line of the journal could not be read: line 4" in session.warnings
 
 
 KEPT = {

@@ -159,16 +159,6 @@ class TestLoadRefuses:
             ("samples", [1], "Expected `object`, got `array` - at `$.samples`"),
             ("samples", {"rss": []}, "at `$.samples`: the column 'time_s' is missing"),
             (
-                "samples",
-                {"time_s": [0], "rss": ["x"]},
-                "at `$.samples.rss`: Expected `float | null`, got `str` - at `$[0]`",
-            ),
-            (
-                "samples",
-                {"time_s": [0], "rss": []},
-                "at `$.samples.rss`: 1 values expected, one for each of 'time_s', found 0",
-            ),
-            (
                 "processes",
                 [{"id": 0, "series": {"time_s": [0, 1], "rss": [1]}}],
                 "at `$.processes[0].series`: columns of the",
@@ -181,8 +171,6 @@ class TestLoadRefuses:
                 [{"name": "a", "start_s": 0, "duration_s": 1, "time_s": [1, 0], "rss": [1, 1]}],
                 "time goes back",
             ),
-            ("samples", {"time_s": [-1]}, "at `$.samples.time_s`: seconds from 0 to 10^10 expected"),
-            ("samples", {"time_s": [2, 1]}, "at `$.samples.time_s[1]`: time goes back from 2.0 to 1.0"),
         ],
     )
     def test_wrong_value_names_its_place(
