@@ -179,14 +179,6 @@ def tail_journal(tmp_path: pathlib.Path) -> Iterator[Journal]:
 
 
 class TestGrowing:
-    def test_begin_of_a_line(self, tail_journal: Journal) -> None:
-        """A line is read when it is complete."""
-        tail_journal.append("[0,1,2]\n[1,3")
-        assert tail_journal.samples() == [[0, 1, 2]]
-        assert tail_journal.bad() == []
-        tail_journal.append(",null]\n[2,4,5]\n")
-        assert tail_journal.samples() == [[1, 3, None], [2, 4, 5]]
-
     def test_taken_back(self, tail_journal: Journal) -> None:
         """The beginning of a line that its writer truncates is dropped."""
         tail_journal.append("[0,1,2]\n[1,3")
@@ -195,15 +187,6 @@ class TestGrowing:
             file.truncate(tail_journal.path.stat().st_size - len("[1,3"))
         tail_journal.append("[9,9,9]\n")
         assert tail_journal.samples() == [[9, 9, 9]]
-
-    def test_other_lines(self, tail_journal: Journal) -> None:
-        """Processes, warnings and the end come in order; the RSS of each process has its sample's time."""
-        tail_journal.append("[0.5,1,2]\n")
-        tail_journal.samples()
-        tail_journal.append('{"each":{"0":7}}\n{"warning":"w"}\n{"process":{"id":0,"pid":4}}\n{"end":{}}\n')
-        (chunk,) = tail_journal.tail.read()
-        assert chunk.each == [(0.5, {0: 7})]
-        assert chunk.lines == [{"warning": "w"}, {"process": {"id": 0, "pid": 4}}, {"end": {}}]
 
 
 class TestLongLines:

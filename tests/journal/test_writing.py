@@ -72,20 +72,6 @@ def test_full_disk_leaves_no_half_line(path: pathlib.Path) -> None:
     assert (journal.lost, journal.unwritten) == (0, "")
 
 
-def test_what_there_is_room_for(path: pathlib.Path) -> None:
-    """Of the data waiting for the disk, as many whole lines are written as fit."""
-    journal = opened(path)
-    size = path.stat().st_size
-    with full_disk(size):
-        for place in range(3):
-            journal.sample((float(place), [1, 0.5], {}))
-    with full_disk(size + 40):
-        journal.flush()
-
-    assert lines(path) == [[0, 1, 0.5], [1, 1, 0.5]]
-    assert journal.unwritten == "[2.000000,1,0.5]\n"
-
-
 def test_half_line_that_cannot_be_taken_back(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A partial line that stays in the journal damages no other line."""
     journal = opened(path)

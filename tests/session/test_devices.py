@@ -193,14 +193,6 @@ class TestAllocated:
         assert session.peaks["device_allocated@nvidia0"].low == 10
         assert [*known(session.samples["device_allocated@nvidia0"]).values()] == [10, 0, 10, 0, 10]
 
-    def test_nothing_left(self) -> None:
-        """A mark that says nothing of a device that its process used before says that nothing is left there."""
-        marks = [mark(own(3, 3), own(3, 3), 0.1, 0.3), mark(own(None), own(None), 0.5, 0.7)]
-        session = made_up.session({"rss": [1] * 8, "time_s": [at / 10 for at in range(8)]}, marks=marks)
-        take_allocated(session)
-
-        assert [*known(session.samples["device_allocated@nvidia0"]).values()] == [3, 3, 0]
-
     @pytest.mark.parametrize(("most", "peak", "low_from"), [(40, 5, "sampled"), (50, 50, "high_water_mark")])
     def test_before_the_recording(self, most: int, peak: int, low_from: str) -> None:
         """What torch reached before a program began to record itself is no peak of the recording."""

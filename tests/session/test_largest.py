@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import pathlib
 from math import log2
@@ -15,8 +14,7 @@ from nncftools.intake import LIMITS
 from nncftools.journal.writing import COARSER, DEVICES_OF_ROW, PROCESSES_OF_ROW, Plan, Thinner
 from nncftools.metrics import METRICS
 from nncftools.session.recording import session_from
-from nncftools.session.session import load
-from tests.made_up import END, header, journal, mib, session
+from tests.made_up import END, header, journal
 
 VALUE_BYTES, PROCESS_BYTES = 13, 1_500
 """In a session: what a figure takes, and far more than a process does without its figures."""
@@ -74,17 +72,3 @@ def test_limits_leave_room(processes: int, devices: int) -> None:
     figures = len(METRICS) + 1 + 2 * processes + devices
 
     assert rows * figures * VALUE_BYTES + LIMITS.processes * PROCESS_BYTES < LIMITS.size
-
-
-@pytest.mark.long
-def test_nothing_happens(tmp_path: pathlib.Path) -> None:
-    """A long recording of many devices in which no figure changes packs better than any other, and is read again."""
-    rows = 24_000
-    columns = {f"device_memory@nvidia{number}": mib(100) * rows for number in range(300)}
-    of = session({"rss": mib(12_345) * rows, **columns})
-    path = of.save(tmp_path / "run.json.gz")
-    unpacked = len(gzip.decompress(path.read_bytes()))
-
-    assert unpacked > 64 << 20
-    assert unpacked > 200 * path.stat().st_size
-    assert len(load(path).samples["device_memory@nvidia299"]) == rows

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from nncftools.errors import SessionFileError
-from nncftools.session.samples import Figures, Samples
+from nncftools.session.samples import Samples
 from tests.made_up import samples
 
 
@@ -114,13 +114,3 @@ class TestLong:
 
         assert (length, len(found.time_s)) == (count, count)
         assert [None if isnan(value) else value for value in column] == values
-
-    @pytest.mark.parametrize("count", [100, 60_000])
-    def test_figures(self, count: int) -> None:
-        """Short and long columns amount to the same: what is unknown does not count."""
-        values: list[float | None] = [float(place) for place in range(count)]
-        values[5] = values[-1] = None
-        known = [value for value in values if value is not None]
-        found = loaded(time_s=json.dumps(list(range(count))), other=json.dumps(values))
-
-        assert found.figures("other") == Figures(count - 2, 0.0, count - 2.0, pytest.approx(sum(known) / len(known)))

@@ -60,12 +60,7 @@ class TestSave:
         path = of.save(tmp_path / name)
 
         assert plain(Session.load(path)) == plain(of)
-
-    def test_gz_is_gzipped(self, tmp_path: pathlib.Path) -> None:
-        """A name that ends in .gz gives the gzipped form of the plain file."""
-        of = session()
-
-        assert gzip.decompress(of.save(tmp_path / "a.gz").read_bytes()) == of.save(tmp_path / "a.json").read_bytes()
+        assert path.read_bytes().startswith(b"\x1f\x8b") == name.endswith(".gz")
 
     def test_unknown_keys_are_kept(self, tmp_path: pathlib.Path, document: dict[str, Any]) -> None:
         """What a later version wrote survives being saved by this one, at every depth and in order."""
