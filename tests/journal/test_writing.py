@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+from typing import Any
 
 import pytest
 
@@ -95,19 +96,17 @@ def test_full_disk_for_long(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch)
         journal.line("process", {"id": 0})
         for place in range(1, 101):
             journal.sample((float(place), [1, 0.5], {0: place}))
-    written = journal.flush() and journal.flush()
-    times = [line[0] for line in lines(path) if isinstance(line, list)]
-    sizes = [line["each"]["0"] for line in lines(path) if "each" in line]  # type: ignore[operator,index]
+    assert journal.flush()
+    assert journal.flush()
+    found: list[Any] = lines(path)
+    times = [line[0] for line in found if isinstance(line, list)]
 
-    assert written
-    assert times[0] == 0.0
-    assert times[-1] == 100.0
-    assert sizes == times[1:]  # kept or lost with its sample
-    assert journal.lost == 101 - len(times)
-    assert journal.longest_lost_s == journal.lost - 1
-    assert {"process": {"id": 0}} in lines(path)
-    assert [line for line in lines(path) if "warning" in line] == [  # type: ignore[operator]
-        {"warning": f"the journal could not be written for a while (File too large): {journal.lost} samples are lost"}
+    assert (times[0], times[-1]) == (0.0, 100.0)
+    assert [line["each"]["0"] for line in found if "each" in line] == times[1:]  # kept or lost with its sample
+    assert journal.lost == journal.longest_lost_s + 1 == 101 - len(times)
+    assert {"process": {"id": 0}} in found
+    assert [line["warning"] for line in found if "warning" in line] == [
+        f"the journal could not be written for a while (File too large): {journal.lost} samples are lost"
     ]
 
 
