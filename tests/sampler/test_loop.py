@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import random
-from math import log2
-
 import pytest
 
 from nncftools.journal import writing
@@ -111,9 +108,6 @@ def test_lost_samples_are_missed(clock: Clock) -> None:
 
 Row = tuple[float, list[float | None], dict[int, int]]
 
-GAUGES = (0, 2)
-"""Of three columns the one in the middle is a counter."""
-
 
 def thinned(rows: list[Row], limit: int, gauges: tuple[int, ...] = (0,), devices: int = 0) -> list[Row]:
     """Return the rows that are kept."""
@@ -151,21 +145,6 @@ def test_bucket_keeps_extremes_and_its_last(
     rows: list[Row] = [(place, [value], {0: place}) for place, value in enumerate(known)]
 
     assert thinned(rows, 2, tuple(range(gauges))) == [*rows[:2], *(rows[int(place)] for place in kept.split())]
-
-
-@pytest.mark.parametrize(("length", "limit"), [(10_000, 100), (777, 7)])
-def test_long_recording(length: int, limit: int) -> None:
-    """Of a random walk, rows are kept whole and in order, with all extremes; their number grows with the logarithm."""
-    chance = random.Random(1)  # noqa: S311 — the same each time
-    levels = [chance.randint(0, 5_000) for _ in range(length)]
-    rows: list[Row] = [(place, [level, place, level if place % 10 else None], {}) for place, level in enumerate(levels)]
-    kept = thinned(rows, limit, GAUGES)
-
-    assert kept == [rows[int(row[0])] for row in kept]
-    assert sorted({row[0] for row in kept}) == [row[0] for row in kept]
-    assert kept[-1] == rows[-1]
-    assert {min(levels), max(levels)} <= {row[1][0] for row in kept}
-    assert len(kept) <= limit * (1 + log2(length / limit) / 8) + 2 * len(GAUGES) + 1
 
 
 @pytest.mark.parametrize(("devices", "processes"), [(320, 1), (0, 160)], ids=["320 devices", "160 processes"])

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import subprocess
 
 import pytest
 
-from nncftools.analysis.session import Session
 from nncftools.sampler.probes.process import Stat
 from nncftools.sampler.tree import PAGE, MemoryKinds
-from tests.conftest import Run, burner
 from tests.sampler.fake_proc import FakeProc, none_kept, none_left, pids, vanish
 
 MIB = 2**20
-
-
-def test_child_before_exec(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-    """However long a child of vfork(2) is kept from exec, its parent's memory does not count twice."""
-    options = ("--quiet", "--type", "rss", "--interval", 0.01, "-o", "run.json")
-    run = nncf_tools("monitor", *options, *burner("spawns", tmp_path / "truth", tmp_path / "pipe"))
-    peak = Session.load(tmp_path / "run.json").peaks["rss"]
-    rss = int((tmp_path / "truth").read_text())
-
-    assert run.returncode == 0, run.stderr
-    assert peak.low is not None
-    assert rss > 100 * MIB
-    assert rss * 0.98 < peak.low < 1.5 * rss
 
 
 KIB = 1024
