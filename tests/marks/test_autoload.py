@@ -466,13 +466,6 @@ def test_calls_know_the_operation_around_them(program: Program) -> None:
     assert sorted(around) == ["a", "a", "b", "b", "c", "c"]
 
 
-@pytest.mark.process
-@pytest.mark.parametrize("option", ["-I", "-E", "-S"])
-def test_isolated_python_is_left_alone(program: Program, option: str) -> None:
-    """A Python that ignores its environment or site marks nothing, and runs."""
-    assert program.marks("print()", option) == []
-
-
 HOSTILE = {
     "a folder as log": {VARIABLE: "/"},
     "a device as log": {VARIABLE: "/dev/full"},
