@@ -201,15 +201,6 @@ class TestLongLines:
         assert [line for chunk in chunks for line in chunk.lines] == [{"warning": "longer than a chunk"}]
 
 
-class TestBadLines:
-    def test_several(self, tail_journal: Journal) -> None:
-        """All of several bad lines are reported, also in a later chunk; RSS of processes needs a sample before."""
-        tail_journal.append('{"each":{"0":7}}\n[1,2,3]\n[NaN,1,1]\n{"each":{"0":5}}\n')
-        assert sorted(tail_journal.bad()) == [2, 4, 5]
-        tail_journal.append("[3,1,2]\n[4,1]\n")
-        assert tail_journal.bad() == [7]
-
-
 class TestHeader:
     def opened(self, tmp_path: pathlib.Path, first: object, given: Header | None = None) -> Tail:
         """Open a journal with this first line."""

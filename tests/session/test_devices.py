@@ -9,7 +9,7 @@ import pytest
 
 from nncftools.analysis.peaks import UNKNOWN, Bracket, Column, Figures, Timeline
 from nncftools.analysis.session import Session, add_allocator, measure_device, read_allocator
-from nncftools.session.model import Device, Mark, OwnMemory, Process
+from nncftools.session.model import Device, Mark, OwnMemory
 from nncftools.session.nesting import find_device, take_allocated
 from nncftools.session.recording import session_from
 from nncftools.session.samples import columns_in_use, columns_of
@@ -181,17 +181,6 @@ class TestAllocated:
 
         assert known(session.samples["device_allocated@nvidia0"]) == {1: 8, 2: 3}  # the first process ends at 1.0 s
         assert (peak.low, peak.low_from, peak.rose_to_s) == (20, "high_water_mark", 0.6)
-
-    @pytest.mark.parametrize("pids", [(7, 7, 7), (7, 8, 9)])
-    def test_processes_that_ended(self, pids: tuple[int, ...]) -> None:
-        """What a process held that has ended is not in the sum any more, also where the next one has its PID."""
-        of = [mark(own(None), own(10, 10), at, at + 0.05, pid) for pid, at in zip(pids, (0.1, 0.3, 0.5), strict=True)]
-        session = made_up.session({"rss": [1] * 8, "time_s": [at / 10 for at in range(8)]}, marks=of)
-        session.processes = [Process(id=0, pid=pids[0], end_s=0.2), Process(id=1, pid=pids[1], end_s=0.4)]
-        take_allocated(session)
-
-        assert session.peaks["device_allocated@nvidia0"].low == 10
-        assert [*known(session.samples["device_allocated@nvidia0"]).values()] == [10, 0, 10, 0, 10]
 
     @pytest.mark.parametrize(("most", "peak", "low_from"), [(40, 5, "sampled"), (50, 50, "high_water_mark")])
     def test_before_the_recording(self, most: int, peak: int, low_from: str) -> None:

@@ -116,6 +116,10 @@ class TestDamaged:
             b"\x00\x00\x00\x00\n",
             b"\n",
             b"[1,3],[4,5]\n",
+            b'{"each": {"0": 1\n',
+            b'{"each": {"x": 1}}\n',
+            b'{"each": {"0": "much"}}\n',
+            b'{"each": [1]}\n',
             b"[0.5,NaN]\n",
             b"[0.5,\xff]\n",
             b"[1e300,1]\n",
@@ -165,28 +169,6 @@ def per_process(*lines: object, **plan: object) -> Session:
 def series_of(of: Session) -> list[tuple[list[float], list[int]] | None]:
     """Return times and RSS of each process."""
     return [process.series and (process.series.time_s, process.series.rss) for process in of.processes]
-
-
-class TestEachProcess:
-    @pytest.mark.parametrize(
-        "line",
-        [
-            b'{"each": {"0": 1\n',
-            b'{"each": {"x": 1}}\n',
-            b'{"each": {"0": "much"}}\n',
-            b'{"each": {"0": 1, "1": null}}\n',
-            b'{"each": [1]}\n',
-            b'{"each": 5}\n',
-        ],
-        ids=repr,
-    )
-    def test_damaged_line(self, line: bytes) -> None:
-        """A line that cannot be read costs itself only, and is counted."""
-        of = per_process([0, 10], {"each": {"0": 10}}, [0.5, 30], line, [1, 5], {"each": {"0": 5}})
-
-        assert series_of(of) == [([0, 1], [10, 5]), None]
-        assert of.warnings == ["1 line of the journal could not be read: line 8"]
-        assert list(of.samples["rss"]) == [10, 30, 5]
 
 
 def walk(length: int) -> list[list[float | None]]:
@@ -240,15 +222,6 @@ def test_merged() -> None:
     assert f"5,000 samples were taken and neighbours merged into {len(of.samples)}, which" in of.warnings[0]
     assert 8 * 0.1 < apart_s < 5_000 / 20 * 0.1
     assert sum(distance > apart_s for distance in distances) <= len(distances) / 100
-
-
-def test_unfinished_merging() -> None:
-    """Of a recording that was killed it is not known how many were taken, but that its last ones are far apart."""
-    plan = {**header()["plan"], "max_samples": 100}
-    of = read(*([row[0], row[1]] for row in thinned(walk(1_000), 100)), first=header(plan=plan))
-
-    assert (100 < len(of.samples) < 200, of.finished, of.warnings) == (True, False, [])
-    assert (of.sampler.merged_s or 0) > 0.8
 
 
 def test_times_that_go_back() -> None:
