@@ -185,15 +185,27 @@ def test_while_it_runs() -> None:
     assert (of.monitoring, interval_s) == (False, 0.01)
 
 
+NONE = dict.fromkeys(
+    ["output_file", "verbose", "enable_cpu_monitoring", "enable_disk_monitoring", "child_scan_interval"]
+)
+
+
 @pytest.mark.process
-@pytest.mark.parametrize(("given", "interval_s"), [(None, 0.05), (0, 0.001)])
-def test_interval(given: float | None, interval_s: float) -> None:
-    """An interval of None is the default; one below 1 ms is 1 ms."""
-    of = QEffMemoryProfiler(sampling_interval=given)
+@pytest.mark.parametrize(
+    ("settings", "interval_s"),
+    [
+        ({"sampling_interval": None, "track_child_processes": None}, 0.05),
+        pytest.param({"sampling_interval": 0, **NONE}, 0.001, marks=pytest.mark.long),
+    ],
+)
+def test_none(settings: dict[str, Any], interval_s: float) -> None:
+    """None is accepted where QEfficient's profiler accepts it; an interval below 1 ms is 1 ms."""
+    of = QEffMemoryProfiler(**settings)
     of.start_monitoring()
     of.stop_monitoring()
 
     assert of.session.sampler.interval_s == interval_s
+    assert "Monitoring Info:" in of.get_memory_report()
 
 
 @pytest.mark.long
@@ -298,28 +310,6 @@ def test_verbose(caplog: pytest.LogCaptureFixture, tmp_path: pathlib.Path) -> No
 
     assert {record.name for record in caplog.records} == {"QEfficient"}
     assert [re.sub(pattern, "", text) for pattern, text in zip(expected, caplog.messages, strict=True)] == [""] * 5
-
-
-@pytest.mark.process
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("output_file", marks=pytest.mark.long),
-        pytest.param("verbose", marks=pytest.mark.long),
-        pytest.param("enable_cpu_monitoring", marks=pytest.mark.long),
-        pytest.param("enable_disk_monitoring", marks=pytest.mark.long),
-        "track_child_processes",
-        pytest.param("child_scan_interval", marks=pytest.mark.long),
-    ],
-)
-def test_none(name: str) -> None:
-    """None is accepted where QEfficient's profiler accepts it."""
-    settings: dict[str, Any] = {name: None}
-    of = QEffMemoryProfiler(0.05, **settings)
-    of.start_monitoring()
-    of.stop_monitoring()
-
-    assert "Monitoring Info:" in of.get_memory_report()
 
 
 def test_collector(tmp_path: pathlib.Path) -> None:

@@ -68,23 +68,6 @@ ENDS = {
 
 
 class TestRelay:
-    def test_readings(self, pipe: tuple[int, int]) -> None:
-        """A reading gets its time in the recording; what is known of devices, and warnings, pass as they are."""
-        relay, lines = relayed(pipe[0])
-        os.write(pipe[1], b'{"device":')
-        relay.take(1.0)  # half a line waits for its rest
-        os.write(pipe[1], b'{"device": "gpu0"}}\n')
-        say(pipe[1], **reading(2.0, **{"device_memory@gpu0": 3}))
-        say(pipe[1], warning="text", unknown=1)
-        relay.take(2.0)
-
-        assert relay.columns == {"device_memory@gpu0"}
-        assert lines == [
-            ("device", {"device": "gpu0"}),
-            ("devices", {"at_s": 2.0, "values": {"device_memory@gpu0": 3}}),
-            ("warning", "text"),
-        ]
-
     def test_text_of_a_driver(self, pipe: tuple[int, int]) -> None:
         """Text of a driver is left out; little is kept of a line without an end, and the next line is read."""
         relay, lines = relayed(pipe[0])
