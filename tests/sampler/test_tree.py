@@ -9,7 +9,7 @@ import pytest
 
 from nncftools.sampler.probes.process import Stat
 from nncftools.sampler.tree import PAGE, MemoryKinds
-from tests.sampler.fake_proc import FakeProc, none_kept, none_left, pids, vanish
+from tests.sampler.fake_proc import FakeProc, pids, vanish
 
 MIB = 2**20
 
@@ -174,29 +174,6 @@ class TestVanishing:
 
         assert pids(tree.processes) == [1, 8]
         assert set(process.threads) == {"1", "3"}
-
-
-class TestLimits:
-    def test_out_of_descriptors(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A process that cannot be opened for the limit of open files is left out, and the tree knows."""
-        tree = proc.tree()
-        none_left(monkeypatch)
-        found = tree.add(1)
-
-        assert (found, tree.common.ran_out) == (None, True)
-
-    def test_descriptors_that_cannot_be_kept(self, proc: FakeProc) -> None:
-        """Where no descriptor may be kept, the tree is the same, and no figure is missing."""
-        proc.add(1, threads={1: [5], 2: [6]})
-        proc.add(5)
-        proc.add(6)
-        tree = proc.tree(none_kept())
-        before = open_files()
-        Stat(0).read(tree.processes)
-        tree.refresh()
-
-        assert (sorted(pids(tree.processes)), open_files() - before) == ([1, 5, 6], 0)
-        assert tree.common.ran_out is False
 
 
 def test_orphans_are_the_reapers_children(proc: FakeProc) -> None:
