@@ -162,20 +162,6 @@ print(len(times), max(b - a for a, b in zip(times, times[1:])), monitor.session.
         assert max(family.get_data(memory_from_zero=True)[1]) > held_mib - 1
         assert max(alone.get_data(memory_from_zero=True)[1]) < 20
 
-    @pytest.mark.long
-    def test_monitors_do_not_see_each_other(self) -> None:
-        """Several monitors run at once, and no figure includes their samplers."""
-        with MemoryMonitor(interval=0.01) as first:
-            monitors = [MemoryMonitor(interval=0.05, memory_type=kind).start() for kind in MemoryType]
-            wait_for_sample(first, *monitors)
-            of = first.session
-            for monitor in monitors:
-                monitor.stop()
-
-        assert of is not None
-        assert [process.pid for process in of.processes] == [os.getpid()]
-        assert set(of.samples["processes"]) == {1}
-
 
 PROGRAMS = {
     "last in, first out": (

@@ -106,36 +106,6 @@ def test_wrong_interval_is_one_line(shown: list[str]) -> None:
 
 
 @pytest.mark.process
-def test_operations_keep_name_depth_and_order() -> None:
-    """Blocks, marks and decorated functions are operations; a repeated name is two, a nested one is deeper."""
-    profiler = Profiler(0.01)
-
-    @profiler.operation("compile")
-    def compiled() -> int:
-        """Return a number."""
-        return 5
-
-    with profiler:
-        with profiler.operation("export"):
-            profiler.mark("read")
-            profiler.mark("write")
-        results = [compiled(), compiled()]
-    phases = profiler.session.operations
-
-    assert results == [5, 5]
-    assert compiled.__name__ == "compiled"
-    assert [(phase.name, phase.depth) for phase in phases] == [
-        ("export", 0),
-        ("read", 1),
-        ("write", 1),
-        ("compile", 0),
-        ("compile", 0),
-    ]
-    assert phases[1].end_s == phases[2].start_s
-    assert phases[2].end_s <= phases[0].end_s
-
-
-@pytest.mark.process
 def test_memory_of_an_operation() -> None:
     """An operation's delta is what it allocates, also for a repeated name."""
     begin_to_read()

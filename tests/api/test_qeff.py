@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import nncftools
-from nncftools import ProfilerConfig, QEffMemoryProfiler
+from nncftools import QEffMemoryProfiler
 from nncftools.api import qeff
 from nncftools.api.qeff import MetricsCollector
 from nncftools.api.qeff import ProfilerConfig as qeff_ProfilerConfig
@@ -91,19 +91,6 @@ def test_data_is_synchronized(profiler: QEffMemoryProfiler) -> None:
     ] * 3
     assert data["timestamps"] == sorted(data["timestamps"])
     assert json.loads(json.dumps(data, allow_nan=False)) == data
-
-
-@pytest.mark.process
-def test_lists(profiler: QEffMemoryProfiler) -> None:
-    """The lists of the profiler are those of the synchronized data, and the storage's share of I/O."""
-    data = profiler.get_synchronized_data()
-
-    assert {name: getattr(profiler, name) for name in data if name != "timestamps"} == {
-        name: values for name, values in data.items() if name != "timestamps"
-    }
-    assert profiler.timestamps == [sample.timestamp for sample in profiler.samples]
-    assert profiler.storage_write_mb == [sample.storage_write_mb for sample in profiler.samples]
-    assert len(profiler.storage_read_mb) == len(profiler.samples)
 
 
 @pytest.mark.process
@@ -271,17 +258,6 @@ def test_colours() -> None:
         *("Initialization", "Model Loading", "Export", "Model Export", "Compilation", "Model Compilation"),
         *("Generation", "Text Generation", "Cleanup", "Completion"),
     }
-
-
-@pytest.mark.process
-def test_settings() -> None:
-    """The configuration holds what was given."""
-    of = QEffMemoryProfiler(0.1, "run.png", verbose=True, track_child_processes=False)
-
-    assert of.config == ProfilerConfig(0.1, "run.png", verbose=True, track_child_processes=False)
-    assert (of.sampling_interval, of.output_file, of.verbose) == (0.1, "run.png", True)
-    with pytest.raises(TypeError, match="unknown"):
-        QEffMemoryProfiler(unknown=1)  # type: ignore[call-arg]
 
 
 @pytest.mark.process
