@@ -197,7 +197,7 @@ def test_none(settings: dict[str, Any], interval_s: float) -> None:
 
 @pytest.mark.long
 @pytest.mark.process
-def test_second_start_appends(tmp_path: pathlib.Path) -> None:
+def test_second_start_appends() -> None:
     """Samples and marks of a second recording follow those of the first, also marks made between both."""
     of = QEffMemoryProfiler(sampling_interval=0.01)
     of.mark_operation("Setup")
@@ -209,7 +209,6 @@ def test_second_start_appends(tmp_path: pathlib.Path) -> None:
         assert of.current_operation == "Completion"
         of.mark_operation("between")
     moments = of.timestamps
-    of.generate_memory_graph(str(tmp_path / "both.svg"))
 
     assert [name for _, name in of.operations] == [
         *("Setup", "Export", "Completion", "between"),
@@ -218,7 +217,6 @@ def test_second_start_appends(tmp_path: pathlib.Path) -> None:
     assert len(moments) > len(of.session.samples)
     assert moments == sorted(moments)
     assert of.operations == sorted(of.operations, key=lambda mark: mark[0])
-    assert [name in (tmp_path / "both.svg").read_text() for name in ("Setup", "Export", "Compilation")] == [True] * 3
 
 
 @pytest.mark.process
