@@ -222,17 +222,6 @@ class TestHeader:
         with pytest.raises(SessionFileError, match=r"journal version 99, .* upgrade"):
             self.opened(tmp_path, HEADER | {"version": 99})
 
-    def test_damaged_but_known(self, tmp_path: pathlib.Path) -> None:
-        """With a known header, a journal whose first line is damaged can be read."""
-        known: Header = {
-            "format": FORMAT,
-            "host": {},
-            "plan": {"columns": ["a", "b"], "interval_s": 1, "source": "proc"},
-        }
-        found = self.opened(tmp_path, "Xdamaged", known)
-        assert found.header is known
-        assert self.samples == [[0, 1, 2]]
-
     @pytest.mark.parametrize(
         "first",
         [

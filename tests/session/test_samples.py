@@ -8,7 +8,6 @@ import pytest
 
 from nncftools.errors import SessionFileError
 from nncftools.session.samples import Samples
-from tests.made_up import samples
 
 
 def loaded(**columns: str) -> Samples:
@@ -29,15 +28,6 @@ def test_column_never_asked_for_is_written_as_it_was() -> None:
     assert written(of)["rss"] == "[1,   2.50]"
 
 
-@pytest.mark.parametrize("name", ["rss", "made_up"])
-def test_nan_is_written_as_null(name: str) -> None:
-    """An unknown value is null again in the file, whatever the metric."""
-    of = loaded(**{name: "[null, 2]"})
-    _ = of[name]
-
-    assert json.loads(written(of)[name]) == [None, 2]
-
-
 @pytest.mark.parametrize("text", ["[1048576,2]", "[9007199254740991,null]"])
 def test_bytes_are_written_as_integers(text: str) -> None:
     """Sizes in bytes stay integers, also beside an unknown one."""
@@ -45,11 +35,6 @@ def test_bytes_are_written_as_integers(text: str) -> None:
     _ = of["rss"]
 
     assert written(of)["rss"] == text
-
-
-def test_metrics_come_in_the_order_of_their_declaration() -> None:
-    """Known metrics come first, whatever the file's order; the time is none of them."""
-    assert samples([0], made_up=[1], system=[2], rss=[3]).metrics == ["rss", "system", "made_up"]
 
 
 @pytest.mark.parametrize(

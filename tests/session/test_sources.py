@@ -17,13 +17,6 @@ LARGEST = 8 << 20
 
 
 class TestText:
-    def test_lines(self, tmp_path: pathlib.Path) -> None:
-        """The text of each line of own code that is in a stack is kept, and of the next one, and no other."""
-        path = written(tmp_path / "mod.py", "a\nb\nc\nd\n")
-
-        assert taken(path, 2, 4, 0, 9) == {2: "b", 3: "c", 4: "d"}
-        assert taken(path, 2, own=lambda file: file != str(path)) == {}
-
     @pytest.mark.parametrize(
         ("content", "text"),
         [
