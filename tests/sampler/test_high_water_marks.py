@@ -215,17 +215,6 @@ def test_rises(watched: Watched, samples: str, rises: str) -> None:
     assert ", ".join(f"{from_s:g}-{to_s:g} {mib:g}" for _, from_s, to_s, mib in watched.rises) == rises
 
 
-def test_rise_of_a_new_process(watched: Watched, proc: FakeProc) -> None:
-    """The first mark of a process rose after its start."""
-    watched.sample(1.0)
-    proc.started = boot_ticks()
-    watched.set(5, 10, 300)
-    proc.add(1, pages=10 * PAGES, threads={1: [5]}, faults=(1, 0, 0, 0))
-    watched.sample(2.0)
-
-    assert [rise[0::3] for rise in watched.rises] == [(1, 300)]
-
-
 @pytest.mark.parametrize(("for_mark", "at_once"), [(False, 2), (True, 6)])
 def test_marks_read_at_one_sample(watched: Watched, *, for_mark: bool, at_once: int) -> None:
     """Of many processes, the largest and the longest waiting are read; all when an operation begins or ends."""
