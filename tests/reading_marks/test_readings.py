@@ -73,6 +73,11 @@ CASES = {
         "0.29-0.31 2/9",
         "59",
     ),
+    "an orphan of a parent that no sample saw": (
+        "1 parent=0 start_s=0.28 end_s=0.32 counted_s=0.32, 2 parent=1 start_s=0.285 counted_s=0.29 samples=9",
+        "0.29-0.31 2/9",
+        "59",
+    ),
     "the same in two samples": ("2", "0.2-0.301 2/30", "80"),
     "another size in the sample before": ("2", "0.2-0.301 2/30/20", "≈80"),
     "a small change": ("2", "0.2-0.301 2/30/31", "80"),
