@@ -481,37 +481,26 @@ class TestLogs:
 
     @pytest.mark.long
     def test_drawn_again(self, tmp_path: pathlib.Path) -> None:
-        """A saved log can be drawn again as the same picture; another file is refused by its first line."""
+        """A saved log can be drawn again: its own picture, or one with a suffix; another file is refused."""
         monitor = MemoryMonitor()
-        monitor.save_memory_logs([0.0, 0.5], [-1.0, 2.25], tmp_path, plot_title="A title")
+        for suffix in ("", "_from-zero"):
+            monitor.save_memory_logs([0.0, 0.5], [-1.0, 2.25], tmp_path, plot_title="A title", filename_suffix=suffix)
         picture = tmp_path / "rss_memory_usage.png"
         first = picture.read_bytes()
         picture.unlink()
         monitor.save_memory_plot(tmp_path / "rss_memory_usage.txt", "A title", filename_suffix=None)
+        monitor.save_memory_plot(str(tmp_path / "rss_memory_usage_from-zero.txt"), "Another title")
+        monitor.save_memory_plot(tmp_path / "rss_memory_usage_from-zero.txt", filename_suffix="_again")
         (tmp_path / "bad.txt").write_text("nonsense\n")
 
         assert picture.read_bytes() == first
+        assert {path.stem.removeprefix("rss_memory_usage") for path in tmp_path.glob("*.png")} == {
+            *("", "_from-zero", "_from-zero_again"),
+        }
         with pytest.raises(NncfToolsError, match=r"bad\.txt: .* line 1: 'nonsense': 2 values expected"):
             monitor.save_memory_plot(tmp_path / "bad.txt")
         with pytest.raises(FileNotFoundError, match=r"missing\.txt"):
             monitor.save_memory_plot(tmp_path / "missing.txt")
-
-    @pytest.mark.long
-    def test_picture_is_named_after_the_log(self, tmp_path: pathlib.Path) -> None:
-        """Drawing a log again replaces its own picture, or makes one with a suffix, never another log's."""
-        monitor = MemoryMonitor()
-        for suffix in ("", "_from-zero"):
-            monitor.save_memory_logs([0.0, 0.5], [1.0, 2.0], tmp_path, filename_suffix=suffix)
-        absolute = (tmp_path / "rss_memory_usage.png").read_bytes()
-        monitor.save_memory_plot(tmp_path / "rss_memory_usage_from-zero.txt", "Another title")
-        monitor.save_memory_plot(str(tmp_path / "rss_memory_usage_from-zero.txt"), filename_suffix="_again")
-
-        assert (tmp_path / "rss_memory_usage.png").read_bytes() == absolute
-        assert sorted(path.name for path in tmp_path.glob("*.png")) == [
-            "rss_memory_usage.png",
-            "rss_memory_usage_from-zero.png",
-            "rss_memory_usage_from-zero_again.png",
-        ]
 
 
 @pytest.mark.process
