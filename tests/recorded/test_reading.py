@@ -22,6 +22,10 @@ NEED = {
 """The keys that tell kinds of lines."""
 
 
+QUICK = {"operations.frames.txt", "stacks.frames.txt", "children.keys.txt", "nested.live.txt", "operations.screens.txt"}
+"""What is shown in the fast suite."""
+
+
 def differing(name: str, kind: str, folder: pathlib.Path) -> list[tuple[str | None, str | None]]:
     """Return the lines of a golden of one kind of reading that are not as they were, and those of now."""
     now = [reading.line for reading in (golden.QUICK | golden.LONG)[kind](golden.logs(name), folder)]
@@ -77,7 +81,9 @@ def test_every_kind_of_line_is_there(log: str) -> None:
     assert log != "journal" or b'"left_out":true' in text
 
 
-@pytest.mark.parametrize("file", golden.SHOWN)
+@pytest.mark.parametrize(
+    "file", [pytest.param(file, marks=() if file in QUICK else pytest.mark.long) for file in golden.SHOWN]
+)
 def test_what_is_shown(file: str, tmp_path: pathlib.Path) -> None:
     """``replay`` in all sizes and media and after keys, and the live view show a recording as they did."""
     show, name = golden.SHOWN[file]
