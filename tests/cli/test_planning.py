@@ -122,7 +122,6 @@ def test_kill(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     until_ended(tmp_path / "child")
 
 
-@pytest.mark.long
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the sampler ends with the command line")
 def test_outlives_the_command_line(tmp_path: pathlib.Path) -> None:
