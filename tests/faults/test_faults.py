@@ -17,6 +17,7 @@ from tests.faults.promises import RULES
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make mounts, owners and control groups")
 WERE_RED = (
     "forecast/middle/descriptors",
+    "forecast/middle/folder swapped",
     "list/start/FIFO",
     "monitor/saving/folder swapped",
     "python/middle/descriptors",
