@@ -1,32 +1,20 @@
 from __future__ import annotations
 
 import pathlib
-import subprocess
 import sys
 
 import pytest
 
-from tests.conftest import HANGING_S, Run, command_line
+from tests import made_up
+from tests.conftest import Run
 from tests.made_up import full_disk
 from tests.made_up_stacks import grown, stack
 
-pytestmark = pytest.mark.process
-
-
-@pytest.fixture(scope="module")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Record a short run, once for all tests; return the session."""
-    folder = tmp_path_factory.mktemp("recording")
-    words = command_line("monitor", "-q", "-i", 0.02, "-t", "rss,system", "-o", "run.json", "sleep", "0.3")
-    subprocess.run(words, cwd=folder, check=True, timeout=HANGING_S)
-    return (folder / "run.json").read_bytes()
-
 
 @pytest.fixture
-def session(recording: bytes, tmp_path: pathlib.Path) -> pathlib.Path:
+def session(tmp_path: pathlib.Path) -> pathlib.Path:
     """Write the session of a short run."""
-    (tmp_path / "run.json").write_bytes(recording)
-    return tmp_path / "run.json"
+    return made_up.session().save(tmp_path / "run.json")
 
 
 @pytest.mark.usefixtures("session")
