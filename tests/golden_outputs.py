@@ -527,6 +527,7 @@ def _comparisons() -> Iterator[tuple[str, Callable[[], str]]]:
         yield f"compare.{of}.json", _told(f"compare --base 'base-*.json' --new 'new-*.json' -f {of}")
     for name, how in _VIEWS.items():
         yield f"compare.{name}-columns.txt", _told("compare base-1.json new-1.json", in_colour=False, **how)
+    yield "compare.hostile.html", _told("compare base-1.json hostile.json -f html")
     yield "compare.colour.txt", _told(f"compare base-1.json new-1.json {_GATES} --details", in_colour=True)
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -17,10 +16,8 @@ from nncftools.cli.destination import lock_folder
 from nncftools.cli.fit_search import Fit, FitOptions
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.limits import needs
-from tests import waiting
 from tests.conftest import BURNERS, Run, command_line
 from tests.memory_group import IS_POSSIBLE
-from tests.surroundings import HANGING_S
 
 as_root = pytest.mark.skipif(not IS_POSSIBLE, reason="only root makes control groups")
 NEEDS = [sys.executable, "-S", "-E", str(BURNERS / "needs.py")]
@@ -188,24 +185,6 @@ class TestSearches:
         assert works / 2**20 >= 300
         refused = nncf_tools("fit", "--success", "test -e never", "-o", "other", "--", "true")
         assert "does not work without a limit: not successful" in refused.stderr
-
-    def test_interrupted(self, tmp_path: pathlib.Path) -> None:
-        """Ctrl-C ends a command that ignores it, removes the group, keeps the runs that ended and answers by them."""
-        hangs = "trap '' INT TERM; : >here; while :; do sleep 0.1; done"
-        script = f'echo >>count; test $(wc -l <count) -gt 2 && {{ {hangs}; }}; exec "$@"'
-        words = command_line("fit", "-o", "out", "--", "sh", "-c", script, "-", *NEEDS, "anonymous", "-")
-        pipe = subprocess.PIPE
-        with subprocess.Popen(words, cwd=tmp_path, stdout=pipe, stderr=pipe, start_new_session=True) as process:
-            waiting.until(lambda: (tmp_path / "here").exists() or process.poll() is not None)
-            assert process.poll() is None, process.communicate()
-            os.killpg(process.pid, signal.SIGINT)
-            out, said = process.communicate(timeout=HANGING_S)
-
-        assert process.returncode == 128 + signal.SIGINT
-        assert out.startswith(b"Smallest memory limit that works: at most 3")
-        assert b"interrupted; the runs that ended are kept; go on with: --resume --output " in said
-        assert left(process.pid) == []
-        assert result(tmp_path / "out")["free"] is not None
 
     def test_hanging(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A run that takes too long is ended, and counts as failed."""
