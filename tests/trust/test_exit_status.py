@@ -2,14 +2,12 @@ from __future__ import annotations
 
 import pathlib
 import signal
-import subprocess
-from typing import Any
 
 import pytest
 
 from nncftools import Session
-from tests.conftest import HANGING_S, command_line
-from tests.trust.recorder import SESSION, changed_package, state_of
+from tests.conftest import command_line
+from tests.trust.recorder import SESSION, changed_package, result_of, state_of
 
 pytestmark = pytest.mark.process
 
@@ -24,11 +22,6 @@ def killed(link, key, value=True):
     send(link, key, value)
 Link.send = killed
 """
-
-
-def result_of(words: list[str], folder: pathlib.Path, **options: Any) -> subprocess.CompletedProcess[str]:  # noqa: ANN401 — passed on
-    """Run to the end."""
-    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=HANGING_S, **options)
 
 
 class TestKilledSampler:

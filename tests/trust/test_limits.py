@@ -6,12 +6,12 @@ import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Sequence
 
 import pytest
 
 from nncftools import Session
-from tests.conftest import HANGING_S, burner, command_line
+from tests.conftest import burner, command_line
+from tests.trust.recorder import result_of
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
 
@@ -45,13 +45,6 @@ def limited(
     record = command_line("monitor", "-q", "-i", 0.02, "--force", "-o", "run.json", *words)
     launch = [sys.executable, "-S", "-E", "-c", INHERITING, str(inherited), str(limit)]
     return result_of([*launch, *record], folder)
-
-
-def result_of(words: Sequence[object], folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
-    """Run a program in a folder."""
-    return subprocess.run(
-        list(map(str, words)), cwd=folder, capture_output=True, text=True, timeout=HANGING_S, check=False
-    )
 
 
 class TestDescriptors:
