@@ -1,7 +1,7 @@
 """What people and programs see, to the byte: the outputs in ``tests/golden``, made from the files in ``tests/data``.
 
-``tests/golden_commands.txt`` has the command line of each. ``python -m tests.golden_outputs`` writes them again: read the
-difference before you commit it. With names of outputs or their beginnings, it writes these only.
+``tests/golden_commands.txt`` has the command line of each. ``python -m tests.golden_outputs`` writes them again: read
+the difference before you commit it. With names of outputs or their beginnings, it writes these only.
 
 Everything is made by the command line or by public names, never by modules of the package, so that code can move and
 its goldens stay. What mistakes print is in ``docs/limits-and-mistakes.md``.

@@ -16,11 +16,11 @@ from nncftools.cli.destination import lock_folder
 from nncftools.cli.fit_search import Fit, FitOptions
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.limits import needs
-from tests.conftest import BURNERS, Run, command_line
+from tests.conftest import Run, command_line
 from tests.memory_group import IS_POSSIBLE
 
 as_root = pytest.mark.skipif(not IS_POSSIBLE, reason="only root makes control groups")
-NEEDS = [sys.executable, "-S", "-E", str(BURNERS / "needs.py")]
+NEEDS = [sys.executable, "-S", "-E", "-c", "held = b'x' * (300 << 20); import time; time.sleep(0.25)"]
 
 
 def request(*words: str, **options: Any) -> FitOptions:  # noqa: ANN401 — any option
@@ -132,7 +132,7 @@ class TestOptions:
 @pytest.mark.process
 def test_free_only(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """A free run alone gives floor and comfortable amount, without a control group."""
-    done = nncf_tools("fit", "--free-only", "--json", "-o", "out", "--", *NEEDS, "anonymous", "-")
+    done = nncf_tools("fit", "--free-only", "--json", "-o", "out", "--", *NEEDS)
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == result(tmp_path / "out")
@@ -157,7 +157,7 @@ def test_command_that_fails(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
 class TestSearches:
     def test_anonymous(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """Memory that cannot be dropped has one limit, just above the floor; every run is a session."""
-        done = nncf_tools("fit", "-o", "out", "--prepare", "rm -f made", "--", *NEEDS, "anonymous", "-")
+        done = nncf_tools("fit", "-o", "out", "--prepare", "rm -f made", "--", *NEEDS)
         found = result(tmp_path / "out")
         works = found["works_from"]
 
@@ -174,7 +174,7 @@ class TestSearches:
     def test_success_is_not_exit_0(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A run whose child was killed has failed, though the command says 0, and so has one that did not succeed."""
         quiet = 'exec 2>/dev/null; "$@"; touch made; exit 0'
-        words = ["sh", "-c", quiet, "-", *NEEDS, "anonymous", "-"]
+        words = ["sh", "-c", quiet, "-", *NEEDS]
         done = nncf_tools("fit", "--success", "test -e made", "--prepare", "rm -f made", "-o", "out", "--", *words)
         works = result(tmp_path / "out")["works_from"]
 
@@ -199,7 +199,7 @@ class TestSearches:
         chance = random.Random(7)  # noqa: S311 — moments, no secrets
         pids = []
         for number in range(4):
-            words = command_line("fit", "-o", f"out-{number}", "--", *NEEDS, "half", "-")
+            words = command_line("fit", "-o", f"out-{number}", "--", *NEEDS)
             with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
                 time.sleep(chance.uniform(0.2, 2.5))
                 process.kill()
