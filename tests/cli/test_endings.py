@@ -129,6 +129,7 @@ def test_format_and_ending(in_process: Run, folder: pathlib.Path, format_: str, 
         ("report a.json -o x.svg --plot x.svg", "--plot: " + OTHER_NAME.format("x.svg")),
         ("report a.json -o x.txt --plot x.tif", "--plot: 'x.tif' does not end in one of .png, .svg, .pdf"),
         ("report a.json -o x.txt --panels old.png", "--panels: 'old.png' exists; choose another name or give --force"),
+        ("report a.json --plot link.png", "--plot: 'link.png' exists; choose another name or give --force"),
         ("report a.json -f memory-log -o logs.json", "--output: " + NEVER.format(".json", "memory-log")),
         ("report a.json --open -o x.txt", "--output: " + NEVER.format(".txt", "html")),
         ("report a.json --open -f text", "--open: it opens the page; not with --format text"),
@@ -146,6 +147,7 @@ def test_refused(in_process: Run, folder: pathlib.Path, words: str, message: str
     (folder / "logs").mkdir()
     (folder / "ops.csv").write_text("name,start_s,end_s\nLoad,0,1\n")
     (folder / "old.png").write_text("precious")
+    (folder / "link.png").symlink_to("old.png")
     (folder / NEWEST).parent.mkdir(parents=True)
     session().save(folder / NEWEST)
     shutil.copy(pathlib.Path(__file__).parents[1] / "data/runs/logs/io.txt", folder / LOG)

@@ -16,21 +16,6 @@ from tests.conftest import Run, command_line
 from tests.surroundings import HANGING_S
 from tests.trust.another_user import OTHER, as_another
 
-COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "report": ("md", ("report", "session.json", "--output")),
-    "report --panels": ("png", ("report", "session.json", "--panels")),
-    "report --plot": ("svg", ("report", "session.json", "--plot")),
-    "compare": ("md", ("compare", "session.json", "other.json", "--output")),
-    "compare --plot": ("png", ("compare", "session.json", "other.json", "--plot")),
-}
-"""Commands that write an output: the ending, and the words before its path."""
-
-
-def save_sessions(folder: pathlib.Path) -> None:
-    """Write the sessions that commands read."""
-    for name in ("session.json", "other.json"):
-        made_up.session().save(folder / name)
-
 
 class TestRule:
     def test_fifo_without_reader(self, tmp_path: pathlib.Path) -> None:
@@ -88,24 +73,11 @@ class TestRule:
         assert (tmp_path / "precious").read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_force(name: str, in_process: Run, tmp_path: pathlib.Path) -> None:
-    """A command does not replace a file without --force, by a link neither."""
-    save_sessions(tmp_path)
-    ending, words = COMMANDS[name]
-    (tmp_path / f"old.{ending}").write_text("old")
-    (tmp_path / f"link.{ending}").symlink_to(f"old.{ending}")
-    for path in (f"old.{ending}", f"link.{ending}"):
-        assert in_process(*words, path).returncode == 2
-
-    assert (tmp_path / f"old.{ending}").read_text() == "old"
-
-
 @pytest.mark.process
 class TestShell:
     @pytest.fixture(autouse=True)
     def _session(self, tmp_path: pathlib.Path) -> None:
-        save_sessions(tmp_path)
+        made_up.session().save(tmp_path / "session.json")
 
     @pytest.mark.parametrize(
         "command",
@@ -133,7 +105,7 @@ class TestRefused:
 
     @pytest.fixture(autouse=True)
     def _session(self, tmp_path: pathlib.Path) -> None:
-        save_sessions(tmp_path)
+        made_up.session().save(tmp_path / "session.json")
 
     def test_all_or_nothing(self, tmp_path: pathlib.Path) -> None:
         """Of several outputs none is written when one is refused, which the error names."""

@@ -12,12 +12,14 @@ import pytest
 from nncftools.backports import running
 from nncftools.errors import UsageError
 from tests.cli.forecast import models
-from tests.conftest import BURNERS, HANGING_S, Run
+from tests.cli.sweep.inputs import STAND_IN, write_inputs, write_python
+from tests.conftest import Run
 from tests.trust.another_user import BECOMES_ANOTHER, as_another
+from tests.trust.recorder import result_of
 
 pytestmark = pytest.mark.process
 
-PYTHON = """#!/bin/sh
+PYTHON = """
 [ "$1" = -c ] && {{ echo "[]"; exit; }}
 for times in $(seq 1000); do [ -e {shared}/swapped ] && break; sleep 0.02; done
 exec {python} "$@"
@@ -55,51 +57,24 @@ class TestForecast:
         assert set((tmp_path / "ours").iterdir()) == files
 
 
-@pytest.fixture
-def model(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Make what a sweep needs, in a folder of ours; return that folder."""
-    ours = tmp_path / "ours"
-    (ours / "model").mkdir(parents=True)
-    (ours / "model/config.json").write_text('{"hidden_size": 576, "intermediate_size": 1536}')
-    (ours / "text.txt").write_text("Each process has memory of its own.")
-    return ours
-
-
-STAND_IN = f"{sys.executable} -S -E {BURNERS / 'sweep_python.py'}"
-
-
-def swept(
-    nncf_tools: Run,
-    model: pathlib.Path,
-    shared: pathlib.Path,
-    script: str,
-    *more: str | pathlib.Path,
-    output: str = "results.csv",
-) -> subprocess.CompletedProcess[str]:
-    """Sweep one configuration in the shared folder with a Python that is this shell script."""
-    (model / "calibration.txt").write_text("Nobody knows what weather comes tomorrow.")
-    python = model / "python"
-    python.write_text(f"#!/bin/sh\n{script}\n")
-    python.chmod(0o755)
-    texts = ["--text", model / "text.txt", "--calibration", model / "calibration.txt"]
-    words = ["--model", model / "model", *texts, "--only", "int8", "--python", python]
-    return nncf_tools("sweep", *words, *more, "-o", output, cwd=shared)
+def words_of(ours: pathlib.Path) -> list[str | pathlib.Path]:
+    """Return the words of a sweep of one configuration, with the inputs in a folder of ours."""
+    texts = ["--text", ours / "text.txt", "--calibration", ours / "calibration.txt"]
+    return ["sweep", "--model", ours / "model", *texts, "--only", "int8", "-o", "results.csv"]
 
 
 class TestSweep:
     @as_another
-    def test_job_is_changed(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
+    def test_job_is_changed(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path) -> None:
         """What a step does is not read from the folder: who replaces all of it chooses nothing that runs."""
-        python = model / "python"
-        python.write_text(PYTHON.format(shared=shared, python=sys.executable))
-        python.chmod(0o755)
+        ours = write_inputs(tmp_path / "ours")
+        write_python(ours, PYTHON.format(shared=shared, python=sys.executable))
         with subprocess.Popen(
             [*BECOMES_ANOTHER, "sh", "-c", SWAPS], cwd=shared, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as attacker:
             assert attacker.stdout is not None
             attacker.stdout.readline()
-            words = ["--model", model / "model", "--text", model / "text.txt", "--only", "int8", "--python", python]
-            done = nncf_tools("sweep", *words, "-o", "results.csv", cwd=shared, env={"TMPDIR": str(model)})
+            done = nncf_tools(*words_of(ours), "--python", ours / "python", cwd=shared, env={"TMPDIR": str(ours)})
             attacker.kill()
 
         assert (shared / "swapped").exists()
@@ -110,63 +85,54 @@ class TestSweep:
 
     @pytest.mark.long
     @as_another
-    def test_model_behind_a_link(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
+    def test_model_behind_a_link(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path) -> None:
         """The compressed model is removed at the end of its steps, but not one that a link of another user leads to."""
-        (model / "model/openvino_model.xml").touch()
-        (model / "model/openvino_model.bin").write_bytes(bytes(1000))
-        linked = f'mv results.sweep moved && mkdir -m 777 results.sweep && ln -s {model} "results.sweep/$1"'
+        ours = write_inputs(tmp_path / "ours", is_exported=True)
+        linked = f'mv results.sweep moved && mkdir -m 777 results.sweep && ln -s {ours} "results.sweep/$1"'
         swaps = f"{shlex.join([*BECOMES_ANOTHER, 'sh', '-c', linked, 'sh'])} $(basename results.sweep/fp32-*)"
-        swept(nncf_tools, model, shared, f'[ "$1" = -c ] || (cd {shared}; {swaps})\nexec {STAND_IN} "$@"')
+        write_python(ours, f'[ "$1" = -c ] || (cd {shared}; {swaps})\n{STAND_IN}')
+        nncf_tools(*words_of(ours), "--python", ours / "python", cwd=shared)
 
         assert (shared / "moved").exists()
-        assert (model / "model/config.json").exists()
+        assert (ours / "model/config.json").exists()
 
     @as_another
-    def test_tasks_are_checked_again(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
+    def test_tasks_are_checked_again(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path) -> None:
         """Tasks of the user's that others may change by then are not run, though they passed the first check."""
-        (model / "model/openvino_model.xml").touch()
-        (model / "model/openvino_model.bin").write_bytes(bytes(1000))
-        (model / "tasks").mkdir()
-        script = f'[ "$1" = -c ] || chmod o+w {model}/tasks\nexec {STAND_IN} "$@"'
-        words = ["--tasks", "mine", "--include-path", model / "tasks"]
-        done = swept(nncf_tools, model, shared, script, *words)
+        ours = write_inputs(tmp_path / "ours", is_exported=True)
+        (ours / "tasks").mkdir()
+        write_python(ours, f'[ "$1" = -c ] || chmod o+w {ours}/tasks\n{STAND_IN}')
+        words = ["--python", ours / "python", "--tasks", "mine", "--include-path", ours / "tasks"]
+        done = nncf_tools(*words_of(ours), *words, cwd=shared)
 
         assert done.returncode == 2, done.stderr
-        assert f"option --include-path: {str(model / 'tasks')!r} may be changed by every user" in done.stderr
+        assert f"option --include-path: {str(ours / 'tasks')!r} may be changed by every user" in done.stderr
         assert list(shared.rglob("tasks.log")) == []
 
     @pytest.mark.long
-    def test_libraries_run_in_an_empty_folder(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
+    def test_libraries_run_in_an_empty_folder(
+        self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path
+    ) -> None:
         """A folder that has the name of a task or a data set, where the sweep is started, is none of them."""
-        (shared / "wikitext").mkdir()
-        (shared / "swapped").touch()
-        library = model / "libraries/optimum/commands/optimum_cli.py"
+        ours = write_inputs(tmp_path / "ours")
+        for name in ("wikitext", "swapped"):
+            (shared / name).mkdir()
+        library = ours / "libraries/optimum/commands/optimum_cli.py"
         library.parent.mkdir(parents=True)
         library.write_text("import os; print(os.listdir())")
-        python = model / "python"
-        python.write_text(PYTHON.format(shared=shared, python=sys.executable))
-        python.chmod(0o755)
-        words = ["--model", model / "model", "--text", model / "text.txt", "--only", "int8", "--python", python]
-        done = nncf_tools(
-            "sweep", *words, "-o", "results.csv", cwd=shared, env={"PYTHONPATH": str(model / "libraries")}
-        )
+        write_python(ours, PYTHON.format(shared=shared, python=sys.executable))
+        environment = {"PYTHONPATH": str(ours / "libraries")}
+        done = nncf_tools(*words_of(ours), "--python", ours / "python", cwd=shared, env=environment)
 
         assert (shared / "results.sweep/export/export.log").read_text() == "[]\n", done.stderr
 
     @as_another
-    def test_modules_where_it_is_started(self, model: pathlib.Path, shared: pathlib.Path) -> None:
+    def test_modules_where_it_is_started(self, tmp_path: pathlib.Path, shared: pathlib.Path) -> None:
         """No Python that is started imports what another user has put into the working folder."""
+        ours = write_inputs(tmp_path / "ours")
         plants = "for name in json csv email nncftools; do echo \"open('ran', 'w')\" > $name.py; done"
         subprocess.run([*BECOMES_ANOTHER, "sh", "-c", plants], cwd=shared, check=True)
-        words = ["--model", model / "model", "--text", model / "text.txt", "--only", "int8", "-o", "results.csv"]
-        done = subprocess.run(
-            [*running("nncftools"), "sweep", *words],
-            cwd=shared,
-            capture_output=True,
-            text=True,
-            timeout=HANGING_S,
-            check=False,
-        )
+        done = result_of([*running("nncftools"), *words_of(ours)], shared)
 
         assert "has no nncf and no openvino" in done.stderr
         assert not (shared / "ran").exists()

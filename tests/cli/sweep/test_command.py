@@ -19,13 +19,12 @@ from nncftools.cli.sweep import SweepOptions, checks, steps
 from nncftools.cli.sweep.command import sweep
 from nncftools.cli.sweep.results import make_stamp
 from nncftools.errors import NncfToolsError, UsageError
-from tests.conftest import BURNERS, Run, command_line
+from tests.cli.sweep.inputs import OTHER, WORDS, write_inputs
+from tests.conftest import Run, command_line
 from tests.surroundings import HANGING_S
 from tests.trust import another_user
 from tests.waiting import until
 
-WORDS = "Each process has memory of its own, and a kernel that counts it page by page, as long as it lives. " * 3
-OTHER = "Nobody knows what weather comes tomorrow, but farmers of old looked at the sky and at birds before sunset. "
 GRID = """
 [[configuration]]
 name = "int8"
@@ -41,16 +40,9 @@ mode = "int4_sym"
 
 @pytest.fixture
 def inputs(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Write a model's folder, texts, a grid and the stand-in for a Python with NNCF; return their folder."""
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text('{"hidden_size": 576, "intermediate_size": 1536}')
-    (tmp_path / "text.txt").write_text(WORDS)
-    (tmp_path / "calibration.txt").write_text(OTHER)
+    """Write the inputs of a sweep, and a grid; return their folder."""
     (tmp_path / "grid.toml").write_text(GRID)
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {BURNERS / "sweep_python.py"} "$@"\n')
-    python.chmod(0o755)
-    return tmp_path
+    return write_inputs(tmp_path)
 
 
 def request(folder: pathlib.Path, **options: Any) -> SweepOptions:  # noqa: ANN401 — any option
