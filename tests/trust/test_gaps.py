@@ -56,18 +56,6 @@ def is_whole(session: Session) -> bool:
 
 
 class TestFailingWrites:
-    def test_for_a_while(self, recorder: Recorder) -> None:
-        """Temporary write errors of the sampler lose no sample, also where nothing can be mounted."""
-        with failing_writes(recorder):
-            until((recorder.folder / "errors").read_text, "the complaint")
-        recorder.until_sampled()
-
-        assert recorder.status() == 9
-        assert (
-            recorder.folder / "errors"
-        ).read_text() == "nncf-tools: the journal cannot be written: File too large; trying again\n"
-        assert is_whole(recorder.session())
-
     def test_for_long(self, tmp_path: pathlib.Path) -> None:
         """Samples lost because too much waits for the disk are missed, a gap, and one warning."""
         change = "from nncftools.journal import writing; writing.MAX_KEPT = 100"

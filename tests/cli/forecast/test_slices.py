@@ -73,16 +73,14 @@ def test_files_beside_weights_count(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("made", "counts"),
     [
-        ({}, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
+        ({}, list(range(1, 12))),
         ({"experts_every": 2}, [2, 4, 6, 8, 10]),
         ({"layer_types": ["s", "s", "f"] * 4}, [3, 6, 9]),
-        ({"layer_types": ["dense", "dense", *(["experts"] * 10)]}, [3, 4, 5, 6, 7, 8, 9, 10, 11]),
+        ({"layer_types": ["dense", "dense", *(["experts"] * 10)]}, list(range(3, 12))),
         ({"sliding_window_pattern": 4}, [4, 8]),
         ({"model_type": "gemma2"}, [2, 4, 6, 8, 10]),
-        ({"layer_types": ["d", "d", *"sfsfsfsfsf"]}, [4, 6, 8, 10]),
-        ({"use_sliding_window": True, "max_window_layers": 3}, [4, 5, 6, 7, 8, 9, 10, 11]),
-        ({"use_sliding_window": False, "max_window_layers": 3}, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
-        ({"eos_token_id": list(range(12))}, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
+        ({"use_sliding_window": True, "max_window_layers": 3}, list(range(4, 12))),
+        ({"eos_token_id": list(range(12)), "max_window_layers": 3}, list(range(1, 12))),
     ],
 )
 def test_turns(tmp_path: pathlib.Path, made: dict[str, Any], counts: list[int]) -> None:
@@ -95,7 +93,6 @@ def test_turns(tmp_path: pathlib.Path, made: dict[str, Any], counts: list[int]) 
 @pytest.mark.parametrize(
     ("config", "keys"),
     [
-        ({"num_layers": 6}, ["num_layers"]),  # GPT-Neo, XGLM, ChatGLM
         ({"n_layers": 6}, ["n_layers"]),  # MPT, DistilBERT
         ({"num_layers": 6, "num_hidden_layers": 6}, ["num_hidden_layers", "num_layers"]),
         ({"num_layers": 2, "num_hidden_layers": 6}, ["num_hidden_layers"]),
