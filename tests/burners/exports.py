@@ -1,7 +1,6 @@
 """An exporter of known cost, linear in the layers of a model: exports.py MODEL_DIR OUT_DIR
 
 Beside 24 MiB it holds 8 MiB for each layer while it exports, then 30 MiB and 4 MiB for each layer while it saves.
-A file "fails.json" in the model's folder makes it fail.
 """
 
 from __future__ import annotations
@@ -27,8 +26,6 @@ def main(words: list[str]) -> None:
     """Export a model."""
     model, out = map(pathlib.Path, words)
     layers = json.loads((model / "config.json").read_text())["num_hidden_layers"]
-    if (model / "fails.json").exists():
-        raise SystemExit("ValueError: this model cannot be exported")
     base = taken(24 * MIB)
     with operation("Export"):
         held = taken(layers * 8 * MIB)

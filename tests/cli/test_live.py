@@ -97,20 +97,6 @@ class TestAside:
         assert "secret" not in after
         assert terminal.status == 0
 
-    @pytest.mark.long
-    def test_full_screen_programs(self, tmp_path: pathlib.Path) -> None:
-        """A full-screen program gets the whole screen."""
-        terminal = live(tmp_path, *burner("takes", "go", "end"))
-        terminal.until(RECORDING, CHART)
-        (tmp_path / "go").touch()
-        text = terminal.until("I have the screen")
-        (tmp_path / "end").touch()
-        terminal.until_end()
-
-        assert "┤" not in text
-        assert not RECORDING.search(text)
-        assert b"the command takes the screen: the live view ends" in terminal.written
-
 
 class TestKeys:
     """Programs that read keys from the terminal of their output, which is the relay's."""
@@ -146,10 +132,8 @@ class TestOwnKeys:
         """Keys change the view and are not seen; q leaves the terminal to the command, which goes on."""
         terminal = live_without_input(tmp_path, *burner("prints", 3, "go"))
         terminal.until(RECORDING, CHART, KEYS)
-        terminal.send("?")
-        terminal.until("other metrics")
-        terminal.send("?m")
-        terminal.until("● System", lambda text: "other metrics" not in text)
+        terminal.send("m")
+        terminal.until("● System")
         terminal.send(" ")
         paused = terminal.until(re.compile(r"[●*] paused "))
         terminal.send("q")

@@ -394,18 +394,6 @@ class TestForecast:
         assert len(stays) == 3, done.stderr
         assert all(f"a slice stays in {str(folder)!r}; remove it\n" in done.stderr for folder in stays)
 
-    def test_fails(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """A command that fails with two slices ends the forecast, with its last line."""
-        (models.write(tmp_path / "model", 8) / "fails.json").touch()
-        done = nncf_tools("forecast", "-o", "out", "--", *EXPORTS, "model", "{output}")
-
-        assert done.returncode == NncfToolsError.exit_code
-        assert (
-            "the command does not work with 2 of 2 slices: exit status 1: ValueError: this model cannot be"
-            in done.stderr
-        )
-        assert "Traceback" not in done.stderr
-
     def test_only_one_slice_works(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A command that works with one slice and fails with two ends the forecast: further slices would fail, too."""
         models.write(tmp_path / "model", 20)
