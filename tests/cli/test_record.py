@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from nncftools import Session
-from nncftools.errors import UsageError
 from nncftools.sampler.client import list_device_metrics
 from tests.conftest import HANGING_S, Run, burner, command_line
 from tests.made_up import full_disk
@@ -331,6 +330,8 @@ class TestBadInput:
                 marks=pytest.mark.skipif(bool(list_device_metrics()), reason="there is a GPU or NPU"),
             ),
             (["-o", "n" * 300, "true"], "File name too long"),
+            (["-o", "run.json", "--capture", "./run.json", "touch", "ran"], "'run.json' is a file of the recording"),
+            (["--plot", "-o", "run.json", "--capture", "run.png", "true"], "'run.png' is a file of the recording"),
         ],
     )
     def test_is_one_line_that_names_the_option(
@@ -406,16 +407,6 @@ class TestMarks:
 
         assert result.stdout == "--live\n"
         assert "note: the command gets --live; an option of nncf-tools comes before the command" in result.stderr
-
-    @pytest.mark.parametrize("name", ["run.json", "./run.png"])
-    def test_capture_is_no_file_of_the_recording(self, in_process: Run, tmp_path: pathlib.Path, name: str) -> None:
-        """Output that the session, or another file of the recording, would replace is refused before anything runs."""
-        words = ("-q", "--plot", "-o", tmp_path / "run.json", "--capture", name, "--", "touch", "ran")
-        result = in_process(*(words if words[0] == "profile" else ["monitor", *words]))
-
-        assert result.returncode == UsageError.exit_code
-        assert result.stderr.endswith(f"{str(pathlib.Path(name))!r} is a file of the recording; choose another name\n")
-        assert not (tmp_path / "ran").exists()
 
     def test_capture_on_a_full_disk(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A captured file that lacks output is told in one line; the command's own output and status are as without."""
