@@ -317,6 +317,13 @@ def _apart(line: str) -> str:
     return re.sub(r"^(Written to ).*/|^(Took ).*", r"\1\2…", text, flags=re.MULTILINE)
 
 
+def _refusal(line: str) -> str:
+    """Return what a command prints that is refused by one line, and writes nothing."""
+    result = command(line)
+    assert (result.err.count("\n"), result.files) == (1, {}), result
+    return f"$ nncf-tools {line}\n{_whole(result)}"
+
+
 MAKERS: dict[str, Callable[..., str]] = {
     "whole": lambda line, **look: _whole(command(line, **look)),
     "alone": _alone,
@@ -328,6 +335,7 @@ MAKERS: dict[str, Callable[..., str]] = {
     "apart": _apart,
     "metrics": _metrics,
     "schema": _schema,
+    "refused": _refusal,
 }
 """By name: what makes an output from a command line. Those alone are nothing but standard output."""
 LOOKS: dict[str, dict[str, Any]] = {
@@ -341,29 +349,36 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 
 
-def _read_commands() -> Iterator[tuple[str, Callable[[], str]]]:
-    """Yield what makes each golden output, by the name of its file."""
+def _read_commands() -> dict[str, list[Callable[[], str]]]:
+    """Return what makes the parts of each golden output, by the name of its file."""
+    outputs: dict[str, list[Callable[[], str]]] = {}
     maker = look = ""
     for line in COMMANDS.read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
             maker, _, look = line.strip("[]").partition(", ")
         elif line and not line.startswith("#"):
             name, _, words = line.partition(": ")
-            yield name, partial(MAKERS[maker], words, **LOOKS[look])
+            outputs.setdefault(name, []).append(partial(MAKERS[maker], words, **LOOKS[look]))
+    return outputs
 
 
-OUTPUTS = dict(_read_commands())
-"""What makes each golden output, by the name of its file."""
+OUTPUTS = _read_commands()
+"""What makes the parts of each golden output, by the name of its file."""
 STARTING = {"fit.txt", "fit.made_up.txt", "fit.made_up.json", "sweep.txt"}
 """Those that start processes."""
+
+
+def make_output(name: str) -> str:
+    """Return a golden output as it is today."""
+    return "".join(make() for make in OUTPUTS[name])
 
 
 def write(beginnings: tuple[str, ...]) -> None:
     """Write golden outputs; without beginnings of names all, and remove those that are no more."""
     FOLDER.mkdir(exist_ok=True)
-    for name, make in OUTPUTS.items():
+    for name in OUTPUTS:
         if name.startswith(beginnings or ("",)):
-            (FOLDER / name).write_bytes(make().encode())
+            (FOLDER / name).write_bytes(make_output(name).encode())
     if not beginnings:
         for path in FOLDER.iterdir():
             if path.is_file() and path.name not in OUTPUTS:

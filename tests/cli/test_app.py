@@ -175,29 +175,3 @@ def test_little_address_space(nncf_tools: Run, tmp_path: pathlib.Path, words: st
 
     assert done.stderr == "nncf-tools: error: not enough memory; if `ulimit -v` limits the address space, allow more\n"
     assert done.returncode == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("monitor --source psutil", "--source: removed; the platform decides: /proc on Linux, psutil on macOS"),
-        ("profile --pss-budget 5%", "--pss-budget: removed; PSS and USS take at most 1% of the time"),
-        (
-            "monitor --max-samples=1000",
-            "--max-samples: removed; beyond 1,000,000 samples, neighbours are merged, and peaks stay exact",
-        ),
-        ("fit --swap 2GiB", "--swap: removed; runs have no swap"),
-        ("fit --give-up 9x", "--give-up: removed; a run ends after five times the time without a limit"),
-        ("fit --tolerance 1%", "--tolerance: removed; limits are found to 3%"),
-        ("fit --slower 2", "--slower: removed; full speed is up to 1.1 times the time without a limit"),
-        ("report --format hyperfine", "--format: hyperfine was removed; use --format json"),
-        ("report --format OpenMetrics", "--format: openmetrics was removed; use --format json"),
-        ("report --max-size 20GiB", "--max-size: removed; files up to 2 GiB are read"),
-    ],
-)
-def test_removed_options(in_process: Run, words: str, message: str) -> None:
-    """An option that is gone is answered by one line: what happens instead."""
-    result = in_process(*words.split(), "job.py")
-
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == f"nncf-tools: error: option {message}\n"

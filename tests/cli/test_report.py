@@ -8,7 +8,6 @@ import pytest
 from tests import made_up
 from tests.conftest import Run
 from tests.made_up import full_disk
-from tests.made_up_stacks import grown, stack
 
 
 @pytest.fixture
@@ -94,34 +93,3 @@ class TestBadInput:
         assert "bad.json: " in result.stderr
         assert message in result.stderr
         assert result.stdout == ""
-
-
-REFUSED = (
-    ("--plot a.gif", "option --plot: 'a.gif' does not end in one of .png, .svg, .pdf"),
-    ("--plot no/such/a.png", "option --plot: cannot write 'no/such/a.png': No such file or directory"),
-    ("--format memory-log", "option --format: memory-log consists of several files; name a folder with --output"),
-    ("--output no/such/a", "option --output: cannot write 'no/such/a': No such file or directory"),
-    ("--type vms", "option --type: 'vms' is not one of rss, all"),
-    ("--peak --from 5 --to 1", "option --from: 5 s is later than --to, 1 s"),
-    ("--peak --from 5", "option --from: a time needs --to TIME"),
-    ("--peak --to 5", "option --to: only with --from TIME"),
-    ("--peak --at 99", "option --at: 99 s is outside the recording, which lasted 0.480 s"),
-    ("--peak --operation X", "option --operation: no operation 'X'; the session has no operations"),
-    ("--peak --at 1 --operation X", "option --at: either --operation or --at, not both"),
-    ("--at 1", "option --at: only with --peak"),
-    ("--operation X", "option --operation: only with --peak"),
-    (
-        "--peak --format csv",
-        "option --peak: only with --format text, markdown or json, or an --output that ends in .txt, .md or .json",
-    ),
-)
-
-
-@pytest.mark.parametrize(("words", "message"), REFUSED)
-def test_options(in_process: Run, tmp_path: pathlib.Path, words: str, message: str) -> None:
-    """A wrong option, what is not there, and what does not go together, is one line."""
-    grown((stack("/a/b.py:9 main"), 300)).save(tmp_path / "stacks.json")
-    result = in_process("report", "stacks.json", *words.split())
-
-    assert result.returncode in {1, 2}
-    assert result.stderr == f"nncf-tools: error: {message}\n"

@@ -58,23 +58,6 @@ def of_layers(layers: int, done: Sequence[Slice]) -> Result:
 
 
 class TestOptions:
-    @pytest.mark.parametrize(
-        ("words", "message"),
-        [
-            (["--resume"], "option --resume: only with --output"),
-            (["--for", "much"], "option --for: a size"),
-            (["--scratch", "nowhere"], "option --scratch: 'nowhere' is not a folder"),
-            (["--time", "long"], "option --time: a time expected"),
-        ],
-    )
-    def test_refused(self, in_process: Run, words: list[str], message: str) -> None:
-        """A wrong option is refused in one line before anything runs."""
-        done = in_process("forecast", *words, "--", "true", "{output}")
-
-        assert done.returncode == UsageError.exit_code
-        assert message in done.stderr
-        assert done.stderr.count("\n") == 1
-
     def test_too_few_layers(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """A model with too few layers for three slices is refused, with what to do."""
         models.write(tmp_path / "model", 3)
