@@ -155,17 +155,6 @@ def test_broken_pipe_is_quiet(tmp_path: pathlib.Path) -> None:
     assert result.stderr == ""
 
 
-@pytest.mark.parametrize("command", ["monitor", "watch"])
-def test_a_pid_that_no_kernel_gives(in_process: Run, command: str) -> None:
-    """A PID of 20 digits is one of no process."""
-    result = in_process(command, "--pid", "9" * 20)
-
-    assert (result.returncode, result.stderr) == (
-        1,
-        f"nncf-tools: error: option --pid: there is no process {'9' * 20}\n",
-    )
-
-
 @pytest.mark.parametrize("words", ["report run.json --plot x.png", "replay run.json"])
 def test_little_address_space(nncf_tools: Run, tmp_path: pathlib.Path, words: str) -> None:
     """Where a library cannot be loaded because of ``ulimit -v``, one line says so."""

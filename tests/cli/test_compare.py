@@ -126,7 +126,6 @@ class TestBadInput:
         """A file that cannot be compared, read or written gives one line that names it."""
         (tmp_path / "text").write_text("no session")
         (tmp_path / "old.png").write_text("precious")
-        session({"rss": ()}).save(tmp_path / "empty.json")
         session({"pss": mib(1, 2)}).save(tmp_path / "pss.json")
         result = in_process("compare", *words)
 

@@ -45,13 +45,8 @@ WRITTEN = [
     for command, endings in BEGINS.items()
     for ending in endings
 ]
-TAKEN = {
-    "report": ".txt, .md, .html, .htm, .json, .csv, .parquet, .png, .svg, .pdf",
-    "compare": ".txt, .md, .html, .htm, .json, .png, .svg, .pdf",
-}
 PEAK = "--peak: only with --format text, markdown or json, or an --output that ends in .txt, .md or .json"
 OTHER_NAME = "this command also reads or writes {!r}; choose another name"
-ONE_OF = "{!r} does not end in one of {}; change the name, or add --format"
 NEWEST = "memory_logs/run/session.json"
 LOG = "rss_memory_usage.txt"
 NEVER = "no {} file holds the format {}; choose another ending"
@@ -90,17 +85,6 @@ def test_written(in_process: Run, folder: pathlib.Path, command: str, ending: st
     assert [(of.returncode, of.stdout) for of in done] == [(0, ""), (0, "")]
     assert plain.startswith(BEGINS[command][ending])
     assert unpacked.startswith(BEGINS[command][ending])
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("name", ["x.xyz", "x.htlm", "x.html.gz.gz", "run-0.5", "x.prom"])
-def test_unknown_ending(in_process: Run, folder: pathlib.Path, command: str, name: str) -> None:
-    """An ending that says no format is refused, with those that do; with --format, it is the user's business."""
-    before = content_of(folder)
-    refused = in_process(*COMMANDS[command], "-o", name)
-    judge_refused(refused, folder, before, "option --output: " + ONE_OF.format(name, TAKEN[command]))
-
-    assert in_process(*COMMANDS[command], "-o", name, "-f", "text").returncode == 0
 
 
 @pytest.mark.parametrize("ending", view.ENDINGS)

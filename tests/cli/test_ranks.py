@@ -95,17 +95,6 @@ def test_repeated_runs(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
 
 @pytest.mark.long
 @pytest.mark.process
-def test_ranks_are_no_repeated_runs(of_torchrun: Job, in_process: Run) -> None:
-    """Ranks are not compared as repeated runs."""
-    base, new = of_torchrun.folder / "run-rank*.json", of_torchrun.folder / "run-rank1.json"
-    run = in_process("compare", "--base", base, "--new", new)
-
-    assert run.returncode == 2
-    assert run.stderr.count("\n") == 1
-
-
-@pytest.mark.long
-@pytest.mark.process
 def test_program_that_records_itself(tmp_path: pathlib.Path) -> None:
     """A session of the Python API knows its rank, and text logs of ranks do not overwrite each other."""
     program = (

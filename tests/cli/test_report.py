@@ -61,13 +61,6 @@ def test_page_is_not_for_a_terminal(in_process: Run, session: pathlib.Path, monk
     assert "html cannot be shown on a terminal; name a file with --output" in done.stderr
 
 
-def test_no_session(in_process: Run) -> None:
-    """Without a session, the message says how to record one."""
-    message = "no session under 'memory_logs'; record one with `nncf-tools profile COMMAND`, or name a file"
-
-    assert in_process("report").stderr == f"nncf-tools: error: {message}\n"
-
-
 class TestBadInput:
     @pytest.mark.parametrize(
         ("content", "message"),

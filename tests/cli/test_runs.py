@@ -186,8 +186,3 @@ class TestPrune:
         assert "Removed 2 recordings" in result.stderr
         assert {path.name for path in folder.iterdir()} == {"session.json", "session.png"}
         assert (logs / "latest").is_symlink()
-
-    @pytest.mark.usefixtures("logs")
-    def test_either(self, in_process: Run) -> None:
-        """One of --keep and --older is needed."""
-        assert "either --keep or --older expected" in in_process("prune").stderr

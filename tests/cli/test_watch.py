@@ -190,13 +190,6 @@ class TestEnded:
             == "This recording has ended.\n\nrun: Peak memory 300 MiB, 0.5 s after the start\ntook 1.0 s\n"
         )
 
-    def test_nothing_runs(self, in_process: Run) -> None:
-        """Without a running recording, one line says so."""
-        result = in_process("watch")
-
-        assert result.returncode == 1
-        assert "no recording runs under 'memory_logs'" in result.stderr
-
 
 @pytest.mark.process
 class TestProcess:

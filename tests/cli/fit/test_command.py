@@ -47,10 +47,6 @@ def left(pid: int) -> list[str]:
 
 
 class TestOptions:
-    def test_resume_needs_a_folder(self, in_process: Run) -> None:
-        """Only a folder that is named has an earlier search."""
-        assert "option --resume: only with --output" in in_process("fit", "--resume", "--", "true").stderr
-
     def test_former_name_of_prepare(self, in_process: Run) -> None:
         """The former name is understood and not shown; both names at once are a mistake."""
         both = in_process("fit", "--before", "true", "--prepare", "true", "--", "true")

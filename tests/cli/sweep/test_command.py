@@ -14,9 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from nncftools.cli.compression import Also
 from nncftools.cli.sweep import SweepOptions, checks, steps
-from nncftools.cli.sweep.command import sweep
 from nncftools.cli.sweep.results import make_stamp
 from nncftools.errors import NncfToolsError, UsageError
 from tests.cli.sweep.inputs import OTHER, WORDS, write_inputs
@@ -87,28 +85,6 @@ def run(in_process: Run, inputs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) 
 
 class TestChecks:
     @pytest.mark.parametrize(
-        ("options", "expected"),
-        [
-            ({"output": pathlib.Path("results")}, "option --output: a file that ends in .csv expected"),
-            ({"model": pathlib.Path("nowhere")}, "option --model: the folder of a language model expected"),
-            ({"grid": "nowhere.toml"}, "option --grid: "),
-            ({"only": ["int2"]}, "option --only: no configuration 'int2'"),
-            ({"text": None}, "option --text: a held-out text is needed"),
-            ({"prompts": pathlib.Path("nowhere")}, "option --prompts: "),
-            ({"calibration": None}, "option --calibration: 'scale estimation' needs a text"),
-            ({"python": "/nowhere", "dry_run": False}, "option --python: '/nowhere' is not a program"),
-        ],
-    )
-    def test_what_would_fail_later_is_refused(
-        self, inputs: pathlib.Path, options: dict[str, Any], expected: str
-    ) -> None:
-        """The error names the option, before anything runs."""
-        with pytest.raises(NncfToolsError) as error:
-            checks.make_plan(request(inputs, **options))
-
-        assert expected in str(error.value) or "nowhere: cannot be read" in str(error.value)
-
-    @pytest.mark.parametrize(
         ("name", "content", "expected"),
         [
             ("a.txt", b" \n", "'.*a.txt' contains no words"),
@@ -147,14 +123,6 @@ class TestChecks:
                 checks.make_plan(request(inputs, python=str(inputs / "python"), **options))
 
         assert (inputs / "mine.sweep" / "precious").exists()
-
-    def test_figures_of_language_models_do_not_go_with_kind(self, inputs: pathlib.Path) -> None:
-        """They would be missed after hours, when all has run."""
-        options: dict[str, Any] = {"model": inputs / "m.onnx", "output": inputs / "r.csv", "kind": inputs / "kind.py"}
-        with pytest.raises(UsageError, match="option --recommend: 'latency' exists only for language models"):
-            sweep(**options, recommend="latency<1s")
-        with pytest.raises(UsageError, match="option --also: 'first token' exists only for language models"):
-            sweep(**options, also=[Also.FIRST_TOKEN])
 
     def test_calibration_on_the_text_is_refused(self, inputs: pathlib.Path) -> None:
         """Results would look too good; the words that both texts hold are named."""
