@@ -126,22 +126,6 @@ class TestRecording:
             assert file.is_dir() or SECRET.encode() not in file.read_bytes()
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--shell", "true", f"--password={SECRET}"],
-        [f"--token={SECRET}", "train"],
-    ],
-)
-def test_complaints(nncf_tools: Run, words: list[str]) -> None:
-    """Messages about an invalid command line reveal no secret."""
-    result = nncf_tools("monitor", *words)
-
-    assert result.returncode != 0
-    assert result.stderr
-    assert SECRET not in result.stderr
-
-
 class TestForeignLogs:
     def test_mprof(self, tmp_path: pathlib.Path) -> None:
         """The command in a log of mprof is redacted."""
