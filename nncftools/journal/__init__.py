@@ -1,1 +1,1 @@
-"""The journal that a recording writes during the run: plan, lines, writer and reader."""
+"""The journal: the file that a recording writes while the command runs. Its plan, its writer and its reader."""
