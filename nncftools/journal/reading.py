@@ -100,7 +100,7 @@ class Start(_RequiredOfStart, total=False):
     """The start of the command. All other times of the journal count from this moment."""
 
     utc_error_s: float | None
-    """The kernel's estimate of the error of ``utc``, in seconds (adjtimex(2))."""
+    """Largest possible error of ``utc`` in seconds, as the kernel estimates it (adjtimex(2))."""
     sampler_pid: int
 
 
