@@ -184,7 +184,7 @@ class MappingsMoment(msgspec.Struct, kw_only=True):
 
 
 MOST_FRAMES = 1_000
-"""The helper cuts deeper stacks off at 401 frames."""
+"""A longer stack is damaged, because the helper cuts stacks off at 401 frames."""
 
 
 class Snapshots(msgspec.Struct, kw_only=True):
