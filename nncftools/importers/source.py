@@ -330,7 +330,7 @@ class RowLog:
     head: re.Pattern[bytes]
     """Matches the file name, a line break, and the start of the file, if the recorder wrote the file."""
     recorder: str
-    """Name of the importer, for the option ``--importer``."""
+    """Name of the importer, for the option ``--from``."""
     columns: Sequence[str]
     """The values of a row in order: the time, metrics, and other values, which do not become samples."""
     unit = 1
