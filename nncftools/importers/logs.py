@@ -30,16 +30,16 @@ _MAX_CALLS = 10_000
 
 
 class Mprof(RowLog):
-    """``mprof run`` of memory-profiler (0.61): lines that begin with a keyword.
+    """``mprof run`` of memory-profiler (0.61): each line begins with a keyword.
 
     - ``CMDLINE``: the command;
-    - ``MEM``: MiB and Unix seconds;
-    - ``CHLD``: PID, MiB and Unix seconds of each child, after the ``MEM`` of the same sample (``--multiprocess``; PID
-      0: some children could not be read);
-    - ``FUNC``: name, MiB and Unix seconds at the start and at the end, and the call depth.
+    - ``MEM``: MiB and Unix seconds of the command;
+    - ``CHLD``: PID, MiB and Unix seconds of a child, after the ``MEM`` of the same sample (with ``--multiprocess``). If
+      some children could not be read, the PID is 0;
+    - ``FUNC``: a call. Name, MiB and Unix seconds at the start, MiB and Unix seconds at the end, and the call depth.
 
-    ``FUNC`` lines are written when the program ends, while ``MEM`` lines are buffered, fifty at a time. ``FUNC`` may
-    come first. A row is PID, MiB and Unix seconds.
+    mprof writes ``MEM`` lines in blocks of fifty, and ``FUNC`` lines when the program ends, so ``FUNC`` may come first.
+    A row is PID, MiB and Unix seconds.
     """
 
     head = re.compile(
