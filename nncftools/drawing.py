@@ -23,8 +23,8 @@ from nncftools.files import ending_in, write_file
 from nncftools.units import printable, shortened, time_unit
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-"""The colours of Okabe and Ito, which colour-blind readers can tell apart. Without yellow, which is too light on
-white."""
+"""The colours of Okabe and Ito, which colour-blind readers can tell apart. Yellow is left out, because yellow is too
+light on white."""
 FAINT = "#5f6368"
 INK = "#202124"
 """Colour of lines and text in pictures where the other colours stand for operations."""

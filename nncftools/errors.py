@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 __version__ = "0.1.0"
-"""The version of nncf-tools. `--version` prints this version, and every recording contains it."""
+"""The version of nncf-tools, for `--version` and for every recording."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,6 +67,6 @@ def memory_shortage(error: Exception) -> str:
 
 
 def refuse_to_record() -> None:
-    """Raise NncfToolsError on Windows, which cannot record."""
+    """Raise NncfToolsError on Windows: recording does not work there."""
     if not CAN_RECORD:
         raise NncfToolsError("recording needs Linux or macOS; reports, comparisons and pictures work here")

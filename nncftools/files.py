@@ -173,7 +173,7 @@ def _refuse_other_device(status: os.stat_result, path: pathlib.Path) -> None:
 class Folder(contextlib.AbstractContextManager["Folder"]):
     """A folder for outputs.
 
-    The folder is kept open, so that nobody can replace it by another folder: see docs/internals/promises.md.
+    The folder is kept open, so that nobody can put another folder in the same place: see docs/internals/promises.md.
     """
 
     def __init__(self, path: pathlib.Path, *, make: bool = False) -> None:
@@ -216,8 +216,8 @@ class Folder(contextlib.AbstractContextManager["Folder"]):
 def _open_folder(path: pathlib.Path, *, make: bool) -> tuple[int, bool]:
     """Open a folder; return the descriptor, and whether every user may rename in a folder on the way.
 
-    The folders on the way are opened one after another. A relative path begins at the working folder, which nobody can
-    replace. Raises OSError.
+    The folders on the way are opened one after another. A relative path begins at the working folder, because nobody
+    can replace the working folder. Raises OSError.
     """
     folder = os.open(".", FOLDER)
     names = list(reversed(path.parts))
@@ -299,7 +299,7 @@ def open_output(path: pathlib.Path) -> int:
 
 
 def _follow_links(path: pathlib.Path) -> pathlib.Path:
-    """Return the path to which symbolic links lead. Raises OSError if a link belongs to another user."""
+    """Follow symbolic links and return the path. Raises OSError if a link belongs to another user."""
     for _ in range(_MOST_LINKS):
         if _is_descriptor(path) or not path.is_symlink():
             return path
@@ -315,7 +315,7 @@ def _refuse_link(status: os.stat_result, path: pathlib.Path) -> None:
 
 
 def other_owner(status: os.stat_result, *trusted: int) -> str:
-    """Return a text that says which other user is the owner.
+    """Return a text that names the owner, if the owner is another user.
 
     Empty if the owner is this user, root or a user in ``trusted``.
     """

@@ -1,7 +1,7 @@
 """Read input from outside safely: files in limited memory, numbers within ranges, command lines without secrets.
 
-The JSON decoder checks that each number is in the range of its annotated type. ``docs/limits-and-mistakes.md`` lists
-the limits.
+The JSON decoder checks the range of each number; the annotated type has the range. ``docs/limits-and-mistakes.md``
+lists the limits.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ _STEP = re.compile(r"\.(\w+)|\[[^]]*\]")
 def decode(raw: bytes, kind: Any, path: str, warnings: list[str]) -> Any:  # noqa: ANN401 — of any field
     """Decode JSON to the type ``kind``. A number out of range becomes None, and a warning counts such numbers.
 
-    ``path`` is the location of ``raw`` in its document, for messages. Raises WrongValueError for any other invalid
-    value.
+    ``path`` is the location of ``raw`` in the whole document, for messages. Raises WrongValueError for any other
+    invalid value.
     """
     earlier = ""
     while True:
@@ -190,7 +190,7 @@ def _set_unknown(value: Any, steps: Sequence[str], low: float, high: float) -> i
 
 
 UTF_8_MARK = b"\xef\xbb\xbf"
-"""Byte-order mark of UTF-8. Some editors and PowerShell write the mark at the start of a file; it is ignored."""
+"""Byte-order mark of UTF-8, which is ignored. Some editors and PowerShell write the mark at the start of a file."""
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 GZIP = b"\x1f\x8b"
 _PIECE = 1 << 16
@@ -277,7 +277,7 @@ def content(file: BinaryIO, path: pathlib.Path, most: int | None = None) -> byte
 
 
 def size_of(file: BinaryIO) -> int | None:
-    """Return the size of an open file as stored, which may be packed; None for a FIFO."""
+    """Return the size of an open file without unpacking; None for a FIFO."""
     status = os.fstat(file.fileno())
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
@@ -285,7 +285,7 @@ def size_of(file: BinaryIO) -> int | None:
 def check_size(file: BinaryIO, path: pathlib.Path) -> None:
     """Raise SessionFileError if a file is too large.
 
-    Checked before reading: a sparse file may be huge although it takes no disk space.
+    The size is checked before reading, because a sparse file may be huge although the file takes no disk space.
     """
     if (size_of(file) or 0) > LIMITS.size:
         raise too_large(path, LIMITS.size)
@@ -370,7 +370,7 @@ _VALUE = rf"(?:{_QUOTED}|[^\s;&|])+"
 _WHOLE_OPTION = rf"(?i)--?{_KEY}"
 _WHOLE_SETTING = rf"[-+]{{0,2}}{_SECRET}="
 _SCRIPT_NEXT = r"-\w*c"
-"""Matches an option as in `sh -c`. The next word is a command line, of which only a part may be secret."""
+"""Matches an option as in `sh -c`: the next word is a command line, and only a part of it may be secret."""
 _SETTINGS = (
     ("=", rf"{_NAME_START}({_SECRET})( ?=(?!=) ?){_VALUE}", r"\1\2***"),
     ("-", rf"(?i){_NAME_START}(--?{_KEY}\s+)(?!-){_VALUE}", r"\1***"),

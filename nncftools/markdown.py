@@ -17,8 +17,8 @@ _LINKS = re.compile(r"[@#]|\bGH-|://|www\.")
 MARK = "nncf-tools put ' before some texts"
 """Heading of an empty last column. This column says that every ``'`` at the start of a cell was added by nncf-tools."""
 _FORMULA = re.compile(r"(?!-(?:inf|nan|[\d.]+(?:e[-+]?\d+)?)\Z)[-=+@\t\r']")
-"""Matches the start of a cell that a spreadsheet would run as a formula, or from which a spreadsheet would drop a
-``'``. Never matches a number."""
+"""Matches the start of a cell that a spreadsheet would run as a formula, and a ``'`` that a spreadsheet would drop.
+Never matches a number."""
 
 
 def text(plain: str) -> str:
@@ -62,7 +62,7 @@ def _csv_cell(cell: str) -> str:
 def draw_csv(header: Sequence[str], rows: Iterable[Mapping[str, str]]) -> str:
     """Return a CSV file; a cell that a row lacks is empty.
 
-    If a ``'`` was added to a cell, or if a cell has white space at its start or end, the last column is ``MARK``.
+    If a ``'`` was added to a cell, or if a cell has white space at the start or end, the last column is ``MARK``.
     """
     table = [list(header)]
     table += [[row.get(column, "") for column in header] for row in rows]

@@ -1,7 +1,7 @@
-"""All metrics. Each metric is declared once: name, unit, kind, scope, texts for users, and the probe that reads it.
+"""All metrics. Each metric is declared once: name, unit, kind, scope, texts for users, and the probe.
 
-A column of a session is ``metric``, or ``metric@device`` for a metric of a single device, such as
-``device_memory@npu0``. The sampler imports this module, so the module imports nothing.
+A probe reads a metric. A column of a session is ``metric``, or ``metric@device`` for a metric of a single device, such
+as ``device_memory@npu0``. The sampler imports this module, so the module imports nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SUM = "sum"
 ONCE_PER_MACHINE = "once per machine"
 NEVER = "never"
 _MERGING = {TREE: SUM, GROUP: NEVER, MACHINE: ONCE_PER_MACHINE, DEVICE: ONCE_PER_MACHINE}
-"""By scope: how a metric is merged if its declaration does not say."""
+"""By scope: how a metric is merged, unless the declaration says otherwise."""
 
 CPU_TIME = ("CPU", "CPU")
 STORAGE = ("Storage", "Storage")
@@ -55,7 +55,7 @@ class Metric:
         self.unit = unit
         """``"B"`` (bytes), ``"s"`` (seconds), ``"%"``, or ``""`` for a count."""
         self.kind = kind
-        """``gauge`` for a level at the time of the sample; ``counter`` for a total since the start, which never
+        """``gauge`` for a level at the time of the sample; ``counter`` for a total since the start. A total never
         falls."""
         self.label = label
         self.meaning = meaning
@@ -67,7 +67,7 @@ class Metric:
         self.merging = merging or _MERGING[scope]
         """How figures of several ranks are merged: ``sum``, ``once per machine`` or ``never``."""
         self.family = family
-        """A group of counters that tables show side by side: its name, and a short name for narrow columns."""
+        """A group of counters that tables show side by side: the name, and a short name for narrow columns."""
         self.action = action
         """What a counter of a family counts: ``read`` or ``written``."""
         self.part_of = part_of
@@ -75,7 +75,7 @@ class Metric:
         self.per_operation = bool(family) if per_operation is None else per_operation
         """Whether tables of operations show the metric. By default, only metrics of a family are shown."""
         self.is_virtual = is_virtual
-        """Whether the metric is address space, which does not occupy memory."""
+        """Whether the metric is address space, and so occupies no memory."""
         self.is_room = is_room
         """Whether the metric is free disk space instead of memory."""
         self.device = device
@@ -240,7 +240,7 @@ def in_order(columns: Iterable[str]) -> list[str]:
 
 
 def columns_of(names: Iterable[str], columns: Iterable[str]) -> list[str]:
-    """Return the recorded columns for ``names``, which are columns or metrics.
+    """Return the recorded columns for ``names``: names of columns or of metrics.
 
     A device metric has a column for each device. The name ``device`` stands for all memory of devices.
     """

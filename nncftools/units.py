@@ -1,4 +1,4 @@
-"""Format and parse sizes, times and rates; shorten text from outside and make it safe to display.
+"""Format and parse sizes, times and rates; make text from outside short and safe to display.
 
 All other modules compute in bytes and seconds. Every layer may import this module, so the module imports little.
 """
@@ -13,7 +13,7 @@ from nncftools.backports import StrEnum
 
 
 def shortened(text: str, length: int) -> str:
-    """Return ``text``; if longer than ``length`` characters, cut out the middle, which says less than the two ends."""
+    """Return ``text``, cut to ``length`` characters. The middle is cut out, because the two ends say more."""
     if len(text) <= length:
         return text
     head = (length - 1) * 2 // 3
@@ -31,15 +31,15 @@ def _escape(sign: str) -> str:
 
 
 _WORD = r"\s*(?:(?:\d+ (?:h|min) )?[^\s\d]?\d\S* (?:[KMG]i?B\b|[Bsh]\b|min\b|cores\b|%)\S*|<- \S+|\S+)\s*"
-"""Matches a word, or a figure together with its unit."""
+"""Matches a word, or a figure together with a unit."""
 _END = re.compile("[-_]")
 _PART = re.compile(r"[/._(,=-]*[^/._(,=-]+[/._(,=-]*|[/._(,=-]+")
 
 
 def find_breaks(text: str, width: int) -> list[int]:
-    """Return the indexes at which to break ``text`` into lines.
+    """Return the indexes where ``text`` can be broken into lines.
 
-    A line never ends between a figure and its unit. A word longer than ``width`` is broken after punctuation.
+    A line never ends between a figure and the unit. A word longer than ``width`` is broken after punctuation.
     """
     places = []
     used = 0
@@ -115,12 +115,12 @@ class MemoryUnit(StrEnum):
 
     @property
     def factor(self) -> int:
-        """Bytes in one unit."""
+        """Bytes in this unit."""
         return _UNITS[self][0]
 
     @property
     def decimals(self) -> int:
-        """Number of decimals with which sizes in this unit are shown."""
+        """Number of decimals of sizes in this unit."""
         return _UNITS[self][1]
 
     def of(self, size: float) -> float:
@@ -164,7 +164,7 @@ _UNITS = {
     MemoryUnit.MB: (10**6, 1),
     MemoryUnit.GB: (10**9, 3),
 }
-"""By unit: its bytes, and the number of decimals with which sizes are shown."""
+"""By unit: (bytes, number of decimals)."""
 
 
 def fixed(number: float, decimals: int) -> str:

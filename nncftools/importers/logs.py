@@ -25,7 +25,7 @@ from nncftools.session.samples import TIME
 from nncftools.units import MemoryUnit
 
 _COMMAND = LARGEST_PID
-"""Stands for the PID of the command, which a ``MEM`` line lacks. The kernel gives no process such a large PID."""
+"""Used as the PID of the command, because ``MEM`` lines have no PID. The kernel gives no process such a large PID."""
 _MAX_CALLS = 10_000
 
 
@@ -56,7 +56,6 @@ class Mprof(RowLog):
     )
 
     def __init__(self, source: Source) -> None:
-        """Start without rows. Calls may come first, even before the command."""
         super().__init__(source)
         self._calls: list[tuple[float, float, int, str]] = []
         self._unread_children = 0
@@ -167,7 +166,7 @@ class Psrecord(RowLog):
     head = re.compile(
         rb"(.*\n){1,3}(# *Elapsed time  +CPU \(%\)  +Real \(MB\)  +Virtual \(MB\)|elapsed_time,nproc,cpu,mem_real,)"
     )
-    """Matches the name of a log and its header, which is in one of the first three lines."""
+    """Matches the file name of a log and the header, in the first three lines."""
     recorder = "psrecord"
     columns: Sequence[str] = (TIME, "cpu", "rss", "vms")
     unit = MemoryUnit.MiB.factor

@@ -51,14 +51,14 @@ class LogLines(NamedTuple):
     """Number of the first of these lines; the first line of the file is line 1."""
     texts: list[bytes]
     is_whole: bool = True
-    """False for the last line of a file if it has no line break."""
+    """False if this is the last line of a file and lacks a line break."""
 
 
 class Source:
     """An open log; a context manager."""
 
     def __init__(self, path: pathlib.Path, progress: Progress | None = None) -> None:
-        """Open a file or FIFO, which may be gzipped. Raises SessionFileError."""
+        """Open a file or FIFO, also if gzipped. Raises SessionFileError."""
         self.path = path
         self.progress = progress
         self.first_left_out = ""
@@ -171,7 +171,10 @@ def _read(source: Source, forced: str | None) -> Session:
 
 
 def _remove_secrets(session: Session, path: pathlib.Path) -> Session:
-    """Check a session, and hide secrets in commands, which other recorders store as typed. Raises SessionFileError."""
+    """Check a session, and hide secrets in commands. Raises SessionFileError.
+
+    Other recorders store commands as typed.
+    """
     try:
         mend(session)
     except WrongValueError as error:
@@ -206,11 +209,11 @@ class LogTable:
         self.taken = 0
         """Number of rows that were added, counted before merging."""
         self._numbers = array("d")
-        """For each remaining row, its number before merging."""
+        """Original number of each remaining row."""
         self.bucket = 1
         """Number of original rows per bucket; 1 as long as nothing was merged."""
         self._merged = 0
-        """Index of the first row of the last bucket, which may get more rows."""
+        """Index of the first row of the last bucket. More rows may be added to this bucket."""
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -235,7 +238,7 @@ class LogTable:
     def halve(self) -> None:
         """Double the bucket size, and merge the rows.
 
-        Each bucket keeps its last row, and the rows with the smallest and the largest value of each metric.
+        Each bucket keeps the last row, and the rows with the smallest and the largest value of each metric.
         """
         self.bucket *= 2
         self._merged = 0
@@ -258,7 +261,6 @@ class Children:
     """RSS over time for each process in a log. All rows with the same PID belong to the same process."""
 
     def __init__(self) -> None:
-        """Start without processes."""
         self.tables: dict[int | None, LogTable] = {}
         self._left_out = False
         self._rows = 0
@@ -328,18 +330,18 @@ class RowLog:
     """
 
     head: re.Pattern[bytes]
-    """Matches the file name, a line break, and the start of the file, if the recorder wrote the file."""
+    """Matches the file name, a line break, and the first lines of a log of this recorder."""
     recorder: str
     """Name of the importer, for the option ``--from``."""
     columns: Sequence[str]
-    """The values of a row in order: the time, metrics, and other values, which do not become samples."""
+    """The values of a row in order: the time, metrics, and other values (not part of the samples)."""
     unit = 1
     """The log's unit of memory in bytes."""
     lowest = 0.0
     """Smallest valid value. Times are never below 0."""
     start_s: float | None = None
-    """Start of the recording if the log has Unix seconds. If the first row is earlier, its time counts. None: the log
-    has seconds since the start."""
+    """Start of the recording if the log has Unix seconds. If the first row is earlier, the time of the first row. None:
+    the log has seconds since the start."""
     others = ""
     """Matches lines that are not rows; each named group is a fact."""
     first = ""
@@ -348,10 +350,9 @@ class RowLog:
     """Name of the fact that is at the end of every recording. Later lines belong to another recording in the same file.
     Empty if there is none."""
     other_may_end_open = False
-    """Whether the last line of a file counts as complete even without a line break, if it is not a row."""
+    """Whether the last line counts as complete even without a line break, if the line is not a row."""
 
     def __init__(self, source: Source) -> None:
-        """Start without rows."""
         self.source = source
         self.found: dict[str, str] = {}
         self.reset()

@@ -1,1 +1,1 @@
-"""The journal: the file that a recording writes while the command runs. Its plan, its writer and its reader."""
+"""Write and read the journal, the file that a recording fills while the command runs."""

@@ -124,7 +124,8 @@ ENDING = ".journal.jsonl"
 SNAPSHOTS_ENDING = ".snapshots.jsonl"
 """File name ending of the helper's log. The helper is the process that reads stacks and mappings."""
 SIDECARS = (".marks.json", ".marks.jsonl", ".marks.csv")
-"""File name endings of sidecars: files with marks that are read automatically, next to a session or a journal."""
+"""File name endings of sidecars. A sidecar is a file with marks next to a session or journal, and is read
+automatically."""
 MARKS_ENDING = SIDECARS[1]
 """File name ending of the marks log of a running recording."""
 PRIVATE = 0o600
@@ -136,7 +137,7 @@ _PAUSE_S = 0.01
 
 
 def snapshots_beside(journal: pathlib.Path) -> pathlib.Path:
-    """Return the path of the helper's log, which lies next to the journal."""
+    """Return the path of the helper's log, next to the journal."""
     return journal.with_name(journal.name.removesuffix(ENDING) + SNAPSHOTS_ENDING)
 
 
@@ -188,7 +189,7 @@ def remove_ended(path: pathlib.Path) -> None:
 
 
 def remove(path: pathlib.Path, descriptor: int) -> None:
-    """Remove ``path`` if ``descriptor``, which has the lock, still refers to the same file. Raises OSError."""
+    """Remove a locked file, unless ``path`` now leads to another file than ``descriptor``. Raises OSError."""
     if leads_to(path, descriptor):
         path.unlink(missing_ok=True)
 
@@ -213,7 +214,7 @@ def reader(path: pathlib.Path, descriptor: int | None = None) -> BinaryIO:
 def _reopen(path: pathlib.Path, descriptor: int) -> int:
     """Open the file of a descriptor again, even if ``path`` now leads to another file.
 
-    Without /proc, the file is opened by ``path``. Raises OSError, also if this is another file.
+    Without /proc, open ``path`` instead. Raises OSError, also if ``path`` leads to another file.
     """
     with suppress(OSError):
         return os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | _OLD)
@@ -225,7 +226,10 @@ def _reopen(path: pathlib.Path, descriptor: int) -> int:
 
 
 def is_recording(path: pathlib.Path) -> bool:
-    """Return whether a recording still writes to the journal; False if this user may not read it. Raises OSError."""
+    """Return whether a recording still writes to the journal; False if this user may not read the journal.
+
+    Raises OSError.
+    """
     with suppress(FileNotFoundError, PermissionError, NotAFileError):
         if path.is_file():
             with reader(path) as journal:
@@ -276,7 +280,7 @@ def lock(descriptor: int) -> bool:
 
 _CHUNK = 1 << 18
 _LONGEST_LINE = 1 << 26
-"""Most bytes of a line. Header and process lines contain a command line, which has at most 2 MiB on most machines."""
+"""Most bytes of a line. Header and process lines contain a command line: at most 2 MiB on most machines."""
 
 
 class Lines:

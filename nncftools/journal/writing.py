@@ -34,7 +34,7 @@ ADDRESS_SPACE = "RLIMIT_AS"
 """Limit on the address space of a process. If the limit is reached, allocations fail (getrlimit(2))."""
 DATA = "RLIMIT_DATA"
 """Limit on the data of a process. If the limit is reached, allocations fail (getrlimit(2)). Journals and sessions
-contain these four names."""
+contain these four names of limits."""
 
 
 MOST_OF_TABLES = 4 << 20
@@ -68,7 +68,7 @@ class Plan:
         self.interval_s = interval_s
         """Seconds between samples. A late sample does not delay the next samples."""
         self.duration_s = duration_s
-        """Seconds until the recording ends, while the command continues; None for no end."""
+        """Seconds after which sampling stops, while the command continues; None: sample until the end."""
         self.children = children
         """Whether to record descendants, too."""
         self.wait_all = wait_all
@@ -102,12 +102,12 @@ def format_span(from_s: float, to_s: float) -> dict[str, float]:
 class Counters:
     """Turns counters, which are sums over the running processes, into totals that never fall.
 
-    When a process ends, the sum falls for a moment, until the kernel adds the figures of the process to its parent.
+    When a process ends, the sum falls for a moment, until the kernel adds the figures of the process to the parent.
     During that moment, the total keeps the last value. Unknown values stay unknown.
     """
 
     def __init__(self, columns: Sequence[str], *, from_now: bool, besides: Collection[str] = ()) -> None:
-        """Count from zero. With ``from_now``, subtract the first row, which contains counts from before the start.
+        """Count from zero. With ``from_now``, subtract the counts of the first row: they are from before the start.
 
         The columns in ``besides`` stay unchanged, because they are totals already.
         """
@@ -134,14 +134,14 @@ class Counters:
 
 _UNKNOWN = float("nan")
 COARSER = 8
-"""Once a recording exceeds the limit, fewer rows are written by this factor."""
+"""Above the limit, about one of 8 rows is written; later even fewer."""
 PROCESSES_OF_ROW = 16
 DEVICES_OF_ROW = 32
-"""In a session, 16 processes or 32 columns of devices take as much space as a row without them."""
+"""In a session, 16 processes or 32 device columns double the space of a row."""
 
 
 class Thinner:
-    """Writes all rows up to a limit. Later rows are grouped into buckets, and each bucket keeps the extremes.
+    """Writes all rows up to a limit. Later rows are grouped into buckets; only the extremes of a bucket are written.
 
     The buckets double in size as the recording grows: T samples leave about ``limit * (1 + log2(T / limit) / 8)`` rows.
     A row with the RSS of many processes, or with many devices, counts as several rows, so that no session becomes too
@@ -149,13 +149,13 @@ class Thinner:
     """
 
     devices = 0
-    """Number of device columns. The rows do not contain their values."""
+    """Number of device columns. Values of devices are not in the rows."""
     _size = 1
 
     def __init__(self, limit: int, write: Callable[[SampleRow], None]) -> None:
         """Write all rows up to ``limit`` rows; merge later rows."""
         self.gauges: Sequence[int] = ()
-        """Indexes of the gauges in a row: only gauges have extremes to keep."""
+        """Indexes of the gauges in a row. Each bucket keeps the extremes of the gauges."""
         self._write = write
         self._room = limit
         self._limit = limit
@@ -252,8 +252,7 @@ class Writer:
         self._lines: list[str] = []
         self._values: Sequence[float | None] = ()
         self._repeats_s: list[float] = []
-        """Times of samples whose lines are not queued yet, because their values equal those of the last queued
-        sample."""
+        """Times of samples that are not queued yet, because no value has changed since the last queued sample."""
 
     def sample(self, row: SampleRow) -> None:
         """Append a sample and all queued lines by a single ``write``.

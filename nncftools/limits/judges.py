@@ -128,7 +128,7 @@ def _describe_room(case: Evidence, disk: FileSystem) -> str:
 _AROUND_S = 0.15
 """Tolerance between the end of a process, seen at the next sample, and the kill, seen in the group's counter."""
 _FULL = 0.95
-"""The machine counts as full if a larger share of its memory is in use."""
+"""The machine counts as full if more than this share of memory is in use."""
 _LARGE = 0.3
 """A killed process usually had at least this share of the group's limit, because the kernel kills the largest
 process."""
@@ -169,7 +169,7 @@ def judge_out_of_memory(case: Evidence) -> Verdict | None:
 
 
 def _find_victims(case: Evidence, limit: Effective | None) -> tuple[list[Process], str | None]:
-    """Return the killed processes, largest first, and a ``Certainty``; None if the kernel killed no process.
+    """Return the killed processes, largest first, and the ``Certainty``; None if the kernel killed no process.
 
     If the kernel's log is readable and names no process of the run, the kernel killed no process of the run.
     """
@@ -194,7 +194,10 @@ def _find_victims(case: Evidence, limit: Effective | None) -> tuple[list[Process
 
 
 def _may_be_killed(process: Process) -> bool:
-    """Return whether SIGKILL may have ended a process. If not, the PID in the kernel's log is another process."""
+    """Return whether SIGKILL may have ended a process.
+
+    If not, the PID in the kernel's log belongs to another process.
+    """
     return process.exit is None or process.exit.signal == signal.SIGKILL
 
 
@@ -274,7 +277,7 @@ def judge_lost(case: Evidence) -> Verdict | None:
 
 
 def judge_killed(case: Evidence, *, of_command: bool) -> Verdict | None:
-    """Judge whether SIGKILL ended a process for another reason than memory: the command, or another process.
+    """Judge whether SIGKILL ended the command or, if ``of_command`` is false, another process.
 
     Of the other processes, only large processes count, because programs kill small helpers.
     """
@@ -294,7 +297,7 @@ def judge_killed(case: Evidence, *, of_command: bool) -> Verdict | None:
 
 
 def judge_crashed(case: Evidence, *, of_command: bool) -> Verdict | None:
-    """Judge whether a crash, such as SIGSEGV, ended a process: the command, or another process."""
+    """Judge whether a crash, such as SIGSEGV, ended the command or, if ``of_command`` is false, another process."""
     death = case.death_by(*_FAULTS, of_command=of_command)
     if death is None:
         return None

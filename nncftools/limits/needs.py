@@ -61,7 +61,7 @@ class Effective(NamedTuple):
         return "machine" if self.kind == MACHINE else "limit"
 
     def share_text(self, size: float) -> str:
-        """Return the share of the limit that ``size`` bytes are: ``95 %``."""
+        """Return ``size`` as a share of the limit: ``95 %``."""
         percent = size / self.size * 100
         return f"{percent:.0f} %" if percent >= 0.5 or not size else "less than 1 %"  # noqa: PLR2004 — rounds to 1
 
@@ -69,7 +69,7 @@ class Effective(NamedTuple):
 def effective_limit(session: SessionData) -> Effective | None:
     """Return the smallest limit on resident memory; None if unknown.
 
-    If the run exceeded the limit of a control group, the group had only some of the processes: ignore its limit.
+    If the run exceeded the limit of a control group, ignore this limit: the group had only some of the processes.
     """
     highest = session.rss_peak.sampled or 0
     max_memory = None if session.limit_reached is None else session.limit_reached.limit
@@ -173,7 +173,7 @@ class Available(NamedTuple):
     """The kernel's estimate of the memory that programs can get without swapping."""
     machine_size: int | None = None
     group: int | None = None
-    """Memory that the control group can still get below its limit; None if unknown or if there is no limit."""
+    """Memory that the control group can still get below the limit; None if unknown or if there is no limit."""
     group_limit: int | None = None
     """The smallest limit of the group and of the groups that contain the group."""
 
@@ -244,8 +244,8 @@ class Room(NamedTuple):
 def rooms(used: Mapping[str, int], argv: Sequence[str], output: pathlib.Path) -> list[Room]:
     """Return the file systems that a run will write to on this machine.
 
-    ``used`` has the bytes that an earlier run wrote, perhaps on another machine, by role. Two roles may have separate
-    file systems there, and the same file system here: their bytes are then added up.
+    ``used`` has the bytes that an earlier run wrote, perhaps on another machine, by role. If two roles have the same
+    file system on this machine, their bytes are added.
     """
     folders: dict[str, str | pathlib.Path] = dict(_list_folders(argv, output))
     folders.update(file_systems(argv, output))
@@ -278,7 +278,7 @@ def _list_folders(argv: Sequence[str], output: pathlib.Path) -> Iterator[tuple[s
 
 
 def _find_existing(path: pathlib.Path) -> pathlib.Path:
-    """Return the folder ``path``, or its nearest existing parent, because the command may make the missing folders."""
+    """Return the folder ``path`` or, if missing, the nearest existing parent: the command may make missing folders."""
     try:
         path = path.absolute()
         existing = (folder for folder in (path, *path.parents) if folder.is_dir())
@@ -358,7 +358,7 @@ _MAPPED = re.compile(r"^[^/\n]*(/(?!dev/|memfd:|SYSV).*)(?<! \(deleted\))$", re.
 
 
 class ParentGroup(NamedTuple):
-    """An existing control group in which groups with limits can be made."""
+    """An existing control group that may contain groups with limits."""
 
     folder: str
     is_v2: bool
@@ -492,7 +492,7 @@ _LONGEST_S = 10
 
 
 def parent_group() -> ParentGroup:
-    """Return the group in which groups with limits can be made. Raises OSError with the reason if there is none."""
+    """Return the group that may contain groups with limits. Raises OSError with the reason if there is none."""
     own = Hierarchies(PROC).group_of(os.getpid())
     if own is None:
         raise OSError("no memory controller accounts this process's control group")

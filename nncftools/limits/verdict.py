@@ -46,7 +46,7 @@ class Death(NamedTuple):
     """The dead process; None if unknown."""
     is_command: bool
     by_status: bool = False
-    """True if only the exit status of the command shows the signal, not the kernel."""
+    """Whether the signal is known only from the exit status of the command."""
 
     @property
     def signal_name(self) -> str:
@@ -81,11 +81,11 @@ def command_of(session: SessionData) -> Process | None:
 
 _TREND_S = 0.5
 _FEWEST = 3
-"""Fewest samples from which growth is computed."""
+"""Fewest samples for a trend."""
 _SLOWEST = 1 << 20
 """Growth in bytes per second; slower growth is not reported."""
 _ENDING_S = 0.3
-"""A dying process may be missing from the samples for this time before its end is recorded."""
+"""Before the end of a process is recorded, the process may be missing from the samples for this time."""
 _NAMED = 3
 
 
@@ -153,7 +153,7 @@ def _running_code(session: Session, at_s: float) -> str:
 def _running_operations(session: Session, at_s: float) -> list[str]:
     """Return the names of nested running operations: the latest outermost operation, the latest in it, and so on."""
     latest = {}
-    """By parent: the operation inside that started last."""
+    """By operation: the last operation that started inside."""
     for operation in session.operations:
         if operation.start_s <= at_s <= operation.end_s + _ENDING_S:
             latest[operation.parent] = operation
@@ -249,7 +249,7 @@ class Evidence:
         return self.command.end_s
 
     def death_by(self, *numbers: int, of_command: bool) -> Death | None:
-        """Return the first death by one of these signals: of the command, or of any other process."""
+        """Return the first death by any of these signals: of the command, or of another process."""
         for death in self.deaths:
             if death.number in numbers and of_command == (death.is_command or death.by_status):
                 return death
@@ -262,7 +262,7 @@ class Evidence:
 
     @property
     def has_other_reason(self) -> bool:
-        """Whether an exception ended the command that has nothing to do with memory or disk space."""
+        """Whether the command ended by an exception that is not about memory or disk space."""
         pid = None if self.command is None else self.command.pid
         causes = {failure.cause for failure in self.session.failures if failure.fatal and failure.pid == pid}
         return causes == {None}
@@ -273,7 +273,7 @@ class Evidence:
         return min(failures, key=lambda failure: (not failure.fatal, failure.at_s), default=None)
 
     def judge_exception(self, failure: Failure | None, cause: str, problem: str, **fields: Any) -> Verdict | None:  # noqa: ANN401 — further fields of the verdict
-        """Return a verdict on a program that failed with an exception; None if ``failure`` is None or did no harm."""
+        """Return a verdict on a program that failed with an exception; None if there was no exception or no failure."""
         if failure is None or not (failure.fatal or self.has_failed):
             return None
         processes = {process.pid: process for process in self.session.processes[::-1]}
@@ -317,7 +317,7 @@ class Evidence:
         )
 
     def exclude_memory(self, at_s: float) -> list[str]:
-        """Return a note that memory did not run out, if RSS was far below the limit; otherwise return no note."""
+        """If RSS was far below the limit, return a note that memory did not run out; otherwise return an empty list."""
         state = last_state(self.session, at_s)
         if self.limit is None or state.at_s is None or state.rss >= self.limit.size * _NEAR:
             return []
@@ -326,8 +326,8 @@ class Evidence:
     def _last_alive_s(self, process: Process | None, at_s: float) -> float:
         """Return the last time when a process was certainly alive.
 
-        The end of a child is known one or two samples late. So if a child died soon after its largest sample, return
-        the time just after that sample.
+        The end of a child is known one or two samples late. So if a child died soon after the child's largest sample,
+        return the time just after that sample.
         """
         if process is None or process is self.command or process.peak_s is None:
             return at_s
@@ -401,7 +401,7 @@ def _find_kills(records: Iterable[str]) -> Iterator[KernelKill]:
 
 
 def take_kernel_log(session: Session) -> None:
-    """Add the kernel's kills to the session, if the cause of a death is unclear."""
+    """If the cause of a death is unclear, add the kills in the kernel's log to the session."""
     if session.start.monotonic_ns is None:
         return
     is_unsure = session.exit is None or bool(session.oom_kills)

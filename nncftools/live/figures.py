@@ -159,7 +159,6 @@ class Machine:
     """Reads current figures of this machine for the view. If the run is on another machine, nothing is read."""
 
     def __init__(self, *, is_here: bool, proc: str = "/proc") -> None:
-        """Remember whether the run is on this machine."""
         self._is_here = is_here
         self._proc = proc
         self._asked_s = -_ASK_EVERY_S

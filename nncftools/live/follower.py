@@ -62,7 +62,6 @@ class GrowthLog:
     """Finds the code that made memory grow last. Reads the lines of the helper's log."""
 
     def __init__(self, redaction: Redaction) -> None:
-        """Start without stacks; ``redaction`` hides secrets in file names."""
         self._stacks = Stacks(redaction)
         self._faults: dict[int, dict[int, int]] = {}
         """By process: the latest page faults of each thread."""
@@ -116,7 +115,7 @@ class Follower:
     """Follows a recording that is still running: the state of the run, as far as the journal has been read."""
 
     def __init__(self, journal: pathlib.Path, descriptor: int | None = None) -> None:
-        """Read the first line of a journal; if ``descriptor`` is given, the file is opened through it.
+        """Read the first line of a journal; ``descriptor`` may already have the journal open.
 
         Raises SessionFileError if the line is not the header of a journal; OSError.
         """
@@ -160,7 +159,7 @@ class Follower:
 
     @property
     def error(self) -> str | None:
-        """Why the command was never started; None if the command was started or if this is not known yet."""
+        """Why the command was not started; None if the command was started, or if nothing is known yet."""
         return None if self._recording.end is None else self._recording.end.get("error")
 
     def read(self) -> None:
@@ -212,7 +211,7 @@ class Follower:
             if new and DEVICE_MEMORY in map(name_of, (*new, *run.columns)):
                 run.add_columns(new)
         if "end" in line:
-            # the end of the command brings its high-water mark, and that of all descendants that were waited for
+            # the end shows the largest high-water mark of the command and of descendants that were waited for
             end = line["end"]
             peak_rss = end.get("sampler", {}).get("peak_rss") or 0
             size = mark_of_tree(self._command, peak_rss)
@@ -252,7 +251,6 @@ class Follower:
             self._operations.end_process(process.pid, at_s)
 
     def _read_logs(self, start: Start) -> None:
-        """Read the marks log and the helper's log, if they exist."""
         for data in self._read_new(reading.MARKS_ENDING):
             for row in entries_of(io.BytesIO(data), reading.MARKS_ENDING, start):
                 if row.entry is not None:
@@ -367,7 +365,6 @@ class Replay:
 
 
 def _find_rss(process: Process, now_s: float) -> int | None:
-    """Return the RSS of a process at a time; None if unknown."""
     series = process.series
     if series is None or not series.time_s or now_s < series.time_s[0]:
         return None

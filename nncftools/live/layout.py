@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from rich.segment import Segment
 
     Part = tuple[RenderableType, int]
-    """A part of the view, and its height in rows."""
+    """(part of the view, height in rows)."""
 
 
 _SHORTEST_S = 5.0
@@ -254,7 +254,7 @@ def _shorten(text: str, width: int) -> str:
 
 
 def _list_keys(settings: ViewSettings, width: int) -> Text:
-    """Return as many keys as fit into a row, each with a word for its effect."""
+    """Return as many keys as fit into a row, each with a word for the effect."""
     if not settings.keys:
         return Text(_NO_KEYS, AXIS)
     keys = _get_keys(settings)
@@ -332,7 +332,7 @@ def _describe_activity(run: Run, settings: ViewSettings, width: int) -> Iterator
 
 
 def _describe_memory_left(run: Run, available: float | None, width: int) -> RenderableType:
-    """Return a row with the available memory, the time until it is exhausted, and a bar with the share in use."""
+    """Return a row with the available memory, how long the memory will last, and a bar with the share in use."""
     memory = figures.memory_left(run, available)
     words = f"{memory.amount}, {memory.exhausted}" if memory.exhausted else memory.amount
     name = f"{memory.name.capitalize()}  "
@@ -400,7 +400,7 @@ _CPU_FROM = 44
 _BAR_FROM = 56
 _LONGEST_BAR = 24
 _MOST = 200
-"""So many commands are compared to find a common start, even if fewer are shown."""
+"""Number of commands that are compared to find a common start, even if fewer are shown."""
 
 
 def _list_processes(processes: Sequence[LiveProcess], settings: ViewSettings, rows: int, width: int) -> list[Part]:
@@ -423,7 +423,7 @@ def process_table(
     total = sum(process.size for process in processes)
     has_cpu = width >= _CPU_FROM and any(process.cpu is not None for process in processes)
     bar = min(width // 5, _LONGEST_BAR) if width >= _BAR_FROM else 0
-    table = Table.grid(expand=True)  # no padding, which releases of rich draw in different places
+    table = Table.grid(expand=True)  # no padding: releases of rich draw padding in different places
     table.add_column(justify="right", style=AXIS, width=_PID)
     table.add_column(ratio=1, no_wrap=True)
     room = width - _PID - _RSS - 1

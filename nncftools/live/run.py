@@ -1,7 +1,7 @@
 """The state of a run so far, in limited memory: a long run takes no more memory than a short run.
 
 Only outermost and running operations are stored. When the run has ended, ``reading_marks.resolving`` computes all
-operations exactly. Figures over time are stored in buckets, which double in width as the run grows.
+operations exactly. Figures over time are stored in buckets. The buckets double in width as the run grows.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ Points = tuple[Floats, Floats]
 
 _MOST = 400
 _RECENT = 200
-"""Number of recent samples from which the usual time between samples is measured. Earlier samples of a long recording
-may be merged."""
+"""The usual time between samples is computed from this many recent samples. Earlier samples of a long recording may be
+merged."""
 
 
 class LiveOperations:
     """The operations of a recording that is still running, from the lines of the marks log."""
 
     def __init__(self) -> None:
-        """Start without operations."""
         self._nesting: Nesting = Nesting()
         self._ended: list[Span] = []
         """Operations that have ended; only outermost operations."""
@@ -42,7 +41,7 @@ class LiveOperations:
         """Numbers of the programs that have written a line."""
 
     def take(self, entry: Entry) -> None:
-        """Read the next line of the marks log; its time is in seconds since the start."""
+        """Read the next line of the marks log, with a time in seconds since the start."""
         assert entry.start_s is not None
         if entry.program not in self._programs:
             self._programs.add(entry.program)
@@ -220,7 +219,6 @@ class Run:
     exit: Exit | None = None
 
     def __post_init__(self) -> None:
-        """Start without samples."""
         self.take_columns(self.columns)
 
     def take_columns(self, columns: Sequence[str]) -> None:

@@ -54,7 +54,6 @@ class Tail:
     """
 
     def __init__(self) -> None:
-        """Start with an empty line."""
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         self._rest = ""
         self._lines: list[list[tuple[str, str]]] = [[]]
@@ -228,7 +227,6 @@ class Terminal:
     """A terminal for output."""
 
     def __init__(self, descriptor: int) -> None:
-        """Write to the terminal ``descriptor``."""
         self._descriptor = descriptor
 
     def size(self) -> tuple[int, int]:
@@ -311,7 +309,6 @@ class SharedTerminal(Terminal):
     """Paints a view at the bottom of a terminal, and the command's output above the view."""
 
     def __init__(self, descriptor: int) -> None:
-        """Paint on the terminal ``descriptor``."""
         super().__init__(descriptor)
         self._lock = threading.RLock()
         self._tail = Tail()
@@ -320,7 +317,7 @@ class SharedTerminal(Terminal):
         """Whether output of the command waits to be painted."""
         self._view: Sequence[str] = []
         self._size: tuple[int, int] | None = None
-        """Size of the terminal (columns and rows) for which the view was made."""
+        """Size of the terminal, as columns and rows, when the view was made."""
         self._painted: Sequence[str] = []
         self._tail_rows = 1
         self._placed: tuple[int, int] | None = None
@@ -343,7 +340,7 @@ class SharedTerminal(Terminal):
                 self.paint()
 
     def show(self, view: Sequence[str], size: tuple[int, int]) -> None:
-        """Paint a new view, which was made for this size of the terminal, and waiting output."""
+        """Paint a new view, made for a terminal of this size, and waiting output."""
         with self._lock:
             self._view = view
             self._size = size
@@ -380,7 +377,7 @@ class SharedTerminal(Terminal):
             self._painted = self._view
 
     def _find_first_row(self, rows: int) -> int:
-        """Return the row of the terminal in which the view begins."""
+        """Return the row of the terminal where the view begins."""
         return rows - len(self._painted) + 1
 
     def _write_output(self, columns: int, rows: int) -> str:
@@ -455,7 +452,6 @@ class SharedTerminal(Terminal):
 
 
 def _move_to(row: int, column: int = 1) -> str:
-    """Return the escape sequence that moves the cursor."""
     return f"\x1b[{row};{column}H"
 
 

@@ -40,7 +40,7 @@ _ARROWS = {
     b"\x1b[5~": "K",
     b"\x1b[6~": "J",
 }
-"""Keys of this module for the arrow keys, page up and page down."""
+"""The names that this module uses for the arrow keys, page up and page down."""
 _WAIT_S = 0.1
 _LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
 _WATCHDOG = """
@@ -64,7 +64,7 @@ class Ended(BaseException):
 
 
 class Keyboard(Terminal):
-    """A terminal from which each key can be read at once, without echo.
+    """A terminal that lets each key be read at once, without echo.
 
     A small watchdog process waits for the end of this process. If this process was killed, the watchdog restores the
     terminal.
@@ -340,7 +340,6 @@ def _show_on_full_screen(
 
 
 def _print_status(source: Follower | Replay, settings: ViewSettings, here: Machine, put: Callable[[str], None]) -> None:
-    """Print a plain status line every few seconds until the source ends."""
     from nncftools.live.figures import status_line
 
     before_s = time.monotonic()
@@ -374,10 +373,9 @@ class LiveView:
     """True if the command's output goes to a file, so that the view gets the whole screen."""
 
     def __post_init__(self) -> None:
-        """Prepare the terminal; ``follow`` starts the drawing."""
         has_terminal = can_draw(self.descriptor)
         self.terminal = SharedTerminal(self.descriptor) if has_terminal else None
-        """None if ``descriptor`` is not a terminal on which a view can be drawn."""
+        """None if no view can be drawn on ``descriptor``."""
         self._keyboard: SharedKeyboard | None = None
         """None as long as the command may read keys from the same terminal."""
         self._readers = TerminalReaders(self.descriptor)

@@ -20,7 +20,7 @@ _LAUNCHERS = (
     ),
     ("mpi", "PMI_RANK", ("PMI_SIZE",), "MPI_LOCALRANKID", ("HYDI_JOB_ID", "PMI_JOBID"), ""),
     ("mpi", "MV2_COMM_WORLD_RANK", ("MV2_COMM_WORLD_SIZE",), "MV2_COMM_WORLD_LOCAL_RANK", (), ""),
-    # Slurm sets SLURM_PROCID=0 also for a batch script, which is not a rank
+    # Slurm also sets SLURM_PROCID=0 for a batch script, but a batch script is not a rank
     (
         "slurm",
         "SLURM_PROCID",
@@ -30,8 +30,8 @@ _LAUNCHERS = (
         "SLURM_STEP_ID",
     ),
 )
-"""Each launcher with its variables: rank, number of ranks, rank on this machine, job, and a variable that must be set
-(or empty). The first match counts: if srun started torchrun or mpirun, a process has the variables of both
+"""Each launcher, with the variables for rank, number of ranks, rank on this machine, and job; and a variable that must
+exist (empty: none). The first match counts: if srun started torchrun or mpirun, a process has the variables of both
 launchers."""
 
 

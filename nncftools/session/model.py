@@ -55,7 +55,7 @@ class StackWindow(msgspec.Struct, frozen=True, kw_only=True):
     """A series of readings of a process's stacks, without a break."""
 
     time_s: list[Seconds]
-    """Times of the readings. If the previous window had no break after it, the first time is the last time of that
+    """Times of the readings. If there is no break after the previous window, the first time is the last time of that
     window."""
     threads: list[ThreadStacks] = []
 
@@ -88,7 +88,7 @@ class RangeChange(msgspec.Struct, frozen=True, array_like=True):
     """New ranges as a flat list: first page, number of pages, first page, number of pages, … A page is 4 KiB."""
     went: list[Whole]
     heap: Whole = 0
-    """Size of malloc's heap and arenas in bytes. 0 in older recordings, in which the ranges may belong to the heap."""
+    """Size of malloc's heap and arenas in bytes. In older recordings, 0: the ranges may belong to the heap."""
 
 
 class WatchedProcess(msgspec.Struct, kw_only=True):
@@ -120,7 +120,7 @@ class WatchedProcess(msgspec.Struct, kw_only=True):
     """The time when Python reported that all code had run. After that, Python only clears modules."""
 
     def take_end_of_code(self, time_s: float, rss: int) -> None:
-        """Insert ``rss``, which the process itself read when all code had run, and limit later sizes to ``rss``."""
+        """Insert ``rss``, as the process itself read at the end of all code, and limit later sizes to ``rss``."""
         index = bisect_left(self.time_s, time_s)
         if rss > 0 and 0 < index < len(self.time_s):
             self.code_end_s = time_s
@@ -195,7 +195,7 @@ class Snapshots(msgspec.Struct, kw_only=True):
     cpu_s: Seconds | None = None
     """CPU time of the helper; null if the helper was killed."""
     failed: Whole = 0
-    """Number of attempts to read a stack that failed."""
+    """Number of failed attempts to read a stack."""
     frames: list[Frame] = []
     stacks: list[list[Size]] = []
     """Each stack as a list of indexes of ``frames``, outermost first."""
@@ -205,11 +205,11 @@ class Snapshots(msgspec.Struct, kw_only=True):
     processes: list[WatchedProcess] = []
     mappings: list[MappingsMoment] = []
     sources: dict[str, dict[Whole, str]] = {}
-    """Source code of the user: file, line number, text of the line."""
+    """``{file: {line number: text}}`` for lines of the user's code."""
 
 
 def check_snapshots(snapshots: Snapshots) -> None:
-    """Raise WrongValueError if a stack or frame that an index refers to is missing, or if times are not in order."""
+    """Raise WrongValueError if an index refers to a missing stack or frame, or if times are not in order."""
     if max(map(len, snapshots.stacks), default=0) > MOST_FRAMES:
         raise intake.error_at("$.snapshots.stacks", f"at most {MOST_FRAMES:,} frames expected")
     last_frame = max(chain(snapshots.loops, *snapshots.stacks), default=-1)
@@ -303,18 +303,17 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
     low: Whole | None
     """Lower bound of the real peak: ``sampled``, or a larger high-water mark of a single process."""
     high: Whole | None = None
-    """Upper bound of the real peak. The bound is valid only if the recording missed no process."""
+    """Upper bound of the real peak, if the recording missed no process."""
     low_from: str | None = None
     """Source of ``low``: ``"sampled"`` or ``"high_water_mark"``."""
     rose_from_s: Seconds | None = None
     """Memory rose to the peak between this time and ``rose_to_s``. If a sample shows the peak, both times are equal."""
     rose_to_s: Seconds | None = None
     process: Whole | None = None
-    """The ``id`` of the process whose high-water mark proves that the peak was between these times. Null if a sample
-    proves the time."""
+    """The ``id`` of the process whose high-water mark proves the time of the peak. Null if a sample proves the time."""
     likely: Whole | None = None
-    """Best estimate of the peak if above ``low``: the high-water mark of a process plus the memory of the other
-    processes in the samples before and after."""
+    """Best estimate of the peak: the high-water mark of a process plus the memory of the other processes in the samples
+    before and after. Null if not above ``low``."""
 
     @property
     def span_s(self) -> tuple[float, float] | None:
@@ -338,9 +337,9 @@ class Rise(msgspec.Struct, frozen=True, kw_only=True):
     high_water_mark: Size
     """The high-water mark at ``to_s``."""
     others: Whole = 0
-    """Memory that the other processes together had at least, all the time between ``from_s`` and ``to_s``."""
+    """Certain lower bound of the memory of all other processes together, between ``from_s`` and ``to_s``."""
     others_around: Whole = 0
-    """Smallest memory of the other processes in the samples before and after; probably also a lower bound between these
+    """Smallest memory of all other processes in the samples before and after; a probable lower bound between these
     samples."""
 
     def __post_init__(self) -> None:
@@ -374,7 +373,7 @@ class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):
     is_estimate: bool = False
     """True if other processes changed around the mark, so that ``tree`` is only an estimate."""
     tree_low: Whole | None = None
-    """Bounds of ``tree`` if it is an estimate; only in sessions of earlier versions."""
+    """Bounds of an estimated ``tree``, only in sessions of earlier versions: ``tree_low`` and ``tree_high``."""
     tree_high: Whole | None = None
     devices: dict[str, tuple[Whole, Whole]] | None = None
     """By device: bytes that torch's allocator has in use, and the largest number so far. Null if not read."""
@@ -387,7 +386,7 @@ class LimitReached(msgspec.Struct, frozen=True, kw_only=True):
     rss: Whole
     limit: Whole
     action: str
-    """``warn``, or ``kill`` if the processes were ended."""
+    """The action: ``warn``, or ``kill`` (the processes were ended)."""
 
 
 class MemoryLimit(msgspec.Struct, frozen=True, kw_only=True):
@@ -453,8 +452,8 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
     """Memory that the kernel can neither drop nor share: the least memory that the run needs."""
 
     size: Size
-    """Largest sum, over all processes in a sample, of anonymous and shared memory. A forked copy counts only with the
-    memory that the copy does not share."""
+    """Largest total of anonymous and shared memory in a sample. A forked copy counts only with the memory that the copy
+    does not share."""
     at_s: Seconds
     mapped: Whole = 0
     """Memory mapped from files. Each program counts once, with the process that maps most."""
@@ -529,7 +528,7 @@ class Process(msgspec.Struct, kw_only=True):
     end_s: Seconds | None = None
     """End of the process; null if the process was still running at the end of the recording."""
     exit: Exit | None = None
-    """How the process ended. Only known if the sampler is its parent: for the command, and for adopted orphans."""
+    """How the process ended. Only known for children of the sampler: the command, and adopted orphans."""
     counted_s: Seconds | None = None
     """Time of the first sample that includes the memory of this process."""
     first_rss: Whole | None = None
@@ -542,10 +541,10 @@ class Process(msgspec.Struct, kw_only=True):
     high_water_mark: Size | None = None
     """Largest RSS of this process according to the kernel (VmHWM), read while the process was running."""
     high_water_limit: Size | None = None
-    """Upper bound of ``high_water_mark``: ``ru_maxrss``, which may come from a child of the process, or from before a
-    fork. If the recording was attached to the process, the high-water mark at the start of the recording."""
+    """Upper bound of ``high_water_mark``: ``ru_maxrss``, perhaps of a child of the process, or from before a fork. In a
+    recording that was attached to the process: the high-water mark at the start of the recording."""
     hugetlb: Size | None = None
-    """Largest size of the hugetlb pages, which RSS does not include; null for none."""
+    """Largest size of the hugetlb pages, which are not part of RSS; null for none."""
     cpu_s: Seconds | None = None
     """CPU seconds of this process during the recording."""
     rises: list[Rise] = []
@@ -572,8 +571,8 @@ class Process(msgspec.Struct, kw_only=True):
 UNFINISHED = "unfinished"
 """``error`` of an operation that was still running when the process ended."""
 END_UNKNOWN = "end unknown"
-"""``error`` of an operation if the line with its end may be lost from the marks log. The operation ran at least until
-``end_s``."""
+"""``error`` of an operation whose end is unknown, because lines may be lost from the marks log. The operation ran at
+least until ``end_s``."""
 
 
 class Mark(msgspec.Struct, kw_only=True):
@@ -584,12 +583,12 @@ class Mark(msgspec.Struct, kw_only=True):
     start_s: Seconds
     end_s: Seconds | None = None
     depth: Count = 0
-    """Number of operations around this operation."""
+    """Number of enclosing operations."""
     op: Whole | None = None
-    """Number of the operation, for references by ``inside``; null if there are none."""
+    """Number of the operation, if other operations refer to this number by ``inside``; otherwise null."""
     inside: Whole | None = None
-    """The ``op`` of the operation around this operation. Null: the last operation that is still running one level
-    above."""
+    """The ``op`` of the enclosing operation. If null, the last running operation one level above encloses this
+    operation."""
     pid: Pid | None = None
     """PID of the process that ran the operation; null if the mark comes from outside the command."""
     source: str = ""
@@ -635,7 +634,7 @@ class Mark(msgspec.Struct, kw_only=True):
 
 
 class SavedModel(msgspec.Struct, kw_only=True):
-    """A saved model, with the facts about its compression from ``rt_info``."""
+    """A saved model, with facts about the compression from ``rt_info``."""
 
     path: str
     saved_s: Seconds
@@ -718,7 +717,7 @@ class HeldLine(TypedDict):
 
 
 class ExecLine(TypedDict):
-    """Between two times, a process started another program by execve(2)."""
+    """A process started another program by execve(2), between ``from_s`` and ``to_s``."""
 
     id: Whole
     from_s: Seconds
@@ -734,14 +733,13 @@ class HeldLines(NamedTuple):
 
 
 class Unsaved:
-    """Parts of a session that are not saved. They do not count when sessions are compared."""
+    """Parts of a session that are not saved. Comparisons of sessions ignore these parts."""
 
     def __init__(self) -> None:
-        """Start with nothing loaded."""
         self.loaded = b"{}"
         """JSON of the loaded session file."""
         self.of_marks = HeldLines()
-        """Lines of the journal for reading the marks; empty after that."""
+        """Journal lines that are needed to read the marks; empty after the marks were read."""
         self.figures: dict[object, tuple[Sequence[object], object]] = {}
         """Cache of computed figures. Key: function; value: the inputs, and the result."""
 
@@ -749,7 +747,7 @@ class Unsaved:
         return isinstance(other, Unsaved)
 
     def __reduce__(self) -> tuple[type[Unsaved], tuple[()]]:
-        """Return an empty object for copies and for pickling."""
+        """Make copies and pickles empty."""
         return Unsaved, ()
 
     __hash__ = None  # type: ignore[assignment] # mutable
@@ -827,7 +825,7 @@ class ProcessTable:
     """Finds processes of a session by number or by PID."""
 
     def __init__(self, processes: Iterable[Process]) -> None:
-        """Index ``processes``, which are listed in the order in which they were first seen."""
+        """Index ``processes``, in the order in which they were first seen."""
         self.by_id: dict[int | None, Process] = {}
         self._by_pid: dict[int | None, list[Process]] = {}
         for process in processes:
@@ -835,14 +833,17 @@ class ProcessTable:
             self._by_pid.setdefault(process.pid, []).append(process)
 
     def at(self, pid: int | None, at_s: float) -> Process | None:
-        """Return the process that had the PID at this time, because a PID may be reused; None for none."""
+        """Return the process that had this PID at this time; None if there is none. PIDs may be reused."""
         for process in reversed(self._by_pid.get(pid, ())):
             if pid is not None and (process.start_s or 0.0) <= at_s:
                 return process
         return None
 
     def upwards(self, process: Process) -> Iterator[Process]:
-        """Yield a process and all its ancestors. A damaged journal may contain a cycle: stop then."""
+        """Yield a process and all ancestors.
+
+        A damaged journal may contain a cycle, so at most as many processes are yielded as there are.
+        """
         ancestor: Process | None = process
         for _ in range(len(self.by_id)):
             if ancestor is None:

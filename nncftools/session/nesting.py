@@ -34,7 +34,7 @@ def kind_of(name: str) -> str | None:
 
 
 def renumber_marks(marks: Iterable[Mark], beside: Iterable[Mark]) -> list[Mark]:
-    """Return marks with new numbers, which are above all numbers of the marks in ``beside``."""
+    """Return marks with new numbers, above all numbers of the marks in ``beside``."""
     highest = max((mark.op or 0 for mark in beside), default=0)
 
     def renumber(mark: Mark) -> Mark:
@@ -51,7 +51,7 @@ def in_order(marks: Iterable[Mark]) -> list[Mark]:
 
 
 def add_ends(marks: Iterable[Mark], session: SessionData) -> list[tuple[Mark, float]]:
-    """Return marks in the order of their starts, each with the end of its operation.
+    """Return (mark, end of the operation) for each mark, in the order of the starts.
 
     If a mark has no end, the operation ends at the earliest of: the next mark of the same process on the same level or
     an outer level, the end of the process, the end of the session.

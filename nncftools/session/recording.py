@@ -1,7 +1,8 @@
-"""Read the lines of a journal and make a session. The recording may have ended, still run, or have been killed.
+"""Read the lines of a journal and make a session.
 
-Every line is decoded only once, also while the journal grows. An invalid line is counted and skipped. The report, the
-live view and the pytest plugin all read a recording through ``Recording``.
+The recording may have ended, may still be running, or may have been killed. Every line is decoded only once, also while
+the journal grows. An invalid line is counted and skipped. The report, the live view and the pytest plugin all read a
+recording through ``Recording``.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class JournalLine(TypedDict, total=False):
     each: dict[Whole, Whole]
     """``{process id: rss}`` for the sample in the previous line (``--per-process``)."""
     warning: str
-    """A warning, which every report repeats."""
+    """A warning; every report repeats the warning."""
     end: End
 
 
@@ -496,10 +497,10 @@ class WholeRecording(Recording):
         for process in processes:
             process.series = self._series.get(process.id)
             process.rises = self._rises.get(process.id, [])
-            if not self.plan.children:  # ``ru_maxrss`` includes children, which this recording excludes
+            if not self.plan.children:  # ``ru_maxrss`` includes children, but this recording excludes children
                 process.high_water_limit = None
             highest = max((rise.high_water_mark for rise in process.rises), default=0)
-            if highest > (process.high_water_mark or 0):  # a sampler that was killed recorded no mark but in rises
+            if highest > (process.high_water_mark or 0):  # if the sampler was killed, only rises have the mark
                 process.high_water_mark = highest
         return processes
 
@@ -514,7 +515,7 @@ class WholeRecording(Recording):
         return [processes[0], *sorted(largest, key=lambda process: process.id)]
 
     def _drop_out_of_order(self) -> int:
-        """Drop rows whose time is not in order; return their number."""
+        """Drop rows whose time is not in order; return the number of dropped rows."""
         rows = find_rising_rows(self._columns[TIME])
         dropped = len(self._columns[TIME]) - len(rows)
         if dropped:

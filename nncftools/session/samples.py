@@ -1,4 +1,4 @@
-"""The samples of a session: the times, and an array of values per metric. Also reduces the number of samples.
+"""The samples of a session: a column of times, and a column of values per metric. This module also thins samples.
 
 A helper process reads devices at other times than the samples, and torch's allocator is read at marks. Such a value is
 stored in the last sample before the reading; in samples without a reading, the value is unknown. A mark triggers a
@@ -160,7 +160,7 @@ def drift(size: float) -> float:
 def noise(size: float) -> float:
     """Return the largest difference that does not matter: 1 % of ``size``, at least 1 MiB.
 
-    A peak belongs to the operation in which memory first came this close to the peak. Later, allocators, caches and the
+    A peak belongs to the operation that first brought memory this close to the peak. Later, allocators, caches and the
     end of the interpreter still change memory a little. If the bounds of a peak are closer together, outputs leave the
     bounds out.
     """
@@ -168,7 +168,7 @@ def noise(size: float) -> float:
 
 
 def first_at_least(values: Sequence[float], level: float) -> int:
-    """Return the index of the first value that is at least ``level``; NaN never is.
+    """Return the index of the first value that is at least ``level``, ignoring NaN.
 
     Raises ValueError if there is no such value.
     """
@@ -224,8 +224,8 @@ def columns_in_use(
 ) -> tuple[dict[str, array[float]], set[str]]:
     """Return the device columns that matter for the run, and the names of this run's columns that were always 0.
 
-    A device matters if the run may have used memory of the device, or system memory for the device. Then the columns
-    for all programs of the machine (memory, load) are also returned.
+    A device matters if the run may have used memory of the device, or system memory for the device. For such a device,
+    the columns for all programs of the machine (memory, load) are also returned.
     """
     columns = columns_of(time_s, readings)
     of_run = {name for name in columns if name_of(name) == DEVICE_MEMORY}

@@ -118,7 +118,7 @@ class Window(TypedDict):
 
     process: Whole
     t_ns: list[Whole]
-    """Times of the readings. If the previous window had no break after it, the first time is the last time of that
+    """Times of the readings. If there is no break after the previous window, the first time is the last time of that
     window."""
     threads: dict[Whole, list[Change]]
 
@@ -148,7 +148,7 @@ class HelperEnd(TypedDict):
 
 
 class FrameLine(msgspec.Struct, frozen=True, array_like=True):
-    """The place of a frame: a line, or an instruction from which the line can be computed."""
+    """The place of a frame: a line, or an instruction in the bytecode."""
 
     number: Whole
     function: str
@@ -169,7 +169,7 @@ class SnapshotLine(TypedDict, total=False):
     """A line table of a code object: number of the table, minor version of Python, the table's bytes."""
     frame: FrameLine
     stack: tuple[Whole, list[Whole]]
-    """Number of the stack, and the numbers of its frames, outermost first."""
+    """Number of the stack, and the numbers of the frames, outermost first."""
     loop: Whole
     """Number of a frame with a loop that repeats a call with equal variables."""
     native: Whole
@@ -214,7 +214,10 @@ class LineTable:
 
     @cached_property
     def _ends_and_lines(self) -> tuple[array[int], array[int]]:
-        """Return two lists: the end of each entry's bytecode; and the lines, first the line before the first entry."""
+        """Return the end of the bytecode of each entry, and the line of each entry.
+
+        The second list starts with the line before the first entry.
+        """
         if self._version >= _WITH_LOCATIONS:
             sizes = self._table.translate(_SIZES, _NOT_FIRST)
             steps = _located_steps(self._table)
@@ -274,7 +277,6 @@ class Stacks:
     """The stacks of the helper's log."""
 
     def __init__(self, redaction: Redaction) -> None:
-        """Start without stacks; ``redaction`` hides secrets in file names."""
         self.redaction = redaction
         self._tables: dict[int, LineTable] = {}
         self._table_bytes = 0
@@ -485,7 +487,7 @@ class _SnapshotReader:
 
 
 def _drop_early(readings: list[_Reading]) -> None:
-    """Drop the last reading if its time is before the previous reading."""
+    """Drop the last reading if the time is before the previous reading."""
     if len(readings) > 1 and readings[-1].time_s < readings[-2].time_s:
         readings.pop()
 
@@ -503,7 +505,7 @@ _PRECISION_S = 0.02
 
 
 class _Code(NamedTuple):
-    """The lines of one file that were seen in stacks, and facts about the processes that ran these lines."""
+    """The lines of a file that were seen in stacks, and facts about the processes that ran these lines."""
 
     lines: set[int]
     users: set[int | None]
@@ -512,7 +514,10 @@ class _Code(NamedTuple):
 
 
 def take_sources(session: SessionData, redaction: Redaction, is_own: Callable[[str], bool]) -> None:
-    """Add the text of lines of the user's own code to a session: of files for which ``is_own`` returns True."""
+    """Add the text of the user's own lines of code to a session.
+
+    A file is the user's own if ``is_own`` returns True.
+    """
     snapshots = session.snapshots or Snapshots()
     codes = _find_code(session, snapshots, is_own)
     for file in [*codes][:_MOST_FILES]:

@@ -1,7 +1,7 @@
 """The hooks of the pytest plugin that measure the tests of this process.
 
-A test fails if the test exceeds its ``@pytest.mark.limit_peak``. A table at the end of pytest's output has the largest
-peaks.
+A test fails if the peak exceeds the limit in the test's ``@pytest.mark.limit_peak``. A table at the end of pytest's
+output has the largest peaks.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def excess(limit: Limit, peak: Peak, largest_process: tuple[str, int] | None) ->
 class Measuring:
     """Measures each test, from setup to teardown.
 
-    The recording starts with the first test. So a process that runs no tests starts no sampler, as pytest-xdist's
-    controller.
+    The recording starts with the first test. So a process that runs no tests, such as pytest-xdist's controller, starts
+    no sampler.
     """
 
     def __init__(self, config: pytest.Config, meter: Meter, output: pathlib.Path | None) -> None:
@@ -125,7 +125,7 @@ class Measuring:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pluggy.Result[pytest.TestReport], None]:
-        """Measure after each phase (setup, call, teardown); fail the phase in which the test exceeded the limit.
+        """Measure after each phase (setup, call, teardown). If the test exceeded the limit, fail this phase.
 
         The failure is set before the report is made, so that xfail and other hooks see the failure.
         """
@@ -142,7 +142,7 @@ class Measuring:
             report.sections.append(("memory limit", line))
 
     def _line(self, item: pytest.Item, call: pytest.CallInfo[None]) -> str | None:
-        """Return a message if the test has exceeded its limit, at most once per test; otherwise None."""
+        """Return a message if the test has exceeded the limit, at most once per test; otherwise None."""
         unimportant = (pytest.skip.Exception, pytest.xfail.Exception)
         if call.excinfo is not None and not isinstance(call.excinfo.value, unimportant):
             self._error = self._error or call.excinfo.typename

@@ -1,8 +1,8 @@
 """Measure the memory peak of each test, from the kernel's figures of this process and the samples of a recording.
 
-All tests of a process share a recording; its samples are read during the recording. The high-water mark of this process
-is reset before each test. On systems other than Linux, all figures are unknown. The peak of a test is stored in
-``user_properties``, which pytest-xdist sends from the worker to the controller.
+All tests of a process share a recording, and its samples are read during the recording. The high-water mark of this
+process is reset before each test. On systems other than Linux, all figures are unknown. The peak of a test is stored in
+``user_properties``, so that pytest-xdist sends the peak from the worker to the controller.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ UNSAMPLED = "unsampled"
 """Source of a peak: only this process, because without a sampler the memory of all processes together is unknown."""
 UNKNOWN = "unknown"
 _PROPERTIES = ("memory_peak_bytes", "memory_above_start_bytes", "memory_known")
-"""Names of the properties in which a test's peak is stored, in the order of the fields of ``Peak``."""
+"""Names of the properties for a test's peak, in the order of the fields of ``Peak``."""
 
 
 @dataclass(frozen=True)
@@ -378,7 +378,7 @@ class Meter:
         begun.sample_before = self.reader.latest if self.reader.is_alive else None
 
     def end(self, error: str | None) -> Peak:
-        """End the test and return its peak; ``error`` is the name of the exception if the test failed."""
+        """End the test and return the peak; ``error`` is the name of the exception if the test failed."""
         after = self._memory()
         if self._begun.operation is not None:
             self.reader.end(self._begun.operation, error)
