@@ -243,7 +243,7 @@ class _Fifo(io.FileIO):
             if self._until_s is None or has_closed:
                 return 0
             if time.monotonic() > self._until_s:
-                raise OSError(f"nobody writes to this FIFO: a writer within {_WRITER_S:g} seconds expected")
+                raise OSError(f"no program has opened this FIFO for writing within {_WRITER_S:g} seconds")
             time.sleep(_PAUSE_S)
         self._until_s = None
         return count

@@ -108,7 +108,9 @@ class Mprof(RowLog):
                 "--include-children, MEM includes the children already, and they are counted twice"
             )
         if self._unread_children:
-            warn(f"children (CHLD) without a PID or a sample (MEM): {self._unread_children:,}; RSS is a lower bound")
+            warn(
+                f"lines of children (CHLD) without a PID or a MEM line: {self._unread_children:,}; RSS is a lower bound"
+            )
         if len(self._calls) == _MAX_CALLS:
             warn(f"at most the {_MAX_CALLS:,} longest calls (FUNC) are kept")
         begin = self.began or 0.0
@@ -356,11 +358,11 @@ class ConDuct(RowLog):
         if self.unit > 1:
             version = "0.1."
         if self._most_samples > 1:
-            warning = "each row is a report of con-duct before 0.4: the first sample of several, so peaks may be higher"
+            warning = "con-duct before 0.4 reports only the first of several samples, so peaks may be higher"
             if not version.startswith(_WITHOUT_MAXIMA):
                 warning = (
-                    f"each row is a con-duct report: the maxima of up to {self._most_samples:,} samples before the "
-                    "report; the peak is exact, its time is the report's time, averages are averages of maxima"
+                    f"each sample is a con-duct report, with the maxima of up to {self._most_samples:,} samples: "
+                    "the peak is exact, but has the time of the report, and averages are averages of maxima"
                 )
                 self.table.taken = self._samples
             self.source.warn(warning)
@@ -428,8 +430,8 @@ class Nncf(RowLog):
         named = re.fullmatch(_NAME, source.path.name)
         if metric is None and named is None:
             source.warn(
-                "the file name does not give the metric, RSS is assumed; "
-                "NNCF's names are rss_memory_usage.txt, system_memory_usage.txt"
+                "the file name does not give the metric, so RSS is assumed; "
+                "NNCF's file names are rss_memory_usage.txt and system_memory_usage.txt"
             )
         metric = metric or (named[1] if named else "rss")
         self.columns = (TIME, _ALIASES.get(metric, metric))
@@ -452,7 +454,7 @@ class Nncf(RowLog):
         rises_from_zero = values[0] == 0 < max(values)
         if not is_from_zero and (min(values) < 0 or (rises_from_zero and not may_be_0)):
             is_from_zero = True
-            warn("some values are below zero, or the first is 0: all are taken as relative to an unknown first sample")
+            warn("some values are below zero, or the first is 0: all are read as changes since an unknown first sample")
         self.unit = unit.factor
         if "began" in self.found:
             self.began = float(self.found["began"])

@@ -495,7 +495,7 @@ def parent_group() -> ParentGroup:
     """Return the group that may contain groups with limits. Raises OSError with the reason if there is none."""
     own = Hierarchies(PROC).group_of(os.getpid())
     if own is None:
-        raise OSError("no memory controller accounts this process's control group")
+        raise OSError("no memory controller counts the memory of this process's control group")
     if not own.is_v2:
         return _try_out(ParentGroup(own.folder, is_v2=False))
     try:

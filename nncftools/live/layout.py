@@ -91,11 +91,11 @@ _SHORTEST_GAUGE = 8
 _HIGH = 0.75
 _VERY_HIGH = 0.9
 _KEYS = {
-    "q": ("quit", "quit; a recording goes on"),
+    "q": ("quit", "quit; a recording continues"),
     "?": ("help", "the keys and what they do"),
-    "space": ("pause", "pause, and go on"),
+    "space": ("pause", "pause or continue"),
     "l": ("list", "list as many processes as there is room for"),
-    "m": ("metric", "other metrics"),
+    "m": ("metric", "show other metrics"),
     "↑ ↓": ("scroll", "scroll the processes; Page Up and Page Down by ten"),
 }
 """The effect of each key: in a word, and in full. The most important keys come first."""

@@ -209,7 +209,7 @@ def _decode_samples(texts: Sequence[bytes], width: int) -> list[list[float | Non
     list_text = b"[%b]" % b",".join(texts)
     samples = msgspec.json.decode(list_text, type=list[list[Figure | None]])
     if len(samples) != len(texts) or any(len(sample) != width for sample in samples):
-        raise ValueError("a figure too many or too few")
+        raise ValueError("a sample with too many or too few values")
     times = [nan_for_none(sample[0]) for sample in samples]
     if any(map(isnan, times)):
         raise ValueError("a sample without time")
@@ -519,7 +519,9 @@ class WholeRecording(Recording):
         rows = find_rising_rows(self._columns[TIME])
         dropped = len(self._columns[TIME]) - len(rows)
         if dropped:
-            self._warnings.append(f"{dropped:,} samples of the journal were left out: their time goes back")
+            self._warnings.append(
+                f"{dropped:,} samples of the journal were left out, because their times are not in order"
+            )
             for name, column in self._columns.items():
                 self._columns[name] = array("d", map(column.__getitem__, rows))
         for series in self._series.values():

@@ -329,8 +329,8 @@ def find_rising_rows(times: Sequence[float]) -> Sequence[int]:
 def merge_warning(taken: int, left: int) -> str:
     """Return the warning that neighbouring samples were merged."""
     return (
-        f"{taken:,} samples were taken and neighbours merged into {left:,}, which keep the smallest and the largest "
-        "values: averages count only the remaining samples"
+        f"{taken:,} samples were taken and merged into {left:,}: the smallest and the largest values remain, but "
+        "averages count only the remaining samples"
     )
 
 

@@ -67,7 +67,7 @@ def _recording_path(config: pytest.Config, given: str) -> pathlib.Path:
         if file_behind(path) is None:
             if config.getoption("numprocesses", None):
                 raise pytest.UsageError(
-                    f"option --memory-output: {given} is not a file; with -n, each worker writes its own"
+                    f"option --memory-output: {given} is not a file, but with -n each worker writes a file of its own"
                 )
             return path
     except IsADirectoryError as error:
