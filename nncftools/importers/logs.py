@@ -104,8 +104,8 @@ class Mprof(RowLog):
         warn = self.source.warn
         if self.children.tables:
             warn(
-                "RSS is the sum of the command (MEM) and its children (CHLD); if mprof also ran with "
-                "--include-children, MEM includes the children already, and they are counted twice"
+                "RSS is the sum of the command (MEM) and its children (CHLD); if mprof ran with --include-children, "
+                "MEM includes the children, so that they count twice"
             )
         if self._unread_children:
             warn(

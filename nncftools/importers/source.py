@@ -121,7 +121,7 @@ class Source:
                     yield LogLines(number, texts)
                     number += len(texts)
         except intake.DAMAGED as error:
-            self.warn(f"the gzip file is damaged or truncated, everything before that was read: {error}")
+            self.warn(f"the gzip file is damaged or truncated; only the part before the damage was read: {error}")
         if rest and not rest.isspace():
             yield LogLines(number, [rest], is_whole=False)
 

@@ -171,7 +171,7 @@ def judge_out_of_memory(case: Evidence) -> Verdict | None:
 def _find_victims(case: Evidence, limit: Effective | None) -> tuple[list[Process], str | None]:
     """Return the killed processes, largest first, and the ``Certainty``; None if the kernel killed no process.
 
-    If the kernel's log is readable and names no process of the run, the kernel killed no process of the run.
+    If the kernel's log is readable, only processes that are named in the log were killed by the kernel.
     """
     session = case.session
     if session.kernel_kills is not None:

@@ -69,7 +69,8 @@ class Effective(NamedTuple):
 def effective_limit(session: SessionData) -> Effective | None:
     """Return the smallest limit on resident memory; None if unknown.
 
-    If the run exceeded the limit of a control group, ignore this limit: the group had only some of the processes.
+    A control group may have only some processes of the run. So if the run exceeded the limit of a group, this limit is
+    ignored.
     """
     highest = session.rss_peak.sampled or 0
     max_memory = None if session.limit_reached is None else session.limit_reached.limit

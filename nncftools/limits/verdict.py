@@ -37,7 +37,7 @@ _SIGNALS_IN_STATUS = {signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIG
 
 
 class Death(NamedTuple):
-    """The end of a process by a signal."""
+    """A process that died by a signal."""
 
     number: int
     """Number of the signal, such as 9."""

@@ -187,7 +187,7 @@ class Follower:
         self.run.operations = self._operations.spans()
 
     def recorder_lives(self) -> bool:
-        """Return whether the sampler is still running: whether the journal is locked."""
+        """Return whether the sampler is still running, and so has the journal locked."""
         return reading.is_locked(self._journal.fileno())
 
     def step(self, _passed_s: float) -> bool:

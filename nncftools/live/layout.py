@@ -70,8 +70,8 @@ _RATES = (
     (8, (1, 1)),
     (7, (1, 0)),
 )
-"""Each entry: a height of the body; from this height on, the number of rows for CPU, and for each of the other
-rates."""
+"""Each entry: (height of the body, (rows for CPU, rows for each other rate)). The first entry counts whose height is
+not above the height of the body."""
 _NARROW = 60
 _WIDE = 100
 _BOXED_ROWS = 12
@@ -84,7 +84,8 @@ _MOST_PROCESSES = (
     (12, 2),
     (10, 1),
 )
-"""Each entry: a height of the body; from this height on, the most processes that are listed below the chart."""
+"""Each entry: (height of the body, most processes below the chart). The first entry counts whose height is not above
+the height of the body."""
 _GAP = 3
 _LONGEST_GAUGE = 40
 _SHORTEST_GAUGE = 8

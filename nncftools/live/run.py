@@ -38,7 +38,7 @@ class LiveOperations:
         self._ended: list[Span] = []
         """Operations that have ended; only outermost operations."""
         self._programs: set[int | None] = {None}
-        """Numbers of the programs that have written a line."""
+        """Programs that have written a line, by the number in the marks log."""
 
     def take(self, entry: Entry) -> None:
         """Read the next line of the marks log, with a time in seconds since the start."""

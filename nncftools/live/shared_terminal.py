@@ -395,7 +395,7 @@ class SharedTerminal(Terminal):
     def _erase_all(self) -> str:
         """Return the text that erases tail and view.
 
-        After a change of the terminal's size, they can only be found from the position of the cursor.
+        After a change of the terminal's size, only the position of the cursor tells where tail and view are.
         """
         if self._placed is None:
             return ""

@@ -115,10 +115,10 @@ def find_parents(ended: Sequence[tuple[Mark, float]]) -> list[int | None]:
 
 
 def find_device(name: str, uuid: str, devices: Sequence[Device]) -> str:
-    """Return our name of a device that torch calls ``cuda0``.
+    """Return our name, such as ``nvidia1``, for the device that torch calls ``cuda0``.
 
-    Torch may see only some devices, or the devices in another order, so the UUID counts. If the device is not clear,
-    return torch's name.
+    Torch may see only some of the devices, or see them in another order, so devices are compared by UUID if known. Without a
+    clear match, return torch's name.
     """
     same = []
     if uuid:

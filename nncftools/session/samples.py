@@ -314,8 +314,8 @@ def select_rows(gauges: Sequence[array[float]], rows: int, limit: int) -> list[i
 def find_rising_rows(times: Sequence[float]) -> Sequence[int]:
     """Return the indexes of the rows to keep so that times rise.
 
-    Drop either the rows whose time is before an earlier row, or the rows whose time is after a later row: whichever are
-    fewer.
+    Two sets of rows could be dropped: rows before an earlier row's time, or rows after a later row's time. The smaller
+    set is dropped.
     """
     if all(map(le, times, times[1:])):
         return range(len(times))

@@ -95,7 +95,7 @@ class Ranges(TypedDict):
     process: Whole
     t_ns: Whole
     came: list[Whole]
-    """New ranges as a flat list: first page, number of pages, first page, number of pages, …"""
+    """New ranges as a flat list: first page, number of pages, first page, number of pages, … A page is 4 KiB."""
     went: list[Whole]
     heap: Whole
     """Size of malloc's heap and arenas in bytes."""
@@ -501,7 +501,8 @@ _LONGEST_READ = 2_000
 _MOST_STEPS = 400
 """Most folders and links on the way to a file."""
 _PRECISION_S = 0.02
-"""Tolerance. The kernel rounds the start of a process and the change of a file down to ticks of up to 10 ms."""
+"""Tolerance in seconds. The kernel rounds the start of a process, and the time of a change to a file, down to ticks of
+up to 10 ms."""
 
 
 class _Code(NamedTuple):
