@@ -72,7 +72,9 @@ def with_options(kind: type, *, without: Collection[str] = ()) -> Callable[[Call
     return decorate
 
 
-_KEYS = ("interval", "type", "unit", "depth", "mark-calls")
+_METRICS = "metrics"
+"""The key of the option --type."""
+_KEYS = ("interval", _METRICS, "unit", "depth", "mark-calls")
 """Keys of the table [tool.nncf-tools] of pyproject.toml: the options whose defaults a project may set, and functions to
 mark."""
 _RECORDING = ("monitor", "profile")
@@ -214,8 +216,9 @@ def _process(parameter: Any, parse: Callable[[str], Any], context: typer.Context
 
 def _use_project(parameter: Any, name: str, context: typer.Context, value: Any) -> Any:
     """Return the project's default of a parameter; ``value`` if there is none."""
-    key = parameter.opts[0].removeprefix("--")
-    if key not in _KEYS or (key == "type" and context.info_name not in _RECORDING):
+    option_name = parameter.opts[0].removeprefix("--")
+    key = _METRICS if option_name == "type" else option_name
+    if key not in _KEYS or (key == _METRICS and context.info_name not in _RECORDING):
         return value
     texts = find_project().texts.get(key)
     if texts is None:

@@ -50,7 +50,7 @@ def monitor(request: Request) -> int:
     Defaults of a project, in pyproject.toml:
       [tool.nncf-tools]
       interval = "20ms"
-      type = ["rss", "anon"]
+      metrics = ["rss", "anon"]
       unit = "GiB"
     """
     return _record(request, profiles=False)
@@ -80,7 +80,7 @@ def profile(request: ProfileRequest) -> int:
     Defaults of a project, in pyproject.toml:
       [tool.nncf-tools]
       interval = "20ms"
-      type = ["rss", "anon"]
+      metrics = ["rss", "anon"]
       unit = "GiB"
       depth = 2
       mark-calls = ["my_package.train:fit=Training"]

@@ -61,7 +61,7 @@ def project(tmp_path: pathlib.Path, in_process: Run, monkeypatch: pytest.MonkeyP
         pytest.param({".": f"{HEAD}unit = 'GiB'", "src": f"{HEAD}depth = 2"}, (), MIB, id="the nearest"),
         pytest.param({".": f"{HEAD}unit = 'GiB'", "src": "[tool.ruff]"}, (), GIB, id="the nearest with a table"),
         pytest.param({".": f"{HEAD}unit = 'GiB'", "src/deep": f"{HEAD}unit = 'MiB'"}, (), MIB, id="in the folder"),
-        pytest.param({".": f"{HEAD}interval = 'x'\ntype = 'pss'"}, (), MIB, id="of recordings"),
+        pytest.param({".": f"{HEAD}interval = 'x'\nmetrics = 'pss'"}, (), MIB, id="of recordings"),
     ],
 )
 def test_file(
@@ -90,12 +90,12 @@ def test_details(in_process: Run, project: pathlib.Path, words: tuple[str, ...],
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("metrics = 'rss'", "[tool.nncf-tools]: 'metrics' is not one of interval, type, unit, depth, mark-calls"),
+        ("type = 'rss'", "[tool.nncf-tools]: 'type' is not one of interval, metrics, unit, depth, mark-calls"),
         (
             "intervall = 1",
-            "[tool.nncf-tools]: 'intervall' is not one of interval, type, unit, depth, mark-calls; did you mean",
+            "[tool.nncf-tools]: 'intervall' is not one of interval, metrics, unit, depth, mark-calls; did you mean",
         ),
-        ("output = 'x.json'", "[tool.nncf-tools]: 'output' is not one of interval, type, unit, depth, mark-calls"),
+        ("output = 'x.json'", "[tool.nncf-tools]: 'output' is not one of interval, metrics, unit, depth, mark-calls"),
         ("interval = 'fast'", "interval: a time expected, such as 0.5 (seconds), 100ms or 2min, found 'fast'"),
         ("interval = true", "interval: a time expected, such as 0.5 (seconds), 100ms or 2min, found 'True'"),
         ("interval = 0", "interval: a number of seconds from 0.001 to a year expected, found 0"),
@@ -103,8 +103,8 @@ def test_details(in_process: Run, project: pathlib.Path, words: tuple[str, ...],
         ("depth = 0", "depth: at least 1 expected, found 0"),
         ("depth = 1.5", "depth: a whole number expected, found '1.5'"),
         ("depth = 2024-01-01", "depth: a whole number expected, found '2024-01-01'"),
-        ("type = 'rsss'", "type: 'rsss' is not one of rss,"),
-        ("type = [1]", "type: '1' is not one of rss,"),
+        ("metrics = 'rsss'", "metrics: 'rsss' is not one of rss,"),
+        ("metrics = [1]", "metrics: '1' is not one of rss,"),
         ("mark-calls = 'f'", "mark-calls: package.module:function=Name or"),
         ("mark-calls = 3", "mark-calls: package.module:function=Name or"),
         ("[tool", "Expected "),
@@ -228,12 +228,12 @@ def test_users(project: pathlib.Path, owner: int, user: int, *, is_used: bool) -
 
 def test_recording(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """A recording has the interval and the metrics of the project; an error in a later check names the file."""
-    path = written(tmp_path, f"{HEAD}interval = '20ms'\ntype = ['anon', 'rss']\nunit = 'B'")
+    path = written(tmp_path, f"{HEAD}interval = '20ms'\nmetrics = ['anon', 'rss']\nunit = 'B'")
     done = nncf_tools("monitor", "--details", "-o", "run.json", "sleep", "0.1")
     report = json.loads((tmp_path / "run.json").read_text())
 
     assert done.returncode == 0
-    assert done.stderr.splitlines()[0] == f"nncf-tools: defaults from {path}: type, interval, unit"
+    assert done.stderr.splitlines()[0] == f"nncf-tools: defaults from {path}: metrics, interval, unit"
     assert "Memory, B" in done.stderr
     assert report["sampler"]["interval_s"] == 0.02
     assert "anon" in report["samples"]
