@@ -46,14 +46,14 @@ _ABOVE = 1.1
 
 
 class Effective(NamedTuple):
-    """A limit on resident memory, of any kind."""
+    """A memory limit that applied to a run."""
 
     kind: str
-    """``control group``, ``control group, memory.high``, ``--max-memory`` or ``machine``."""
+    """``control group``, ``control group, memory.high``, ``RLIMIT_AS``, ``RLIMIT_DATA``, ``--max-memory`` or ``machine``."""
     size: int
     """Limit in bytes."""
     set_by: str = ""
-    """The file that sets the limit; empty for other kinds of limits."""
+    """The file or system call that sets the limit; empty for ``--max-memory`` and ``machine``."""
 
     @property
     def name(self) -> str:

@@ -441,7 +441,7 @@ class FileSystem(msgspec.Struct, frozen=True, kw_only=True):
     """Path of a folder in the file system."""
     size: Size | None = None
     first: Whole | None = None
-    """Free bytes at the start."""
+    """Free bytes at the first reading."""
     lowest: Whole | None = None
     """Fewest free bytes; reached at ``lowest_s``."""
     lowest_s: Seconds | None = None

@@ -117,8 +117,8 @@ def find_parents(ended: Sequence[tuple[Mark, float]]) -> list[int | None]:
 def find_device(name: str, uuid: str, devices: Sequence[Device]) -> str:
     """Return our name, such as ``nvidia1``, for the device that torch calls ``cuda0``.
 
-    Torch may see only some of the devices, or see them in another order, so devices are compared by UUID if known. Without a
-    clear match, return torch's name.
+    Torch may see only some of the devices, or see them in another order, so devices are compared by UUID if known.
+    Without a clear match, return torch's name.
     """
     same = []
     if uuid:
