@@ -240,7 +240,7 @@ def part_text(part: float, whole: float) -> str:
 
 
 def _brief(number: float, decimals: int) -> str:
-    """Return a number as text: decimals only up to three digits in all, and no zeros at the end of the decimals."""
+    """Return a number with at most ``decimals`` decimals and about three digits: ``"2.75"``, ``"27.5"``, ``"8"``."""
     while decimals and round(number, decimals) >= 10 ** (3 - decimals):
         decimals -= 1
     text = fixed(number, decimals)

@@ -412,7 +412,6 @@ class RowLog:
         return columns
 
     def _make_session(self, known: dict[str, Any]) -> Session:
-        """Return the session of all rows; ``known`` has further fields of the session."""
         source = self.source
         table = self.table
         table.shorten()
@@ -486,7 +485,6 @@ class RowLog:
         return columns
 
     def _read_other(self, lines: LogLines, why: object) -> None:
-        """Read a line that is not a row."""
         (text,) = lines.texts
         match = re.fullmatch(self.others, text.decode("utf-8", "backslashreplace"))
         if match and (lines.is_whole or self.other_may_end_open):

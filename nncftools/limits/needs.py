@@ -49,7 +49,8 @@ class Effective(NamedTuple):
     """A memory limit that applied to a run."""
 
     kind: str
-    """``control group``, ``control group, memory.high``, ``RLIMIT_AS``, ``RLIMIT_DATA``, ``--max-memory`` or ``machine``."""
+    """``--max-memory``, ``machine``, or a kind of ``nncftools.session.model.MemoryLimit``, such as ``control
+    group``."""
     size: int
     """Limit in bytes."""
     set_by: str = ""
@@ -342,7 +343,6 @@ def _describe_part(size: int, total: int | None) -> str:
 
 
 def _distinct_sizes(needed: int, free: int) -> tuple[str, str]:
-    """Return two sizes as text, with enough digits to tell them apart."""
     if brief_size(needed) == brief_size(free):
         return MemoryUnit.MiB.label(needed), MemoryUnit.MiB.label(free)
     return brief_size(needed), brief_size(free)

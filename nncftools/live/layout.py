@@ -206,7 +206,6 @@ def _draw_over_time(
 
 
 def _draw_rates(run: Run, window: Window, style: TerminalStyle, height: int) -> Iterator[Text]:
-    """Yield the rows of CPU and I/O: bars over time, and the current rate."""
     heights = [rows for least, rows in _RATES if height >= least]
     cpu_rows, other_rows = heights[0] if heights else (0, 0)
     average_s = max(RATE_WINDOW_S, window.end_s / window.columns)
@@ -227,7 +226,6 @@ def _choose_window(now_s: float, columns: int, *, has_ended: bool) -> Window:
 
 
 def _make_title(run: Run, settings: ViewSettings, width: int, line: str) -> Text:
-    """Return the title: the command, the state of the view, and the time since the start of the run."""
     state = settings.state
     colour = DANGER if state == "recording" else GOOD
     if run.ended:
@@ -279,7 +277,6 @@ def _explain_keys(settings: ViewSettings) -> Table:
 
 
 def _spread(left: Text, right: RenderableType) -> Table:
-    """Return a row with ``left`` at the left side and ``right`` at the right side."""
     row = Table.grid(expand=True)
     row.add_column(no_wrap=True, overflow="crop", ratio=1)
     row.add_column(no_wrap=True, justify="right")
@@ -405,7 +402,6 @@ _MOST = 200
 
 
 def _list_processes(processes: Sequence[LiveProcess], settings: ViewSettings, rows: int, width: int) -> list[Part]:
-    """Return a heading with the number of processes, and a table of ``rows`` processes."""
     first = min(settings.first, len(processes) - rows)
     words = f" {len(processes)} by memory"
     if first:

@@ -377,7 +377,6 @@ class SharedTerminal(Terminal):
             self._painted = self._view
 
     def _find_first_row(self, rows: int) -> int:
-        """Return the row of the terminal where the view begins."""
         return rows - len(self._painted) + 1
 
     def _write_output(self, columns: int, rows: int) -> str:

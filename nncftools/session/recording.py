@@ -219,7 +219,6 @@ def _decode_samples(texts: Sequence[bytes], width: int) -> list[list[float | Non
 
 
 def _check_devices(line: JournalLine) -> None:
-    """Raise ValueError if the values of devices have unknown columns or too many columns."""
     values = line["devices"]["values"] if "devices" in line else {}
     if not {name_of(name) for name in values} <= {*OF_DEVICES} or len(values) > _MOST_DEVICE_COLUMNS:
         raise ValueError("columns of devices expected")

@@ -487,7 +487,6 @@ class _SnapshotReader:
 
 
 def _drop_early(readings: list[_Reading]) -> None:
-    """Drop the last reading if the time is before the previous reading."""
     if len(readings) > 1 and readings[-1].time_s < readings[-2].time_s:
         readings.pop()
 

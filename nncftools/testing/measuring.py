@@ -131,7 +131,7 @@ class Measuring:
         """
         line = failure = None
         if self._runs and self.meter.is_own_process:
-            line = self._line(item, call)
+            line = self._judge_phase(item, call)
             if line is not None and call.excinfo is None:
                 fail = functools.partial(pytest.fail, line, pytrace=False)
                 failure = pytest.CallInfo.from_call(fail, when="call").excinfo
@@ -141,7 +141,7 @@ class Measuring:
         if line is not None and call.excinfo is not failure and report.failed:
             report.sections.append(("memory limit", line))
 
-    def _line(self, item: pytest.Item, call: pytest.CallInfo[None]) -> str | None:
+    def _judge_phase(self, item: pytest.Item, call: pytest.CallInfo[None]) -> str | None:
         """Return a message if the test has exceeded the limit, at most once per test; otherwise None."""
         unimportant = (pytest.skip.Exception, pytest.xfail.Exception)
         if call.excinfo is not None and not isinstance(call.excinfo.value, unimportant):

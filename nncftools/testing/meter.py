@@ -327,7 +327,6 @@ class Meter:
     """
 
     _begun: Measurement
-    """Figures of the last test that began."""
 
     def __init__(self, interval_s: float, *, is_kept: bool) -> None:
         """Prepare to sample every ``interval_s`` seconds. If ``is_kept`` is true, the recording can be saved.
