@@ -156,7 +156,7 @@ class TestFifo:
         path = tmp_path / "fifo"
         os.mkfifo(path)
 
-        with pytest.raises(SessionFileError, match=r"nobody writes to this FIFO: a writer within 0\.1 s"):
+        with pytest.raises(SessionFileError, match=r"no program has opened this FIFO for writing within 0\.1 s"):
             read_session(path)
 
     def test_a_slow_writer_is_waited_for(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

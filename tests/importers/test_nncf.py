@@ -13,7 +13,7 @@ from nncftools.units import MemoryUnit
 from tests.importers.logs import NNCF, imported
 from tests.made_up import mib, session
 
-_RELATIVE = "some values are below zero, or the first is 0: all are taken as relative to an unknown first sample"
+_RELATIVE = "some values are below zero, or the first is 0: all are read as changes since an unknown first sample"
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_name_without_a_metric(tmp_path: pathlib.Path, name: str) -> None:
     found = imported(tmp_path, NNCF, name)
 
     assert found.samples.metrics == ["rss"]
-    assert found.warnings[0].startswith("the file name does not give the metric, RSS is assumed")
+    assert found.warnings[0].startswith("the file name does not give the metric, so RSS is assumed")
 
 
 def test_unit(tmp_path: pathlib.Path) -> None:

@@ -39,7 +39,7 @@ def test_recording(tmp_path: pathlib.Path) -> None:
     assert (outcome.exit_code, outcome.status, outcome.lost) == (3, {"code": 3, "signal": None}, None)
     assert 5 < len(session.samples) < (session.sampler.taken or 0)
     assert (session.peaks["rss"].sampled or 0) >= int(truth.read_text())
-    assert any("neighbours merged" in warning for warning in session.warnings)
+    assert any("samples were taken and merged" in warning for warning in session.warnings)
 
 
 USED = (*CAUGHT, *OF_FAULTS, signal.SIGCHLD)

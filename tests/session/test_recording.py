@@ -219,7 +219,7 @@ def test_merged() -> None:
         assert of.peaks[name].sampled == whole.peaks[name].sampled
         assert of.peaks[name].at_s == pytest.approx(whole.peaks[name].at_s, abs=apart_s)
         assert min(drop_unknown(of.samples[name])) == min(drop_unknown(whole.samples[name]))
-    assert f"5,000 samples were taken and neighbours merged into {len(of.samples)}, which" in of.warnings[0]
+    assert f"5,000 samples were taken and merged into {len(of.samples)}:" in of.warnings[0]
     assert 8 * 0.1 < apart_s < 5_000 / 20 * 0.1
     assert sum(distance > apart_s for distance in distances) <= len(distances) / 100
 
@@ -228,7 +228,7 @@ def test_times_that_go_back() -> None:
     """Rows whose time goes back are left out, and a warning counts them; one row far ahead costs not the others."""
     assert bad_lines([0, 10], [1, 20], [0.5, 99], [2, 30]) == (
         [10, 20, 30],
-        ["1 samples of the journal were left out: their time goes back"],
+        ["1 samples of the journal were left out, because their times are not in order"],
     )
     each = {"each": {"0": 5}}
     of = read([0, 10], each, [900, 99], each, [1, 20], each, [2, 30], each, END)
