@@ -171,7 +171,7 @@ def _find_calls(operation: str | None, runs: Iterable[Run]) -> list[Operation]:
 
 
 def _read_figures(operation: str | None, runs: Iterable[Run]) -> dict[str, list[float]]:
-    """Return the values of each figure: ``{name: values}``, of the runs, or of the operations that match ``operation``."""
+    """Return the values of each figure: ``{name: values}``, of runs, or of the operations that match ``operation``."""
     by_name: dict[str, list[float]] = {}
     for run in runs:
         values = run.figures if operation is None else run.together(selected(operation, run.every))
