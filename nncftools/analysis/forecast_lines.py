@@ -132,7 +132,10 @@ class Line(NamedTuple):
 
 
 def measure_points(session: Session) -> list[Point]:
-    """Return the memory of the operations of a slice, and of the times between operations, if certain."""
+    """Return the memory of the operations of a slice, and of the times between operations.
+
+    A figure that is not certain is None.
+    """
     outer: list[str] = []
     places: Counter[str] = Counter()
     found = []

@@ -90,8 +90,7 @@ class Node:
     memory.
     """
     later: Counter[Stack] = field(default_factory=Counter)
-    """The bytes of later functions that are assumed to be freed instead of ``doubt``: ``{functions of own code:
-    bytes}``.
+    """For later functions of own code: the bytes that are assumed to be freed instead of ``doubt``.
     """
     label: str = ""
     """The name of a node without a frame, or of a place from ``held_by``."""
@@ -185,9 +184,9 @@ def _find_path(part: Part, *, by_line: bool) -> Iterator[tuple[int, Frame | None
 
 
 def _take_doubts(root: Node, memory: Memory, freed: Sequence[Freed], *, by_line: bool) -> None:
-    """Put memory in doubt that falls may have freed instead of the removed parts.
+    """Put memory in doubt that falls may have freed instead of the parts that are assumed to be freed.
 
-    The fall may be larger than the removed parts of a place. Only these further bytes are put in doubt.
+    At each place, only the bytes of a fall that exceed the freed parts of this place are put in doubt.
     """
     nodes = [root]
     for node in nodes:

@@ -480,7 +480,7 @@ class Timeline:
         return self.times[after] - at_s <= _TRIGGERED * self._distance_to(after)
 
     def read_until(self, at_s: float) -> float:
-        """Return when reading the sample ended that a mark at ``at_s`` triggered; without a sample, ``at_s``."""
+        """Return the end of the sample that a mark at ``at_s`` triggered; ``at_s`` if there is no such sample."""
         after = bisect_right(self.times, at_s)
         if not self.is_triggered(at_s, after):
             return at_s

@@ -74,7 +74,7 @@ def _names_of(sessions: Iterable[Session]) -> list[str]:
 
 
 def _has_sum(parts: Parts, name: str) -> bool:
-    """Return whether a metric has a sum with a meaning, and is not missing for a rank or machine."""
+    """Return whether the sum of a metric makes sense, and no rank or machine lacks the metric."""
     metric = metrics.of(name)
     by_machine = [any(name in session.samples for _, session in machine) for machine in _group_by_machine(parts)]
     if metric is not None and metric.scope == metrics.DEVICE and metric.merging != metrics.NEVER:

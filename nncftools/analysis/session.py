@@ -287,7 +287,10 @@ class _Measuring:
         return figures._replace(peak=Bracket(low, high, from_s, to_s, likely=likely))
 
     def _level_at(self, reading: OwnMemory | None, at_s: float) -> tuple[float | None, bool]:
-        """Return the memory of the tree at a mark, and whether this is an estimate. If not read, samples are used."""
+        """Return the memory of the tree at a mark, and whether the memory is an estimate.
+
+        If the memory was not read at the mark, the figure is from samples.
+        """
         if reading is not None and reading.tree is not None:
             return reading.tree, reading.is_estimate or reading.tree_low is not None
         size, is_estimate = self._rss.level_at(at_s)

@@ -255,7 +255,7 @@ def _time_in(calls: Sequence[Operation]) -> float:
 
 
 _NEAR = 0.95
-"""RSS of a sample is near the peak from this share of the peak on."""
+"""RSS of a sample is near the peak if RSS is at least this share of the peak."""
 
 
 class NearPeak(NamedTuple):
@@ -334,7 +334,7 @@ _ALSO_EXACT = {
     (6, 12): 39,
     (6, 15): 7,
 }
-"""Stable releases with commit 82241a83cd15, from this patch level on."""
+"""Stable releases with commit 82241a83cd15: ``{(major, minor): first patch level}``."""
 _RELEASE = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
 
 

@@ -67,7 +67,7 @@ def visualize(
 def check_format(df: pd.DataFrame) -> None:
     """Raise ResultsError (a RuntimeError) if the rows of a table cannot be compared. The message lists all problems.
 
-    A problem is a missing column, a cell without a valid figure, or that no row has gptq, int4 or fp32.
+    A problem is a missing column, a cell without a valid figure, or a missing row with gptq, int4 or fp32.
     """
     _load_models(df, STANDARD)
     modes = [mode.casefold() for mode in df[MODE]]

@@ -346,7 +346,7 @@ def _children(thread: bytes, pages: int) -> Children:
 
 
 def _pages_of_copy(pid: bytes, beginner: bytes) -> int:
-    """Return the RSS in pages of a child as large as the parent; 0 if vfork(2) made the child and exec did not run yet.
+    """Return the RSS in pages of a child as large as the parent; 0 for a child of vfork(2) before exec.
 
     Before exec, such a child shows the memory of the parent, and the thread ``beginner`` waits in the kernel (state D,
     proc(5)). Only the newest child of a thread can be such a child. A process with a single thread cannot mark during

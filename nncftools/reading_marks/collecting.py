@@ -458,7 +458,10 @@ def take_sizes(marks: Iterable[Mark]) -> None:
 
 
 def measure_size(path: Path) -> int | None:
-    """Return the bytes of a file, including the weights of a model, or of all files in a folder; None if unknown."""
+    """Return the bytes of a file, or of all files in a folder; None if unknown.
+
+    The size of a model's file includes the file with the weights.
+    """
     try:
         if not path.is_dir():
             size = path.stat().st_size

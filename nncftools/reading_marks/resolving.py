@@ -199,7 +199,7 @@ class _NestedMarks:
     def _end_programs(self, until_s: float) -> None:
         """End the operations of processes that began another program before ``until_s``.
 
-        The sampler saw the change. If the new program wrote a row, that row has ended the operations already.
+        Only the sampler saw these changes. Otherwise, the first row of the new program ends the operations.
         """
         while self._execs and self._execs[0][2] <= until_s:
             pid, from_s, to_s = self._execs.popleft()
