@@ -230,7 +230,7 @@ def measure_run(session: Session, title: str, depth: int = 1, *, peak: str = "",
     the figures of inner operations, for gates on operations. Raises NncfToolsError if the session has no samples.
     """
     if not len(session.samples):
-        raise NncfToolsError(f"{title}: holds no samples: there is nothing to compare")
+        raise NncfToolsError(f"{title}: has no samples, so there is nothing to compare")
     return figures_of_run(session, title, depth, peak=peak, with_inner=with_inner)
 
 

@@ -203,7 +203,7 @@ def start_times(sessions: Named) -> tuple[dict[str, float], list[str]]:
             if apart_s > _SET_S:
                 host = session.host.name or "one machine"
                 text = f"the wall clock of {host} was set by {seconds_text(apart_s)} between the starts of {first}"
-                warnings.append(f"{text} and {name}: they are lined up by CLOCK_MONOTONIC")
+                warnings.append(f"{text} and {name}: both recordings are aligned by CLOCK_MONOTONIC")
     zero = min(moments.values())
     at_s = {name: moments[name] - zero for name in sessions}
     firsts = [next(iter(machine.values())) for machine in machines]
@@ -221,7 +221,7 @@ def _group_by_clock(sessions: Named) -> list[dict[str, Session]]:
 
 def _moment_of(name: str, session: Session) -> float:
     if session.start.utc is None:
-        raise NncfToolsError(f"{name}: has no start time: it cannot be lined up with the others")
+        raise NncfToolsError(f"{name}: has no start time, so the recording cannot be aligned with the others")
     return moment_of(session.start.utc).timestamp()
 
 
@@ -239,7 +239,7 @@ def _warn_of_clocks(sessions: Sequence[Session]) -> Iterator[str]:
     intervals = [session.sampler.interval_s or session.sampler.achieved_interval_s or 0.0 for session in sessions]
     if most_s > max(intervals):
         text = f"the clocks of the machines may differ by {seconds_text(most_s)}, more than the interval"
-        yield f"{text}: recordings may be shifted against each other by that much"
+        yield f"{text}: recordings may be shifted by this time"
 
 
 def _warn_of_lone(at_s: Mapping[str, float], sessions: Named) -> Iterator[str]:
@@ -286,8 +286,8 @@ def merge_ranks(sessions: Named) -> Session:
     warnings += _recording_warnings(by_name)
     worst = largest_rank(runs)
     if worst is not None and by_name[worst.name].marks:
-        text = f"operations come from {worst.name}, which has the highest peak"
-        warnings.append(f"{text}; their memory, CPU and I/O are those of all ranks")
+        text = f"operations are from {worst.name}, which has the highest peak"
+        warnings.append(f"{text}; memory, CPU and I/O of each operation are sums over all ranks")
         for mark, end_s in add_ends(by_name[worst.name].marks, by_name[worst.name]):
             ended = replace(mark, end_s=end_s)
             marks.append(shift_moments(ended, worst.start_s, ("start_s", "end_s")))
@@ -337,7 +337,7 @@ def _check(sessions: Named) -> None:
     files: dict[int, str] = {}
     for file, session in sessions.items():
         if session.ranks:
-            raise NncfToolsError(f"{file} was merged from {len(session.ranks)} recordings: name those instead")
+            raise NncfToolsError(f"{file} was merged from {len(session.ranks)} recordings: name the recordings instead")
         if session.rank is None:
             continue
         number = session.rank.number
@@ -441,7 +441,7 @@ def _warn_of_missing(sessions: Iterable[Session]) -> Iterator[str]:
     if missing:
         first = itertools.islice((number for number in range(size) if number not in present), _NAMED)
         numbers = ", ".join(map(str, first)) + (", …" if missing > _NAMED else "")
-        yield f"{missing} of {size} ranks are missing: no recording of rank {numbers}, and sums do not count them"
+        yield f"{missing} of {size} ranks are missing in all sums: there is no recording of rank {numbers}"
     jobs = sorted({rank.job for rank in ranks})
     if len(jobs) > 1:
         yield f"the recordings are of different jobs: {', '.join(job or 'a job without a name' for job in jobs)}"
@@ -476,4 +476,4 @@ def _warn_of_left_out(sessions: Named, samples: Samples) -> Iterator[str]:
     if partial:
         yield f"not recorded for every rank, so there is no sum: {', '.join(partial)}"
     if without_sum:
-        yield f"ranks on one machine may share it, so there is no sum: {', '.join(without_sum)}"
+        yield f"there is no sum, because ranks on one machine may share the memory:  {', '.join(without_sum)}"
