@@ -46,7 +46,7 @@ itself.
 _PYTHON_SIZE = 12 << 20
 """Bytes of the Python interpreter itself."""
 _AROUND_S = 0.06
-"""The most seconds between the helper's reading and the sampler's reading of the same memory."""
+"""The helper and the sampler may read the same memory at most this many seconds apart."""
 _ENDING_S = 0.1
 """Seconds before the end of a process in which memory is freed, if the process did not report the end of its code."""
 _JUST_BEFORE_S = 1e-6

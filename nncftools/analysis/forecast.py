@@ -35,8 +35,9 @@ _SMALL_ERROR = 24 << 20
 """An error of at most this many bytes at all layers is accepted, whatever the share of the peak."""
 _LEAST_SPREAD = 0.03
 _LEAST_SPREAD_OF_FLOOR = 0.07
-"""The least half widths of intervals, as a share of the value. Floors get more, because samples of a floor vary by 50
-MiB.
+"""The least half widths of intervals, as a share of the value. Floors get wider
+intervals, because samples of a floor vary by 50 MiB.
+
 """
 _BESIDE = 0.1
 """The largest part of a floor, as a share, that may be outside the operation: pages of files, and memory between two
@@ -299,7 +300,7 @@ def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estima
 
 
 def _held_from(compared: Comparison, full: int, least: int) -> tuple[int | None, str]:
-    """Return the number of layers from which an operation has the peak, and the operation with the peak below."""
+    """Return from how many layers on the winner has the peak, and the operation with the peak at fewer layers."""
     winner = compared.winner
     for count in range(full, least - 1, -1):
         highest = max(compared.lines or [winner], key=lambda line: line.at(count))

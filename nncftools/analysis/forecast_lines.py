@@ -65,7 +65,7 @@ class Slice(msgspec.Struct, frozen=True):
     comfortable: int
     written: int | None = None
     disk: int | None = None
-    """The bytes on file systems that the run used."""
+    """The bytes that the run occupied on file systems."""
     unused: str = ""
     """The reason why the forecast ignores the run; empty if the run is used."""
     points: list[Point] = []
@@ -222,7 +222,7 @@ def line_of_runs(slices: Sequence[Slice], sizes: Sequence[float]) -> Line:
 
 
 def find_tolerance(sizes: Sequence[float]) -> float:
-    """Return the largest distance in bytes at which a point still is on a line through points of these sizes."""
+    """Return how many bytes a point may be away from a line through points of these sizes."""
     share = _STRAIGHT_OF_MANY if len(sizes) > LEAST_SLICES else _STRAIGHT
     return max(max(sizes) * share, _STRAIGHT_LEAST)
 

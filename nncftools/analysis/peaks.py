@@ -122,7 +122,10 @@ def rss_peak(session: SessionData) -> Peak:
 
 
 def _merge_peaks(name: str, samples: Samples, ranks: Sequence[RankRun]) -> Peak:
-    """Return the peak of the sum of all ranks: at least the peak of any rank, at most the sum of upper bounds."""
+    """Return the peak of the sum of all ranks.
+
+    The peak is at least the peak of any rank, and at most the sum of the upper bounds of all ranks.
+    """
     peak = sampled_peak(name, samples)
     if peak.sampled is None or is_once_per_machine(name):
         return peak
@@ -455,14 +458,14 @@ class Timeline:
         self.locate = lru_cache(_KEPT)(self._locate)
 
     def _find_after(self, at_s: float) -> int:
-        """Return the index after the last sample up to a moment. A sample that the moment triggered is included."""
+        """Return the index after the last sample up to a moment. A sample triggered by a mark at the moment counts."""
         after = bisect_right(self.times, at_s)
         return after + self.is_triggered(at_s, after)
 
     def _locate(self, at_s: float) -> tuple[int, int, float]:
         """Return the indexes of two samples around a moment, and the moment's share of the time between the samples.
 
-        If the moment triggered a sample, both indexes are the index of this sample.
+        If a mark at the moment triggered a sample, both indexes are the index of this sample.
         """
         after = bisect_left(self.times, at_s)
         if after in {0, len(self.times)}:
@@ -526,7 +529,7 @@ class Column:
     def level_at(self, at_s: float) -> tuple[float | None, bool]:
         """Return the value of a gauge at a moment, and whether the samples around the moment differ.
 
-        The value is from the sample that the moment triggered, or else from the last sample up to the moment.
+        The value is from the sample that a mark at this moment triggered, or else from the last sample up to the moment.
         """
         if not self.times:
             return None, False

@@ -38,7 +38,7 @@ _HALF = 0.5
 _SMALL = 0.05
 """If the page faults of a thread touched a smaller share of a rise, the thread took nothing."""
 _ONE_STEP = 1.01
-"""A rise of up to this many times the time between two readings of RSS is not divided, because times are rounded."""
+"""A rise is not divided if its length is up to this many times the time between two readings of RSS: times are rounded."""
 _STARTING = ("/subprocess.py", "/os.py", "/popen_spawn_posix.py")
 """Files of the standard library that start another program, or wait for another program."""
 
@@ -89,7 +89,7 @@ class RiseOwners:
             last_s = window.to_s
 
     def _take_window(self, window: StackWindow, last_s: float) -> None:
-        """Set the readings of all threads from ``last_s``, the end of the previous window, to the end of this."""
+        """Set the readings of all threads for a window; ``last_s`` is the end of the previous window."""
         first = bisect_right(self._times, last_s)
         last = bisect_right(self._times, window.to_s)
         for thread in window.threads:

@@ -339,7 +339,7 @@ def _value_at(times: Sequence[float], values: Sequence[int], time_s: float) -> f
 
 
 _FAR_S = 10.0
-"""Mappings read this long before or after the peak rank like mappings of twice the peak's size."""
+"""For the choice of mappings, this many seconds of distance from the peak count like a size twice as large."""
 _SAME_SIZE = 0.02
 _SAME_TIME_S = 0.2
 """Mappings within both limits, of size and of time, count as read at the moment. A reading takes up to 0.1 s."""

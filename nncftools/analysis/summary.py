@@ -291,7 +291,9 @@ def pss_near_peak(session: Session) -> NearPeak | None:
 
 _MANY_MISSED = 0.05
 _PAUSE_S = 1.0
-"""A gap of samples from this length on is a pause of the run. A busy machine, or the start of a process, delays less.
+"""If a gap between samples is at least this long, the run was paused. A busy machine, or the start of a process,
+causes shorter gaps.
+
 """
 _DISK_WAS_FULL = "the journal could not be written"
 """The beginning of a warning that already explains missing samples."""

@@ -74,7 +74,7 @@ class Session(analysis.Session):
 
         picture = pathlib.Path(path)
         if picture.suffix.lower() not in PICTURES:
-            raise NncfToolsError(f"{str(path)!r}: a picture ends in {', '.join(PICTURES)}")
+            raise NncfToolsError(f"{str(path)!r}: the name of a picture ends in {', '.join(PICTURES)}")
         panels.draw(self, self._view(), picture)
         return picture
 

@@ -226,7 +226,7 @@ def check_found(wanted: Mapping[tuple[str, str], str], figures: Mapping[str, flo
 def _find_key(path: pathlib.Path, figures: Mapping[str, object], task: str, metric: str) -> str:
     """Return the key of a metric in the file. If the file does not have the metric, return the metric.
 
-    Raises NncfToolsError if the filter is wrong, or missing and not clear.
+    Raises NncfToolsError if the filter is wrong, or if several filters match.
     """
     for key in (f"{metric},none", metric):
         if key in figures:

@@ -407,8 +407,7 @@ def unnamed_text(points: int) -> str:
 _NAME = 28
 _AXIS_COLUMNS = 8
 _AXIS_LINES = 4
-"""The number of lines that plotext needs for an axis with labels, approximately. ``_AXIS_COLUMNS`` is the same for
-columns.
+"""plotext needs about this many lines for an axis with labels, and about ``_AXIS_COLUMNS`` columns.
 """
 _ROOM = 0.12
 """The free space to the right of the largest error, as a share of the axis."""

@@ -53,13 +53,13 @@ LINE = "#888888"
 _LOG_FROM = 10
 """The scale is logarithmic if the largest figure is at least this many times the smallest figure."""
 _NEAR = 1.5
-"""A bound is not drawn if the bound is more than this many times the end of the scale."""
+"""A bound is not drawn if the bound exceeds the end of the scale by more than this factor."""
 
 
 _NAME = 70
 _GROUP_COLOURS = (2, 3, 1, 0, 4, 5, 6)
 _COLOURS = {group: PALETTE[number] for group, number in zip(GROUPS, _GROUP_COLOURS, strict=True)}
-"""The colour of each kind in a picture of one model. In a picture of several models, each model has a colour."""
+"""The colour of each kind of compression, if the picture has a single model. Otherwise, each model has a colour."""
 _WIDTH_IN = 10.0
 _MAIN_IN = 6.2
 _PANEL_IN = 4.6

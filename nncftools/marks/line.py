@@ -397,7 +397,7 @@ def describe_python(t_ns: int, members: str = PROGRAM) -> str:
 
 
 def has_grown() -> bool:
-    """Return whether the RSS of this program ever reached 64 MiB. Only then is the memory at the end reported.
+    """Return whether the RSS of this program ever reached 64 MiB. If not, the memory at the end is not reported.
 
     The figure is VmHWM, because ``ru_maxrss`` would include the program before exec. Raises OSError, ValueError,
     IndexError.
