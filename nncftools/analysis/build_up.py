@@ -340,7 +340,6 @@ class _Builder:
         return self._owners[id(watched)]
 
     def _parts_of(self, change: _ProcessRise, at_s: float) -> Iterator[_Piece]:
-        """Yield the pieces of a process."""
         watched = change.watched
         process = self._processes.get(watched.process)
         first = [rise for rise in change.rises if rise.to_s == watched.time_s[0]]  # there is no earlier reading
@@ -373,7 +372,6 @@ class _Builder:
             yield from self._divide(watched, rise, 1.0 if rise.memory == FILE else 0.0)
 
     def _divide(self, watched: WatchedProcess, rise: Rise, file_share: float = 0.0) -> Iterator[_Piece]:
-        """Yield the pieces of a rise."""
         owners = self._owners_in(watched)
         for share in owners.shares(rise):
             certain = 0 if rise.is_replaced else share.certain

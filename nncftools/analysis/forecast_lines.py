@@ -31,8 +31,8 @@ _FACTORS = {1: 4.0, 2: 2.5}
 """Factors of the standard error by the number of points minus two: three points say little about the error."""
 _UNSURE = 0.03
 _UNSURE_LEAST = 16 << 20
-"""A peak is not used if the bracket is wider than this size and than the share ``_UNSURE``. Near the start and the end
-of an operation, samples show the neighbour.
+"""A peak is not used if the bracket is wider than this size, and wider than the share ``_UNSURE`` of the peak. Near the
+start and the end of an operation, samples show the neighbour.
 """
 _LEAST_S = 0.12
 """In an operation shorter than this, samples show the neighbours."""

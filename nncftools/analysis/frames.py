@@ -388,7 +388,6 @@ class _Rows(NamedTuple):
     others: Counter[str]
     """The bytes without a row, by name."""
     size: int
-    """The bytes of the build-up."""
 
 
 def peak_holders(session: Session, most: int = _MOST) -> list[Holder]:

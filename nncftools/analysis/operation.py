@@ -140,9 +140,9 @@ class Operation(Mark, eq=False, kw_only=True):
     cpu_s = _FigureOf(CPU, "spent")
     """CPU seconds of all processes during the operation."""
     read_bytes = _FigureOf("read_bytes", "spent")
-    """Bytes that storage delivered."""
+    """Bytes read from storage."""
     write_bytes = _FigureOf("write_bytes", "spent")
-    """Bytes sent to storage."""
+    """Bytes written to storage."""
     read_chars = _FigureOf("read_chars", "spent")
     """Bytes read by system calls, also from the page cache and pipes."""
     write_chars = _FigureOf("write_chars", "spent")

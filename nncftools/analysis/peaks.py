@@ -529,7 +529,7 @@ class Column:
     def level_at(self, at_s: float) -> tuple[float | None, bool]:
         """Return the value of a gauge at a moment, and whether the samples around the moment differ.
 
-        The value is from the sample that a mark at this moment triggered, or else from the last sample up to the moment.
+        The value is from the sample that a mark at this moment triggered, or else from the last sample before.
         """
         if not self.times:
             return None, False

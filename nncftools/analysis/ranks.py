@@ -66,7 +66,6 @@ def _times_of(session: Session, at_s: float) -> Column:
 
 
 def _names_of(sessions: Iterable[Session]) -> list[str]:
-    """Return the names of all recorded metrics."""
     names = dict[str, None]()
     for session in sessions:
         names |= dict.fromkeys(session.samples.metrics)

@@ -38,7 +38,7 @@ _HALF = 0.5
 _SMALL = 0.05
 """If the page faults of a thread touched a smaller share of a rise, the thread took nothing."""
 _ONE_STEP = 1.01
-"""A rise is not divided if its length is up to this many times the time between two readings of RSS: times are rounded."""
+"""If a rise takes at most this many times the time between two readings, it is not divided: times are rounded."""
 _STARTING = ("/subprocess.py", "/os.py", "/popen_spawn_posix.py")
 """Files of the standard library that start another program, or wait for another program."""
 

@@ -155,8 +155,7 @@ class _Process:
         self._waiting: list[Rise] = []
         """Rises since the last reading of addresses. A rise below 0 bytes is a fall."""
         self._going: list[Rise] = []
-        """Memory whose addresses were gone at the last reading, before RSS fell: the kernel frees pages after
-        addresses.
+        """Memory whose addresses were gone at the last reading, before RSS fell: the kernel frees the pages later.
         """
 
     def change(self, rise: Rise) -> None:

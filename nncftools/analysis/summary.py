@@ -293,7 +293,6 @@ _MANY_MISSED = 0.05
 _PAUSE_S = 1.0
 """If a gap between samples is at least this long, the run was paused. A busy machine, or the start of a process,
 causes shorter gaps.
-
 """
 _DISK_WAS_FULL = "the journal could not be written"
 """The beginning of a warning that already explains missing samples."""

@@ -126,7 +126,7 @@ _ENDS_WITHIN_S = 30.0
 
 
 def check_interval(interval_s: float) -> None:
-    """Raise ValueError for an interval that is not from 1 ms to a year."""
+    """Raise ValueError unless the interval is from 1 ms to a year."""
     if not SHORTEST_S <= interval_s <= _LONGEST_S:
         raise ValueError(f"interval: seconds from {SHORTEST_S:g} to a year expected, found {interval_s!r}")
 

@@ -47,7 +47,10 @@ _LARGEST = 10**15
 
 
 class Parameters:
-    """The parameters of a marked function: the format of each shown parameter, and the name of the path parameter."""
+    """The parameters of a marked function.
+
+    The object has the format of each shown parameter, and the name of the parameter with the path of a saved file.
+    """
 
     def __init__(self, function: Function, facts: Facts) -> None:
         names, defaults = _signature(function)

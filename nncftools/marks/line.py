@@ -187,7 +187,7 @@ def quote(text: str) -> str:
 def common_members(
     name: str, source: str, kind: str | None = None, call: str | None = None, *, step: bool = False
 ) -> str:
-    """Return the JSON members that all lines of an operation share. They are built once and used for every call."""
+    """Return the JSON members that all lines of an operation share. The members are built once for all calls."""
     members = '"name":' + quote(name)
     if kind:
         members += ',"kind":' + quote(kind)

@@ -309,7 +309,10 @@ class _Begun(Open):
 
 
 def mark(name: str, profiler: int) -> None:
-    """Begin an operation that ends at the same profiler's next mark in the outer operation; 0 is no profiler."""
+    """Begin an operation that ends at the next mark of the same profiler inside the same outer operation.
+
+    A ``profiler`` of 0 stands for no profiler.
+    """
     log = os.environ.get(line.VARIABLE)
     if log:
         text = line.moment(_members(name, profiler), monotonic_ns())

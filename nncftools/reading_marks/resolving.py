@@ -252,7 +252,7 @@ class _NestedMarks:
             self._count(frame, entry.end_s)
 
     def _scope_of(self, opened: Open) -> _Scope:
-        """Return the scope directly around an operation."""
+        """Return the ``_Scope`` of the enclosing operation or process."""
         if opened.outer is not None:
             scope: _Scope = opened.outer.payload.inside
             return scope
