@@ -362,8 +362,8 @@ class ComparedOperation:
 
     name: str
     title: str
-    """The name. If a run has several operations of this name, a number follows: ``NAME (1)``. Different numbers: ``NAME
-    (1 → 2)``.
+    """The name. If a run has several operations of this name, a number follows: ``NAME (1)``. If the runs have
+    different numbers, all numbers follow: ``NAME (1 → 2)``.
     """
     base_runs: int
     new_runs: int

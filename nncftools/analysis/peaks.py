@@ -105,8 +105,8 @@ def peaks(session: SessionData) -> dict[str, Peak]:
 def rss_peak(session: SessionData) -> Peak:
     """Return the peak of RSS, by samples, high-water marks, and readings at operation marks.
 
-    A high-water mark also covers memory between two samples. So the peak was at least the high-water mark of any
-    process, and at most the sum of the high-water marks of processes that lived at the same time. The command inherits
+    A high-water mark also covers memory between two samples. The peak was at least the high-water mark of any process.
+    The peak was at most the sum of the high-water marks of processes that lived at the same time. The command inherits
     the sampler's own ``ru_maxrss`` over fork and exec (getrusage(2)). A sample that was read late shows rises up to the
     reading.
     """

@@ -220,7 +220,7 @@ def _group_by_clock(sessions: Named) -> list[dict[str, Session]]:
 
 def _moment_of(name: str, session: Session) -> float:
     if session.start.utc is None:
-        raise NncfToolsError(f"{name}: has no start time, so the recording cannot be aligned with the others")
+        raise NncfToolsError(f"{name}: has no start time, so it cannot be aligned with the others")
     return moment_of(session.start.utc).timestamp()
 
 

@@ -55,7 +55,7 @@ class MemoryType(StrEnum):
 
 
 def memory_now(process: psutil.Process, *, children: bool) -> tuple[int, int]:
-    """Return RSS and VMS of a process in bytes; with ``children``, add all descendants. Ended processes count 0."""
+    """Return RSS and VMS in bytes, with all descendants if ``children`` is true. An ended process counts as 0."""
     import psutil
 
     family = [process]
@@ -253,9 +253,7 @@ class MemoryMonitor:
     ) -> None:
         """Write ``{type}_memory_usage{suffix}.txt`` and ``.png`` to the folder ``save_dir``.
 
-        Make the folder if it is missing.
-
-        In a job, the rank comes before the suffix: ``rss_memory_usage-rank0_from-zero.txt``.
+        A missing folder is made. In a job, the rank comes before the suffix: ``rss_memory_usage-rank0_from-zero.txt``.
 
         The text has a row ``time value`` per sample, then ``Total time`` in seconds and ``Max memory`` in the monitor's
         unit. If the lists have different lengths, the rest of the longer list is ignored. If there is no data, the text

@@ -392,7 +392,7 @@ def _collect_notes(comparisons: Sequence[Comparison], unnamed: int, *, lenient: 
             others = ", ".join(str(row.number) for row in model.repeated)
             notes.append(f"{name}: rows {first}, {others} are all {BASELINE}; row {first} is the baseline")
         for column in computed.find_wrong_columns(comparison):
-            note = f"{name}: column {column!r} differs from the figures of its rows; computed figures are shown"
+            note = f"{name}: column {column!r} differs from the computed figures, which are shown instead"
             notes.append(note)
     if unnamed:
         notes.append(unnamed_text(unnamed))

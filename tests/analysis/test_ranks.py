@@ -79,7 +79,7 @@ def test_recordings_that_do_not_overlap() -> None:
 
 def test_an_unknown_start() -> None:
     """A recording without a start time is refused."""
-    with pytest.raises(NncfToolsError, match="b: has no start time, so the recording cannot be aligned with the others"):
+    with pytest.raises(NncfToolsError, match="b: has no start time, so it cannot be aligned with the others"):
         start_times({"a": recorded("10"), "b": recorded(None, None)})
 
 
