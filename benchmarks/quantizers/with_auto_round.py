@@ -1,4 +1,4 @@
-"""Quantize a model by auto-round, with and without tuning, and save: with_auto_round.py MODEL OUT"""
+"""Quantize a model by auto-round, with and without tuning, and save: with_auto_round.py MODEL OUT."""
 
 import sys
 
@@ -12,10 +12,18 @@ def main(source: str, out: str) -> None:
     """Tune for two iterations, and round to the nearest (no iterations)."""
     tokenizer = AutoTokenizer.from_pretrained(source)
     samples = [torch.tensor([tokens]) for tokens in sample_tokens()]
-    options = {"bits": 4, "group_size": 32, "nsamples": 8, "seqlen": 32, "batch_size": 4, "device_map": "cpu"}
+    options = {
+        "bits": 4,
+        "group_size": 32,
+        "nsamples": 8,
+        "seqlen": 32,
+        "batch_size": 4,
+        "device_map": "cpu",
+    }
     for iterations in 2, 0:
         model = AutoModelForCausalLM.from_pretrained(source)
-        rounding = AutoRound(model, tokenizer, iters=iterations, dataset=samples, **options)
+        has_head = iterations == 0  # a layer outside the blocks
+        rounding = AutoRound(model, tokenizer, iters=iterations, dataset=samples, quant_lm_head=has_head, **options)
         quantized, _ = rounding.quantize()
         print_result(f"{iterations} iterations", quantized)
         rounding.save_quantized(f"{out}/{iterations}", format="auto_round")

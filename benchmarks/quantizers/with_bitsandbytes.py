@@ -1,4 +1,4 @@
-"""Load a model in 4 and in 8 bits, save and load the result: with_bitsandbytes.py MODEL OUT"""
+"""Load a model in 4 and in 8 bits, save and load the result: with_bitsandbytes.py MODEL OUT."""
 
 import sys
 

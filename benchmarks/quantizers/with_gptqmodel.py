@@ -1,4 +1,4 @@
-"""Quantize a model by GPTQModel, save and load the result: with_gptqmodel.py MODEL OUT"""
+"""Quantize a model by GPTQModel, save and load the result: with_gptqmodel.py MODEL OUT."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Quantize a model by llm-compressor, with and without calibration, and save: with_llmcompressor.py MODEL OUT"""
+"""Quantize a model by llm-compressor, with and without calibration, and save: with_llmcompressor.py MODEL OUT."""
 
 import sys
 
@@ -19,9 +19,10 @@ def main(source: str, out: str) -> None:
         "GPTQ": (GPTQModifier(targets="Linear", scheme="W4A16", ignore=["lm_head"]), rows),
         "rounded": (QuantizationModifier(targets="Linear", scheme="W8A16", ignore=["lm_head"]), None),
     }
+    options = {"max_seq_length": 32, "num_calibration_samples": 8, "shuffle_calibration_samples": False}
     for name, (modifier, data) in modifiers.items():
         model = AutoModelForCausalLM.from_pretrained(source)
-        oneshot(model=model, dataset=data, recipe=modifier, max_seq_length=32, num_calibration_samples=8)
+        oneshot(model=model, dataset=data, recipe=modifier, **options)
         print_result(name, model)
         model.save_pretrained(f"{out}/{name}", save_compressed=True)
 

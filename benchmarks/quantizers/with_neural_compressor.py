@@ -1,4 +1,4 @@
-"""Quantize a model by neural-compressor, save and load the result: with_neural_compressor.py MODEL OUT"""
+"""Quantize a model by neural-compressor, save and load the result: with_neural_compressor.py MODEL OUT."""
 
 import sys
 

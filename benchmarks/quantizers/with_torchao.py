@@ -1,4 +1,4 @@
-"""Quantize a model by torchao, in place and while transformers loads the model: with_torchao.py MODEL OUT"""
+"""Quantize a model by torchao, in place and while transformers loads the model: with_torchao.py MODEL OUT."""
 
 import sys
 

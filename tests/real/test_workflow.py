@@ -9,6 +9,8 @@ import subprocess
 
 import pytest
 
+from benchmarks import quantizers
+from benchmarks.quantizers.__main__ import LIBRARIES, list_operations, select_results
 from nncftools import Session
 from nncftools.analysis.operation import Operation
 from tests.conftest import command_line
@@ -122,6 +124,19 @@ def test_catalogue_names_what_there_is(real_environment: dict[str, str], tmp_pat
     _, done = profiled(["python", str(HERE / "catalogued.py")], real_environment, tmp_path / "run.json")
 
     assert json.loads(done.stdout.splitlines()[-1]) == {}
+
+
+def test_quantization_by_torchao_is_named(
+    llama: pathlib.Path, real_environment: dict[str, str], tmp_path: pathlib.Path
+) -> None:
+    """Quantization is marked where the program or transformers calls torchao, and the results are the same."""
+    program = pathlib.Path(quantizers.__file__).with_name("with_torchao.py")
+    words = ["python", str(program), str(llama), str(tmp_path / "quantized")]
+    alone = run(words, real_environment)
+    session, marked = profiled(words, real_environment, tmp_path / "run.json")
+
+    assert select_results(marked.stdout.decode()) == select_results(alone.stdout.decode())
+    assert list_operations(session) == LIBRARIES["torchao"].operations.strip().splitlines()
 
 
 def test_steps_of_the_installed_nncf(real_environment: dict[str, str], tmp_path: pathlib.Path) -> None:
