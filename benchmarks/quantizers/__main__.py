@@ -46,7 +46,25 @@ LIBRARIES = {
     "auto_round": Library(
         ("auto-round==0.16.1", *_NEWER),
         """
-AR
+Model Loading transformers.PreTrainedTokenizerBase.from_pretrained
+Model Loading transformers.PreTrainedModel.from_pretrained
+Quantization auto_round.AutoRound.quantize
+  Calibration auto_round.AutoRound.cache_data
+  Layer auto_round.AutoRound.compress_block
+    Training torch.autograd.backward, torch.optim.Optimizer.zero_grad
+  Layer auto_round.AutoRound.compress_block
+    Training torch.autograd.backward, torch.optim.Optimizer.zero_grad
+Saving auto_round.AutoRound.save_quantized
+  Saving transformers.PreTrainedTokenizerBase.save_pretrained
+  Saving transformers.PreTrainedModel.save_pretrained
+Model Loading transformers.PreTrainedModel.from_pretrained
+Quantization auto_round.AutoRound.quantize
+  Calibration auto_round.AutoRound.cache_data
+  Layer auto_round.AutoRound.compress_block ×2
+  Layer outside the blocks auto_round.AutoRound.compress_layer_outside_block
+Saving auto_round.AutoRound.save_quantized
+  Saving transformers.PreTrainedTokenizerBase.save_pretrained
+  Saving transformers.PreTrainedModel.save_pretrained
 """,
     ),
     "bitsandbytes": Library(
@@ -64,7 +82,18 @@ Model Loading transformers.PreTrainedModel.from_pretrained
     "gptqmodel": Library(
         ("gptqmodel==7.6.0", *_NEWER),
         """
-GQ
+Model Loading gptqmodel.GPTQModel.from_pretrained
+  Model Loading transformers.PreTrainedTokenizerBase.from_pretrained
+Quantization gptqmodel.GPTQModel.quantize
+  Calibration gptqmodel.cache_inputs
+  Layer gptqmodel.run_subset_stage ×4
+  Layer outputs gptqmodel.replay_layer_outputs
+  Layer gptqmodel.run_subset_stage ×4
+Saving gptqmodel.GPTQModel.save
+  Saving transformers.PreTrainedModel.save_pretrained
+  Saving transformers.PreTrainedTokenizerBase.save_pretrained
+Model Loading gptqmodel.GPTQModel.from_quantized
+  Model Loading transformers.PreTrainedTokenizerBase.from_pretrained
 """,
     ),
     "llmcompressor": Library(
