@@ -22,6 +22,7 @@ from nncftools.analysis import build_up, figures
 from nncftools.analysis.figures import (
     CPU_TIME,
     DURATION,
+    HELD_AT_END,
     MODEL_SIZE,
     PEAK,
     Difference,
@@ -268,6 +269,7 @@ def _run_values(session: Session) -> Values:
         if peak.low is not None and not session.from_zero:
             values[PEAK + name] = Value(peak.low, peak.high)
     run = {DURATION: session.duration_s, CPU_TIME: cpu_s(session), MODEL_SIZE: _model_size(session)}
+    run[HELD_AT_END] = build_up.held_at_end(session)
     _add_known(values, session.totals | run)
     return {name: values[name] for name in figures.in_order(values) if figures.figure_of(name)}
 

@@ -80,16 +80,18 @@ def compare(  # noqa: PLR0913 — one parameter per option
       nncf-tools compare before.json after.json -o page.html
       nncf-tools compare a.json b.json --fail-if 'peak_rss>+5%'
       nncf-tools compare a.json b.json --fail-if 'duration@Export>90s'
+      nncf-tools compare a.json b.json --fail-if 'held_at_end>+100MiB'
       nncf-tools compare --base 'old-*.json' --new 'new-*.json'
       nncf-tools compare --new 'run-*.json' --format bencher -o bencher.json
 
     A gate is METRIC[@OPERATION or @FUNCTION], > or <, a number and a unit (%, s,
     B, KiB, MiB, GiB). With a sign (+5%, +100MiB, -10%), the gate limits the change
     from BASE to NEW, without a sign the figure of NEW. Metrics: peak_ and the name
-    of a memory metric (peak_rss), duration, cpu, model_size, read_bytes,
-    write_bytes, read_chars, write_chars.
+    of a memory metric (peak_rss), duration, cpu, model_size, held_at_end,
+    read_bytes, write_bytes, read_chars, write_chars.
 
-    The exit status is 3 if a gate fails.
+    The exit status is 3 if a gate fails. Defaults of --unit and --depth may stand
+    in pyproject.toml: `nncf-tools profile --help`.
     """
     from nncftools.analysis import comparison, gates
 

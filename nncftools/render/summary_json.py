@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from nncftools import metrics
-from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, of_peak, running_text
+from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, held_at_end, of_peak, running_text
 from nncftools.analysis.code_places import SEPARATOR, brief_label, is_of_user, last_line
 from nncftools.analysis.comparison import Comparison, Run, figures_of_run, longest_in_all
 from nncftools.analysis.figures import (
@@ -91,6 +91,7 @@ def report(session: Session, view: View) -> str:
         "verdict": _write_verdict(session),
         **_read_fields(session, ("host", "from_zero", "peaks")),
         "peak": _write_peak(session),
+        "held_at_end": held_at_end(session),
         "needs": None if needed is None else _read_fields(needed, ("floor", "at_s", "comfortable", "is_bound")),
         "memory": {name: _write_level(session, name) for name in session.samples.metrics if is_memory(name)},
         "cpu": {"total_s": cpu_s(session), "cores_average": cores_average(session)},

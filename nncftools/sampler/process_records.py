@@ -488,16 +488,18 @@ class HeldAtMarks:
         """
         changes = []
         written: dict[Process, int] = {}
+        last = {**self._written, **self._last}
         for process in processes:
             rss = 0 if process in vforked else process.rss
-            last_rss = self._last.pop(process, 0)
+            last_rss = last.get(process, 0)
             if rss != last_rss:
                 changes.append([process.number, rss * PAGE, last_rss * PAGE])
             elif self._written.get(process) != rss:
                 changes.append([process.number, rss * PAGE])
             written[process] = rss
-        for process, rss in self._last.items():  # ended
-            changes.append([process.number, 0, rss * PAGE])
+        for process, rss in last.items():
+            if process not in written:  # ended
+                changes.append([process.number, 0, rss * PAGE])
         self._written = written
         sizes = changes if len(changes) <= _MOST_CHANGES else None
         self._write_line("held", {**format_span(*span_s), "rss": sizes})
