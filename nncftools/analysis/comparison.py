@@ -188,6 +188,8 @@ class Run:
     """The facts and figures of a session that a comparison needs."""
 
     title: str
+    """The path of the session."""
+    name: str = ""
     command: str
     facts: Mapping[str, str]
     """Facts that must be equal for figures to be comparable, by name: host, interval."""
@@ -249,6 +251,7 @@ def figures_of_run(session: Session, title: str, depth: int = 1, *, peak: str = 
     stacks = build_up.of_peak(session)
     return Run(
         title=title,
+        name=session.name,
         command=shlex.join(session.command) or session.name,
         facts=_list_facts(session),
         models=_model_settings(session),

@@ -64,7 +64,7 @@ VERSION = 1
 _OF_OPERATION = (
     *("name", "kind", "call", "arguments", "signature", "saved", "source", "pid", "depth"),
     *("start_s", "end_s", "duration_s", "count", "total_s", "longest_s"),
-    *("error", "has_peak", "is_parallel", "cpu_s", "cpu_average", "cpu_peak", "own_start", "own_end"),
+    *("error", "has_peak", "is_parallel", "cpu_s", "cpu_average", "cpu_peak", "own_start", "own_end", "spreads"),
 )
 _MOST_HOLDERS = 20
 _OF_PROCESS = (
@@ -303,7 +303,7 @@ def _write_comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> di
 
 
 def _write_run(run: Run) -> dict[str, Any]:
-    return {"session": run.title, "command": run.command, "peak": run.peak}
+    return {"session": run.title, **_read_fields(run, ("name", "command", "peak"))}
 
 
 def _write_differences(differences: Mapping[str, Difference]) -> dict[str, Any]:
