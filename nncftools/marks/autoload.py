@@ -81,8 +81,27 @@ unknown), separated by tabs.
 HELPER = "NNCF_TOOLS_STACKS"
 """The environment variable with ``PID:START`` of the helper. It is set only if this process must call ``allow_helper``.
 """
-_SAME_NAMES = "QEfficient", "nncf", "onnx", "onnxruntime", "openvino", "optimum", "torch", "transformers"
-LIBRARIES = {"openvino_tokenizers": "openvino", **{library: library.lower() for library in _SAME_NAMES}}
+_SAME_NAMES = (
+    "QEfficient",
+    "auto_round",
+    "bitsandbytes",
+    "gptqmodel",
+    "llmcompressor",
+    "neural_compressor",
+    "nncf",
+    "onnx",
+    "onnxruntime",
+    "openvino",
+    "optimum",
+    "torch",
+    "torchao",
+    "transformers",
+)
+LIBRARIES = {
+    "compressed_tensors": "llmcompressor",
+    "openvino_tokenizers": "openvino",
+    **{library: library.lower() for library in _SAME_NAMES},
+}
 """The name of the catalogue's file for each top-level package."""
 
 
