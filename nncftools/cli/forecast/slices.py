@@ -59,6 +59,9 @@ _LOADS_NOTHING = {"_name_or_path", "name_or_path", "id2label", "label2id"}
 """Keys of a config whose values are only shown."""
 _SCRIPT_OF_PYTHON = re.compile(rb"#!\s*(?:\S*/env\s+)?((?:\S*/)?python[^/\s]*)")
 _PIECE = 16 << 20
+_LENGTH = struct.Struct("<Q")
+_CACHE_LINE = 64
+"""In bytes. Libraries compute in other ways, with other memory, where the weights of a file are not aligned to it."""
 
 
 @dataclass(frozen=True)
@@ -368,7 +371,7 @@ def write(model: Model, layers: int, target: pathlib.Path) -> None:
 
 
 def _copy(tensors: Mapping[str, Tensor], target: pathlib.Path) -> None:
-    """Copy tensors from files of weights to a new file. Raises OSError."""
+    """Copy tensors from files of weights to a new file, aligned as the first tensor is. Raises OSError."""
     head: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, tensor in tensors.items():
@@ -376,9 +379,10 @@ def _copy(tensors: Mapping[str, Tensor], target: pathlib.Path) -> None:
         end += tensor.size
         head[name] = Entry(tensor.kind, list(tensor.shape), (begin, end))
     encoded = msgspec.json.encode(head)
-    encoded += b" " * (-len(encoded) % 8)
+    first = next(iter(tensors.values()))
+    encoded += b" " * ((first.begin - _LENGTH.size - len(encoded)) % _CACHE_LINE)
     with replacing(target) as slice_file:
-        slice_file.write(struct.pack("<Q", len(encoded)) + encoded)
+        slice_file.write(_LENGTH.pack(len(encoded)) + encoded)
         for tensor in tensors.values():
             with intake.open_file(tensor.file) as file:
                 file.seek(tensor.begin)
