@@ -134,8 +134,15 @@ def has_enough(used: Sequence[Slice]) -> bool:
     return len({part.layers for part in used}) >= LEAST_SLICES
 
 
+def has_operations(used: Sequence[Slice]) -> bool:
+    """Return whether operations are marked in all runs: the whole run's line alone does not show what takes over."""
+    return all(part.points for part in used)
+
+
 def find_doubtful(used: Sequence[Slice], full: int, layer_parameters: int) -> int | None:
-    """Return the number of layers to measure again; None if the peak is known well enough."""
+    """Return the number of layers to measure again; None if the peak is known well enough, or no run helps."""
+    if not has_operations(used):
+        return None
     compared = compare_lines(used, full, layer_parameters)
     if compared.doubts:
         line = max(compared.doubts, key=lambda line: line.highest_at(full))
@@ -165,14 +172,13 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
     """Compare the lines of all operations at the full number of layers."""
     found = draw_lines(used)
     of_run = line_of_runs(used, [part.peak for part in used])
-    has_operations = bool(found)
     explained = max((line.sizes[-1] for line in found), default=-math.inf)
     if of_run.sizes[-1] - explained > find_tolerance(of_run.sizes):
         found.append(of_run)
     certain = _choose_certain(found, layer_parameters, twice=True)
     winner = max(certain or [of_run], key=lambda line: line.at(full))
     least = winner.at(full) * _MATTERS
-    doubts = []
+    doubts = [] if has_operations(used) else [of_run]
     for line in found:
         is_open = line not in certain or line.apart
         if is_open and (line is of_run or line.highest_at(full) + line.apart > least):
@@ -183,7 +189,7 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
     for line in certain:
         if line.operation == winner.operation and line.what == "peak":
             ends_higher = winner.at(full) > line.at(full) * _NOTICEABLE
-    is_at_least = winner.is_bent or ends_higher or not has_operations
+    is_at_least = winner.is_bent or ends_higher
     size = winner.at(full)
     lower = [line for line in found if not line.is_off and line.at(full) <= size]
     return Comparison(lower, winner, doubts, is_at_least=is_at_least)

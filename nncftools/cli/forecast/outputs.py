@@ -86,7 +86,8 @@ def _explain_unknown(result: Result, unit: MemoryUnit) -> str:
     layers = ", ".join(map(str, doubtful.layers))
     if doubtful.apart:
         return f"{held} {unit.label(doubtful.apart)} more in one of two runs with the same number of layers"
-    return f"{held} {sizes} {unit} ({doubtful.what}) with {layers} layers: not on a line"
+    reason = ": not on a line" if analysis.has_operations(result.used) else ", and no operation is marked"
+    return f"{held} {sizes} {unit} ({doubtful.what}) with {layers} layers{reason}"
 
 
 def _about(size: float) -> str:

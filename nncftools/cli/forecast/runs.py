@@ -56,8 +56,8 @@ def _nearest(counts: Sequence[int], wanted: float) -> int:
 def next_count(counts: Sequence[int], result: Result) -> int | None:
     """Return the number of layers of the next run; None if there are enough, or if further runs do not help.
 
-    A fourth slice is half way between the two largest, or as near to that as possible, because a bend of the line would
-    show there. If no number is left, or if the line stays doubtful, the slice with the doubtful point runs again.
+    A fourth slice has up to half of the layers, because a line is surest through points far apart. If there is no such
+    number, or if the line stays doubtful, the slice with the doubtful point runs again.
     """
     used = result.used
     tried = [part.layers for part in result.slices]
@@ -67,10 +67,10 @@ def next_count(counts: Sequence[int], result: Result) -> int | None:
     doubtful = analysis.find_doubtful(used, result.layers, result.layer_parameters)
     if doubtful is None or len(used) >= _MOST_RUNS:
         return None
-    smallest, middle, largest = sorted({part.layers for part in used})[-LEAST_SLICES:]
-    between = [count for count in counts if smallest < count < largest and count not in tried]
-    if between and len(used) == LEAST_SLICES:
-        return _nearest(between, (middle + largest) / 2)
+    smallest = min(part.layers for part in used)
+    further = [count for count in counts if smallest < count <= result.layers / 2 and count not in tried]
+    if further and len(used) == LEAST_SLICES:
+        return further[-1]
     return doubtful if tried.count(doubtful) == 1 else None
 
 
@@ -167,11 +167,9 @@ class Runs:
 
     def _choose(self, wanted: int, left_s: float) -> tuple[int | None, str]:
         """Return the layer count of the next run, at most ``wanted``; or None, and the reason against another run."""
-        counts = [wanted]
-        if not analysis.has_enough(self.result.used):
-            tried = {part.layers for part in self.result.slices}
-            smaller = [count for count in self.model.counts() if count < wanted]
-            counts += [count for count in reversed(smaller) if count not in tried]
+        tried = {part.layers for part in self.result.slices}
+        smaller = [count for count in self.model.counts() if count < wanted]
+        counts = [wanted, *(count for count in reversed(smaller) if count not in tried)]
         reasons = {count: self.why_not(count, left_s) for count in counts}
         return next((count for count in counts if not reasons[count]), None), reasons[wanted]
 
