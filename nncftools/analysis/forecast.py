@@ -8,6 +8,7 @@ have separate lines.
 from __future__ import annotations
 
 import math
+import operator
 import pathlib
 import statistics
 from collections.abc import Callable, Sequence
@@ -56,8 +57,8 @@ class Estimate(msgspec.Struct, frozen=True):
     is_at_least: bool = False
     """Whether the figure may be more than ``high``: only ``low`` is certain."""
 
-    def bound_by(self, other: Estimate, choose: Callable[[float, float], float]) -> Estimate:
-        """Return this figure, with each bound not below (``max``) or not above (``min``) the other's bound."""
+    def combine(self, other: Estimate, choose: Callable[[float, float], float]) -> Estimate:
+        """Return this figure with value and bounds combined with the other's: the smaller, the larger, or the sum."""
         return Estimate(
             value=choose(self.value, other.value),
             low=choose(self.low, other.low),
@@ -191,7 +192,7 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
             ends_higher = winner.at(full) > line.at(full) * _NOTICEABLE
     is_at_least = winner.is_bent or ends_higher
     size = winner.at(full)
-    lower = [line for line in found if not line.is_off and line.at(full) <= size]
+    lower = [line for line in found if (line.is_straight or line.is_bent) and line.at(full) <= size]
     return Comparison(lower, winner, doubts, is_at_least=is_at_least)
 
 
@@ -235,16 +236,11 @@ def forecast(slices: Sequence[Slice], full: int, layer_parameters: int = 0) -> F
     if compared.doubts:
         return None
     peak = _peak_of(compared, used, full)
-    floor = _floor_of(used, full, layer_parameters).bound_by(peak, min)
+    floor = _floor_of(used, full, layer_parameters).combine(peak, min)
     files = estimate_slices(used, [part.comfortable - part.floor for part in used], full)
-    comfortable = Estimate(
-        value=floor.value + files.value,
-        low=floor.low + files.low,
-        high=floor.high + files.high,
-        is_at_least=floor.is_at_least,
-    )
+    comfortable = floor.combine(files, operator.add)
     if all(part.comfortable * _NOTICEABLE >= part.peak for part in used):  # processes share no memory
-        comfortable = replace(comfortable.bound_by(peak, max), is_at_least=peak.is_at_least)
+        comfortable = peak.combine(comfortable, max)
     written = _estimate_known(used, [part.written for part in used], full)
     disk = _estimate_known(used, [part.disk for part in used], full)
     if disk is not None and written is not None:  # other programs write at the same time
@@ -287,11 +283,11 @@ def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estima
     if not certain:
         return replace(estimate(of_run, full, least=_LEAST_SPREAD_OF_FLOOR), is_at_least=True)
     winner = max(certain, key=lambda line: line.at(full))
-    largest = [line.sizes[-LEAST_SLICES:] for line in certain]
-    held = [max(sizes) for sizes in zip(*largest, strict=True)]
-    of_runs = of_run.sizes[-LEAST_SLICES:]
-    rest = statistics.median(size - most for size, most in zip(of_runs, held, strict=True))
-    beside = max(0.0, min(rest, of_runs[-1] * _BESIDE))
+    rests = []
+    for place in range(-LEAST_SLICES, 0):
+        held = max(line.sizes[place] for line in certain)
+        rests.append(of_run.sizes[place] - held)
+    beside = max(0.0, min(statistics.median(rests), of_run.sizes[-1] * _BESIDE))
     sizes = [size + beside for size in winner.sizes]
     raised = winner._replace(base=winner.base + beside, sizes=sizes)
     floor = estimate(raised, full, least=_LEAST_SPREAD_OF_FLOOR)

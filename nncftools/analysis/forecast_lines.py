@@ -80,12 +80,14 @@ class Line(NamedTuple):
     """Empty for the whole run."""
     what: str = "peak"
     """``start``, ``peak`` or ``end``."""
+    is_straight: bool = True
+    """Whether all points are on the line, or the last three."""
     is_partial: bool = False
     """Whether only the last three points are on the line."""
     is_bent: bool = False
-    """Whether only the last two points are on the line, because the slope grew there."""
-    is_off: bool = False
-    """Whether only the last two points are on the line, for another reason: no forecast follows."""
+    """Whether only the last two points are on the line, because the slope grew there. Without a bend, no forecast follows
+    from a line that is not straight.
+    """
     apart: float = 0.0
     """Difference in bytes between two runs with the same layers, if the two are not on one line."""
     is_confirmed: bool = False
@@ -94,11 +96,6 @@ class Line(NamedTuple):
     def at(self, layers: float) -> float:
         """Return the bytes at a number of layers."""
         return self.base + self.slope * layers
-
-    @property
-    def is_straight(self) -> bool:
-        """Return whether all points are on the line."""
-        return not (self.is_bent or self.is_off)
 
     @property
     def off(self) -> float:
@@ -203,8 +200,7 @@ def line_of_runs(slices: Sequence[Slice], sizes: Sequence[float]) -> Line:
         is_agreed = max(same) - min(same) <= find_tolerance(same)
         options.append([statistics.fmean(same)] if is_agreed else same)
     choices = [_line_through([*runs], chosen) for chosen in product(*options)]
-    straight = [line for line in choices if line.is_straight]
-    best = min(straight or choices, key=lambda line: line.off)
+    best = min(choices, key=lambda line: (not line.is_straight, line.off))
     apart = max(max(some) - min(some) for some in options)
     is_confirmed = len(runs[max(runs)]) > len(options[-1])
     return best._replace(apart=apart, is_confirmed=is_confirmed)
@@ -230,24 +226,20 @@ def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
     for (left, before), (right, after) in pairwise(points):
         slopes.append((after - before) / (right - left))
     slope = slopes.pop()
-    is_bent = slope > max(0.0, *slopes)
     return Line(
         layers=layers,
         sizes=sizes,
         slope=slope,
         base=sizes[-1] - slope * layers[-1],
-        is_bent=is_bent,
-        is_off=not is_bent,
+        is_straight=False,
+        is_bent=slope > max(0.0, *slopes),
     )
 
 
 def draw_lines(slices: Sequence[Slice], levels: Collection[str] = LEVELS) -> list[Line]:
     """Return the lines of starts, peaks and ends, or of other levels, of the operations that all slices have."""
-    calls = [Counter(point.operation for point in part.points) for part in slices]
-    varying: set[str] = set()
-    for count in calls:
-        for other in calls:
-            varying.update(name for name in other if other[name] != count[name])
+    first, *others = [Counter(point.operation for point in part.points) for part in slices]
+    varying = {name for name in first if any(calls[name] != first[name] for calls in others)}
     runs = [_sizes(part, varying) for part in slices]
     found = []
     for operation, what in runs[0]:
