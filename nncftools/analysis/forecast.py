@@ -192,7 +192,8 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
             ends_higher = winner.at(full) > line.at(full) * _NOTICEABLE
     is_at_least = winner.is_bent or ends_higher
     size = winner.at(full)
-    lower = [line for line in found if (line.is_straight or line.is_bent) and line.at(full) <= size]
+    usable = [line for line in found if line.is_straight or line.is_bent]
+    lower = [line for line in usable if line.at(full) <= size]
     return Comparison(lower, winner, doubts, is_at_least=is_at_least)
 
 
@@ -287,7 +288,8 @@ def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estima
     for place in range(-LEAST_SLICES, 0):
         held = max(line.sizes[place] for line in certain)
         rests.append(of_run.sizes[place] - held)
-    beside = max(0.0, min(statistics.median(rests), of_run.sizes[-1] * _BESIDE))
+    most = of_run.sizes[-1] * _BESIDE
+    beside = max(0.0, min(statistics.median(rests), most))
     sizes = [size + beside for size in winner.sizes]
     raised = winner._replace(base=winner.base + beside, sizes=sizes)
     floor = estimate(raised, full, least=_LEAST_SPREAD_OF_FLOOR)

@@ -85,8 +85,8 @@ class Line(NamedTuple):
     is_partial: bool = False
     """Whether only the last three points are on the line."""
     is_bent: bool = False
-    """Whether only the last two points are on the line, because the slope grew there. Without a bend, no forecast follows
-    from a line that is not straight.
+    """Whether only the last two points are on the line, because the slope grew there. No forecast follows from a line
+    that is neither straight nor bent.
     """
     apart: float = 0.0
     """Difference in bytes between two runs with the same layers, if the two are not on one line."""
@@ -239,7 +239,9 @@ def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
 def draw_lines(slices: Sequence[Slice], levels: Collection[str] = LEVELS) -> list[Line]:
     """Return the lines of starts, peaks and ends, or of other levels, of the operations that all slices have."""
     first, *others = [Counter(point.operation for point in part.points) for part in slices]
-    varying = {name for name in first if any(calls[name] != first[name] for calls in others)}
+    varying: set[str] = set()
+    for calls in others:
+        varying.update(name for name in first if calls[name] != first[name])
     runs = [_sizes(part, varying) for part in slices]
     found = []
     for operation, what in runs[0]:
