@@ -135,14 +135,9 @@ def has_enough(used: Sequence[Slice]) -> bool:
     return len({part.layers for part in used}) >= LEAST_SLICES
 
 
-def has_operations(used: Sequence[Slice]) -> bool:
-    """Return whether operations are marked in all runs: the whole run's line alone does not show what takes over."""
-    return all(part.points for part in used)
-
-
 def find_doubtful(used: Sequence[Slice], full: int, layer_parameters: int) -> int | None:
     """Return the number of layers to measure again; None if the peak is known well enough, or no run helps."""
-    if not has_operations(used):
+    if not any(part.points for part in used):
         return None
     compared = compare_lines(used, full, layer_parameters)
     if compared.doubts:
@@ -164,7 +159,7 @@ class Comparison(NamedTuple):
     winner: Line
     """The highest certain line at the full number of layers."""
     doubts: list[Line]
-    """Lines that are not straight and may be much higher."""
+    """Lines that are not straight and may be much higher; the whole run's line if no operation explains the peak."""
     is_at_least: bool
     """Whether the peak may be higher than the winner."""
 
@@ -179,10 +174,11 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
     certain = _choose_certain(found, layer_parameters, twice=True)
     winner = max(certain or [of_run], key=lambda line: line.at(full))
     least = winner.at(full) * _MATTERS
-    doubts = [] if has_operations(used) else [of_run]
+    doubts = []
     for line in found:
         is_open = line not in certain or line.apart
-        if is_open and (line is of_run or line.highest_at(full) + line.apart > least):
+        may_be_higher = line.highest_at(full) + line.apart > least
+        if line is of_run or (is_open and may_be_higher):
             doubts.append(line)
     if not doubts and (not certain or _has_error(winner, full, _VAGUE)):
         doubts = [winner]

@@ -85,8 +85,8 @@ class Line(NamedTuple):
     is_partial: bool = False
     """Whether only the last three points are on the line."""
     is_bent: bool = False
-    """Whether only the last two points are on the line, because the slope grew there. No forecast follows from a line
-    that is neither straight nor bent.
+    """Whether only the last two points are on the line, because the slope grew there. A line that is neither straight
+    nor bent has the steepest slope between two points, and ends at the last point: no forecast follows from it.
     """
     apart: float = 0.0
     """Difference in bytes between two runs with the same layers, if the two are not on one line."""
@@ -213,7 +213,7 @@ def find_tolerance(sizes: Sequence[float]) -> float:
 
 
 def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
-    """Return the line through all points, or else through the last three, or else through the last two."""
+    """Return the line through all points, or through the last three, or with the steepest slope between two points."""
     for first in range(max(1, len(layers) - LEAST_SLICES + 1)):
         slope, base = statistics.linear_regression(layers[first:], sizes[first:])
         fitted_layers = layers[first:]
@@ -225,14 +225,14 @@ def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
     points = zip(layers, sizes, strict=True)
     for (left, before), (right, after) in pairwise(points):
         slopes.append((after - before) / (right - left))
-    slope = slopes.pop()
+    slope = max(slopes)
     return Line(
         layers=layers,
         sizes=sizes,
         slope=slope,
         base=sizes[-1] - slope * layers[-1],
         is_straight=False,
-        is_bent=slope > max(0.0, *slopes),
+        is_bent=slope > max(0.0, *slopes[:-1]),
     )
 
 

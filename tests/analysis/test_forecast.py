@@ -131,7 +131,7 @@ def test_late_garbage_in_one_of_two_runs() -> None:
     assert not known.peak.is_at_least
 
 
-@pytest.mark.parametrize("sizes", [(500, 1400, 700), (300, 600, 750), (1400, 500, 700)])
+@pytest.mark.parametrize("sizes", [(500, 1400, 700), (300, 600, 750), (1400, 500, 700), (700, 1000, 980)])
 def test_off_a_line(sizes: tuple[int, int, int]) -> None:
     """An operation whose sizes are on no line, and which could hold more than the others, leaves the peak unknown."""
     by_count = dict(zip(COUNTS, sizes, strict=True))
@@ -232,13 +232,17 @@ def test_fourth_slice() -> None:
     assert not found.is_at_least
 
 
-def test_without_operations() -> None:
-    """The peaks of a command without marks are on a line, and yet its peak is not known: something may take over."""
-    slices = [replace(part, peak=(500 + 50 * part.layers) * MIB) for part in of()]
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_peak_outside_operations(is_marked: bool) -> None:  # noqa: FBT001 — a case
+    """The peaks are on a line, and yet not known where no operation has them: another one may take over."""
+    slices = []
+    for part in of(Load=lambda k: 300 + 10 * k):
+        points = part.points if is_marked else []
+        slices.append(replace(part, peak=(500 + 50 * part.layers) * MIB, points=points))
 
     assert forecast.forecast(slices, 16) is None
     assert [line.at(16) for line in forecast.compare_lines(slices, 16).doubts] == [pytest.approx(1300 * MIB)]
-    assert forecast.find_doubtful(slices, 16, 0) is None
+    assert forecast.find_doubtful(slices, 16, 0) == (6 if is_marked else None)
 
 
 def test_once_per_layer() -> None:
@@ -259,7 +263,7 @@ def test_floor_by_operation() -> None:
     for place, part in enumerate(slices):
         points = [
             Point(operation="Imports", place=1, floor=(300 + 2 * part.layers) * MIB),
-            Point(operation="Saving", place=1, floor=(100 + 20 * part.layers) * MIB),
+            Point(operation="Saving", place=1, peak=2000 * MIB, floor=(100 + 20 * part.layers) * MIB),
         ]
         slices[place] = replace(part, points=points, peak=2000 * MIB)
     known = forecast.forecast(slices, 40)
@@ -283,8 +287,8 @@ def test_floor_of_the_first_of_many() -> None:
     """Of an operation that is performed once per layer, each place has a line: the first may hold the floor."""
     slices = []
     for part in of(floor=lambda k: 890 + 10 * k):
-        first = Point(operation="Inference", place=1, floor=(880 + 10 * part.layers) * MIB)
-        others = [Point(operation="Inference", place=2 + place, floor=None) for place in range(part.layers)]
+        first = Point(operation="Inference", place=1, peak=2000 * MIB, floor=(880 + 10 * part.layers) * MIB)
+        others = [Point(operation="Inference", place=2 + place, peak=0.0) for place in range(part.layers)]
         slices.append(replace(part, points=[first, *others], peak=2000 * MIB))
     known = forecast.forecast(slices, 16)
 

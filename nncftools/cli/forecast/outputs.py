@@ -85,7 +85,7 @@ def _explain_unknown(result: Result, unit: MemoryUnit) -> str:
     layers = ", ".join(map(str, doubtful.layers))
     if doubtful.apart:
         return f"{held} {unit.label(doubtful.apart)} more in one of two runs with the same number of layers"
-    reason = ": not on a line" if analysis.has_operations(result.used) else ", and no operation is marked"
+    reason = ": not on a line" if doubtful.operation else ", outside all marked operations"
     return f"{held} {sizes} {unit} ({doubtful.what}) with {layers} layers{reason}"
 
 
