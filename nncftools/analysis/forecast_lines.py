@@ -7,7 +7,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -253,16 +253,11 @@ def draw_lines(slices: Sequence[Slice], levels: Collection[str] = LEVELS) -> lis
 
 def _sizes(part: Slice, varying: set[str]) -> Mapping[tuple[str, str], float]:
     """Return sizes by operation and level; for operations whose number of calls varies, the largest size."""
-    sizes: dict[tuple[str, str], list[float | None]] = defaultdict(list)
+    sizes: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for point in part.points:
         for what in (*LEVELS, FLOOR):
             name = point.operation
             if point.place > 1 and (point.operation not in varying or what == FLOOR):
                 name = f"{point.operation} ({point.place})"
             sizes[name, what].append(getattr(point, what))
-    known = {}
-    for key, some in sizes.items():
-        certain = [size for size in some if size is not None]
-        if len(certain) == len(some):
-            known[key] = max(certain)
-    return known
+    return {key: max(some) for key, some in sizes.items() if None not in some}

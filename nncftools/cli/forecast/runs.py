@@ -256,8 +256,8 @@ def scratch_folder(scratch: pathlib.Path) -> Iterator[pathlib.Path]:
 def measure_slice(layers: int, file: str, session: Session | None, failed: str, output: int) -> Slice:
     """Return the figures of a run; ``output`` is the size of the output. Raises NncfToolsError if nothing is known."""
     needed = None if session is None else needs.needs(session)
-    peak = None if session is None else session.peaks.get("rss")
-    if session is None or needed is None or peak is None or peak.low is None:
+    peak = None if session is None else session.rss_peak.low
+    if session is None or needed is None or peak is None:
         why = failed or "the run was too short to see any memory"
         raise NncfToolsError(f"cannot use the run with {count_layers(layers)}: {why}")
     totals = session.totals
@@ -269,7 +269,7 @@ def measure_slice(layers: int, file: str, session: Session | None, failed: str, 
         layers=layers,
         session=file,
         duration_s=session.duration_s,
-        peak=peak.low,
+        peak=peak,
         floor=needed.floor,
         comfortable=needed.comfortable,
         written=written,

@@ -101,11 +101,11 @@ class Model:
         """Return the tensors of a slice by name. Layers beyond the model's number follow the layers of the slice."""
         selected = {}
         for name, tensor in self.tensors.items():
-            number = layer_of(name)
+            stack, number, rest = _split(name)
             if number < layers:
                 selected[name] = tensor
             elif number >= self.layers:
-                selected[_renumber(name, number - self.layers + layers)] = tensor
+                selected[f"{stack}{number - self.layers + layers}{rest}"] = tensor
         return selected
 
     def size(self, layers: int) -> int:
@@ -125,26 +125,22 @@ class Model:
 
     def config_of(self, layers: int) -> dict[str, Any]:
         """Return the config of a slice: with a smaller layer count, and shorter lists where each layer has an entry."""
-        config = {}
-        for key, value in self.config.items():
-            config[key] = _cut(key, value, self.layers, layers)
-        for key in self.keys:
-            config[key] = layers
-        return config
+        config = dict(self.config) | dict.fromkeys(self.keys, layers)
+        return {key: _cut(key, value, self.layers, layers) for key, value in config.items()}
+
+
+def _split(name: str) -> tuple[str, int, str]:
+    """Split the name of a tensor at the number of the layer; -1 for none."""
+    found = _LAYER.search(name)
+    if found is None:
+        return "", -1, name
+    begin, end = found.span(1)
+    return name[:begin], int(found[1]), name[end:]
 
 
 def layer_of(name: str) -> int:
     """Return the number of the layer that a tensor belongs to; -1 for none."""
-    found = _LAYER.search(name)
-    return int(found[1]) if found else -1
-
-
-def _renumber(name: str, number: int) -> str:
-    """Return the name of the same tensor in another layer."""
-    found = _LAYER.search(name)
-    assert found is not None
-    begin = found.start(1)
-    return f"{name[:begin]}{number}{name[begin + len(found[1]) :]}"
+    return _split(name)[1]
 
 
 def _per_layer(key: str, value: object, layers: int) -> Sequence[object] | None:
@@ -203,11 +199,10 @@ def read(folder: pathlib.Path, words: Sequence[str], *, from_config: bool = Fals
 def _ask_for_names(config: Mapping[str, Any], words: Sequence[str]) -> list[str]:
     """Ask the command's transformers which config keys hold the number of layers; return none if unknown."""
     python = interpreter(words)
-    if python is None or shutil.which(python) is None:
-        return []
-    with contextlib.suppress(NncfToolsError, msgspec.MsgspecError):
-        names = _run(python, "names", str(config.get("model_type")))
-        return msgspec.json.decode(names, type=list[str])
+    if python is not None:
+        with contextlib.suppress(NncfToolsError, msgspec.MsgspecError):
+            names = _run(python, "names", str(config.get("model_type")))
+            return msgspec.json.decode(names, type=list[str])
     return []
 
 
@@ -218,18 +213,16 @@ def _kinds_of_layers(folder: pathlib.Path, tensors: Mapping[str, Tensor]) -> lis
     """Return the names, types and shapes of the weights of each layer. Raises NncfToolsError."""
     stacks: dict[str, _Layers] = defaultdict(lambda: defaultdict(list))
     for name, tensor in sorted(tensors.items()):
-        found = _LAYER.search(name)
-        if found is not None:
-            layers = stacks[name[: found.start(1)]]
-            kind = (name[found.end() :], tensor.kind, tuple(tensor.shape))
-            layers[int(found[1])].append(kind)
+        stack, number, rest = _split(name)
+        if number >= 0:
+            stacks[stack][number].append((rest, tensor.kind, tuple(tensor.shape)))
     if not stacks:
         shared = "no weights of single layers (layers.0, h.0, …): layers that share the same weights cannot be left out"
         raise _refused(folder, f"it has {shared}")
-    names = [name for name in stacks if not name.startswith("mtp.")]  # these layers predict further tokens
-    if len(names) > 1:
-        raise _refused(folder, f"its weights have several stacks of layers ({names[0]} and {names[1]})")
-    layers = stacks[names[0]]
+    first, *others = [name for name in stacks if not name.startswith("mtp.")]  # these layers predict further tokens
+    if others:
+        raise _refused(folder, f"its weights have several stacks of layers ({first} and {others[0]})")
+    layers = stacks[first]
     missing = set(range(len(layers))) - layers.keys()
     if missing:
         raise _refused(folder, f"the weights of layer {min(missing)} are missing; is the download complete?")
@@ -254,7 +247,7 @@ def _count_layers(
         known = " or ".join(_COUNTS)
         raise _refused(folder, f"{CONFIG} does not say how many layers it has ({known} expected)")
     fits = [count for count in counts.values() if count in fitting]
-    layers = fits[0] if fits else max(counts.values())
+    layers = max(fits[:1] or counts.values())
     if layers > weights:
         last = f"{CONFIG} says {layers} layers, and the weights end with layer {weights - 1}"
         raise _refused(folder, f"{last}; is the download complete?")
@@ -321,11 +314,11 @@ def _tensors(folder: pathlib.Path) -> dict[str, Tensor]:
     elif not (folder / _WEIGHTS).exists():
         more = "--from-config makes random weights of the right shapes"
         raise _refused(folder, f"it has no weights in safetensors ({_WEIGHTS} or {_INDEX}); {more}")
-    if any(pathlib.PurePath(name).name != name for name in names):
-        raise _refused(folder, f"{_INDEX} names files outside of the folder")
     tensors = {}
-    for file in names:
-        tensors.update(read_tensors(folder / file))
+    for name in names:
+        if pathlib.PurePath(name).name != name:
+            raise _refused(folder, f"{_INDEX} names files outside of the folder")
+        tensors.update(read_tensors(folder / name))
     return tensors
 
 
