@@ -173,11 +173,11 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
         found.append(of_run)
     certain = _choose_certain(found, layer_parameters, twice=True)
     winner = max(certain or [of_run], key=lambda line: line.at(full))
-    least = winner.at(full) * _MATTERS
+    size = winner.at(full)
     doubts = []
     for line in found:
         is_open = line not in certain or line.apart
-        may_be_higher = line.highest_at(full) + line.apart > least
+        may_be_higher = line.highest_at(full) + line.apart > size * _MATTERS
         if line is of_run or (is_open and may_be_higher):
             doubts.append(line)
     if not doubts and (not certain or _has_error(winner, full, _VAGUE)):
@@ -185,12 +185,10 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
     ends_higher = False
     for line in certain:
         if line.operation == winner.operation and line.what == "peak":
-            ends_higher = winner.at(full) > line.at(full) * _NOTICEABLE
-    is_at_least = winner.is_bent or ends_higher
-    size = winner.at(full)
+            ends_higher = size > line.at(full) * _NOTICEABLE
     usable = [line for line in found if line.is_straight or line.is_bent]
     lower = [line for line in usable if line.at(full) <= size]
-    return Comparison(lower, winner, doubts, is_at_least=is_at_least)
+    return Comparison(lower, winner, doubts, is_at_least=winner.is_bent or ends_higher)
 
 
 def _choose_certain(found: Sequence[Line], layer_parameters: int, *, twice: bool) -> list[Line]:
@@ -218,11 +216,6 @@ def estimate(known: Line, full: int, least: float = _LEAST_SPREAD) -> Estimate:
     return Estimate(value, low, high=value + spread, is_at_least=not known.is_straight)
 
 
-def estimate_slices(used: Sequence[Slice], sizes: Sequence[float], full: int) -> Estimate:
-    """Return a figure of whole runs at another number of layers."""
-    return estimate(line_of_runs(used, sizes), full)
-
-
 def forecast(slices: Sequence[Slice], full: int, layer_parameters: int = 0) -> Forecast | None:
     """Return the needs of the whole model; None with too few slices, or if a line leaves the peak unknown."""
     used = [part for part in slices if not part.unused]
@@ -234,7 +227,7 @@ def forecast(slices: Sequence[Slice], full: int, layer_parameters: int = 0) -> F
         return None
     peak = _peak_of(compared, used, full)
     floor = _floor_of(used, full, layer_parameters).combine(peak, min)
-    files = estimate_slices(used, [part.comfortable - part.floor for part in used], full)
+    files = estimate(line_of_runs(used, [part.comfortable - part.floor for part in used]), full)
     comfortable = floor.combine(files, operator.add)
     if all(part.comfortable * _NOTICEABLE >= part.peak for part in used):  # processes share no memory
         comfortable = peak.combine(comfortable, max)
@@ -242,8 +235,7 @@ def forecast(slices: Sequence[Slice], full: int, layer_parameters: int = 0) -> F
     disk = _estimate_known(used, [part.disk for part in used], full)
     if disk is not None and written is not None:  # other programs write at the same time
         disk = min(disk, written, key=lambda figure: figure.value)
-    time_s = estimate_slices(used, [part.duration_s for part in used], full).value
-    time = Estimate(time_s, low=time_s * _LEAST_OF_TIME, high=time_s * _MOST_OF_TIME)
+    time_s = estimate(line_of_runs(used, [part.duration_s for part in used]), full).value
     holds_from, before = _held_from(compared, full, used[0].layers)
     return Forecast(
         peak=peak,
@@ -251,7 +243,7 @@ def forecast(slices: Sequence[Slice], full: int, layer_parameters: int = 0) -> F
         comfortable=comfortable,
         written=written,
         disk=disk,
-        time=time,
+        time=Estimate(time_s, low=time_s * _LEAST_OF_TIME, high=time_s * _MOST_OF_TIME),
         operation=compared.winner.operation,
         holds_from=holds_from,
         before=before,
@@ -261,7 +253,7 @@ def forecast(slices: Sequence[Slice], full: int, layer_parameters: int = 0) -> F
 
 def _estimate_known(used: Sequence[Slice], sizes: Sequence[float | None], full: int) -> Estimate | None:
     known = [size for size in sizes if size is not None]
-    return estimate_slices(used, known, full) if len(known) == len(used) else None
+    return estimate(line_of_runs(used, known), full) if len(known) == len(used) else None
 
 
 def _peak_of(compared: Comparison, used: Sequence[Slice], full: int) -> Estimate:
@@ -284,13 +276,13 @@ def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estima
     for place in range(-LEAST_SLICES, 0):
         held = max(line.sizes[place] for line in certain)
         rests.append(of_run.sizes[place] - held)
-    most = of_run.sizes[-1] * _BESIDE
-    beside = max(0.0, min(statistics.median(rests), most))
+    outside = of_run.sizes[-1] * _BESIDE
+    beside = max(0.0, min(statistics.median(rests), outside))
     sizes = [size + beside for size in winner.sizes]
     raised = winner._replace(base=winner.base + beside, sizes=sizes)
     floor = estimate(raised, full, least=_LEAST_SPREAD_OF_FLOOR)
-    others = [line.highest_at(full) for line in found if line not in certain]
-    is_open = max(others, default=0.0) + beside > floor.high * _NOTICEABLE
+    most = floor.high * _NOTICEABLE - beside
+    is_open = any(line.highest_at(full) > most for line in found if line not in certain)
     return replace(floor, is_at_least=floor.is_at_least or is_open)
 
 

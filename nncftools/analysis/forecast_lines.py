@@ -215,10 +215,9 @@ def find_tolerance(sizes: Sequence[float]) -> float:
 def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
     """Return the line through all points, or through the last three, or with the steepest slope between two points."""
     for first in range(max(1, len(layers) - LEAST_SLICES + 1)):
-        slope, base = statistics.linear_regression(layers[first:], sizes[first:])
-        fitted_layers = layers[first:]
-        fitted_sizes = sizes[first:]
-        fitted = Line(fitted_layers, fitted_sizes, slope=slope, base=base, is_partial=first > 0)
+        last = (layers[first:], sizes[first:])
+        slope, base = statistics.linear_regression(*last)
+        fitted = Line(*last, slope=slope, base=base, is_partial=first > 0)
         if fitted.off <= find_tolerance(fitted.sizes):
             return fitted
     slopes = []

@@ -91,14 +91,12 @@ class Command:
         """Return the command with a slice and our own output in place of the real model and output."""
         words = []
         for word in [*self.words, *self.added]:
-            replaced = _replace_word(word, self.model, str(folder))
-            if self.output is not None:
-                replaced = _replace_word(replaced.replace(OUTPUT, str(output)), self.output, str(output))
-            words.append(replaced)
+            marked = _replace_word(word, self.model, str(folder)).replace(OUTPUT, str(output))
+            words.append(_replace_word(marked, self.output, str(output)))
         return ["env", f"{QEFF_HOME[1:]}={output}", *words] if self.output == QEFF_HOME else words
 
 
-def _replace_word(word: str, old: str, new: str) -> str:
+def _replace_word(word: str, old: str | None, new: str) -> str:
     """Replace a word, or the value of an option after the equals sign."""
     name, is_option, value = word.partition("=")
     if word == old:

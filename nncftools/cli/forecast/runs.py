@@ -44,13 +44,10 @@ def plan_slices(counts: Sequence[int], layers: int) -> list[int]:
     few = [count for count in counts if count <= layers * _MOST_SHARE]
     largest = few[-1] if len(few) >= LEAST_SLICES else counts[LEAST_SLICES - 1]
     smaller = [count for count in counts if count < largest]
-    small = _nearest(smaller[:-1], largest / 3)
+    small = min(smaller[:-1], key=lambda count: abs(count - largest / 3))
     above = [count for count in smaller if count > small]
-    return [small, _nearest(above, largest * 2 / 3), largest]
-
-
-def _nearest(counts: Sequence[int], wanted: float) -> int:
-    return min(counts, key=lambda count: abs(count - wanted))
+    middle = min(above, key=lambda count: abs(count - largest * 2 / 3))
+    return [small, middle, largest]
 
 
 def next_count(counts: Sequence[int], result: Result) -> int | None:
@@ -99,7 +96,8 @@ def run(request: ForecastOptions, command: Command, model: slices.Model, result:
     results = Results(request, "forecast", "forecast", "slice")
     with results.locked():
         earlier = results.begun(result)
-        if _identify(earlier) != _identify(result):
+        parts = [(known.layers, known.weights, known.from_config) for known in (earlier, result)]
+        if parts[0] != parts[1]:
             raise UsageError(f"option --resume: {str(results.state)!r} is the forecast of another model")
         result.slices = earlier.slices
         output = "" if command.output is None else f", {command.output!r} by a scratch folder"
@@ -126,10 +124,6 @@ def run(request: ForecastOptions, command: Command, model: slices.Model, result:
         if runner.is_interrupted():
             return results.interrupted(runner)
         return int(result.forecast is None or result.fits in {analysis.NO, analysis.UNSURE})
-
-
-def _identify(result: Result) -> tuple[object, ...]:
-    return (result.layers, result.weights, result.from_config)
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ class Model:
     def files(self) -> list[pathlib.Path]:
         """Return the files that loading needs beside config and weights."""
         needed = _NEEDED_WITH_CODE if "auto_map" in self.config else _NEEDED
-        files = [file for file in self.folder.iterdir() if file.is_file()]
+        files = filter(pathlib.Path.is_file, self.folder.iterdir())
         return [file for file in files if needed.fullmatch(file.name)]
 
     def disk_size(self, layers: int) -> int:
@@ -126,7 +126,9 @@ class Model:
     def config_of(self, layers: int) -> dict[str, Any]:
         """Return the config of a slice: with a smaller layer count, and shorter lists where each layer has an entry."""
         config = dict(self.config) | dict.fromkeys(self.keys, layers)
-        return {key: _cut(key, value, self.layers, layers) for key, value in config.items()}
+        for key, value in config.items():
+            config[key] = _cut(key, value, self.layers, layers)
+        return config
 
 
 def _split(name: str) -> tuple[str, int, str]:
@@ -143,21 +145,20 @@ def layer_of(name: str) -> int:
     return _split(name)[1]
 
 
-def _per_layer(key: str, value: object, layers: int) -> Sequence[object] | None:
-    """Return a value of a config as a list with an entry per layer; None for another value."""
+def _per_layer(key: str, value: Any, layers: int) -> Sequence[object]:  # noqa: ANN401 — any JSON
+    """Return a value of a config as a list with an entry per layer; nothing for another value."""
     if key == "attention_types" and isinstance(value, list):  # GPT-Neo: [[[kind, …], times], …]
         value = [kind for kinds, times in value for kind in kinds * times]
-    if key == _LETTERS and isinstance(value, str):
-        return value if len(value) == layers else None
-    if not isinstance(value, list) or "token" in key or key == "architectures":
-        return None
-    return value if len(value) == layers > 1 else None
+    kind = str if key == _LETTERS else list
+    if not isinstance(value, kind) or "token" in key or key == "architectures":
+        return ()
+    return value if len(value) == layers else ()
 
 
 def _cut(key: str, value: Any, layers: int, fewer: int) -> Any:  # noqa: ANN401 — any JSON
     """Return a value of the config for a model with fewer layers."""
     entries = _per_layer(key, value, layers)
-    if entries is None:
+    if not entries:
         return value
     if key == "attention_types":
         return [[entries[:fewer], 1]]
@@ -171,7 +172,7 @@ def read(folder: pathlib.Path, words: Sequence[str], *, from_config: bool = Fals
     """
     config = read_config(folder)
     groups = [key for key, value in config.items() if isinstance(value, dict)]
-    parts = [key for key in groups if _PARTS.fullmatch(key)]
+    parts = list(filter(_PARTS.fullmatch, groups))
     if config.get("is_encoder_decoder") or parts:
         reason = f"it consists of several models ({parts[0]})" if parts else "it is an encoder and a decoder"
         raise _refused(folder, f"{reason}; only models with one stack of layers can be sliced")
@@ -333,7 +334,7 @@ def _turns(config: Mapping[str, Any], kinds: Sequence[object]) -> tuple[int, int
     """
     layers = len(kinds)
     lists = [_per_layer(key, value, layers) for key, value in config.items()]
-    traits = [kinds, *(entries for entries in lists if entries is not None)]
+    traits = [kinds, *filter(None, lists)]
     full = config.get("max_window_layers")
     if config.get("use_sliding_window") and isinstance(full, int) and "layer_types" not in config:
         traits.append([number < full for number in range(layers)])  # the first layers look at all tokens
