@@ -260,6 +260,11 @@ def is_open_to_all(status: os.stat_result) -> bool:
     return bool(status.st_mode & stat.S_IWOTH) and not is_sticky
 
 
+def other_writer(status: os.stat_result) -> str:
+    """Return why another user may change a file or folder, after its name; empty if no other user may."""
+    return "may be changed by every user" if is_open_to_all(status) else other_owner(status)
+
+
 def open_ours(path: pathlib.Path) -> int:
     """Make a log, replacing an earlier log; return a descriptor that only appends.
 

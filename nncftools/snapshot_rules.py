@@ -1,4 +1,4 @@
-"""Rules shared by the helper process and the analysis of its log; imports only the standard library."""
+"""Rules that the helper process and the analysis of the helper's log share; imports only the standard library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 Range = tuple[int, int]
-"""The first address or page of a range, and the address or page after the end."""
+"""A range of addresses or pages: the first, and the first after the end."""
 _WAITING = (
     "threading.py",
     "/thread.py",
@@ -19,16 +19,16 @@ _WAITING = (
     "connection.py",
     "popen_fork.py",
 )
-"""Files of the standard library in which a thread waits."""
+"""The names of files in the standard library end like this. A thread whose innermost frame is in such a file waits."""
 
 
 def is_waiting(innermost_file: str) -> bool:
-    """Return whether a thread with this innermost file waits, and so takes no memory."""
+    """Return whether a thread waits, by the file of the innermost frame. A waiting thread takes no memory."""
     return innermost_file.endswith(_WAITING) and "site-packages" not in innermost_file
 
 
 def subtract_ranges(ranges: Iterable[Range], others: Sequence[Range]) -> list[Range]:
-    """Return the parts of some ranges that no other range covers; both lists are sorted."""
+    """Return the parts of ``ranges`` that are not covered by ``others``. Both lists are sorted."""
     parts: list[Range] = []
     first = 0
     for begin, end in ranges:

@@ -37,7 +37,7 @@ MOST_NODES = {
     "testing": 3_056,
 }
 """By room: the most nodes that it may have."""
-MOST_FILES = 167
+MOST_FILES = 166
 LONGEST = 2_600
 LONGER = {
     "analysis.ranks": "merges the sessions of a job; its times, figures and names of ranks belong together",
@@ -137,7 +137,8 @@ def test_folders_hold_at_least_four_files() -> None:
         if len(list(folder.glob("*.py"))) + len(list(folder.glob("*.json"))) < len(("__init__", "and", "three", "more"))
     }
 
-    assert few <= {"journal", "marks/hook"}  # a file for each side; alone on the PYTHONPATH of the measured program
+    # A file for each side; the registry, which loads alone; alone on the PYTHONPATH of the measured program.
+    assert few <= {"journal", "importers", "marks/hook"}
 
 
 @pytest.mark.parametrize("kind", MOST_FINDINGS)

@@ -159,18 +159,42 @@ def at(session: SessionData, time_s: float, since_s: float | None = None) -> Bui
     return build_ups(session, [Moment(time_s, time_s, since_s=since_s)])[0]
 
 
-def at_end(session: SessionData) -> BuildUp | None:
+def at_end(session: Session) -> BuildUp | None:
     """Return the build-up of the memory still held when the program's code had finished; None for unknown.
 
     The code has finished when the last Python process reports its end. Python processes that Python started do not
     count, as the resource tracker of ``multiprocessing`` outlives the program. Without Python, the end of the last
     process counts.
     """
+    return session.once(_build_up_end)
+
+
+def _build_up_end(session: Session) -> BuildUp | None:
     snapshots = session.snapshots or Snapshots()
     pythons = {watched.process: watched for watched in snapshots.processes if watched.windows}
     begun = [process for process in session.processes if process.parent not in pythons]
     outermost = [pythons[process.id] for process in begun if process.id in pythons]
     return at(session, max(map(_end_of, outermost or snapshots.processes), default=0.0))
+
+
+def held_at_end(session: Session) -> int | None:
+    """Return the bytes that a Python program still held at the end, without Python itself and imports.
+
+    Pages that forked copies share count once. None if a signal or ``--max-memory`` ended the program, or if no Python
+    process reported the end of its code: without this report, readings just before the end may show memory that the
+    code gave back.
+    """
+    end = at_end(session)
+    snapshots = session.snapshots
+    if end is None or snapshots is None or session.exit is None:
+        return None
+    limit = session.limit_reached
+    is_ended_by_us = limit is not None and limit.action == "kill"
+    is_reported = any(watched.code_end_s == end.at_s for watched in snapshots.processes)
+    if session.exit.signal is not None or is_ended_by_us or not is_reported:
+        return None
+    unshared = (part for part in end.parts if part.kind != SHARED)
+    return sum(part.size for part in unshared if not imported_with(part, snapshots))
 
 
 def _end_of(watched: WatchedProcess) -> float:

@@ -22,6 +22,7 @@ from nncftools.analysis import build_up, figures
 from nncftools.analysis.figures import (
     CPU_TIME,
     DURATION,
+    HELD_AT_END,
     MODEL_SIZE,
     PEAK,
     Difference,
@@ -187,6 +188,8 @@ class Run:
     """The facts and figures of a session that a comparison needs."""
 
     title: str
+    """The path of the session."""
+    name: str = ""
     command: str
     facts: Mapping[str, str]
     """Facts that must be equal for figures to be comparable, by name: host, interval."""
@@ -248,6 +251,7 @@ def figures_of_run(session: Session, title: str, depth: int = 1, *, peak: str = 
     stacks = build_up.of_peak(session)
     return Run(
         title=title,
+        name=session.name,
         command=shlex.join(session.command) or session.name,
         facts=_list_facts(session),
         models=_model_settings(session),
@@ -268,6 +272,7 @@ def _run_values(session: Session) -> Values:
         if peak.low is not None and not session.from_zero:
             values[PEAK + name] = Value(peak.low, peak.high)
     run = {DURATION: session.duration_s, CPU_TIME: cpu_s(session), MODEL_SIZE: _model_size(session)}
+    run[HELD_AT_END] = build_up.held_at_end(session)
     _add_known(values, session.totals | run)
     return {name: values[name] for name in figures.in_order(values) if figures.figure_of(name)}
 

@@ -34,6 +34,7 @@ from nncftools.session.model import Frame
 DURATION = "duration"
 CPU_TIME = "cpu"
 MODEL_SIZE = "model_size"
+HELD_AT_END = "held_at_end"
 PEAK = "peak_"
 """The prefix of a memory metric's name."""
 
@@ -56,6 +57,7 @@ _OF_EVERY_RUN = {
     DURATION: Figure(DURATION, "Duration", "s"),
     CPU_TIME: Figure(CPU_TIME, "CPU time", "s"),
     MODEL_SIZE: Figure(MODEL_SIZE, "Model size", "B"),
+    HELD_AT_END: Figure(HELD_AT_END, "Held at the end", "B"),
 }
 
 

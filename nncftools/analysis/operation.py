@@ -53,6 +53,27 @@ def _fold(text: str) -> str:
     return "".join(filter(str.isalnum, text)).casefold()
 
 
+class Spread(msgspec.Struct, frozen=True):
+    """A figure of the calls in a row; bytes or seconds."""
+
+    least: float
+    median: float
+    largest: float
+    call: int
+    """Number of the call with the largest figure, from 1."""
+
+
+def _measure_spread(values: Sequence[float | None]) -> Spread | None:
+    """Return the spread of a figure; None if the figure of a call is unknown."""
+    known = [round(value, 6) for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    from statistics import median  # the module is large, and few runs repeat a call
+
+    largest = max(known)
+    return Spread(min(known), median(known), largest, known.index(largest) + 1)
+
+
 class _FigureOf:
     """An attribute of an operation that is a figure of a column."""
 
@@ -154,6 +175,17 @@ class Operation(Mark, eq=False, kw_only=True):
     def longest_call_s(self) -> float:
         """Seconds of the longest call."""
         return self.duration_s if self.longest_s is None else self.longest_s
+
+    @property
+    def spreads(self) -> Mapping[str, Spread | None]:
+        """The spreads of duration and RSS peak over the calls, None for unknown; empty unless all calls are known."""
+        calls = self.calls
+        if len(calls) < self.count or not calls:
+            return {}
+        return {
+            "duration": _measure_spread([call.known_duration_s for call in calls]),
+            "peak": _measure_spread([call.rss_peak for call in calls]),
+        }
 
     @property
     def busy_s(self) -> float:

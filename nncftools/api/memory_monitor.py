@@ -278,14 +278,14 @@ class MemoryMonitor:
         Unreadable lines are skipped. Raises FileNotFoundError and other OSError, and NncfToolsError if the file is not
         such a log.
         """
-        from nncftools.importers.nncf import Log
+        from nncftools.importers.logs import Nncf
         from nncftools.importers.source import Source
 
         log = pathlib.Path(log_filepath)
         log.stat()
         picture = log.with_name(f"{log.name.removesuffix('.txt')}{filename_suffix or ''}.png")
         with Source(log) as source:
-            self._draw(Log(source, self._type, self.memory_unit).read(), picture, plot_title)
+            self._draw(Nncf(source, self._type, self.memory_unit).read(), picture, plot_title)
 
     @property
     def _type(self) -> str:

@@ -29,6 +29,8 @@ from nncftools.units import printable, seconds_text, shortened
 
 if TYPE_CHECKING:
     from nncftools.analysis.comparison import Run as Measured
+    from nncftools.cli.options import Request
+    from nncftools.cli.series import Ended
     from nncftools.session.model import SessionData
 
 _MOST_HEADS = 50
@@ -211,42 +213,54 @@ def is_worth_a_page(session: Session) -> bool:
     return session.duration_s >= _LEAST_OF_A_PAGE_S and bool(session.marks or stacks)
 
 
-def show_repeats(
-    count: int, runs: Iterable[tuple[Destination, Recorded]], starter: Starter, view: View, *, quiet: bool
-) -> int:
+def show_repeats(request: Request, runs: Iterable[tuple[str, Ended]], starter: Starter, view: View) -> int:
     """Show repeated runs while they end; return the last exit status.
 
-    Print a line for each run, the report of a failed run, and at the end a table of all runs.
+    Print a line for each run, the report of a failed run, and at the end a table of all runs, even if ``--prepare`` or
+    ``--cleanup`` failed. A single run shows its own summary. Raises NncfToolsError.
     """
     from nncftools.analysis.comparison import measure_run
     from nncftools.render.sentences import when_text
 
     figures: list[Measured] = []
     written: list[str] = []
-    done = 0
+    quiet = request.quiet or request.repeat == 1
+    left = request.warmup + request.repeat
     status = 0
-    for target, recorded in runs:
-        done += 1
-        status = recorded.status
-        session = recorded.session
-        if session is None or quiet or (session.rank is not None and session.rank.number):
-            continue
-        written.append(target.shown)
-        ending = "" if session.exit is None or session.exit.code == 0 else f", {session.exit.text}"
-        result = f"{_describe_peak(session, view)}, {seconds_text(session.duration_s)}{ending}"
-        screen.to_stderr(f"Run {done} of {count}: {result}\n")
-        with suppress(NncfToolsError):  # a run without samples has no figures
-            figures.append(measure_run(session, target.shown, peak=when_text(session)))
-        if status and starter.asked_to_end is None:
-            from nncftools.render import text
+    stop = ""
+    try:
+        for name, (target, recorded) in runs:
+            left -= 1
+            status = recorded.status
+            session = recorded.session
+            if session is None or quiet or (session.rank is not None and session.rank.number):
+                continue
+            ending = "" if session.exit is None or session.exit.code == 0 else f", {session.exit.text}"
+            result = f"{_describe_peak(session, view)}, {seconds_text(session.duration_s)}{ending}"
+            screen.to_stderr(f"{name.capitalize()}: {result}\n")
+            if target is not None:
+                written.append(target.shown)
+                with suppress(NncfToolsError):  # a run without samples has no figures
+                    figures.append(measure_run(session, target.shown, peak=when_text(session)))
+            if status and starter.asked_to_end is None:
+                from nncftools.render import text
 
-            screen.to_stderr("\n")
-            screen.to_stderr(text.report(session, view))
-    if written:
-        _summarize(figures, written, view)
-    if done < count:
+                screen.to_stderr("\n")
+                screen.to_stderr(text.report(session, view))
+    except Interrupted as interrupted:
+        status = status or 128 + interrupted.number
+        stop = str(interrupted)
+    except NncfToolsError as error:
+        error.exit_code = status or error.exit_code
+        raise
+    finally:
+        if written:
+            _summarize(figures, written, view)
+    if left and not stop:
         why = f"ended with exit status {status}" if starter.asked_to_end is None else "was interrupted"
-        screen.message(f"stopped: run {done} of {count} {why}")
+        stop = f"{name} {why}"
+    if stop:
+        screen.message(f"stopped: {stop}")
     return status
 
 

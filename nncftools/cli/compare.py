@@ -37,7 +37,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
         Files,
         argument(
             "BASE NEW",
-            "Sessions, journals, folders, latest, latest~1. Each NEW is compared with BASE.",
+            "Sessions, journals, folders, latest, latest~1. Each NEW is compared with BASE; several NEW are one table.",
             autocompletion=options.complete_session,
         ),
     ] = None,
@@ -80,16 +80,18 @@ def compare(  # noqa: PLR0913 — one parameter per option
       nncf-tools compare before.json after.json -o page.html
       nncf-tools compare a.json b.json --fail-if 'peak_rss>+5%'
       nncf-tools compare a.json b.json --fail-if 'duration@Export>90s'
+      nncf-tools compare a.json b.json --fail-if 'held_at_end>+100MiB'
       nncf-tools compare --base 'old-*.json' --new 'new-*.json'
       nncf-tools compare --new 'run-*.json' --format bencher -o bencher.json
 
     A gate is METRIC[@OPERATION or @FUNCTION], > or <, a number and a unit (%, s,
     B, KiB, MiB, GiB). With a sign (+5%, +100MiB, -10%), the gate limits the change
     from BASE to NEW, without a sign the figure of NEW. Metrics: peak_ and the name
-    of a memory metric (peak_rss), duration, cpu, model_size, read_bytes,
-    write_bytes, read_chars, write_chars.
+    of a memory metric (peak_rss), duration, cpu, model_size, held_at_end,
+    read_bytes, write_bytes, read_chars, write_chars.
 
-    The exit status is 3 if a gate fails.
+    The exit status is 3 if a gate fails. Defaults of --unit and --depth may stand
+    in pyproject.toml: `nncf-tools profile --help`.
     """
     from nncftools.analysis import comparison, gates
 
@@ -225,15 +227,21 @@ def _render(
         return as_json(summary_json.document(judged))
     from nncftools.render import comparison_outputs
 
+    is_many = len(judged) > 1
     if format_ == "markdown":
-        return "\n".join(comparison_outputs.as_markdown(each, unit, verdicts) for each, verdicts in judged)
+        parts = [comparison_outputs.many_as_markdown(judged, unit)] if is_many else []
+        parts += [comparison_outputs.as_markdown(each, unit, verdicts) for each, verdicts in judged]
+        return "\n".join(parts)
     from rich.console import Group
     from rich.text import Text
 
     has_details = has_details or format_ == PAGE
     pieces: list[RenderableType] = []
-    for each, verdicts in judged:
-        pieces += ["", comparison_outputs.as_text(each, unit, verdicts, has_details=has_details)]
+    if is_many:
+        pieces += ["", *comparison_outputs.many_as_text(judged, unit)]
+    if has_details or not is_many:
+        for each, verdicts in judged:
+            pieces += ["", comparison_outputs.as_text(each, unit, verdicts, has_details=has_details)]
     if not has_details:
         pieces.append(Text("\nAll figures and operations: --details", style="dim"))
     content = Group(*pieces[1:])
@@ -253,12 +261,15 @@ def _name_groups(groups: Sequence[Sequence[Run]]) -> list[str]:
 
 def _draw(groups: Sequence[_Group], unit: MemoryUnit, option: str, picture: Path) -> None:
     from nncftools.render import overlay
-    from nncftools.render.comparison import runs_text
+    from nncftools.render.comparison import name_runs, runs_text
 
     metric = overlay.common_metric([group.curves for group in groups])
     if metric is None:
         raise NncfToolsError(f"option {option}: the runs have no memory metric in common to draw")
-    curves = [(runs_text(group.runs), group.curves) for group in groups]
+    names: Sequence[str] = [runs_text(group.runs) for group in groups]
+    if len(groups) > 2:  # noqa: PLR2004 — single runs
+        names = name_runs([group.runs[0] for group in groups])
+    curves = [*zip(names, (group.curves for group in groups), strict=True)]
     with destination.writing(option, picture):
         overlay.draw(curves, metric, unit, picture)
     screen.to_stderr(f"Drawn to {printable(str(picture))}\n")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nncftools.analysis.session import Session
-from nncftools.cli import destination, planning, screen
+from nncftools.cli import destination, planning, screen, series
 from nncftools.cli.fit_search import OUT_OF_MEMORY, WORKED, Fit, FitOptions, Free, Trial
 from nncftools.cli.parameters import with_options
 from nncftools.cli.series import Results, Runner, Shown, Watch, docker_mib, runner, shareable, whole_mib, with_limit
@@ -109,6 +109,7 @@ def search(request: FitOptions, parent: ParentGroup | None) -> int:
         if parent is not None:
             for name in needs.remove_leftovers(parent):
                 screen.message(f"removed the control group of a search that was killed: {name}")
+        series.name_scripts(request)
         with runner() as series_runner:
             _Runs(request, results, parent, fit=fit, runner=series_runner).run_all()
         if fit.trials or not series_runner.is_interrupted():
@@ -199,7 +200,6 @@ class _Runs:
 
     def _record(self, limit: int | None, most_s: float, files: Sequence[str]) -> Done:
         """Drop files from the page cache, and run the command once. Raises NncfToolsError, Interrupted."""
-        before = self.request.before
         runner = self.runner
         number = self.fit.runs + 1
         path = self.results.folder / f"run-{number}"
@@ -208,11 +208,9 @@ class _Runs:
             if group is not None and limit is not None:
                 group.limit(limit)
             log = stack.enter_context(destination.open_log("--output", path.with_suffix(".log")))
-            has_failed = before is not None and runner.shell(before, log)
+            stack.enter_context(series.prepare_run(runner.starter, self.request, f"run {number}"))
             with runner.starter.interruptible():
                 needs.drop(files)
-            if has_failed:
-                raise NncfToolsError(f"option --before: {before!r} failed; the output is in {path}.log")
             watch = GroupWatch(runner, group, most_s)
             entry = () if group is None else group.entry
             recorded = runner.record(path, self.request.recorded, log, watch, entry=entry)
@@ -234,7 +232,9 @@ class _Runs:
         if status:
             return f"exit status {status}"
         success = self.request.success
-        return "not successful" if success is not None and self.runner.shell(success, log) else WORKED
+        if success is not None and series.run_script(self.runner.starter, success, log):
+            return "not successful"
+        return WORKED
 
 
 def make_table(fit: Fit, unit: MemoryUnit) -> Table:
@@ -303,7 +303,7 @@ def write_notes(fit: Fit) -> Iterator[str]:
         yield "the search is not finished; continue with --resume and a larger --runs"
     ran_out = any(trial.gave_up or trial.ended.startswith(OUT_OF_MEMORY) for trial in fit.trials)
     if fit.trials and fit.works_from is None and not ran_out:
-        yield "no run was out of memory: see run-*.log for the errors; --before can remove files of earlier runs"
+        yield "no run was out of memory: see run-*.log for the errors; --prepare can remove files of earlier runs"
 
 
 def _size_text(size: float, unit: MemoryUnit) -> str:
@@ -374,7 +374,7 @@ def fit(request: FitOptions) -> int:
     \b
     Examples:
       nncf-tools fit python quantize.py
-      nncf-tools fit --before 'rm -r OUT' optimum-cli export openvino -m DIR OUT
+      nncf-tools fit --prepare 'rm -rf OUT' optimum-cli export openvino -m DIR OUT
       nncf-tools fit --success 'test -s OUT/openvino_model.bin' ./export.sh
       nncf-tools fit --output fits/export --resume ./export.sh
       nncf-tools fit --free-only ./export.sh
@@ -386,6 +386,9 @@ def fit(request: FitOptions) -> int:
     planning.make_plan([], request.recorded)
     argv = planning.resolve_target(request.recorded)
     request.check_resume()
+    if request.prepare and request.before:
+        raise UsageError("option --before: the former name of --prepare; give only --prepare")
+    prepare = request.prepare or request.before
     parent = None
     if not request.free_only:
         try:
@@ -393,4 +396,4 @@ def fit(request: FitOptions) -> int:
         except OSError as error:
             needs.start_in_scope()
             raise NncfToolsError(_NO_GROUP.format(error.strerror or error)) from error
-    return search(replace(request, words=argv), parent)
+    return search(replace(request, words=argv, prepare=prepare), parent)

@@ -33,7 +33,7 @@ class FitOptions(options.SeriesRequest):
     success: Annotated[
         str | None, option("--success COMMAND", RUN, "Shell command after each run; a non-zero exit means: not worked.")
     ] = None
-    before: Annotated[str | None, option("--before COMMAND", RUN, "Shell command before each run, to clean up.")] = None
+    before: Annotated[str | None, option("--before COMMAND", RUN, "The former name of --prepare.", hidden=True)] = None
     free_only: Annotated[bool, option("--free-only", RUN, "Only run without a limit; needs no control group.")] = False
     interval: options.Interval = 0.1
     shell: options.Shell = False

@@ -113,6 +113,35 @@ Shell = Annotated[bool, option("--shell", RUN, "Run one quoted string through th
 Force = Annotated[bool, option("--force", WRITE, "Overwrite existing files.")]
 
 
+def _read_script(text: str) -> str:
+    """Return a shell command. Raises ValueError for an empty command."""
+    if not text.strip():
+        raise ValueError(f"a shell command expected, found {text!r}")
+    return text
+
+
+Prepare = Annotated[
+    str | None,
+    option(
+        "--prepare COMMAND",
+        RUN,
+        "Shell command before each run, such as 'rm -rf OUT'. The output is shown only after a failure, which ends all "
+        "runs.",
+        parser=_read_script,
+    ),
+]
+Cleanup = Annotated[
+    str | None,
+    option(
+        "--cleanup COMMAND",
+        RUN,
+        "Shell command after each run, even if the run failed or was interrupted. For output and failures see "
+        "--prepare.",
+        parser=_read_script,
+    ),
+]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Request:
     """The options of `monitor`; other subcommands set some of them."""
@@ -196,6 +225,17 @@ class Request:
     repeat: Annotated[
         int, option("--repeat N", RUN, "Run the command N times and write N sessions (-1, -2, …) to compare.", min=1)
     ] = 1
+    warmup: Annotated[
+        int,
+        option(
+            "--warmup N",
+            RUN,
+            "First run the command N times, with --prepare and --cleanup; these recordings are thrown away.",
+            min=0,
+        ),
+    ] = 0
+    prepare: Prepare = None
+    cleanup: Cleanup = None
     no_children: Annotated[bool, option("--no-children", RECORD, "Do not record descendants.")] = False
     wait_all: Annotated[bool, option("--wait-all", RECORD, "Record until the last descendant has ended.")] = False
     per_process: Annotated[bool, option("--per-process", RECORD, "Keep each process's RSS over time.")] = False
@@ -242,6 +282,8 @@ class SeriesRequest:
     output: Annotated[File, option("--output -o DIR", WRITE, "Folder for all files. Default: in memory_logs.")] = None
     resume: Annotated[bool, option("--resume", WRITE, "Continue the interrupted work in --output.")] = False
     force: Force = False
+    prepare: Prepare = None
+    cleanup: Cleanup = None
     unit: Unit = MemoryUnit.MiB
     as_json: Annotated[bool, option("--json", SHOW, "Print the result as JSON, as in --output.")] = False
 

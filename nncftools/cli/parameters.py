@@ -1,4 +1,4 @@
-"""Additions to typer: groups of options in the help, and parsers for the values of parameters.
+"""Additions to typer: groups of options in the help, parsers for the values of parameters, defaults of a project.
 
 Typer 0.29 imports pydantic to convert a value, at a cost of 280 ms of CPU, so this module converts values. Rich could
 draw the groups, but the import of Rich takes 100 ms of CPU.
@@ -9,16 +9,19 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import os
 import typing
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand
 
 from nncftools.cli import screen
-from nncftools.errors import UsageError
+from nncftools.errors import SessionFileError, UsageError
+from nncftools.files import other_writer
 from nncftools.units import not_one_of
 
 ARGUMENTS = "Arguments"
@@ -69,8 +72,92 @@ def with_options(kind: type, *, without: Collection[str] = ()) -> Callable[[Call
     return decorate
 
 
+_METRICS = "metrics"
+"""The key of the option --type."""
+_KEYS = ("interval", _METRICS, "unit", "depth", "mark-calls")
+"""Keys of the table [tool.nncf-tools] of pyproject.toml: the options whose defaults a project may set, and functions to
+mark."""
+_RECORDING = ("monitor", "profile")
+"""Only these subcommands use the project's metrics: an earlier recording may lack one."""
+_DEFAULTS = "nncftools.defaults"
+"""Key of a context: by name of an option, the key of the project's default in use."""
+
+
+class Project(NamedTuple):
+    """The settings of a project."""
+
+    path: Path = Path()
+    """The file with the settings."""
+    texts: Mapping[str, list[str]] = {}
+    """The values by key, as on a command line; a single value is a list, too."""
+
+
+def find_project() -> Project:
+    """Return the settings in the nearest pyproject.toml with a table [tool.nncf-tools]; none without such a file.
+
+    Raises UsageError for unknown keys, and for a file that is not TOML.
+    """
+    with suppress(OSError):  # the working folder may be gone
+        folder = Path.cwd()
+        for parent in (folder, *folder.parents):
+            path = parent / "pyproject.toml"
+            project = _read_project(path) if path.is_file() else None
+            if project is not None:
+                return project
+    return Project()
+
+
+@functools.cache
+def _read_project(path: Path) -> Project | None:
+    """Return the settings in a file; None if there are none.
+
+    A file that another user may change, or that cannot be read, is ignored with a warning.
+    """
+    from nncftools import intake
+    from nncftools.backports import toml_of
+
+    try:
+        with intake.open_file(path, may_wait=False) as file:
+            why = other_writer(os.fstat(file.fileno()))
+            content = intake.content(file, path, intake.LIMITS.table_bytes)
+    except SessionFileError as error:
+        screen.message(f"note: ignored: {error}")
+        return None
+    table_name = b"[tool.nncf-tools]" if why else b"nncf-tools"
+    if table_name not in content:  # parsing takes longer
+        return None
+    if why:
+        screen.message(f"note: ignored: {path} {why}")
+        return None
+    try:
+        table = toml_of(content.decode()).get("tool", {}).get("nncf-tools")
+        items = [] if table is None else table.items()
+    except AttributeError as error:
+        raise UsageError(f"{path}: a table [tool.nncf-tools] expected") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: {error}") from error
+    texts = {}
+    for key, value in items:
+        if key not in _KEYS:
+            raise UsageError(f"{path}: [tool.nncf-tools]: {not_one_of(key, _KEYS)}")
+        texts[key] = list(map(str, value if isinstance(value, list) else [value]))
+    return None if table is None else Project(path, texts)
+
+
 class Command(TyperCommand):
     """A subcommand; the help shows the options in groups."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the subcommand; an error in a default of the project names the file."""
+        defaults = ctx.meta.get(_DEFAULTS, {})
+        if defaults and ctx.params.get("details"):
+            screen.message(f"defaults from {find_project().path}: {', '.join(defaults.values())}")
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            subject, colon, reason = str(error).partition(": ")
+            error.args = (f"{_name_source(ctx, subject)}{colon}{reason}",)
+            raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments and the groups of options."""
@@ -81,6 +168,8 @@ def write_options(command: Any, context: Any, formatter: Any) -> None:
     """Write the arguments of a command and the groups of options."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for parameter in command.get_params(context):
+        if getattr(parameter, "hidden", False):
+            continue
         group = getattr(parameter, "rich_help_panel", None) or OTHER
         names, meaning = parameter.get_help_record(context)
         if group == ARGUMENTS:
@@ -112,6 +201,9 @@ def _process(parameter: Any, parse: Callable[[str], Any], context: typer.Context
     """Parse the value of a parameter, or each value of a list. Raises UsageError."""
     kind = parameter.param_type_name
     name = f"{kind} {parameter.metavar if kind == 'argument' else parameter.opts[0]}"
+    source = context.get_parameter_source(parameter.name)
+    if source is not None and source.name == "DEFAULT" and not context.resilient_parsing:
+        value = _use_project(parameter, name, context, value)
     if not isinstance(value, str | tuple | list):  # a flag, a default, or nothing
         if parameter.required:
             raise UsageError(f"{name}: missing; see `{context.command_path} --help`")
@@ -119,7 +211,26 @@ def _process(parameter: Any, parse: Callable[[str], Any], context: typer.Context
     try:
         return parse(value) if isinstance(value, str) else [parse(text) for text in value]
     except ValueError as error:
-        raise UsageError(f"{name}: {error}") from None
+        raise UsageError(f"{_name_source(context, name)}: {error}") from None
+
+
+def _use_project(parameter: Any, name: str, context: typer.Context, value: Any) -> Any:
+    """Return the project's default of a parameter; ``value`` if there is none."""
+    option_name = parameter.opts[0].removeprefix("--")
+    key = _METRICS if option_name == "type" else option_name
+    if key not in _KEYS or (key == _METRICS and context.info_name not in _RECORDING):
+        return value
+    texts = find_project().texts.get(key)
+    if texts is None:
+        return value
+    context.meta.setdefault(_DEFAULTS, {})[name] = key
+    return texts if parameter.multiple else ",".join(texts)
+
+
+def _name_source(context: typer.Context, name: str) -> str:
+    """Return where the value of a parameter stands: the file and the key, or else the name of the parameter."""
+    key = context.meta.get(_DEFAULTS, {}).get(name)
+    return f"{find_project().path}: {key}" if key else name
 
 
 def _parse(kind: Any, least: float | None, text: str) -> Any:

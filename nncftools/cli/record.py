@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from nncftools.cli import destination, options, planning
 from nncftools.cli.destination import Destination
 from nncftools.cli.options import ProfileRequest, Request
-from nncftools.cli.parameters import with_options
+from nncftools.cli.parameters import find_project, with_options
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render.view import View
 from nncftools.units import MemoryUnit, printable
@@ -38,12 +38,20 @@ def monitor(request: Request) -> int:
       nncf-tools monitor --max-memory 24GiB --on-limit kill python export.py
       nncf-tools monitor --require 12GiB python export.py
       nncf-tools monitor --repeat 5 --output old.json python export.py
+      nncf-tools monitor --repeat 5 --prepare 'rm -rf OUT' -- ./export.sh OUT
       mpirun -n 4 nncf-tools monitor --output run.json python train.py
 
     The exit status is the command's, even if the recording fails: 128 + N if
     signal N killed the command, 127 if it was not found, 126 if it could not be
     executed. Under torchrun, mpirun or srun, file names get the rank
     (run-rank0.json); `nncf-tools report run-rank*.json` merges the sessions.
+
+    \b
+    Defaults of a project, in pyproject.toml:
+      [tool.nncf-tools]
+      interval = "20ms"
+      metrics = ["rss", "anon"]
+      unit = "GiB"
     """
     return _record(request, profiles=False)
 
@@ -60,12 +68,22 @@ def profile(request: ProfileRequest) -> int:
       nncf-tools profile --mark-call __main__:prepare python run.py
       nncf-tools profile --mark-call my_package.train:fit=Training python run.py
       nncf-tools profile --repeat 5 --output old.json python export.py
+      nncf-tools profile --repeat 5 --prepare 'rm -rf OUT' -- ./export.sh OUT
       nncf-tools profile --max-memory 24GiB --on-limit kill python export.py
       nncf-tools profile --mark-on 'Epoch \\d+' --depth 2 -o run.json ./train.sh
 
     Calls of nncf, openvino, optimum, transformers, torch, onnxruntime and QEfficient
     are marked automatically. Mark others by `nncf-tools mark NAME` in a script, or by
     `with nncftools.operation(NAME):` in Python. The exit status is the command's.
+
+    \b
+    Defaults of a project, in pyproject.toml:
+      [tool.nncf-tools]
+      interval = "20ms"
+      metrics = ["rss", "anon"]
+      unit = "GiB"
+      depth = 2
+      mark-calls = ["my_package.train:fit=Training"]
     """
     return _record(request, profiles=True)
 
@@ -117,7 +135,7 @@ def _record(request: Request, *, profiles: bool) -> int:
     with Starter() as starter:
         screen.starter = starter
 
-        def record(target: Destination) -> Recorded:
+        def record(target: Destination, *, quiet: bool = quiet) -> Recorded:
             job = recording.RecordingJob(
                 starter,
                 request,
@@ -132,12 +150,24 @@ def _record(request: Request, *, profiles: bool) -> int:
             )
             return _record_and_show(job, view, quiet=quiet)
 
-        if request.repeat == 1:
-            return record(next(iter(targets))).status
+        upcoming = iter(targets)
+        if request.repeat == 1 and not (request.warmup or request.prepare or request.cleanup):
+            return record(next(upcoming)).status
+        import tempfile
+
         from nncftools.cli import series
 
-        runs = series.repeat(starter, targets, record)
-        return closing.show_repeats(request.repeat, runs, starter, view, quiet=request.quiet)
+        def record_next() -> series.Ended:
+            target = next(upcoming)
+            return target, record(target)
+
+        def warm_up() -> series.Ended:
+            with destination.writing("--warmup", Path("TMPDIR")), tempfile.TemporaryDirectory() as folder:
+                target = destination.at_file(Path(folder, destination.SESSION), force=True, option="--warmup")
+                return None, record(target, quiet=True)
+
+        runs = series.repeat(starter, request, record_next, warm_up)
+        return closing.show_repeats(request, runs, starter, view)
 
 
 def _record_and_show(job: RecordingJob, view: View, *, quiet: bool) -> Recorded:
@@ -158,27 +188,35 @@ def _list_calls(request: Request) -> list[Call] | None:
         return None
     from nncftools.marks import calls
 
+    project = find_project()
+    subject = f"{project.path}: mark-calls"
     try:
-        configured = calls.from_pyproject(Path.cwd())
+        configured = calls.parse(project.texts.get("mark-calls", ()))
+        subject = "option --mark-call"
         return [*configured, *calls.parse(request.mark_call or [])]
-    except (OSError, ValueError) as error:
-        raise UsageError(f"option --mark-call: {error}") from error
+    except ValueError as error:
+        raise UsageError(f"{subject}: {error}") from error
 
 
 def _check_capture(request: Request) -> Path | None:
     """Return the file for the command's output. Raises UsageError for options that cannot be combined."""
     capture = request.capture
+    of_commands = {
+        "--capture": capture,
+        "--repeat": request.repeat > 1,
+        "--warmup": request.warmup,
+        "--prepare": request.prepare,
+        "--cleanup": request.cleanup,
+    }
+    given = [option for option, value in of_commands.items() if value]
+    if given and request.pid is not None:
+        raise UsageError(f"option {given[0]}: only with a command, not with --pid")
     if capture is not None:
-        if request.pid is not None:
-            raise UsageError("option --capture: only with a command, not with --pid")
+        if request.repeat > 1 or request.warmup:
+            raise UsageError(f"option {given[1]}: not with --capture")
         capture = destination.check_output("--capture", capture, force=request.force)
-    if request.repeat > 1:
-        if request.pid is not None:
-            raise UsageError("option --repeat: not with --pid")
-        if capture is not None:
-            raise UsageError("option --repeat: not with --capture")
-        if request.opens:
-            raise UsageError("option --open: not with --repeat; `nncf-tools report --open` opens the last page")
+    if request.repeat > 1 and request.opens:
+        raise UsageError("option --open: not with --repeat; `nncf-tools report --open` opens the last page")
     return capture
 
 

@@ -139,7 +139,8 @@ def report(  # noqa: PLR0913 — one parameter per option
 
     Sessions of the ranks of a job are merged by time; the report shows each rank,
     the sum, and the rank with the highest peak. Logs of mprof, psrecord, con-duct
-    and NNCF's memory monitor can be read, too.
+    and NNCF's memory monitor can be read, too. Defaults of --unit and --depth may
+    stand in pyproject.toml: `nncf-tools profile --help`.
     """
     if opens:
         format_ = format_ or render_view.PAGE

@@ -10,58 +10,132 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from nncftools import files
-from nncftools.analysis.session import Session
+from nncftools.analysis.session import Session, select_near_peak
+from nncftools.backports import StrEnum
 from nncftools.cli import destination, opening, options, screen
-from nncftools.cli.parameters import OTHER, READ, WRITE, File, argument, option
+from nncftools.cli.parameters import OTHER, READ, SHOW, WRITE, File, argument, option
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.journal.reading import is_recording
 from nncftools.reading_marks.collecting import measure_size
+from nncftools.render.peak_lines import name_largest_holder
+from nncftools.render.sentences import brief_where_text
+from nncftools.render.view import command_text
 from nncftools.session.model import Exit
-from nncftools.units import UNKNOWN, printable, seconds_from, seconds_text, shortened, size_text
+from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_from, seconds_text, shortened, size_text
 
 _FOLDER = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_.+")
 _OURS = re.compile(r"session(\.marks|\.journal|\.snapshots)?\.(jsonl?|csv|html|png)|.+_memory_usage.*\.(txt|png)")
 """Names of the files that a recording writes into a new folder."""
 _COMMAND = 40
-_ROOM_FOR_ALL = 70
+_OWNER = 30
+_ROOM_FOR_ALL = 100
+_ROOM_FOR_MOST = 70
+_LARGEST = 16 << 20
+"""Bytes of a session: the owner of the peak in a larger session takes more than 0.1 s to find."""
+_MOST_LINES = 20
+"""Most recordings of a list whose stacks are read: finding a line of code takes up to 0.1 s."""
 
 Folder = Annotated[File, argument("DIR", "The folder with the recordings. Default: memory_logs.")]
 
 
-class _Run(NamedTuple):
+class Sort(StrEnum):
+    """The order of a list of recordings."""
+
+    DATE = "date"
+    PEAK = "peak"
+    DURATION = "duration"
+    SIZE = "size"
+
+
+@dataclass
+class _Run:
     """A recording."""
 
+    number: int
+    """The N in latest~N."""
     path: Path
     session: Session | None
     """None for an unreadable recording."""
     size: int
     """Size of all files of the recording, in bytes."""
+    title: str
+    """Name and command, or the path of an unreadable recording."""
+    peak: int | None = None
+    duration: float | None = None
+    trend: Sequence[int | None] = ()
+    """The peaks of the last runs with this title up to this run, the oldest first."""
+    bars: str = ""
+    """The trend as bars from 0 to the highest peak; a - is an unknown peak."""
 
 
 def list(  # noqa: A001 — the name of the command
-    folder: Folder = None, *, as_json: Annotated[bool, option("--json", OTHER, "Print JSON, for scripts.")] = False
+    folder: Folder = None,
+    *,
+    name: Annotated[
+        str, option("--name PATTERN", READ, "Only runs with this text in name or command; * and ? are wildcards.")
+    ] = "",
+    sort: Annotated[
+        Sort,
+        option(
+            f"--sort {'|'.join(Sort)}",
+            SHOW,
+            "The newest, largest or longest first. Default: date.",
+            autocompletion=options.complete_from(Sort),
+        ),
+    ] = Sort.DATE,
+    trend: Annotated[
+        int, option("--trend N", SHOW, "Draw the peaks of the last N runs of each command as bars.", min=2)
+    ] = 0,
+    as_json: Annotated[bool, option("--json", OTHER, "Print JSON, for scripts.")] = False,
 ) -> None:
-    """List recordings, the newest first: when, name and command, peak, duration, status, size on disk.
+    """List recordings: when, name and command, peak and where, duration, status, size on disk.
 
     \b
     Examples:
       nncf-tools list
+      nncf-tools list --sort peak
+      nncf-tools list --name 'export*int4' --trend 10
       nncf-tools list --json | jq '.[].path'
 
     The number is the N in latest~N: `nncf-tools report latest~2` shows number 2.
+    The peak is in an operation, or else in a line of code: lines only for the
+    newest 20 recordings. Bars go from 0 to the highest peak, the oldest run first;
+    a - is an unknown peak.
     """
     folder = folder or options.DEFAULT_LOG_DIR
-    runs = [_open_run(path) for path in destination.list_recordings(folder)]
+    every = [_open_run(*each) for each in enumerate(destination.list_recordings(folder))]
+    runs = [run for run in every if fnmatchcase(run.title, f"*{name}*")]
+    if trend:
+        _add_trends(runs, trend)
+    if sort is not Sort.DATE:
+        runs.sort(key=lambda run: getattr(run, sort) or 0, reverse=True)
     if as_json:
         screen.to_stdout(f"{json.dumps([_describe(run) for run in runs], indent=2)}\n")
     elif runs:
-        _show(runs, screen.OUT, range(len(runs)))
+        _show(runs, screen.OUT)
     else:
-        screen.message(f"no recordings in {str(folder)!r}")
+        text = f" with {name!r} in name or command" if every else ""
+        screen.message(f"no recordings{text} in {str(folder)!r}")
+
+
+def _add_trends(runs: Sequence[_Run], most: int) -> None:
+    """Add to each run, the newest first, the peaks of ``most`` runs up to this run, as figures and as bars."""
+    from nncftools.render.terminal_chart import draw_bars
+
+    peaks: dict[str, Sequence[int | None]] = {}
+    for run in reversed(runs):
+        last = [*peaks.get(run.title, ()), run.peak]
+        run.trend = last[-most:]
+        peaks[run.title] = run.trend
+        highest = max(peak or 1 for peak in run.trend)
+        bars = draw_bars([(peak or 0) / highest for peak in run.trend])
+        run.bars = bars.replace(" ", "-")
 
 
 def prune(
@@ -97,11 +171,11 @@ def prune(
     with destination.writing("--keep", log_dir):  # another prune may remove them now
         removable = [path for path in unwanted if _is_removable(path, log_dir)]
         checked = {path.parent: path.parent.stat() for path in removable}
-    runs = [*map(_open_run, removable)]
+    runs = [_open_run(paths.index(path), path) for path in removable]
     if not runs:
         screen.message("nothing to remove")
         return 0
-    _show(runs, screen.ERR, [paths.index(run.path) for run in runs])
+    _show(runs, screen.ERR)
     agreed = _ask(runs, yes=yes)
     for run_folder in sorted(agreed):
         _remove(run_folder, checked[run_folder])
@@ -176,12 +250,36 @@ def _is_confirmed(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
-def _open_run(path: Path) -> _Run:
+def _open_run(number: int, path: Path) -> _Run:
     size = measure_size(path.parent if _FOLDER.fullmatch(path.parent.name) else path) or 0  # a missing file has no size
-    session = None
-    with suppress(NncfToolsError):
+    try:
         session = opening.open_session(path, path.parent)
-    return _Run(path, session, size)
+    except NncfToolsError:
+        return _Run(number, path, None, size, title=printable(str(path)))
+    name = f"{printable(session.name)}: " if session.name and session.command else ""
+    peak = session.peaks.get("rss")
+    return _Run(
+        number=number,
+        path=path,
+        session=session,
+        size=size,
+        title=f"{name}{command_text(session)}",
+        peak=None if peak is None else peak.low,
+        duration=session.duration_s,
+    )
+
+
+def _find_owner(run: _Run) -> str:
+    """Return the operation of the RSS peak, or else the line of code that held most memory; empty for unknown."""
+    session = run.session
+    if session is None or len(session.unsaved.loaded) > _LARGEST:
+        return ""
+    with suppress(NncfToolsError):  # the samples are invalid
+        operation = brief_where_text(select_near_peak(session)).removeprefix("during ")
+        if operation or run.number >= _MOST_LINES:
+            return operation
+        return name_largest_holder(session, MemoryUnit.MiB).partition(" in ")[2]
+    return ""
 
 
 def _describe(run: _Run) -> dict[str, object]:
@@ -189,56 +287,66 @@ def _describe(run: _Run) -> dict[str, object]:
     facts: dict[str, object] = {"path": str(run.path), "size": run.size}
     if session is None:
         return facts
-    peak = session.peaks.get("rss")
     end = session.exit or Exit()
     return {
         **facts,
         "start": session.start.utc,
         "name": session.name,
         "command": session.command,
-        "peak_rss": peak and peak.low,
+        "peak_rss": run.peak,
+        "peak_in": _find_owner(run) or None,
+        "trend": run.trend,
         "duration_s": session.duration_s,
         "exit_code": end.code,
         "signal": end.signal,
     }
 
 
-def _show(runs: Sequence[_Run], stream: str, numbers: Sequence[int]) -> None:
+def _show(runs: Sequence[_Run], stream: str) -> None:
     from nncftools.render.table import Cell, Column, Row, Table, render_table
 
     columns = [
         Column("#"),
-        Column("When, UTC", is_text=True),
+        Column("When, UTC"),
         Column("Command", is_text=True),
         Column("Peak"),
         Column("Lasted"),
         Column("Ended", is_text=True),
         Column("Size"),
+        Column("Peak in", is_text=True),
+        Column("Trend", is_text=True),
     ]
+    width = shutil.get_terminal_size((screen.PLAIN_WIDTH, 1)).columns
+    shown = [0, 2, 3, 5] if width < _ROOM_FOR_MOST else [*range(7)]
     rows = []
-    for number, run in zip(numbers, runs, strict=True):
-        texts = [str(number), *_make_cells(run)]
-        rows.append(Row(cells=[*map(Cell, texts)]))
-    table = Table(columns=columns, rows=rows)
-    if shutil.get_terminal_size((screen.PLAIN_WIDTH, 1)).columns < _ROOM_FOR_ALL:
-        table = table.with_columns([0, 2, 3, 5])  # number, command, peak, end
+    for run in runs:
+        cells = [*map(Cell, _make_texts(run))]
+        if width < _ROOM_FOR_ALL:
+            owner = cells[7].text.strip(UNKNOWN)
+            cells[2] = cells[2]._replace(below=owner)
+        rows.append(Row(cells=cells))
+    if width >= _ROOM_FOR_ALL:
+        shown.append(7)
+    if runs[0].bars:
+        shown.append(8)
+    table = Table(columns=columns, rows=rows).with_columns(shown)
     screen.if_read(render_table(table, folds=True), stream)
 
 
-def _make_cells(run: _Run) -> Iterator[str]:
-    """Yield the cells of a row after the number."""
-    from nncftools.render.view import command_text
-
+def _make_texts(run: _Run) -> Iterator[str]:
+    """Yield the cells of a row."""
+    start = UNKNOWN
+    end = "cannot be read"
     session = run.session
-    if session is None:
-        path = shortened(printable(str(run.path)), _COMMAND)
-        yield from (UNKNOWN, path, UNKNOWN, UNKNOWN, "cannot be read")
-    else:
-        yield printable((session.start.utc or UNKNOWN).replace("T", " ")[:16])
-        name = f"{printable(session.name)}: " if session.name and session.command else ""
-        yield shortened(f"{name}{command_text(session)}", _COMMAND)
-        peak = session.peaks.get("rss")
-        yield size_text(None if peak is None else peak.low)
-        yield seconds_text(session.duration_s)
-        yield "unfinished" if session.exit is None else session.exit.text.replace("exit status", "exit")
+    if session is not None:
+        start = printable((session.start.utc or UNKNOWN).replace("T", " ")[:16])
+        end = "unfinished" if session.exit is None else session.exit.text.replace("exit status", "exit")
+    yield str(run.number)
+    yield start
+    yield shortened(run.title, _COMMAND)
+    yield size_text(run.peak)
+    yield seconds_text(run.duration)
+    yield end
     yield size_text(run.size)
+    yield shortened(_find_owner(run), _OWNER) or UNKNOWN
+    yield run.bars

@@ -43,6 +43,7 @@ _IN_ASCII = {
     "–": "-",
     "—": "-",
     "−": "-",
+    **dict(zip("▁▂▃▄▅▆▇█", "._:=+*#@", strict=True)),
 }
 """Replacements for encodings that lack our characters."""
 _BOLD = "1"

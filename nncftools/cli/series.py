@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import functools
 import math
 import os
 import pathlib
@@ -16,6 +17,7 @@ import shlex
 import signal
 import stat
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,19 +54,132 @@ _TAIL = 1 << 16
 AGAIN = "-again"
 """The ending of the names of files when a run is made a second time."""
 LONGEST_REASON = 300
+_LONGEST_SCRIPT = 60
+_MOST_LINES = 20
+"""The output of a shell command that failed is shown up to this number of lines."""
 _LEAST_OF_DOCKER = 6
 """MiB: Docker refuses a smaller limit."""
 
 
+Ended = tuple[Destination | None, Recorded]
+"""The destination and the result of a run; no destination for a warm-up, whose recording is thrown away."""
+
+
 def repeat(
-    starter: Starter, targets: Iterable[Destination], record: Callable[[Destination], Recorded]
-) -> Iterator[tuple[Destination, Recorded]]:
-    """Record to target after target; stop after the first run that fails or is interrupted."""
-    for target in targets:
-        recorded = record(target)
-        yield target, recorded
+    starter: Starter, request: Request, record: Callable[[], Ended], warm_up: Callable[[], Ended]
+) -> Iterator[tuple[str, Ended]]:
+    """Make the runs of ``--warmup`` and ``--repeat``; stop after the first run that fails or is interrupted.
+
+    Yield the name and the end of each run, before ``--cleanup``. Raises NncfToolsError, Interrupted.
+    """
+    runs = [(f"warm-up {number} of {request.warmup}", warm_up) for number in range(1, request.warmup + 1)]
+    runs += [(f"run {number} of {request.repeat}", record) for number in range(1, request.repeat + 1)]
+    start = find_input()
+    for name, run in runs:
+        rewind_input(start)
+        with prepare_run(starter, request, name):
+            ended = run()
+            yield name, ended
+        _, recorded = ended
         if recorded.status or starter.asked_to_end is not None:
             return
+
+
+@contextlib.contextmanager
+def prepare_run(starter: Starter, request: Request | SeriesRequest, name: str) -> Iterator[None]:
+    """Run ``--prepare`` now, and ``--cleanup`` at the end of the context, even after a failure or a signal.
+
+    A signal during one of these shell commands ends it. Raises NncfToolsError, Interrupted; the failure of the run
+    itself has priority.
+    """
+    number = starter.asked_to_end
+    if number is not None:
+        raise Interrupted(number)
+    _run_option(starter, "--prepare", request.prepare, f"before {name}")
+    cleanup = functools.partial(_run_option, starter, "--cleanup", request.cleanup, when=f"after {name}")
+    try:
+        yield
+    except BaseException:
+        try:
+            cleanup()
+        except (Interrupted, NncfToolsError) as error:
+            screen.message(str(error))
+        raise
+    cleanup()
+
+
+def _run_option(starter: Starter, option: str, script: str | None, when: str) -> None:
+    """Run the shell command of an option, if there is one. Raises NncfToolsError, Interrupted."""
+    if script is None:
+        return
+    shown = shortened(script, _LONGEST_SCRIPT)
+    try:
+        with tempfile.TemporaryFile() as log:
+            status = run_script(starter, script, log.fileno())
+            output = _read_tail(log.fileno())
+    except Interrupted as interrupted:
+        interrupted.args = (f"{interrupted} {when}",)
+        raise
+    except OSError as error:
+        raise NncfToolsError(f"option {option}: cannot run {shown!r}: {error.strerror or error}") from error
+    if status:
+        text = f"option {option}: {shown!r} ended with exit status {status} {when}"
+        lines = [f"{text}:", *output[-_MOST_LINES:]] if output else []
+        failure = NncfToolsError(text, lines=lines)
+        failure.exit_code = status
+        raise failure
+
+
+def run_script(starter: Starter, script: str, log: int) -> int:
+    """Run a shell command, whose output goes to a log; return the exit status, 128 + N after signal N.
+
+    A signal to this process kills the shell command. Raises Interrupted, OSError.
+    """
+    received: list[int] = []
+
+    def take(number: int) -> None:
+        if number in _ENDING:
+            received.append(number)
+
+    words = [planning.SHELL, "-c", script]
+    starter.passes_to = take
+    try:
+        with subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        ) as process:
+            while not received:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_POLL_S)
+                    break
+            else:
+                os.killpg(process.pid, signal.SIGKILL)
+    finally:
+        starter.passes_to = None
+    if received:
+        raise Interrupted(received[0])
+    code = process.returncode
+    return code if code >= 0 else 128 - code
+
+
+def name_scripts(request: SeriesRequest) -> None:
+    """Print the shell commands before and after each run."""
+    for when, script in (("Before", request.prepare), ("After", request.cleanup)):
+        if script is not None:
+            screen.line(f"{when} each run: {script}")
+
+
+def find_input() -> int | None:
+    """Return the position in our standard input; None unless standard input is a regular file."""
+    with contextlib.suppress(OSError):
+        if stat.S_ISREG(os.fstat(0).st_mode):
+            return os.lseek(0, 0, os.SEEK_CUR)
+    return None
+
+
+def rewind_input(start: int | None) -> None:
+    """Let the next run read the same standard input as the first; ``start`` is from ``find_input``."""
+    if start is not None:
+        os.lseek(0, start, os.SEEK_SET)
 
 
 @contextlib.contextmanager
@@ -89,10 +204,7 @@ class Runner:
 
     def __init__(self, starter: Starter) -> None:
         self.starter = starter
-        self._start: int | None = None
-        with contextlib.suppress(OSError):
-            if stat.S_ISREG(os.fstat(0).st_mode):
-                self._start = os.lseek(0, 0, os.SEEK_CUR)
+        self._start = find_input()
         if self._start is None:
             nothing = os.open(os.devnull, os.O_RDONLY)
             if nothing:  # descriptor 0 was open
@@ -113,11 +225,6 @@ class Runner:
         """Raise Interrupted if a signal has asked for the end."""
         if self.starter.received is not None:
             raise Interrupted(self.starter.received)
-
-    def rewind(self) -> None:
-        """Let the next run read the same input as the first."""
-        if self._start is not None:
-            os.lseek(0, self._start, os.SEEK_SET)
 
     def record(  # noqa: PLR0913, PLR0917 — the facts of a run
         self,
@@ -149,27 +256,12 @@ class Runner:
             entry=entry,
             environment=environment,
         )
-        self.rewind()
+        rewind_input(self._start)
         try:
             with target.place, watch or Watch(self):
                 return recording.record(run)
         finally:
             self.check()
-
-    def shell(self, script: str, log: int) -> int:
-        """Run a shell command, whose output goes to a log. Raises Interrupted."""
-        words = ["/bin/sh", "-c", script]
-        with subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        ) as process:
-            while not self.is_interrupted():
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_POLL_S)
-                    break
-            else:
-                os.killpg(process.pid, signal.SIGKILL)
-        self.check()
-        return process.returncode
 
 
 def explain_failure(recorded: Recorded, log: int) -> str:
@@ -181,11 +273,16 @@ def explain_failure(recorded: Recorded, log: int) -> str:
     ended = f"exit status {recorded.status}" + ("" if recorded.status else ", without a result")
     text = ended if judged is None else write_verdict(judged)
     with contextlib.suppress(OSError):
-        begin = max(0, os.fstat(log).st_size - _TAIL)
-        tail = os.pread(log, _TAIL, begin)
-        lines = tail.decode("utf-8", errors="replace").splitlines()
-        text += next((f": {line}" for line in reversed(lines) if _ERROR.fullmatch(line)), "")
+        lines = reversed(_read_tail(log))
+        text += next((f": {line}" for line in lines if _ERROR.fullmatch(line)), "")
     return shortened(" ".join(text.split()), LONGEST_REASON)
+
+
+def _read_tail(log: int) -> list[str]:
+    """Return the last lines of a log. Raises OSError."""
+    begin = max(0, os.fstat(log).st_size - _TAIL)
+    tail = os.pread(log, _TAIL, begin)
+    return tail.decode("utf-8", errors="replace").splitlines()
 
 
 class Watch:

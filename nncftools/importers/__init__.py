@@ -9,5 +9,5 @@ IMPORTERS = {
     "mprof": "nncftools.importers.logs:Mprof",
     "psrecord": "nncftools.importers.logs:Psrecord",
     "con-duct": "nncftools.importers.logs:ConDuct",
-    "nncf": "nncftools.importers.nncf:Log",
+    "nncf": "nncftools.importers.logs:Nncf",
 }

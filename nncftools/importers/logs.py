@@ -1,4 +1,4 @@
-"""The logs of mprof, psrecord and con-duct: each class describes the lines of one recorder."""
+"""The logs of NNCF, mprof, psrecord and con-duct: each class describes the lines of one recorder."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from nncftools import intake
 from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
 from nncftools.importers.source import Columns, RowLog, Source, split_command
-from nncftools.intake import LARGEST_PID, LATEST_S, Count, Duration, Seconds, Size, Whole, is_pid
-from nncftools.metrics import is_counter
+from nncftools.intake import LARGEST, LARGEST_PID, LATEST_S, Count, Duration, Seconds, Size, Whole, is_pid
+from nncftools.metrics import MEMORY, is_counter
 from nncftools.session.model import Exit, Host, Mark
 from nncftools.session.nesting import in_order
 from nncftools.session.samples import TIME
@@ -382,3 +382,76 @@ class ConDuct(RowLog):
 
 def _or_nan(figure: float | None) -> float:
     return nan if figure is None else figure
+
+
+_ALIASES = {"rss_top": "rss", "system-normalized": "system"}
+_NAME = rf"(?:.*[^a-z])?((?:{'|'.join((*MEMORY, *_ALIASES))})(?:@[\w.]+?)?)_memory_usage.*"
+_FROM_ZERO = re.compile("_from-zero|_mem_increase|system-normalized_")
+_NEVER_ZERO = ("rss", "vms", "pss", "system")
+"""A running program never has 0 of these."""
+_ROW = r"\d+(\.\d+)?(e-\d+)? -?\d+\.\d{3}(\n|$)"
+_OURS = re.compile(rb"\d+\.\d{3} ")
+"""Only nncf-tools writes times with three decimals."""
+
+
+class Nncf(RowLog):
+    """NNCF's memory monitor (``memory_monitor.py``): rows of seconds and a value, then total time and maximum.
+
+    ``report --format memory-log`` writes the same format. So does llm_bench of OpenVINO GenAI, with a third line at the
+    end: the start in whole Unix seconds. Only the last line, ``Max memory: 900.000 (MiB)``, gives the unit.
+
+    The file name gives the metric: ``rss_memory_usage.txt``. It also says if the first value was subtracted from all
+    values: ``system_memory_usage_from-zero.txt``; in llm_bench, ``rss_memory_usage_mem_increase_0.txt``; in the older
+    ``memory_logger.py``, ``system-normalized_memory_usage.txt``.
+
+    A file is such a log if the rows begin at 0, if the maximum ends the file, if the file has a name like these, or if
+    the log is empty.
+    """
+
+    head = re.compile(
+        rf".*\n(No measurements recorded\.|Total time: no samples|0+(\.0+)?(e-0+)? -?\d+\.\d{{3}}\n{_ROW}|"
+        rf"{_ROW}(.*\n)*Max memory: )|{_NAME}\n{_ROW}".encode()
+    )
+    recorder = "nncf"
+    lowest = -LARGEST
+    other_may_end_open = True
+    others = (
+        r"(Timestamp: (?P<began>\d{1,10})|Total time: \d+(\.\d+)?(e-\d+)?|"
+        r"Max memory: -?\d+(\.\d+)? \((?P<unit>B|KiB|MiB|GiB|KB|MB|GB)\))\s*"
+    )
+    last = "unit"
+
+    def __init__(self, source: Source, metric: str | None = None, unit: MemoryUnit = MemoryUnit.MiB) -> None:
+        """Read nothing yet; ``metric`` overrides the file name, ``unit`` is used if the last line is missing."""
+        named = re.fullmatch(_NAME, source.path.name)
+        if metric is None and named is None:
+            source.warn(
+                "the file name does not give the metric, RSS is assumed; "
+                "NNCF's names are rss_memory_usage.txt, system_memory_usage.txt"
+            )
+        metric = metric or (named[1] if named else "rss")
+        self.columns = (TIME, _ALIASES.get(metric, metric))
+        self._unit = unit
+        super().__init__(source)
+
+    def known(self) -> dict[str, Any]:
+        """Return the unit and start that the last lines give, and whether the values are relative."""
+        warn = self.source.warn
+        unit = MemoryUnit(self.found.get("unit", self._unit))
+        if "unit" not in self.found:
+            warn(f"the last line, which gives the unit, is missing: {unit} is assumed")
+        metric = self.columns[1]
+        values = self.table.columns[metric]
+        may_be_0 = _OURS.match(self.source.head) or metric not in _NEVER_ZERO
+        is_from_zero = bool(_FROM_ZERO.search(self.source.path.name))
+        rises_from_zero = values[0] == 0 < max(values)
+        if not is_from_zero and (min(values) < 0 or (rises_from_zero and not may_be_0)):
+            is_from_zero = True
+            warn("some values are below zero, or the first is 0: all are taken as relative to an unknown first sample")
+        self.unit = unit.factor
+        if "began" in self.found:
+            self.began = float(self.found["began"])
+        return {
+            "from_zero": is_from_zero,
+            "finished": "unit" in self.found,
+        }

@@ -8,10 +8,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import msgspec
-
-from nncftools import intake
-from nncftools.backports import toml_of
 from nncftools.marks.autoload import CALLS, HELPER, read_start
 from nncftools.marks.line import VARIABLE
 from nncftools.session.nesting import kind_of
@@ -48,33 +44,6 @@ def parse(texts: Iterable[str]) -> list[Call]:
             raise ValueError(f"{expected}, found {text!r}{script}")
         calls.append(Call(match["module"], match["function"], name))
     return calls
-
-
-def from_pyproject(folder: pathlib.Path) -> list[Call]:
-    """Return the functions in ``mark-calls`` of ``[tool.nncf-tools]``, from the nearest pyproject.toml upwards.
-
-    Raises ValueError, which names the file, if the content is invalid; OSError if the file cannot be read.
-    """
-    resolved = folder.resolve()
-    for parent in resolved, *resolved.parents:
-        path = parent / "pyproject.toml"
-        if path.is_file():
-            return _read_project(path)
-    return []
-
-
-def _read_project(path: pathlib.Path) -> list[Call]:
-    try:
-        document = toml_of(intake.read_file(path).decode("utf-8"))
-        ours = document.get("tool", {}).get("nncf-tools", {})
-        return parse(msgspec.convert(ours.get("mark-calls", []), list[str]))
-    except RecursionError as error:
-        raise ValueError(f"{path}: nested too deep") from error
-    except (AttributeError, msgspec.ValidationError) as error:
-        expected = "a list of texts like package.module:function=Name expected"
-        raise ValueError(f"{path}: `mark-calls` of [tool.nncf-tools]: {expected}") from error
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def environment(log: pathlib.Path, calls: Sequence[Call], helper: int | None = None) -> dict[str, str]:

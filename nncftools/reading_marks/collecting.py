@@ -220,6 +220,11 @@ _EARLY_S = 0.01
 _MOST_OTHERS = 64
 
 
+def _lived_after(process: Process, at_s: float) -> bool:
+    """Return whether the first sample that counts a process came later; the count of an ended process says nothing."""
+    return process.counted_s is not None and process.counted_s > at_s and process.counted_s != process.end_s
+
+
 class TreeReader:
     """Adds up the memory of a session's process tree at each mark; marks come nearly in the order of time.
 
@@ -303,8 +308,8 @@ class TreeReader:
                 is_covered = parent.id in covered
                 if parent is process or (is_covered and reading.listed):
                     continue  # a living process would be in the list
-                if not is_covered and (parent.counted_s or 0.0) > at_s:
-                    continue  # the parent had not begun
+                if not is_covered and _lived_after(parent, at_s):
+                    continue  # the list would contain a living parent, so the parent had not begun
             others.append(other)
         return others
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from math import inf
 from statistics import median
 
@@ -21,8 +22,10 @@ from nncftools.metrics import DEVICE_MEMORY
 from nncftools.render.listing import keep_largest
 from nncftools.render.table import Cell, Column, Row, Table, make_columns, signed
 from nncftools.render.view import brief_label, clip
-from nncftools.units import UNKNOWN, MemoryUnit, fixed, printable, shortened
+from nncftools.units import UNKNOWN, MemoryUnit, fixed, printable, seconds_text, shortened
 
+Judged = tuple[Comparison, Sequence[Verdict]]
+"""A comparison with the results of gates."""
 Write = Callable[[float], str]
 """A function that writes a figure as text, in a unit that is named elsewhere."""
 
@@ -295,11 +298,12 @@ _COLUMNS = 5
 """Number of columns of a table without p."""
 _OF_RUN = (DURATION, CPU_TIME, "read_bytes", "write_bytes", compared_figures.MODEL_SIZE)
 _HOST = "host"
+_HOSTS = "The runs were on different hosts"
 
 
 def answer(comparison: Comparison, unit: MemoryUnit) -> str:
     """Return in one sentence how the peak changed, and which code holds most of the change."""
-    difference = comparison.figures[_choose_peak(comparison) or DURATION]
+    difference = comparison.figures[_choose_peak(comparison.figures) or DURATION]
     text = _describe_change(comparison, difference, unit)
     owner = ""
     if difference.stands_out and difference.figure.name == _PEAK_RSS:
@@ -309,10 +313,10 @@ def answer(comparison: Comparison, unit: MemoryUnit) -> str:
 
 def further(comparison: Comparison, unit: MemoryUnit) -> Iterator[str]:
     """Yield the change of the duration, whether the machines differ, and why the changed code is unknown."""
-    if _choose_peak(comparison):
+    if _choose_peak(comparison.figures):
         yield _describe_change(comparison, comparison.figures[DURATION], unit)
     if any(setting.name == _HOST for setting in comparison.settings):
-        yield "The runs were on different hosts"
+        yield _HOSTS
     runs = [*comparison.base, *comparison.new]
     without = [run for run in runs if run.stacks is None]
     if comparison.stacks is None and len(without) < len(runs):
@@ -401,7 +405,7 @@ def brief(comparison: Comparison, unit: MemoryUnit) -> Table:
     function; different functions are among the settings.
     """
     devices = [name for name in comparison.figures if name.startswith(f"peak_{DEVICE_MEMORY}@")]
-    names = dict.fromkeys((_choose_peak(comparison) or "", *devices, *_OF_RUN))
+    names = dict.fromkeys((_choose_peak(comparison.figures) or "", *devices, *_OF_RUN))
     rows = []
     for name in names:
         difference = comparison.figures.get(name)
@@ -430,7 +434,7 @@ def _select_changed(comparison: Comparison, most: int) -> list[tuple[ComparedOpe
 
     If there are more than ``most``, return the changes that are largest relative to the whole run's figure.
     """
-    names = [name for name in (_choose_peak(comparison), DURATION) if name in comparison.figures]
+    names = [name for name in (_choose_peak(comparison.figures), DURATION) if name in comparison.figures]
     changed = []
     for operation in comparison.operations:
         for name in names:
@@ -455,11 +459,59 @@ def settings(comparison: Comparison) -> Table:
     return _make_text_table(("Differs", "Base", "New"), rows, f"and {left_out:,} more settings" if left_out else "")
 
 
-def _choose_peak(comparison: Comparison) -> str | None:
+def _choose_peak(figures: Iterable[str]) -> str | None:
     """Return the figure for the answer: the peak of RSS, or else the peak of the first memory metric."""
-    if _PEAK_RSS in comparison.figures:
-        return _PEAK_RSS
-    return next((name for name in comparison.figures if name.startswith(compared_figures.PEAK)), None)
+    peaks = [name for name in figures if name.startswith(compared_figures.PEAK)]
+    return _PEAK_RSS if _PEAK_RSS in peaks else next(iter(peaks), None)
+
+
+def name_runs(runs: Sequence[Run]) -> Sequence[str]:
+    """Return the names of several runs, or else the files or folders; the files of all runs if two names are equal."""
+    files = [run.title.removesuffix("/session.json") for run in runs]
+    names = [run.name or file for run, file in zip(runs, files, strict=True)]
+    return [*map(printable, names if len({*names}) == len(runs) else files)]
+
+
+def describe_many(judged: Sequence[Judged], unit: MemoryUnit) -> tuple[str, Table]:
+    """Return which of several runs has the lowest peak, and a table of all runs, with changes from the first run."""
+    comparisons = [comparison for comparison, _ in judged]
+    runs = [comparison.new[0] for comparison in comparisons]
+    runs.insert(0, comparisons[0].base[0])
+    names = name_runs(runs)
+    first = runs[0].figures
+    main = _choose_peak(first) or DURATION
+    label = compared_figures.known_figure(main).label
+    columns = make_columns("Run", (label, "", "Duration", "", "CPU time", ""))
+    rows = []
+    for name, run in zip(names, runs, strict=True):
+        cells = [Cell(name)]
+        differences = compared_figures.find_differences([first], [run.figures])
+        for figure in (main, DURATION, CPU_TIME):
+            value = run.figures.get(figure)
+            write = unit.label if figure.startswith(compared_figures.PEAK) else seconds_text
+            cells.append(Cell(write(value and value.low)))
+            cells.append(_make_change_cell(differences.get(figure)))
+        rows.append(Row(cells=cells))
+    verdicts = chain.from_iterable(verdicts for _, verdicts in judged)
+    notes = [gate_text([*verdicts])]
+    if len({run.facts[_HOST] for run in runs}) > 1:
+        notes.append(_HOSTS)
+    for run in runs:
+        notes += [f"{printable(run.title)} {remark}" for remark in run.remarks]
+    known = [run for run in runs if main in run.figures]
+    lowest = min(known, key=lambda run: run.figures[main].low)
+    best = runs.index(lowest)
+    text = f"{names[best]} has the lowest {label} of {len(runs)} runs"
+    if best:
+        text += f". Compared with {names[0]}: {answer(comparisons[best - 1], unit)}"
+    note = ". ".join(filter(None, notes))
+    return text, Table(columns=columns, rows=rows, note=note)
+
+
+def _make_change_cell(difference: Difference | None) -> Cell:
+    if difference is None or not difference.change:
+        return Cell("")
+    return Cell(_write_percent(difference.percent), is_strong=difference.stands_out)
 
 
 _MOST_REPEATED_OPERATIONS = 6

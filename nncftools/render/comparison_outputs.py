@@ -59,6 +59,15 @@ def _render_answer(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[
     yield from map(Text, tables.further(comparison, unit))
 
 
+def many_as_text(judged: Sequence[tables.Judged], unit: MemoryUnit) -> Iterator[RenderableType]:
+    """Yield the table of several runs for Rich to print."""
+    answer, table = tables.describe_many(judged, unit)
+    yield Text(f"{answer}\n", style="bold")
+    yield Fitting(table)
+    if table.note:
+        yield Text(f"\n{table.note}")
+
+
 def _render_brief(comparison: Comparison, unit: MemoryUnit) -> Iterator[RenderableType]:
     table = tables.brief(comparison, unit)
     table = replace(table, rows=[_add_star(row) for row in table.rows])
@@ -159,6 +168,12 @@ _PASSED = "✅"
 def as_markdown(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict] = ()) -> str:
     """Return the comparison and the results of the gates as GitHub's Markdown."""
     return join_blocks([*_render_visible(comparison, unit, verdicts), *_render_folded(comparison, unit, verdicts)])
+
+
+def many_as_markdown(judged: Sequence[tables.Judged], unit: MemoryUnit) -> str:
+    """Return the table of several runs as GitHub's Markdown."""
+    answer, table = tables.describe_many(judged, unit)
+    return join_blocks([[f"**{text(answer)}**"], *render_markdown(table)])
 
 
 def _render_visible(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict]) -> Iterator[list[str]]:

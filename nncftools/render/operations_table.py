@@ -41,6 +41,8 @@ _TITLE = 60
 """Longest texts, in characters."""
 _FUNCTION = 140
 _LONGEST = 300
+_MOST_SPREADS = 6
+"""Most rows of repeated calls whose spread is below the table: the first."""
 _LEAST_DETAILS = 12
 """Fewest characters of details."""
 _NOT_ZERO = set("123456789")
@@ -56,7 +58,7 @@ def operations_table(session: Session, view: View, most: int) -> RenderableType 
     table = operations(session, view, most, is_brief=view.brief)
     if not table.rows:
         return None
-    lines = [f"… {table.more}" if table.more else "", table.note]
+    lines = [f"… {table.more}" if table.more else "", *table.lines, table.note]
     return Group(_TextTable(table, view), *(Text(line) for line in lines if line))
 
 
@@ -155,6 +157,7 @@ def make_table(
                 span_s=(operation.start_s, operation.end_s),
             )
         )
+    repeated = [row for row in rows if row.operation.count > 1][:_MOST_SPREADS]
     sentences = [_write_finding(session, view)]
     if not is_brief:
         sentences += explain_rows(rows)
@@ -163,7 +166,20 @@ def make_table(
         rows=table_rows,
         more=more,
         note=". ".join(filter(None, sentences)),
+        lines=[_write_spreads(row, view.unit) for row in repeated],
     )
+
+
+def _write_spreads(row: NumberedOperation, unit: MemoryUnit) -> str:
+    """Return least, largest and median of the calls in a row; of counted calls, only the longest is known."""
+    texts = []
+    for name, spread in row.operation.spreads.items():
+        if spread is not None:
+            write = unit.label if name == "peak" else seconds_text
+            text = f"{name} {write(spread.least)} to {write(spread.largest)} (call {spread.call:,})"
+            texts.append(f"{text}, median {write(spread.median)}")
+    text = "; ".join(texts) or f"longest call {seconds_text(row.operation.longest_s)}"
+    return f"{row.number} {shortened(row.title, _TITLE)}: {text}"
 
 
 def _note_rows(rows: Sequence[NumberedOperation], session: Session) -> dict[int, str]:

@@ -189,7 +189,8 @@ def _write_table(name: str, table: Table, factor: float, attributes: Sequence[st
         more = attributes[index] if attributes else f'title="{escape(row.details)}"'
         fold = _FOLD if depths[index] > row.depth else ""
         rows.append(_write_row(table, row, more, factor, fold=fold if levels else None))
-    note = escape(". ".join(filter(None, (table.more, table.note))))
+    notes = [table.more, *table.lines, table.note]
+    note = escape(". ".join(filter(None, notes)))
     return (
         f'<div class="scroll"><table id="{name}" data-levels="{levels}"><thead><tr>{"".join(heads)}</tr></thead>'
         f'<tbody>{"".join(rows)}</tbody></table></div><p class="more">{note}</p>'

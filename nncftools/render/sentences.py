@@ -25,7 +25,7 @@ from nncftools.analysis.summary import (
     rss_error,
 )
 from nncftools.metrics import in_order, is_counter
-from nncftools.render.view import clip
+from nncftools.render.view import brief_label, clip
 from nncftools.session.model import Peak, Process
 from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened, size_text
 
@@ -327,6 +327,25 @@ def _warn_of_short_memory(session: Session) -> Iterator[str]:
     if dropped:
         effect = "on a larger machine the peak is higher"
         yield f"the machine was short of memory: {size_text(dropped)} were dropped and read again; {effect}"
+
+
+_HELD_LEAST = 64 << 20
+_HELD_SHARE = 0.2
+"""Memory at the end has a line from this size, and from this share of the peak."""
+
+
+def write_held_at_end(session: Session, unit: MemoryUnit) -> str:
+    """Return the memory that was still held at the end, and its share of the peak; empty if too small to matter."""
+    peak = session.rss_peak.low
+    if session.snapshots is None or not peak:
+        return ""
+    from nncftools.analysis.build_up import held_at_end  # not needed without stacks
+
+    held = held_at_end(session) or 0
+    if held < max(_HELD_LEAST, peak * _HELD_SHARE):
+        return ""
+    text = f"Still held at the end: {brief_label(held, unit)} without imports, {held / peak * 100:.0f} % of the peak"
+    return f"{text}; code: report --peak --at end"
 
 
 def hugetlb_text(session: Session) -> str:

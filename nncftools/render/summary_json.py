@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from nncftools import metrics
-from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, of_peak, running_text
+from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, held_at_end, of_peak, running_text
 from nncftools.analysis.code_places import SEPARATOR, brief_label, is_of_user, last_line
 from nncftools.analysis.comparison import Comparison, Run, figures_of_run, longest_in_all
 from nncftools.analysis.figures import (
@@ -64,7 +64,7 @@ VERSION = 1
 _OF_OPERATION = (
     *("name", "kind", "call", "arguments", "signature", "saved", "source", "pid", "depth"),
     *("start_s", "end_s", "duration_s", "count", "total_s", "longest_s"),
-    *("error", "has_peak", "is_parallel", "cpu_s", "cpu_average", "cpu_peak", "own_start", "own_end"),
+    *("error", "has_peak", "is_parallel", "cpu_s", "cpu_average", "cpu_peak", "own_start", "own_end", "spreads"),
 )
 _MOST_HOLDERS = 20
 _OF_PROCESS = (
@@ -91,6 +91,7 @@ def report(session: Session, view: View) -> str:
         "verdict": _write_verdict(session),
         **_read_fields(session, ("host", "from_zero", "peaks")),
         "peak": _write_peak(session),
+        "held_at_end": held_at_end(session),
         "needs": None if needed is None else _read_fields(needed, ("floor", "at_s", "comfortable", "is_bound")),
         "memory": {name: _write_level(session, name) for name in session.samples.metrics if is_memory(name)},
         "cpu": {"total_s": cpu_s(session), "cores_average": cores_average(session)},
@@ -302,7 +303,7 @@ def _write_comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> di
 
 
 def _write_run(run: Run) -> dict[str, Any]:
-    return {"session": run.title, "command": run.command, "peak": run.peak}
+    return {"session": run.title, **_read_fields(run, ("name", "command", "peak"))}
 
 
 def _write_differences(differences: Mapping[str, Difference]) -> dict[str, Any]:

@@ -127,6 +127,8 @@ class Table:
     """A text about the rows that were left out."""
     note: str = ""
     """An explanation of the cells."""
+    lines: Sequence[str] = ()
+    """More about single rows."""
 
     def of(self, output: Output) -> Table:
         """Return the table with only the rows that an output shows."""
@@ -172,6 +174,7 @@ def render_markdown(table: Table, *, code_in: int | None = None) -> Iterator[lis
     yield [markdown.draw_table(table.headings(" "), rows, alignments)]
     if table.more:
         yield [f"… {table.more}"]
+    yield [f"- {markdown.text(line)}" for line in table.lines]
     if table.note:
         yield [markdown.text(table.note)]
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.segment import SegmentLines
 from rich.text import Text
@@ -215,12 +216,16 @@ def rate_rows(rate: Rate, rates: Floats, figure: float | None, gutter: int, heig
     """
     highest = float(np.nanmax(rates, initial=1.0 if rate.unit == "cores" else 0.0)) or 1.0
     heights = np.nan_to_num(rates) / highest * height
-    filled = np.ceil(heights * _FULL - 1e-9).astype(int)
     for below in reversed(range(height)):
         name = Text(" " * (gutter + 1))
         if not below:
             room = gutter - _NAME
             value = "" if figure is None else rate.figure(figure, room)
             name = Text.assemble(f"{rate.name:<{_NAME}}", (f"{value:>{room}} ", AXIS))
-        levels = np.clip(filled - below * _FULL, 0, _FULL)
-        yield name.append("".join(_BLOCKS[level] for level in levels), rate.colour)
+        yield name.append(draw_bars(heights - below), rate.colour)
+
+
+def draw_bars(heights: ArrayLike) -> str:
+    """Return a bar for each height: a bar is blank at 0 and below, and full at 1 and above."""
+    levels = np.ceil(np.multiply(heights, _FULL) - 1e-9).astype(int)
+    return "".join(_BLOCKS[level] for level in np.clip(levels, 0, _FULL))

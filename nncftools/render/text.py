@@ -14,7 +14,7 @@ from nncftools.markdown import code, text
 from nncftools.render import peak_lines, session_tables
 from nncftools.render import table as tables
 from nncftools.render.operations_table import operations, operations_table
-from nncftools.render.sentences import brief_hints, hints, missing_line
+from nncftools.render.sentences import brief_hints, hints, missing_line, write_held_at_end
 from nncftools.render.session_tables import few_processes, memory, ranks
 from nncftools.render.table import Text
 from nncftools.render.view import SEPARATOR, View, command_text, label, write_title
@@ -116,10 +116,9 @@ def _render_need(session: Session, view: View, *, has_verdict: bool) -> Renderab
 
 
 def _render_further(session: Session, view: View) -> Iterator[RenderableType]:
-    """Yield the peaks of metrics that the user named, the devices, and the warnings."""
-    peaks = peak_lines.write_other_peaks(session, view)
-    if peaks:
-        yield Text(peaks)
+    """Yield the memory held at the end, the peaks of metrics that the user named, the devices, and the warnings."""
+    lines = (write_held_at_end(session, view.unit), peak_lines.write_other_peaks(session, view))
+    yield from map(Text, filter(None, lines))
     for heading, fact in session_tables.list_facts(session, view.unit):
         if heading == _DEVICES:
             yield Text(f"{heading} {fact}")

@@ -1,5 +1,5 @@
-"""The sampler: a separate process that watches a process tree and appends to a journal.
+"""The sampler: a separate process that watches a process tree, and appends figures to a journal.
 
-On Linux, the sampler needs only a few modules of the standard library: every import is memory that stays resident
-during the whole recording.
+On Linux, the sampler imports only a few modules of the standard library, because each import takes memory during the
+whole recording.
 """

@@ -1,9 +1,10 @@
-"""Entry of the sampler process: ``python -I -S …/sampler/__main__.py JOURNAL IN OUT [LABEL]``, three descriptors.
+"""Entry point of the sampler process: ``python -I -S …/sampler/__main__.py JOURNAL IN OUT [LABEL]``.
 
-``… devices SAMPLER PID CHILDREN [LABEL]`` starts the helper that reads GPUs and NPUs instead.
+``JOURNAL``, ``IN`` and ``OUT`` are numbers of file descriptors. With ``devices SAMPLER PID CHILDREN [LABEL]`` in place
+of these arguments, the process is the helper that reads GPUs and NPUs.
 
-The isolated interpreter (``-I -S``) starts in half the time and takes 1 MiB less. The environment belongs to the
-measured command and is passed on unchanged; the interpreter ignores it.
+With ``-I -S``, the interpreter starts in half the time, takes 1 MiB less, and ignores the environment. The environment
+belongs to the measured command, and is passed on unchanged.
 """
 
 import gc
@@ -25,5 +26,5 @@ if __name__ == "__main__":
 
     gc.enable()
     status = main(*map(int, sys.argv[1:4]))
-    gc.freeze()  # at exit, Python would look for cycles in all modules
+    gc.freeze()  # otherwise, Python would search all modules for reference cycles at exit
     sys.exit(status)

@@ -1,6 +1,7 @@
-"""The side that starts a sampler, and waits for the end of the recording.
+"""Starts a sampler, and waits for the end of the recording.
 
-``Starter`` changes signals and limits of this process for a recording; the command still gets them unchanged.
+During a recording, ``Starter`` changes signal handlers and the limit of open files of this process. The command still
+starts with the original handlers and limit.
 """
 
 from __future__ import annotations
@@ -32,17 +33,18 @@ from nncftools.sampler.tree import DETACHED_ARGUMENT, find_size, read_small_file
 
 PROC = "/proc"
 _SOURCE_VARIABLE = "_NNCF_TOOLS_SOURCE"
-"""The environment variable with the source; only tests set the variable."""
+"""The environment variable that sets the source of figures: ``proc`` or ``psutil``. Only tests set the variable."""
 _FEWEST_DESCRIPTORS = 24
-"""The free descriptors that a recording needs; without a live view, half of them are enough."""
+"""The number of free file descriptors that a recording with a live view needs. Without a live view, half are enough."""
 _USUAL_DESCRIPTORS = 256
 _MAIN = pathlib.Path(__file__).parent / "__main__.py"
 Relays = Sequence[tuple[int, int]]
-"""Pairs of descriptors: this process copies the command's output from the first to the second."""
+"""Pairs ``(source, sink)`` of file descriptors. This process copies the command's output from the source to the sink.
+"""
 
 
 def describe_host() -> dict[str, Any]:
-    """Return the facts about this machine that a session keeps; memory in bytes."""
+    """Return the facts about this machine for the session. Sizes are in bytes."""
     system = os.uname()
     memory = None
     if "SC_PHYS_PAGES" in os.sysconf_names:
@@ -61,7 +63,7 @@ def describe_host() -> dict[str, Any]:
 
 
 def boot_id() -> str:
-    """Return the kernel's ID of this boot; empty for unknown."""
+    """Return the kernel's ID of this boot. The text is empty if the ID is unknown."""
     return read_small_file(f"{PROC}/sys/kernel/random/boot_id").decode("ascii").strip()
 
 
@@ -71,7 +73,7 @@ class Offer(NamedTuple):
     source: str
     cost: str
     missing: str = ""
-    """Why the metric is not available here; empty when it is available."""
+    """The reason why the metric is not available here. Empty if the metric is available."""
 
 
 def platform_source() -> str:
@@ -80,7 +82,7 @@ def platform_source() -> str:
 
 
 def list_offers() -> dict[str, Offer]:
-    """Return the metrics of this platform, by name."""
+    """Return the source and the cost of each metric, with the name of the metric as key."""
     if platform_source() == "psutil":
         from nncftools.sampler.psutil_source import SUPPORTED
 
@@ -94,17 +96,19 @@ def list_offers() -> dict[str, Offer]:
 
 
 def list_device_metrics() -> tuple[str, ...]:
-    """Return the metrics of GPUs and NPUs, if there are any here."""
+    """Return the metrics of GPUs and NPUs. The result is empty if this machine has neither."""
     return () if Devices.why_unavailable(PROC) else Devices.metrics
 
 
 _PATHS = "LD_LIBRARY_PATH"
-"""A list of folders with libraries. An empty entry would mean the working folder, whose code must not be executed."""
+"""The environment variable with the folders of libraries. An empty entry would mean the working folder, and code in the
+working folder must not be executed.
+"""
 _PATIENCE_S = 1.0
 
 
 class DeviceReader:
-    """The helper that reads devices, for the process that starts a recording. Without devices there is no helper."""
+    """Starts and ends the helper process that reads GPUs and NPUs. Without such devices, no helper is started."""
 
     _process: subprocess.Popen[bytes] | None = None
 
@@ -115,12 +119,14 @@ class DeviceReader:
         if is_wanted and list_device_metrics():
             self._ends = [above_standard(end) for end in os.pipe()]
         self.outputs = self._ends[:1]
-        """The descriptor that the sampler inherits."""
+        """The descriptor from which the sampler reads the helper's lines. Empty if there is no helper."""
 
     def start(self, sampler: int | None) -> list[int]:
-        """Start the helper for the processes below ``sampler``, or for this process if None; return the PID.
+        """Start the helper; return a list with the PID of the started process. The list is empty without a helper.
 
-        A helper for this process stops being a child: the started process forks the helper and ends.
+        If ``sampler`` is a PID, the helper reads the processes that this sampler records. If ``sampler`` is None, the
+        helper reads this process. In this case, the started process forks the helper and ends, so that the helper is
+        not a child of this process.
         """
         if not self._ends:
             return []
@@ -149,12 +155,14 @@ class DeviceReader:
         return [self._process.pid]
 
     def close(self) -> None:
-        """End the helper, and processes that a driver has forked; wait 1 s for a helper that a driver blocks."""
+        """End the helper and all processes that a driver has forked.
+
+        Wait at most 1 s for the end of the helper, because a driver may block the helper.
+        """
         self._hang_up()
         if self._process is not None:
-            os.killpg(
-                self._process.pid, signal.SIGKILL
-            )  # the helper is not reaped yet, so no other group has this number
+            # the helper is not reaped yet, so no other group has this number
+            os.killpg(self._process.pid, signal.SIGKILL)
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_PATIENCE_S)
             self._process = None
@@ -166,7 +174,7 @@ class DeviceReader:
 
 
 def make_header(name: str, command: Sequence[str], rank: dict[str, Any] | None, plan: Plan) -> Header:
-    """Return the first line of a journal; bytes that are not UTF-8 are escaped."""
+    """Return the first line of a journal. Bytes that are not UTF-8 are written as escapes."""
     folder = ""
     with suppress(FileNotFoundError):  # the working folder was removed
         folder = _escape(os.getcwd())
@@ -188,7 +196,7 @@ def _escape(word: str) -> str:
 
 
 def check() -> None:
-    """Raise NncfToolsError, with the reason, when nothing can be recorded here."""
+    """Raise NncfToolsError with the reason if nothing can be recorded here."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = descriptors_in_use()
     if hard != resource.RLIM_INFINITY and hard - used < _FEWEST_DESCRIPTORS:
@@ -202,13 +210,13 @@ def check() -> None:
         message = f"cannot record: {PROC} is not mounted here ({error.strerror}); mount it (mount -t proc proc /proc)"
         raise NncfToolsError(message) from error
     if pid != str(os.getpid()):
-        reason = f"{PROC} belongs to another PID namespace (this process is {os.getpid()}, there {pid})"
+        reason = f"{PROC} belongs to another PID namespace (this process has the PID {os.getpid()}, and {pid} there)"
         raise NncfToolsError(f"cannot record: {reason}; mount /proc of this namespace (unshare --mount-proc)")
 
 
 @contextmanager
 def block_signals() -> Iterator[None]:
-    """Block signals during a ``with`` block; threads that start in the block never receive signals."""
+    """Block signals inside a ``with`` block. A thread that starts inside the block never receives signals."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
     try:
         yield
@@ -217,11 +225,13 @@ def block_signals() -> Iterator[None]:
 
 
 _IMPORT = "<frozen importlib"
-"""Files of Python's import system: an exception in these files can leave a module locked for ever (1 of 500 times)."""
+"""The file names of Python's import system begin with this text. An exception during an import can leave a module
+locked for ever (1 of 500 times).
+"""
 _AGAIN_S = 0.02
 """A signal that arrives during an import is sent again after this time."""
 _LOST_S = 1.0
-"""A signal whose exception may be lost is sent again after this time."""
+"""A signal that raised an exception is sent again after this time, because the exception may be lost."""
 
 
 class Interrupted(BaseException):
@@ -235,32 +245,33 @@ class Interrupted(BaseException):
 class Starter:
     """A context manager around recordings: inside the context, no signal ends this process.
 
-    ``passes_to`` takes a signal, and passes the signal to the sampler of the running command. After the context,
-    signals are ignored, because this process has only to exit with the command's status. (Other threads would receive
-    blocked signals.)
+    The function ``passes_to`` passes a signal to the sampler of the running command. After the context, this process
+    only exits with the command's status, so signals are ignored. Blocking the signals would not be enough, because
+    other threads would receive the signals.
     """
 
     passes_to: Callable[[int], None] | None = None
     asked_to_end: int | None = None
-    """A signal that asked for the end while no command ran: no further command is started."""
+    """The first signal that asked for the end while no command ran. If there is such a signal, no command is started.
+    """
     received: int | None = None
-    """The first signal that asks for the end; the signal may have been passed on."""
+    """The first signal that asked for the end. A signal that was passed to the sampler counts, too."""
     descriptors: int | None = None
-    """A command's soft limit of open files; None when this process has the same limit."""
+    """The soft limit of open files that a command must get. None if this process has the same limit."""
     _raises = False
     _is_interruptible = False
     _spares_first = False
 
     def __init__(self) -> None:
         self.ignored: list[int] = []
-        """Signals that a command must ignore, because this process did."""
+        """The signals that a command must ignore, because this process ignored these signals before the context."""
         self.blocked: list[int] = []
-        """Signals that a command must block, because this process does."""
+        """The signals that a command must block, because this process blocks these signals."""
 
     def __enter__(self) -> Starter:
-        """Catch signals; an ignored signal (nohup) stays ignored."""
+        """Catch all signals that would end this process. Ignored signals (nohup) stay ignored."""
         self.blocked = sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
-        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # the exit status of children would be lost
+        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # otherwise, the exit status of children would be lost
             self.ignored = [signal.SIGCHLD]
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.ignored += [number for number in OF_FAULTS if signal.getsignal(number) is signal.SIG_IGN]
@@ -278,9 +289,10 @@ class Starter:
 
     @contextmanager
     def interruptible(self, *, by_first: bool = True) -> Iterator[None]:
-        """Raise Interrupted when a signal asks for the end; raise again after a second if the exception was lost.
+        """Raise Interrupted inside a ``with`` block if a signal asks for the end.
 
-        Without ``by_first``, ignore the first signal since the start of the context.
+        If the exception is lost, raise the exception again after a second. Without ``by_first``, ignore the first
+        signal since the start of the ``Starter`` context.
         """
         self._raises = True
         self._is_interruptible = True
@@ -323,38 +335,43 @@ class Outcome(NamedTuple):
     """How a recording ended, as far as the starter knows."""
 
     pid: int | None
-    """The command's PID; None when the command was never started, or the recording was attached."""
+    """The command's PID. None if no command was started: the start failed, or the recording was attached to a process.
+    """
     exit_code: int | None
-    """128 + N when signal N killed the command, 127 or 126 when it cannot be executed, None when unknown."""
+    """128 + N if signal N killed the command, 127 or 126 if the command cannot be executed. None if unknown."""
     status: ExitStatus | None
-    """The status as ``code`` or ``signal``, if the command was started."""
+    """The exit status of the command as ``code`` or ``signal``. None if unknown, or if the command was not started."""
     start: Start | None
-    """The journal's line ``start``; the command may have removed this line from the journal."""
+    """The ``start`` line of the journal, as sent by the sampler. The command may have removed the line from the
+    journal.
+    """
     end: End | None
-    """The journal's last line; a full disk may have kept this line out of the journal."""
+    """The last line of the journal, as sent by the sampler. The journal may lack the line if the disk was full."""
     lost: str | None
-    """Why the sampler did not finish the recording; None when it did."""
+    """The reason why the sampler did not finish the recording. None if the sampler finished the recording."""
 
 
 @dataclass(eq=False)
 class Sampler:
-    """A sampler process; while the sampler runs, signals end the command and not this process.
+    """A sampler process, and the context manager around the whole recording.
 
-    A context manager around the whole recording. Signals to the process group reach the command directly; signals to
-    this process alone are passed on.
+    While the sampler runs, signals end the command and not this process. A signal to the process group reaches the
+    command directly. A signal to this process alone is passed on to the command.
     """
 
     starter: Starter
     plan: Plan
     argv: Sequence[str]
-    """The command; empty to attach to a process."""
+    """The command. Empty if the recording is attached to a running process."""
     marks: pathlib.Path | None = None
     environment: Mapping[str, str] | None = None
-    """Variables that the command gets besides our own environment, or in place of our values."""
+    """The command gets these environment variables, and all variables of this process with other names."""
     outputs: tuple[int | None, int | None] = (None, None)
-    """The descriptors that the command gets in place of our standard output and error."""
+    """The descriptors for the command's standard output and error. None stands for the descriptor of this process."""
     relays: Relays = ()
-    """Pairs of descriptors that the sampler takes over when this process is killed."""
+    """Pairs ``(source, sink)`` of file descriptors. If this process is killed, the sampler copies the command's output
+    from the source to the sink.
+    """
     _process: subprocess.Popen[bytes] = field(init=False)
     _known_children: list[int] = field(default_factory=list, init=False)
     _undelivered: list[int] = field(default_factory=list, init=False)
@@ -362,14 +379,15 @@ class Sampler:
     _devices: DeviceReader = field(init=False)
 
     def start(self, header: Header, journal: int) -> None:
-        """Write the journal's first line, start the sampler and hand over the journal: a locked descriptor.
+        """Write the journal's first line, start the sampler, and pass the journal to the sampler.
 
-        Raises NncfToolsError, OSError when the journal cannot be written.
+        ``journal`` is a locked file descriptor. Raises OSError if the journal cannot be written, and NncfToolsError if
+        the recording cannot begin for another reason.
         """
         write_all(journal, link.encode_line(header))
         relays = [(source, above_standard(os.dup(sink))) for source, sink in self.relays]
         try:
-            with block_signals():  # there is no sampler yet that could pass signals on
+            with block_signals():  # no sampler can pass on signals yet
                 number = self.starter.asked_to_end
                 if number is not None:
                     error = NncfToolsError(f"interrupted by {signal.Signals(number).name} before the command began")
@@ -384,7 +402,7 @@ class Sampler:
 
     @property
     def pid(self) -> int:
-        """The PID of the sampler, after the start."""
+        """The PID of the sampler, known after ``start``."""
         return self._process.pid
 
     def _begin(self, journal: int, relays: Relays) -> None:
@@ -400,7 +418,7 @@ class Sampler:
         order["relays"] = list(relays)
         ours.send_order(order)
         self.starter.passes_to = self._pass
-        if self.starter.asked_to_end is not None:  # the signal was received by a thread that does not block signals
+        if self.starter.asked_to_end is not None:  # a signal arrived in a thread that does not block signals
             self._pass(self.starter.asked_to_end)
         self._known_children += self._devices.start(self._process.pid)
 
@@ -413,7 +431,9 @@ class Sampler:
                 os.set_inheritable(descriptor, True)
             self._process = subprocess.Popen(
                 _make_words(self.plan, arguments),
-                close_fds=False,  # the command inherits descriptors that were open before us (a make jobserver's)
+                # the command also inherits descriptors that this process has inherited, such as the pipe of make's
+                # jobserver
+                close_fds=False,
                 env=target.read_environment(self.environment),
                 stdout=self.outputs[0],
                 stderr=self.outputs[1],
@@ -438,16 +458,20 @@ class Sampler:
         return self._link.send_message(key, value)
 
     def _pass(self, number: int) -> None:
-        """Report a signal, so that the sampler passes it on once; without a sampler, pass it on here."""
+        """Report a signal to the sampler, and the sampler passes the signal on to the command.
+
+        If the sampler is gone, send the signal to the command from here.
+        """
         if self._send(link.SIGNAL, number):
             return
-        leads = number == signal.SIGHUP and os.getsid(0) == os.getpid()  # the kernel sends SIGHUP to the leader only
+        # the kernel sends SIGHUP to the session leader only
+        leads = number == signal.SIGHUP and os.getsid(0) == os.getpid()
         if number == signal.SIGTERM or leads:
             self._undelivered.append(number)
             self._deliver()
 
     def _deliver(self) -> None:
-        """Send the command the signals that a sampler can no longer pass on, as soon as the PID is known."""
+        """Send all undelivered signals to the command, if the PID of the command is known."""
         assert self._link is not None
         received = self._link.received
         pid = None if link.EXIT in received else received.get(link.STARTED)
@@ -455,7 +479,7 @@ class Sampler:
             target.send_signal([pid], self._undelivered.pop())
 
     def release(self, source: int) -> None:
-        """Have the sampler close a source of output that is no longer read."""
+        """Tell the sampler to close a source of output that this process no longer reads."""
         if self._link is not None:
             self._send(link.RELEASE, source)
 
@@ -464,9 +488,9 @@ class Sampler:
         self._send(link.STOP)
 
     def wait(self) -> Outcome:
-        """Wait for the end of the recording.
+        """Wait for the end of the recording, and return the outcome.
 
-        When the sampler was killed or has failed, wait for the command: the command is then a child of this process.
+        If the sampler was killed or has failed, wait for the command: the command is then a child of this process.
         """
         assert self._link is not None
         received = self._link.listen()
@@ -478,7 +502,7 @@ class Sampler:
         if end is None:
             lost = f"was killed by signal {-code}" if code < 0 else f"failed (exit status {code})"
             if self.argv:
-                # A sampler that is lost before sending the PID has started no other process than the command.
+                # A sampler that ended before sending the PID had a single child, the command.
                 adopted = (child for child in _list_children() if child not in self._known_children)
                 pid = received[link.STARTED] = pid or next(adopted, None)
                 self._deliver()
@@ -500,7 +524,10 @@ class Sampler:
 
 
 class DetachedSampler:
-    """A sampler that records this process and is not a child; the sampler ends on request, or with this process."""
+    """A sampler that records this process, and is not a child of this process.
+
+    The sampler ends on request, or when this process ends.
+    """
 
     def __init__(self, header: Header, plan: Plan, journal: int, marks: pathlib.Path | None) -> None:
         """Start the sampler. Raises OSError."""
@@ -515,7 +542,8 @@ class DetachedSampler:
                     pass_fds=(*descriptors, *devices.outputs),
                     env=target.read_environment(),
                 )
-            # While the other end is open here, a sampler that failed cannot cause SIGPIPE; the order is short.
+            # This process still has the other end of the pipe, so the order cannot cause SIGPIPE if the sampler has
+            # failed. The order is short enough for the pipe.
             ours.send_order(make_order(plan, devices, marks, detached=True))
         devices.start(None)
         if starter.wait() != 0:
@@ -524,24 +552,27 @@ class DetachedSampler:
         self._link = ours
 
     def has_news(self, within_s: float) -> bool:
-        """Return whether the sampler reports the first sample or, after that, has ended, within ``within_s``."""
+        """Wait up to ``within_s`` seconds for a message or for the end of the sampler; return whether either came."""
         return bool(wait_readable([self._link.descriptor], within_s))
 
     def has_begun(self, within_s: float) -> bool:
-        """Wait for the first sample; return whether the sampler took it within ``within_s``."""
+        """Wait up to ``within_s`` seconds for the first sample; return whether the sample was taken."""
         return self.has_news(within_s) and link.SAMPLED in (self._link.next_message() or {})
 
     def stop(self) -> None:
-        """End the recording by closing the pipe. A write could raise SIGPIPE, a signal that may end the program."""
+        """Close the pipe to the sampler, so that the recording ends.
+
+        A message would be no alternative: a write could cause SIGPIPE, and SIGPIPE may end the program.
+        """
         self._link.hang_up()
 
     def close(self) -> None:
-        """Close both pipes; the sampler ends if it still runs."""
+        """Close both pipes. If the sampler still runs, the sampler ends."""
         self._link.close()
 
 
 def make_order(plan: Plan, devices: DeviceReader, marks: pathlib.Path | None, *, detached: bool = False) -> link.Order:
-    """Return an order without a command."""
+    """Return the order for a recording without a command. The caller may add a command."""
     return {
         "plan": plan.fields(),
         "argv": [],
@@ -556,7 +587,7 @@ def make_order(plan: Plan, devices: DeviceReader, marks: pathlib.Path | None, *,
 
 
 def _make_words(plan: Plan, descriptors: Sequence[int]) -> list[str]:
-    """Return the command line of a sampler: only psutil needs the site packages."""
+    """Return the command line of a sampler. The source ``proc`` needs no site packages (``-S``)."""
     words = [sys.executable, "-I", str(_MAIN), *map(str, descriptors)]
     if plan.source == "proc":
         words.insert(1, "-S")
@@ -564,5 +595,5 @@ def _make_words(plan: Plan, descriptors: Sequence[int]) -> list[str]:
 
 
 def _list_children() -> list[int]:
-    """Return the children of this process, in the order of their start; empty where that is unknown."""
+    """Return the PIDs of the children of this process, the oldest first. Empty if the list is not available."""
     return list(map(int, read_small_file(f"{PROC}/self/task/{os.getpid()}/children").split()))

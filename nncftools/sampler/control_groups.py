@@ -1,10 +1,11 @@
-"""The control groups of processes (cgroups(7)): the memory limits they set, their use, and their killed processes.
+"""Control groups (cgroups(7)): memory limits, memory in use, and the number of killed processes.
 
-v1: Documentation/admin-guide/cgroup-v1/memory.rst of the kernel; v2: cgroup-v2.rst. On a hybrid system the memory
-controller belongs to v1 or to v2: to v1, if ``/proc/PID/cgroup`` has a group for v1's memory controller.
+The kernel describes the files in Documentation/admin-guide/cgroup-v1/memory.rst (v1) and cgroup-v2.rst (v2). On a
+hybrid system, the memory controller belongs to v1 if ``/proc/PID/cgroup`` has a group for v1's memory controller, and
+otherwise to v2.
 
-A process may get a limit at any time, by ``ulimit``, ``prlimit`` or by entering a group. A process must grow before a
-limit matters, so ``LimitWatch`` reads the limits again when the memory of a process has doubled.
+A process may get a limit at any time, by ``ulimit``, by ``prlimit`` or by entering a group. A process must grow before
+a limit matters, so ``LimitWatch`` reads the limits of a process again when the memory has doubled.
 """
 
 from __future__ import annotations
@@ -22,26 +23,28 @@ if TYPE_CHECKING:
     from nncftools.sampler.tree import Process, WriteLine
 
     Limit = tuple[str, int, str]
-    """A limit: kind (``nncftools.journal.writing``), bytes, and the file that sets the limit."""
+    """A memory limit: kind (a constant in ``nncftools.journal.writing``), bytes, and the file or call that sets the
+    limit.
+    """
 
 _UNLIMITED = 1 << 62
-"""For a group without a limit, v1 shows a number larger than this."""
+"""If a group has no limit, v1 shows a number larger than this."""
 
 
 class ControlGroup:
-    """A group that accounts memory."""
+    """A control group that counts memory."""
 
     def __init__(self, folder: str, top: str, *, is_v2: bool) -> None:
         self.folder = folder
         self.top = top
         self.is_v2 = is_v2
         self.usage_file = f"{folder}/{'memory.current' if is_v2 else 'memory.usage_in_bytes'}"
-        """The file with the bytes that are charged to the group, page cache included."""
+        """The file with the number of bytes that are charged to the group. Page cache is included."""
 
     def limits(self) -> list[Limit]:
-        """Return the smallest limit of this group and all groups above, for each kind of limit that is set.
+        """Return the smallest limit of each kind, from this group and all parent groups.
 
-        ``hierarchical_memory_limit`` of v1 also knows groups that this mount does not show.
+        In v1, ``hierarchical_memory_limit`` also includes parent groups that this mount does not show.
         """
         settings = list(self._list_settings())
         if not self.is_v2:
@@ -58,7 +61,7 @@ class ControlGroup:
         return list(smallest.values())
 
     def _list_settings(self) -> Iterator[Limit]:
-        """Yield the limits that files of this group and of all groups above set."""
+        """Yield each limit that a file of this group or of a parent group sets."""
         kinds = {"memory.max": GROUP, "memory.high": THROTTLE} if self.is_v2 else {"memory.limit_in_bytes": GROUP}
         for folder in self._list_folders():
             for name, kind in kinds.items():
@@ -73,19 +76,19 @@ class ControlGroup:
             folder = folder.rpartition("/")[0]
 
     def oom_kills(self) -> int | None:
-        """Return how many processes of the group the kernel has killed because memory ran out, as ``oom_kills_in``."""
+        """Return the number of processes of this group that the kernel killed, as ``read_oom_kills`` does."""
         return read_oom_kills(self.folder)
 
     def used(self) -> int | None:
-        """Return the bytes charged to the group that the kernel cannot simply drop; None for unknown."""
+        """Return the bytes charged to the group, without file pages that the kernel can drop. None if unknown."""
         usage = read_number(self.usage_file)
         cache = self.in_stat(b"inactive_file " if self.is_v2 else b"total_inactive_file ")
         return None if usage is None else max(0, usage - (cache or 0))
 
     def available(self) -> int | None:
-        """Return the bytes that processes of the group can get below all limits; None without a limit.
+        """Return the number of bytes that the group can still get before any limit is reached. None without a limit.
 
-        The limits of groups above count, too; other groups may use this memory first.
+        The limits of parent groups count, too. Other groups of the same parent may use this memory first.
         """
         rooms = []
         used = self.used()
@@ -99,18 +102,18 @@ class ControlGroup:
         return max(0, min(rooms)) if rooms else None
 
     def number(self, file: str) -> int | None:
-        """Return the number in a file of the group; None for unknown."""
+        """Return the number in a file of the group. None if unknown."""
         return read_number(f"{self.folder}/{file}")
 
     def in_stat(self, key: bytes) -> int | None:
-        """Return a number in ``memory.stat``; None for unknown."""
+        """Return the number of a key in ``memory.stat``. None if unknown."""
         return find_number(read_small_file(f"{self.folder}/memory.stat"), key)
 
 
 def read_oom_kills(folder: str) -> int | None:
-    """Return how many processes of a group the kernel has killed because memory ran out; None for unknown.
+    """Return the number of processes of a group that the kernel killed because memory ran out. None if unknown.
 
-    This includes processes killed because the whole machine ran out of memory.
+    This includes processes that were killed because the whole machine ran out of memory.
     """
     counts = read_small_file(f"{folder}/memory.events") or read_small_file(f"{folder}/memory.oom_control")
     return find_number(counts, b"oom_kill ")
@@ -125,11 +128,14 @@ class Hierarchies:
         self._mounts = [line.split() for line in lines]
 
     def group_of(self, pid: int) -> ControlGroup | None:
-        """Return the group that accounts the memory of a process; None when we may read no such group."""
+        """Return the group that a process's memory is charged to. None if the files of the group may not be read."""
         return self.group_named(read_small_file(f"{self._root}/{pid}/cgroup"))
 
     def group_named(self, cgroup: bytes) -> ControlGroup | None:
-        """Return the group that the content of a process's ``cgroup`` file names."""
+        """Return the group that is named in ``cgroup``, the content of a file ``/proc/PID/cgroup``.
+
+        None if there is no group, or the files of the group may not be read.
+        """
         v1 = v2 = None
         for line in cgroup.decode(errors="surrogateescape").splitlines():
             number, _, rest = line.partition(":")
@@ -143,7 +149,7 @@ class Hierarchies:
         return None if v2 is None else self._find_readable(v2, is_v2=True)
 
     def _find_readable(self, group: str, *, is_v2: bool) -> ControlGroup | None:
-        """Return the group from a mount that shows the group; a mount may show only a part of the hierarchy."""
+        """Return the group from the first mount with readable files. A mount may show only a part of the hierarchy."""
         kind = "cgroup2" if is_v2 else "cgroup"
         for fields in self._mounts:
             dash = fields.index("-")
@@ -159,25 +165,25 @@ class Hierarchies:
 
 
 def _unescape(path: str) -> str:
-    """Return a path from mountinfo without escapes: blanks and backslashes are octal there (proc(5))."""
+    """Return a path from mountinfo without octal escapes: these stand for blanks and backslashes (proc(5))."""
     raw = path.encode(errors="surrogateescape").decode("unicode_escape")
     return raw.encode("latin-1").decode(errors="surrogateescape")
 
 
 _AGAIN_FROM = (16 << 20) // PAGE
-"""The limits of a process are read again when RSS is twice as large as last time, and at least this many pages."""
+"""The limits of a process are read again if RSS has doubled since the last reading, and is at least this many pages."""
 _EVERY_S = 10.0
 _FIRST_S = 0.05
-"""The first pause between two readings of the largest process's limits; later pauses are longer, because commands set
+"""The first pause between two readings of the largest process's limits. Later pauses are longer, because commands set
 limits early.
 """
 _RLIMITS = {b"Max address space": ADDRESS_SPACE, b"Max data size": DATA}
 _SOFT = 26
-"""The column of the soft limit (proc(5)), after the longest name."""
+"""The column of ``/proc/PID/limits`` at which the soft limit begins, after the longest name (proc(5))."""
 
 
 class LimitWatch:
-    """Writes limits to the journal as they are found, and each rise of a group's count of killed processes."""
+    """Writes memory limits to the journal, and the number of processes that the kernel kills in each group."""
 
     _checked_s = 0.0
 
@@ -185,21 +191,24 @@ class LimitWatch:
         self._write_line = write_line
         self._hierarchies = Hierarchies(root)
         self._again_at: dict[Process, int] = {}
-        """The limits of a process are read again when RSS reaches this many pages."""
+        """For each process: the RSS in pages at which the limits are read again."""
         self._written: set[Limit] = set()
         self._kills: dict[str, int | None] = {}
-        """The last count of killed processes of each group, with the folder of the group as key."""
+        """For the folder of each group: the number of processes that the kernel had killed at the last check."""
         self._after_s = _FIRST_S
 
     def look(self, restless: Iterable[Process]) -> list[Process]:
-        """Read the limits of the processes that have doubled, and return these processes."""
+        """Read the limits of each process whose RSS has doubled; return these processes.
+
+        ``restless`` are the processes that had page faults since the previous sample.
+        """
         doubled = [process for process in restless if process.rss >= self._again_at.get(process, 0)]
         for process in doubled:
             self._read(process)
         return doubled
 
     def look_again(self, processes: Iterable[Process], now_s: float) -> float:
-        """Read the limits of the largest process; return when that is due again."""
+        """Read the limits of the largest process; return the time of the next call."""
         again_s = now_s + self._after_s
         self._after_s = min(_EVERY_S, 4 * self._after_s)
         largest = max(processes, key=lambda process: process.rss, default=None)
@@ -208,7 +217,10 @@ class LimitWatch:
         return again_s
 
     def _read(self, process: Process, *, groups_too: bool = True) -> None:
-        """Read the limits of a process, and with ``groups_too`` the limits of a known group again (50 µs)."""
+        """Read the limits of a process, and the limits of the control group if the group is new.
+
+        With ``groups_too``, also read the limits of a known group again (50 µs).
+        """
         self._again_at[process] = max(_AGAIN_FROM, 2 * process.rss)
         try:
             group = self._hierarchies.group_named(process.read("cgroup"))
@@ -231,11 +243,11 @@ class LimitWatch:
                 self._write_line("memory_limit", facts)
 
     def ended(self, process: Process) -> None:
-        """Forget a process."""
+        """Forget a process that has ended."""
         self._again_at.pop(process, None)
 
     def check(self, now_s: float) -> None:
-        """Write how many processes of each group were killed since the last call."""
+        """Write the number of processes that the kernel killed in each group since the last call."""
         for folder, last_kills in self._kills.items():
             kills = read_oom_kills(folder)
             if kills is not None and last_kills is not None and kills > last_kills:

@@ -1,26 +1,26 @@
-"""The helper process that asks the drivers of GPUs and NPUs how much memory a run holds.
+"""The helper process that asks the drivers of GPUs and NPUs how much device memory a run uses.
 
-A driver may take seconds to start, may hang, and may crash. Each kind of driver has a thread, and nobody waits for this
-process: when the sampler closes the pipe, the process ends, whatever the threads do. The process writes lines of JSON,
-and the sampler writes them to the journal. Each line has a single key:
+A driver may take seconds to start, may hang, and may crash. So each kind of driver has a thread, and no other process
+waits for this process. When the sampler closes the pipe, this process ends, even if a thread hangs. This process writes
+lines of JSON, and the sampler passes the lines on to the journal. Each line has a single key:
 
-- ``sources``: all kinds of drivers that are read;
-- ``devices``: ``t_ns`` on CLOCK_MONOTONIC, the source in ``of``, ``values`` by column, and the seconds until the next
-  reading in ``next_s``;
+- ``sources``: the names of all kinds of drivers that are read;
+- ``devices``: a reading, with the time ``t_ns`` (CLOCK_MONOTONIC), the source ``of``, the ``values`` by column, and
+  ``next_s``, the seconds until the next reading;
 - ``device``: the facts about a device;
-- ``warning``;
-- ``ended``: the source, and the error if the source could not go on.
+- ``warning``: a text for the user;
+- ``ended``: the source that is no longer read, and an error or an empty text.
 
 ``Nvml`` reads NVIDIA's GPUs through the driver's ``libnvidia-ml.so.1`` (NVML API Reference Guide; nvml.h). A MIG
-instance is a device of its own. ``CUDA_VISIBLE_DEVICES`` has no effect on NVML: devices are numbered by their PCI
+instance counts as a device. ``CUDA_VISIBLE_DEVICES`` has no effect on NVML: devices are numbered by their PCI
 addresses.
 
-``Drm`` reads GPUs and NPUs of Intel, AMD and others. ``/proc/PID/fdinfo/N`` of a descriptor on ``/dev/dri`` or
-``/dev/accel`` has lines ``drm-KEY: VALUE [UNIT]`` (Documentation/gpu/drm-usage-stats.rst). Descriptors with the same
-``drm-client-id`` are the same client, also in forked processes: each descriptor shows all memory of the client. Device
-memory and system memory are recorded separately, because RSS may include the system memory. Intel's NPU also reports
-the memory of all users together, and the busy time (Documentation/ABI/testing/sysfs-driver-ivpu…;
-drivers/accel/ivpu/ivpu_sysfs.c): ``npu_memory_utilization`` in bytes and ``npu_busy_time_us``.
+``Drm`` reads GPUs and NPUs of Intel, AMD and others. If the descriptor N of a process is open on ``/dev/dri`` or
+``/dev/accel``, ``/proc/PID/fdinfo/N`` has lines ``drm-KEY: VALUE [UNIT]`` (Documentation/gpu/drm-usage-stats.rst).
+Descriptors with the same ``drm-client-id`` belong to the same client, even in forked processes, and each descriptor
+shows all memory of the client. Device memory and system memory are recorded separately, because RSS may include the
+system memory. Intel's NPU also reports the memory of all users together and the busy time: ``npu_memory_utilization``
+in bytes and ``npu_busy_time_us`` (Documentation/ABI/testing/sysfs-driver-ivpu…; drivers/accel/ivpu/ivpu_sysfs.c).
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from nncftools.sampler.tree import Process
 
     Client = tuple[str, bytes]
-    """A device, and the number of a client of this device."""
+    """A client of a driver: the device, and the number of the client on this device."""
 
 
 class WatchedRun:
-    """The processes of a run, and the pipe to the sampler; for several threads."""
+    """The processes of a run, and the pipe to the sampler. Several threads may use an object at the same time."""
 
     def __init__(self, tree: Tree, output: int, *, children: bool = True) -> None:
         self._tree = tree
@@ -71,7 +71,7 @@ class WatchedRun:
             return list(self._tree.processes)
 
     def write(self, key: str, value: object) -> None:
-        """Write a line; a short line is never split in a pipe (PIPE_BUF, pipe(7))."""
+        """Write a line to the sampler. A pipe never splits a short line (PIPE_BUF, pipe(7))."""
         text = json.dumps({key: value}, separators=(",", ":"))
         with self._lock, suppress(OSError):
             os.write(self._output, f"{text}\n".encode())
@@ -89,10 +89,10 @@ _REPEAT_NS = 500_000_000
 
 
 def follow(source: Nvml | Drm, run: WatchedRun, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Read a source repeatedly; slow readings make the pauses longer.
+    """Read a source again and again, with longer pauses if readings are slow.
 
-    Unchanged values are seldom written again. On a busy machine, a reading may be slow by chance, so the fastest of the
-    last three sets the pause.
+    The fastest of the last three readings sets the pause, because a reading on a busy machine may be slow by chance. If
+    the values have not changed, they are written again only after 0.5 s.
     """
     if not source.begin(run):
         return
@@ -106,7 +106,8 @@ def follow(source: Nvml | Drm, run: WatchedRun, sleep: Callable[[float], None] =
         costs_s = [*costs_s[-2:], source.clock() - begun_s]
         wait_s = max(source.every_s, min(costs_s) / source.share)
         reading = (values, round(wait_s))
-        if reading != written or now_ns - written_ns >= _REPEAT_NS:  # also when empty: the source works
+        # written even without values, to show that the source works
+        if reading != written or now_ns - written_ns >= _REPEAT_NS:
             written = reading
             written_ns = now_ns
             times = {"t_ns": now_ns, "next_s": wait_s}
@@ -122,11 +123,12 @@ def _end() -> None:
 
 
 def main(sampler: int, pid: int, children: int, *, is_detached: bool) -> None:
-    """Read until the sampler is gone.
+    """Read all sources until the sampler is gone.
 
-    ``sampler`` is the parent of the command and of orphans, or 0 for a recording that is attached to the process
-    ``pid``; ``children`` says whether descendants belong to the run. With ``is_detached`` this process was started by
-    the measured program, and stops being a child of that program.
+    ``sampler`` is the PID of the parent of the command and of orphans. If the recording is attached to a running
+    process, ``sampler`` is 0 and ``pid`` is the PID of this process. ``children`` is 1 if descendants belong to the
+    run. With ``is_detached``, the measured program has started this process, so this process stops being a child of the
+    program.
     """
     if is_detached:
         detach()
@@ -154,44 +156,46 @@ def main(sampler: int, pid: int, children: int, *, is_detached: bool) -> None:
     for source in sources:
         _thread.start_new_thread(read, (source,))
     poller = select.poll()
-    poller.register(output, 0)  # POLLERR: the other end is closed (poll(2))
+    poller.register(output, 0)  # poll(2) reports POLLERR when the other end is closed
     poller.poll()
     _end()
 
 
 LIBRARY = "libnvidia-ml.so.1"
 FOR_TESTS = "NNCF_TOOLS_NVML"
-"""The environment variable that names another library; only tests set the variable."""
+"""The environment variable with the path of a library to load instead. Only tests set the variable."""
 _SUCCESS = 0
 _NOT_SUPPORTED = 3
 _NO_PERMISSION = 4
 _NO_FUNCTION = 13
 _NOT_AVAILABLE = (1 << 64) - 1
-"""NVML_VALUE_NOT_AVAILABLE: the driver does not know ``usedGpuMemory``."""
+"""NVML_VALUE_NOT_AVAILABLE: ``usedGpuMemory`` has this value if the driver does not know the memory."""
 _FULL_LOAD = 100
 _TEXT = 96
 _MOST_ENTRIES = 4096
 _MOST_DEVICES = 64
-"""The most processes and devices that are read, whatever a driver reports."""
+"""The limits of ``_MOST_ENTRIES`` processes and ``_MOST_DEVICES`` devices hold even if a driver reports more."""
 _ENTRY = struct.Struct("IQ")
-"""PID and bytes: how an entry of a list begins, in each version of ``nvmlProcessInfo_t``."""
+"""The first two fields of ``nvmlProcessInfo_t`` in each version: the PID and the bytes."""
 _SIZES = (16, 24, 32)
-"""Sizes of an entry in bytes: in version 1, in version 2, and in version 2 with ``usedGpuCcProtectedMemory``."""
+"""The sizes of ``nvmlProcessInfo_t`` in bytes: version 1, version 2, and version 2 with ``usedGpuCcProtectedMemory``.
+"""
 _UNWRITTEN = b"\xa5"
-"""Fills the buffer before a call: a written entry never ends with this byte."""
+"""This byte fills the buffer before a call. An entry written by the driver never ends with this byte."""
 _CUDA_NODES = ("/dev/nvidia-uvm", "/dev/dxg")
-"""The devices that a process opens for CUDA: ``nvidia-uvm``, which NVML does not open, and ``dxg`` in WSL, where NVML
-lists no processes.
+"""The device files that a process opens for CUDA. A process that only uses NVML does not open ``nvidia-uvm``. The file
+``dxg`` belongs to WSL, where NVML lists no processes.
 """
 _FIRST_NAMESPACE = "pid:[4026531836]"
-"""The PID namespace of the machine (PROC_PID_INIT_INO, include/linux/proc_ns.h)."""
+"""The name of the machine's first PID namespace, outside all containers (PROC_PID_INIT_INO, include/linux/proc_ns.h).
+"""
 NOT_TOLD = "the driver does not report the memory of a process (WSL, MIG and some containers)"
-OF_HOST = "the driver names processes by PIDs of the host, and these are unknown in this container"
+OF_HOST = "the driver reports PIDs of the host, and these are unknown in this container"
 NOT_NAMED = "the driver names no process here (WSL and some containers)"
 
 
 class _Memory(Structure):
-    """``nvmlMemory_t``, bytes."""
+    """``nvmlMemory_t``: sizes in bytes."""
 
     _fields_ = (("total", c_ulonglong), ("free", c_ulonglong), ("used", c_ulonglong))
 
@@ -201,19 +205,19 @@ class Gpu:
 
     def __init__(self, name: str, handle: c_void_p) -> None:
         self.name = name
-        """``nvidia0``, ``nvidia0.mig1``."""
+        """A name such as ``nvidia0``, or ``nvidia0.mig1`` for a MIG instance."""
         self.handle = handle
         self.facts: dict[str, object] = {"device": name}
 
 
 class Nvml:
-    """Reads all devices of NVIDIA; without persistence mode, the start can take seconds."""
+    """Reads all GPUs of NVIDIA. Without persistence mode, ``begin`` can take seconds."""
 
     label = "NVIDIA's GPUs"
     every_s = 0.5
     share = 0.01
     clock = staticmethod(time.monotonic)
-    """A reading may wait for locks of the driver, so the wall time counts."""
+    """The clock for the cost of a reading: wall time, because a reading may wait for locks of the driver."""
 
     _library: Any = None
     _is_container = True
@@ -225,19 +229,20 @@ class Nvml:
             self._is_container = os.readlink(f"{proc}/self/ns/pid") != _FIRST_NAMESPACE
 
     def read(self, run: WatchedRun) -> Mapping[str, float | None]:
-        """Return memory in bytes and load in per cent by column."""
+        """Return the values by column: memory in bytes, and load in per cent."""
         values: dict[str, float | None] = {}
-        processes = run.processes()  # before the lists are read: processes that end in between hold nothing
+        # listed before the driver is asked: a process that ends in between has no device memory
+        processes = run.processes()
         for device in self._devices:
             memory = _Memory()
-            rates = (c_uint * 2)()  # nvmlUtilization_t: the GPU, and its memory; per cent
+            rates = (c_uint * 2)()  # nvmlUtilization_t: busy time of the GPU and of the GPU's memory, in per cent
             failure = self._call("nvmlDeviceGetMemoryInfo", device.handle, byref(memory))
             no_rates = self._call("nvmlDeviceGetUtilizationRates", device.handle, byref(rates))
             size, missing = self._sum_memory(device, processes, memory.total or _NOT_AVAILABLE)
-            if failure not in {_SUCCESS, _NOT_SUPPORTED}:  # GB10 has no device memory, but lists processes
+            if failure not in {_SUCCESS, _NOT_SUPPORTED}:  # GB10 does not support this call, but lists processes
                 size = None
                 missing = f"the driver does not answer: {self._describe(failure)}"
-            if missing and device.facts.get("missing") != missing:  # once for each reason
+            if missing and device.facts.get("missing") != missing:  # a reason is written only once
                 device.facts["missing"] = missing
                 run.write("device", device.facts)
             values[f"device_memory@{device.name}"] = size
@@ -246,7 +251,7 @@ class Nvml:
         return values
 
     def begin(self, run: WatchedRun) -> bool:
-        """Load the library, and find the devices; return whether there are any."""
+        """Load the library, and find the devices. Return whether any device was found."""
         try:
             self._library = ctypes.CDLL(os.environ.get(FOR_TESTS) or LIBRARY)
         except OSError:
@@ -287,7 +292,10 @@ class Nvml:
                 yield Gpu(f"{name}.mig{number}", instance)
 
     def _sum_memory(self, device: Gpu, processes: Collection[Process], too_much: int) -> tuple[int | None, str]:
-        """Return the bytes that processes hold; or None, and the reason why that is unknown."""
+        """Return the device memory of the processes in bytes, and an empty text.
+
+        If the memory is unknown, return None and the reason.
+        """
         listed: dict[int, int | None] = {}
         for kind in ("Compute", "Graphics"):
             entries, failure = self._list_processes(f"nvmlDeviceGet{kind}RunningProcesses", device.handle)
@@ -300,7 +308,7 @@ class Nvml:
         is_host = self._is_container and not all(os.path.exists(f"{self._proc}/{pid}") for pid in listed)
         if self._is_container and (is_host or not sizes):
             users = {process.pid for process in processes if _uses_cuda(process.path)}
-            if is_host and not users & listed.keys():  # the host may use a PID of the run for another process
+            if is_host and not users & listed.keys():  # on the host, another process may have a PID of the run
                 return None, OF_HOST
             if users and not sizes:
                 return None, NOT_NAMED
@@ -309,11 +317,11 @@ class Nvml:
         return sum(size or 0 for size in sizes), ""
 
     def _list_processes(self, function: str, handle: c_void_p) -> tuple[Collection[tuple[int, int]], int]:
-        """Return PID and bytes of each process that uses a device, and a status that says why there are none.
+        """Return the PID and the bytes of each process that uses a device, and the status of the call.
 
-        The bytes that the driver wrote show the length of an entry: ``_v3`` should write 24 bytes, but drivers since
-        535.43 write 32 (github.com/XuehaiPan/nvitop/pull/79, /issues/88), and driver 550.127 in a container writes 16
-        (/pull/226).
+        If the status is not 0, the list is empty. The number of bytes that the driver wrote shows the size of an entry:
+        ``_v3`` should write 24 bytes an entry, but drivers since 535.43 write 32 (github.com/XuehaiPan/nvitop/pull/79,
+        /issues/88), and driver 550.127 in a container writes 16 (/pull/226).
         """
         status = _NO_FUNCTION
         for version in ("_v3", "_v2", ""):
@@ -343,7 +351,7 @@ class Nvml:
         return text.decode(errors="replace")
 
     def _call(self, function: str, *arguments: object) -> int:
-        """Call a function of the library; return the status. Older drivers lack functions."""
+        """Call a function of the library; return the status. An older driver may lack the function."""
         try:
             status: int = getattr(self._library, function)(*arguments)
         except AttributeError:
@@ -362,20 +370,26 @@ def _uses_cuda(folder: str) -> bool:
 _NODES = ("/dev/dri/", "/dev/accel/")
 _UNITS = {b"": 1, b"KiB": 1 << 10, b"MiB": 1 << 20}
 _KINDS = (b"memory", b"total", b"resident")
-"""Keys for the memory of a region, the best last: ``resident`` is the memory in use right now."""
+"""The kinds of sizes in the keys ``drm-KIND-REGION``. If a region has several sizes, the last kind in this list is
+used. ``resident`` is the memory in use right now.
+"""
 _KEY = re.compile(rb"^drm-(memory|total|resident)-(\S+):\s*(\d+)[ \t]*(\w*)\s*$", re.MULTILINE)
 _NO_MEMORY = (b"cycles-", b"gds", b"gws", b"oa", b"doorbell")
-"""Not memory of the device: ``drm-total-cycles-ENGINE``, and amdgpu's regions on the chip."""
+"""Regions with these names are left out. ``cycles-`` is from ``drm-total-cycles-ENGINE``, and the others are amdgpu's
+regions on the chip.
+"""
 _CLIENT = re.compile(rb"^drm-client-id:\s*(\d+)", re.MULTILINE)
 _DEVICE_REGIONS = (b"vram", b"local", b"stolen-local")
-"""Names of regions in the memory of the device: amdgpu and xe have the first, i915 the others."""
+"""The regions in the memory of the device begin with these names: ``vram`` for amdgpu and xe, the others for i915."""
 _LOOK_EVERY_S = 1.0
 _READ_EVERY_S = 0.1
-"""Seconds between two searches for descriptors, and between two readings of known descriptors."""
+"""The processes are searched for descriptors every ``_LOOK_EVERY_S``, and known descriptors are read every
+``_READ_EVERY_S``.
+"""
 
 
 def parse_regions(fdinfo: bytes) -> dict[bytes, int]:
-    """Return the bytes of a client in each region of memory."""
+    """Return the bytes of a client in each region of memory, such as ``{b"vram0": 4096}``."""
     regions: dict[bytes, tuple[int, int]] = {}
     for kind, region, size, unit in _KEY.findall(fdinfo):
         if not region.startswith(_NO_MEMORY) and unit in _UNITS:
@@ -385,9 +399,9 @@ def parse_regions(fdinfo: bytes) -> dict[bytes, int]:
 
 
 def find_devices(sys: str) -> dict[str, str]:
-    """Return the devices, ``gpu0`` and ``npu0``, by their nodes: ``renderD128``, ``card0``, ``accel0``.
+    """Return the devices by node, such as ``{"renderD128": "gpu0", "card0": "gpu0", "accel0": "npu0"}``.
 
-    Devices of NVIDIA's driver are left out: NVML reads them.
+    Devices of NVIDIA's driver are left out, because NVML reads these.
     """
     named: dict[str, str] = {}
     gpus: dict[str, str] = {}
@@ -403,7 +417,7 @@ def find_devices(sys: str) -> dict[str, str]:
 
 
 def _list_nodes(folder: str, pattern: str) -> list[str]:
-    """Return the names in a folder that match, in the order of their numbers: renderD99, renderD128."""
+    """Return the names in a folder that match, sorted by number: ``renderD99``, ``renderD128``."""
     try:
         nodes = filter(re.compile(pattern).fullmatch, os.listdir(folder))
     except OSError:
@@ -412,12 +426,13 @@ def _list_nodes(folder: str, pattern: str) -> list[str]:
 
 
 class Drm:
-    """Reads the clients of all devices, and NPUs as a whole."""
+    """Reads GPUs and NPUs without NVML: the memory of each client, and the total use of each NPU."""
 
     label = "GPUs and NPUs of Intel, AMD and others"
     clock = staticmethod(time.thread_time)
     share = 0.005
-    """Searches for descriptors take at most this share of the time, too: a search costs much more than most readings.
+    """Readings take at most this share of the time, and searches for descriptors take at most this share, too. A search
+    costs much more than a reading.
     """
 
     _look_at_s = 0.0
@@ -430,19 +445,19 @@ class Drm:
         self._devices = find_devices(sys)
         self._npus = {name: f"{sys}/class/accel/{node}/device" for node, name in self._devices.items() if "npu" in name}
         self._clients: dict[Client, str] = {}
-        """The fdinfo file of a descriptor of each client."""
+        """For each client: the fdinfo file of any descriptor of the client."""
         self._seen: set[str] = set()
-        """All columns so far; the columns of a client that is gone are 0."""
+        """All columns with values so far. If all clients of a column are gone, the value is 0."""
         self._unreported: dict[str, None] = {}
-        """Columns of devices whose driver does not report the memory of a process."""
+        """The columns of devices whose driver does not report the memory of a process. The values are None."""
         self._busy: dict[str, tuple[int, int]] = {}
 
     def begin(self, _: WatchedRun) -> bool:
-        """Return whether there is a device."""
+        """Return whether there is any device."""
         return bool(self._devices)
 
     def read(self, run: WatchedRun) -> Mapping[str, float | None]:
-        """Return bytes and per cent by column."""
+        """Return the values by column: memory in bytes, and load in per cent."""
         now_s = time.monotonic()
         values: dict[str, float | None] = dict.fromkeys(self._seen, 0)
         clients = None if now_s >= self._look_at_s else self._read_again()
@@ -468,7 +483,7 @@ class Drm:
         return values
 
     def _read_again(self) -> dict[Client, bytes] | None:
-        """Return the fdinfo of each known client; None if a descriptor belongs to another client by now."""
+        """Return the fdinfo of each known client. None if any descriptor now belongs to another client."""
         contents = {}
         for client, path in self._clients.items():
             data = read_small_file(path)
@@ -506,14 +521,14 @@ class Drm:
         return contents
 
     def _note_unreported(self, device: str, run: WatchedRun) -> None:
-        """Warn once that the driver of a device does not report memory: old drivers, and some without fdinfo."""
+        """Warn once for each device whose driver does not report memory: old drivers, and some without fdinfo."""
         column = f"device_memory@{device}"
         if self._seen.isdisjoint((column, f"{column}.system")) and column not in self._unreported:
             self._unreported[column] = None
             run.write("warning", f"memory of {device} is unknown: the driver does not report the memory of a process")
 
     def _read_npus(self) -> dict[str, float]:
-        """Return the memory of all users of each NPU, and the share of busy time since the last call."""
+        """Return the memory of all users of each NPU in bytes, and the busy time since the last call in per cent."""
         values: dict[str, float] = {}
         for name, folder in self._npus.items():
             used = read_number(f"{folder}/npu_memory_utilization")
@@ -525,7 +540,7 @@ class Drm:
             now_us = time.monotonic_ns() // 1000
             last_us, last_busy_us = self._busy.get(name, (now_us, busy_us))
             self._busy[name] = now_us, busy_us
-            if now_us > last_us and busy_us >= last_busy_us:  # the driver may have reset a counter
+            if now_us > last_us and busy_us >= last_busy_us:  # the driver may have reset the counter
                 percent = 100 * (busy_us - last_busy_us) / (now_us - last_us)
                 values[f"device_busy@{name}"] = round(min(100.0, percent), 1)
         return values

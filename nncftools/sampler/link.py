@@ -1,14 +1,27 @@
 """The messages between starter and sampler: JSON Lines through two pipes that no other process can reach.
 
-To the sampler: the order first, then ``{"signal": N}`` for each signal that the starter received, ``{"release": FD}``
-for a relay that has ended, ``{"answer": true}``, or ``{"stop": true}``. This pipe closes when the starter is gone. The
-sampler then relays the command's output, so that the command keeps a working terminal.
+The starter sends the order first, and later these messages:
 
-From the sampler: ``{"started": PID}``, ``{"start": …}`` as in the journal, ``{"sampled": true}`` with the first sample,
-``{"exit": …}`` before the command is reaped, and ``{"end": …}``, the journal's last line. After ``{"ask": true}``, the
-starter first sends all signals received so far, then the answer. When this pipe closes, the sampler is gone.
+- ``{"signal": N}``: the starter has received the signal N;
+- ``{"release": FD}``: the starter no longer reads the source FD of a relay;
+- ``{"answer": true}``: all signals that the starter received before ``ask`` have been sent;
+- ``{"stop": true}``: the recording must end.
 
-``OutputRelay`` relays the command's output, and ``DeviceRelay`` the lines of the helper that reads devices.
+When the starter is gone, this pipe is closed. The sampler then relays the command's output, so that the command keeps a
+working terminal.
+
+The sampler sends these messages:
+
+- ``{"started": PID}``: the command was started;
+- ``{"start": …}``: the line ``start`` of the journal;
+- ``{"sampled": true}``: the first sample was taken;
+- ``{"ask": true}``: the starter must send all signals received so far, and then the answer;
+- ``{"exit": …}``: the command has ended, and will be reaped;
+- ``{"end": …}``: the last line of the journal.
+
+When the sampler is gone, this pipe is closed.
+
+``OutputRelay`` relays the command's output, and ``DeviceRelay`` relays the lines of the helper that reads devices.
 ``MarkWatch`` takes a sample when an operation is marked.
 """
 
@@ -32,26 +45,28 @@ if TYPE_CHECKING:
     from nncftools.sampler.tree import WriteLine
 
     class Order(TypedDict):
-        """The recording that the sampler makes; never written to a file."""
+        """The order to make a recording, sent by the starter. The order is never written to a file."""
 
         plan: PlanFields
         argv: list[str]
-        """The command and its arguments, a character per byte (latin-1): arguments need not be text."""
+        """The words of the command. They are decoded as latin-1, because the words may contain any bytes."""
         marks: str | None
-        """The marks log: any write to this file triggers a sample."""
+        """The path of the marks log. Any write to this file triggers a sample."""
         blocked: list[int]
-        """Signals that were blocked in the starter; they are blocked in the command."""
+        """The signals that were blocked in the starter. They must be blocked in the command."""
         ignored: list[int]
-        """Signals that the starter ignored: the command must ignore them, the sampler must not."""
+        """The signals that the starter ignored. The command must ignore these signals, the sampler must not."""
         descriptors: int | None
-        """The command's soft limit of open files, if the starter raised the limit."""
+        """The soft limit of open files for the command. None if the starter has not raised the limit."""
         relays: list[tuple[int, int]]
-        """Pairs of descriptors: the source of the command's output, and the sink when the starter is killed."""
+        """Pairs ``(source, sink)`` of descriptors. If the starter is killed, the sampler copies the command's output
+        from the source to the sink.
+        """
         devices: int | None
-        """The descriptor of the pipe from the helper that reads GPUs and NPUs, if there is such a helper."""
+        """The descriptor of the pipe from the helper that reads GPUs and NPUs. None if there is no helper."""
         detached: bool
-        """Whether the sampler records the starter, and is therefore not a child; the sampler then ends with the
-        starter.
+        """Whether the sampler records the starter. If so, the sampler is not a child of the starter, and ends when the
+        starter ends.
         """
 
 
@@ -71,7 +86,7 @@ _ROOM_WITHIN_MS = 1_000
 
 
 def encode_line(value: object) -> bytes:
-    """Return a line of JSON."""
+    """Return a value as a line of JSON."""
     return json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n"
 
 
@@ -79,18 +94,18 @@ class LineReader:
     """Reads lines from a pipe as they arrive."""
 
     is_open = True
-    """Whether the other process is still there, as far as ``lines`` has seen."""
+    """Whether the other process still had the pipe open at the last call of ``lines``."""
     _rest = b""
 
     def __init__(self, descriptor: int) -> None:
-        """Read from ``descriptor``; the command does not inherit this descriptor."""
+        """Read from ``descriptor``. The command does not inherit this descriptor."""
         os.set_inheritable(descriptor, False)
         self.descriptor = descriptor
 
     def lines(self) -> list[bytes]:
-        """Return the lines that have arrived since the last call; the descriptor does not block.
+        """Return the lines that have arrived since the last call. The descriptor must be non-blocking.
 
-        A call takes at most the size of the longest line; a line that is longer is dropped.
+        A call stops reading after ``_LONGEST_LINE`` bytes. A longer line is dropped.
         """
         with suppress(BlockingIOError):
             while self.is_open and len(self._rest) < _LONGEST_LINE:
@@ -106,13 +121,13 @@ class Link(LineReader):
     """The sampler's ends of the two pipes."""
 
     def __init__(self, incoming: int, outgoing: int) -> None:
-        """Read from ``incoming``, write to ``outgoing``; the command inherits neither."""
+        """Read from ``incoming``, and write to ``outgoing``. The command inherits neither descriptor."""
         super().__init__(incoming)
         os.set_inheritable(outgoing, False)
         self._outgoing = outgoing
 
     def next_message(self) -> dict[str, Any] | None:
-        """Wait for the next message; return None when the other process is gone."""
+        """Wait for the next message. Return None if the other process is gone."""
         while b"\n" not in self._rest:
             data = os.read(self.descriptor, _CHUNK)
             if not data:
@@ -123,7 +138,7 @@ class Link(LineReader):
         return message
 
     def order(self) -> Any:  # noqa: ANN401 — an Order, as JSON has it
-        """Wait for the order. Raises EOFError when the starter ends before sending an order."""
+        """Wait for the order. Raises EOFError if the starter ends before sending an order."""
         order = self.next_message()
         if order is None:
             raise EOFError("the starter is gone")
@@ -131,7 +146,7 @@ class Link(LineReader):
         return order
 
     def send(self, key: str, value: object = True) -> None:  # noqa: FBT002 — JSON's true, for a key without a value
-        """Send a message, if the starter is still there."""
+        """Send the message ``{key: value}``. Do nothing if the starter is gone."""
         with suppress(OSError):
             write_all(self._outgoing, encode_line({key: value}))
 
@@ -144,15 +159,17 @@ class StarterLink(Link):
     """The starter's ends of the two pipes."""
 
     def __init__(self, incoming: int, outgoing: int) -> None:
-        """Read from ``incoming``, write to ``outgoing``."""
         super().__init__(incoming, outgoing)
         self.received: dict[str, Any] = {}
-        """The sampler's messages so far."""
+        """All messages of the sampler so far, merged into a single dictionary."""
 
     @classmethod
     @contextmanager
     def opened(cls) -> Iterator[tuple[StarterLink, tuple[int, int]]]:
-        """Yield our ends and the sampler's ends; then close the sampler's ends and, after a failure, ours."""
+        """Open both pipes; yield the starter's link, and the pair of descriptors for the sampler.
+
+        After the ``with`` block, close the sampler's descriptors. After an exception, close the starter's link, too.
+        """
         theirs_in, ours_out = map(above_standard, os.pipe())
         ours_in, theirs_out = map(above_standard, os.pipe())
         ours = cls(ours_in, ours_out)
@@ -166,27 +183,27 @@ class StarterLink(Link):
             os.close(theirs_out)
 
     def send_order(self, order: Order) -> None:
-        """Send the order, which may be longer than a pipe holds; later messages are short, and never block."""
-        with suppress(BrokenPipeError):  # the sampler has failed, as the exit status shows
+        """Send the order. If the order is longer than the buffer of the pipe, wait. Later messages never block."""
+        with suppress(BrokenPipeError):  # the sampler has failed, and the exit status will show the failure
             write_all(self._outgoing, encode_line(order))
         os.set_blocking(self._outgoing, False)
 
     def send_message(self, key: str, value: object = True) -> bool:  # noqa: FBT002 — JSON's true
         """Send a message; return whether the sampler is still there.
 
-        A long order may still fill the pipe: wait up to a second, because the sampler may be stopped.
+        If a long order still fills the pipe, wait up to a second: the sampler may be stopped. Then drop the message.
         """
         try:
             has_room(self._outgoing, _ROOM_WITHIN_MS)
             os.write(self._outgoing, encode_line({key: value}))
         except BlockingIOError:
             return True
-        except (OSError, ValueError):  # ValueError: closed
+        except (OSError, ValueError):  # ValueError: the pipe is closed here
             return False
         return True
 
     def listen(self) -> dict[str, Any]:
-        """Return all messages of the sampler until the sampler ends."""
+        """Receive messages until the sampler ends; return all messages, merged into a single dictionary."""
         while (message := self.next_message()) is not None:
             if ASK in message:
                 self.send_message(ANSWER)
@@ -208,33 +225,39 @@ class StarterLink(Link):
 
 
 class OutputRelay:
-    """Keeps the far ends of the command's terminals or pipes open, and reads them when the command line is gone."""
+    """Relays the command's output when the starter is gone.
+
+    Until then, the open descriptors keep the command's terminals and pipes alive.
+    """
 
     _done: _thread.LockType | None = None
 
     def __init__(self, relays: Sequence[tuple[int, int]]) -> None:
-        """Keep pairs of descriptors: a source of output and a sink. The command inherits none of them."""
+        """Keep pairs ``(source, sink)`` of descriptors. The command inherits none of these descriptors."""
         self.relays = dict(relays)
-        """The pairs whose sources still have a writer."""
+        """For each source: the sink. A source without a writer is removed."""
         for descriptor in (*self.relays, *self.relays.values()):
             os.set_inheritable(descriptor, False)
 
     def release(self, source: int) -> None:
-        """Close a pair that the command line has closed, so that the command notices."""
+        """Close a source that the starter has closed, and the sink, so that the command notices the end."""
         sink = self.relays.pop(source, None)
         if sink is not None:
             os.close(source)
             os.close(sink)
 
     def begin(self) -> None:
-        """Start to read, in a thread: a terminal that accepts no output must not stop the sampling."""
+        """Start to relay in a thread, because a terminal that accepts no output must not stop the sampling."""
         if self.relays and self._done is None:
             self._done = _thread.allocate_lock()
             self._done.acquire()
             _thread.start_new_thread(self._run, (self._done,))
 
     def finish(self) -> None:
-        """Close our own ends, and wait until the last writer has closed the other end, as ``tee`` would."""
+        """Close standard output and error, and wait until no source has a writer, as ``tee`` does.
+
+        If the thread was not started, do nothing.
+        """
         if self._done is None:
             return
         nowhere = os.open(os.devnull, os.O_RDWR)
@@ -251,7 +274,7 @@ class OutputRelay:
 
 
 def _relay(source: int, sink: int) -> bool:
-    """Relay the output that has arrived; return whether more may come. If the sink is gone, the output is dropped."""
+    """Relay the output that has arrived; return whether more may come. If the sink is gone, drop the output."""
     try:
         data = os.read(source, _CHUNK)
     except OSError:  # EIO: the last writer has closed the terminal
@@ -262,25 +285,25 @@ def _relay(source: int, sink: int) -> bool:
 
 
 _SILENT_S = 3.0
-"""A driver that is this late with a reading is reported as not answering."""
+"""If a reading is this late, a warning says that the driver did not answer."""
 
 
 class DeviceRelay(LineReader):
-    """In the sampler: passes the helper's lines on to the journal."""
+    """Passes the lines of the helper that reads devices on to the journal. Runs in the sampler."""
 
     def __init__(self, descriptor: int, write_line: WriteLine, start_ns: int) -> None:
-        """Read from ``descriptor``, not inherited by the command; the recording began at ``start_ns``."""
+        """Read from ``descriptor``. The recording began at ``start_ns`` (CLOCK_MONOTONIC)."""
         super().__init__(descriptor)
         os.set_blocking(descriptor, False)
         self._write_line = write_line
         self._start_ns = start_ns
         self._sources = {"GPUs and NPUs": (0.0, 0.0)}
-        """The time of the last reading of each kind of device, and the time when the next reading is due."""
+        """For each kind of device: the time of the last reading, and the time at which the next reading is due."""
         self.columns: set[str] = set()
         """The columns of all readings so far."""
 
     def take(self, now_s: float) -> None:
-        """Write the lines that have arrived; warn when the helper was killed."""
+        """Write the lines that have arrived. Warn if the helper was killed."""
         for text in self.lines():
             # a driver may print any text
             with suppress(ValueError, TypeError, KeyError, AttributeError):
@@ -311,7 +334,7 @@ class DeviceRelay(LineReader):
         self._write_line("warning", f"memory of {devices} is unknown from {now_s:.1f} s on: {reason}")
 
     def finish(self, end_s: float) -> None:
-        """Write the last lines, and warn if the drivers have not answered for a while."""
+        """Write the last lines. Warn if a driver has not answered for a while."""
         if self.is_open:
             self.take(end_s)
         for source, (read_s, due_s) in self._sources.items():
@@ -322,31 +345,34 @@ class DeviceRelay(LineReader):
 
 _IN_MODIFY = 0x2
 _SHARE = 10
-"""Samples for marks take at most this fraction of the time: 1 / 10."""
+"""After a sample for a mark, the next sample for a mark is delayed by this many times the duration of the sample. So
+samples for marks take at most about 1 / 10 of the time.
+"""
 
 
 class MarkWatch:
-    """Any write to the marks log triggers a sample (inotify(7), Linux only)."""
+    """Takes a sample after any write to the marks log (inotify(7), Linux only)."""
 
     _rests_until_ns = 0
     is_due = False
-    """Whether marks wait for the next sample."""
+    """Whether marks still need a sample. The next regular sample is then also the sample for these marks."""
 
     def __init__(self, path: str, sample: Callable[[], None]) -> None:
-        """Watch an existing file. Raises OSError; AttributeError where there is no inotify."""
+        """Watch an existing file. Raises OSError, or AttributeError on a system without inotify."""
         import ctypes
 
         libc = ctypes.CDLL(None, use_errno=True)
         self.descriptor: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        if libc.inotify_add_watch(self.descriptor, os.fsencode(path), _IN_MODIFY) < 0:  # also for descriptor -1
+        if libc.inotify_add_watch(self.descriptor, os.fsencode(path), _IN_MODIFY) < 0:  # also fails for descriptor -1
             raise OSError(ctypes.get_errno(), "inotify")
         self._sample = sample
 
     def take(self) -> None:
-        """Take a sample for new marks, or wait for the next one if such samples have just taken too much time."""
+        """Take a sample for new marks. During the pause after the last such sample, set ``is_due`` instead."""
         try:
             os.read(self.descriptor, 1 << 16)
-        except BlockingIOError:  # no new marks: after --duration, a second step follows without a sleep
+        # no new marks: after --duration, the loop calls this method twice without a sleep in between
+        except BlockingIOError:
             return
         begun_ns = time.monotonic_ns()
         self.is_due = begun_ns < self._rests_until_ns

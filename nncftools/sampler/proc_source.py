@@ -1,11 +1,12 @@
 """Linux: the figures of a process tree, from files of ``/proc`` that are kept open.
 
-- ``ProcSource`` follows the processes, decides which processes count, and writes facts to the journal.
+- ``ProcSource`` follows the processes, decides which processes are part of the sums, and writes facts to the journal.
 - ``Rows`` makes rows of figures.
-- ``Schedule``: when other work than sampling is due.
-- ``Stillness``: whether nothing has changed since a sample. The files of ``/proc`` are read in any case; if all bytes
-  are equal, all figures are equal, and no further code runs. This halves the cost of a tree that sleeps or waits: at 10
-  ms, the CPU's caches have lost the code since the last sample, so the cost depends on the amount of code.
+- ``Schedule`` calls the functions that do not run at each sample.
+- ``Stillness`` finds out whether anything has changed since the last sample. The files of ``/proc`` are read at each
+  sample. If all bytes are equal, all figures are equal, and the sample runs no further code. This halves the cost of a
+  tree that sleeps or waits: at an interval of 10 ms, the CPU's caches have lost the code since the last sample, so the
+  cost depends on the amount of code.
 """
 
 from __future__ import annotations
@@ -34,44 +35,48 @@ if TYPE_CHECKING:
 
 PROC = "/proc"
 _DETAILS_EVERY_S = 1.0
-"""How often the names and the high-water marks of all processes are read: that takes 20 µs a process."""
+"""The names and the high-water marks of all processes are read at this interval. This takes 20 µs a process."""
 _OCCASIONAL_EVERY_S = 1.0
 _AFTER_END_S = 0.25
-"""After the end of a process, occasional probes are read this soon, and at most this often."""
+"""If a process ends, the occasional probes are read after this pause. Further ends during the pause cause no further
+readings.
+"""
 _TWO_SAMPLES_S = 0.0009
-"""A process is judged only after this time: two samples for marks may be so close that a child of vfork(2) has not
-reached exec.
+"""A new process is counted or left out only after this time. Two samples for marks may be closer together, and a child
+of vfork(2) may not reach exec between them.
 """
 _LATE_S = 0.001
-"""A sample that takes longer, on a busy machine or with many processes, may show memory of a later time."""
+"""If a sample takes longer, the journal notes the delay: the sample may show memory of a later time. Causes are a busy
+machine, or many processes.
+"""
 _EXEC_WITHIN_S = 0.03
-"""A younger forked copy is not counted yet, because exec usually follows fork immediately."""
+"""A forked copy is not counted before this age, because exec usually follows fork immediately."""
 
 
 class Schedule:
-    """The queue of work that is not due at each sample.
+    """Calls the functions that do not run at each sample.
 
     Each function gets the current time, and returns the time of the next call.
     """
 
     next_s = 0.0
-    """The time when the next work is due."""
+    """The time at which the next function is due."""
 
     def __init__(self, *works: Callable[[float], float]) -> None:
-        """Plan all ``works`` for now; they are done in this order when several are due."""
+        """Plan a first call of each function for now. If several functions are due, they run in this order."""
         self._due_s = dict.fromkeys(works, 0.0)
 
     def is_due(self, work: Callable[[float], float], now_s: float) -> bool:
-        """Return whether ``run`` would do this work."""
+        """Return whether ``run`` would call this function."""
         return now_s >= self._due_s[work]
 
     def hasten(self, work: Callable[[float], float], at_s: float) -> None:
-        """Plan work for a time, unless the work is due earlier."""
+        """Plan a call of a function at a time, unless an earlier call is already planned."""
         self._due_s[work] = min(at_s, self._due_s[work])
         self.next_s = min(at_s, self.next_s)
 
     def run(self, now_s: float) -> None:
-        """Do all work that is due."""
+        """Call all functions that are due."""
         for work, at_s in self._due_s.items():
             if now_s >= at_s:
                 self._due_s[work] = work(now_s)
@@ -79,7 +84,7 @@ class Schedule:
 
 
 class Stillness:
-    """The content of each file of a tree at the last sample, as long as no change is expected."""
+    """Keeps the content of all files of a tree, to find out whether the next sample is equal to the last sample."""
 
     _changes = 0
 
@@ -87,7 +92,10 @@ class Stillness:
         self._expected: list[tuple[int, int, bytes]] = []
 
     def expect(self, processes: Sequence[Process], tree: Tree) -> None:
-        """Expect that no file of ``processes`` changes; these are all processes of ``tree``, or none."""
+        """Keep the content of the files of ``processes``, for comparison at the next sample.
+
+        ``processes`` are all processes of ``tree``, or none if a change is expected.
+        """
         self._changes = tree.changes
         self._expected = []
         for process in processes:
@@ -98,7 +106,7 @@ class Stillness:
                 self._expected.append((file, len(data) + 1, data))
 
     def lasts(self, tree: Tree) -> bool:
-        """Read the files again; return whether everything is as expected."""
+        """Read the files again; return whether the files and the tree are unchanged. False if no content was kept."""
         if not self._expected or tree.changes != self._changes:
             return False
         pread = os.pread
@@ -106,19 +114,19 @@ class Stillness:
             for file, size, data in self._expected:
                 if pread(file, size, 0) != data:
                     return False
-        except OSError:  # a process is gone
+        except OSError:  # the process is gone
             return False
         return True
 
 
 class Rows:
-    """Makes rows, with a value per column, from the values of all probes."""
+    """Makes rows of figures from the values of all probes. A row has a value for each column."""
 
     def __init__(self, probes: Sequence[Any], plan: Plan, pid: int, root: str) -> None:
-        """Make objects of the classes ``probes``, for the columns of ``plan`` and the command ``pid``."""
+        """Create a probe from each class in ``probes``, for the columns of ``plan`` and the command ``pid``."""
         process_probes = [probe for probe in probes if probe.kind == PROCESS]
         self.files = [probe.file for probe in process_probes]
-        """The files of each process to keep open, in the order of ``of_processes``."""
+        """The names of the files that each process keeps open, in the order of ``of_processes``."""
         self.of_processes = [probe(slot) for slot, probe in enumerate(process_probes)]
         self._slow = [probe(plan.slow_share) for probe in probes if probe.kind == SLOW]
         self._system = [probe(root, pid) for probe in probes if probe.kind == SYSTEM]
@@ -126,25 +134,25 @@ class Rows:
         self._seldom = _list_columns(self.occasional)
         columns = _list_columns([*self.of_processes, *self._slow, *self._system]) + self._seldom
         self.columns: list[str] = []
-        """The columns in the order of the values of a row; a metric of devices becomes a column per device."""
+        """The columns of a row, in the order of the values. A metric of devices has a column for each device."""
         for name in plan.columns:
             self.columns += [column for column in columns if name in {column, metric_name(column)}]
         self._order = list(map(columns.index, self.columns))
         self._unread = [None] * len(self._seldom)
         self._counters = Counters(self.columns, from_now=plan.pid is not None, besides=self._seldom)
         self.values: list[float | None] = []
-        """The last values of the process probes."""
+        """The values of the process probes at the last reading."""
         self._row: list[float | None] = []
 
     def read(self, processes: Sequence[Process]) -> list[float | None]:
-        """Read the processes; return a row without values of occasional probes."""
+        """Read the processes; return a row. The values of occasional probes are None in this row."""
         self.values = []
         for probe in self.of_processes:
             self.values += probe.read(processes)
         return self._make(processes)
 
     def repeat(self, processes: Sequence[Process]) -> list[float | None]:
-        """Return a row for processes that have not changed since the last row."""
+        """Return a row for processes that have not changed since the last row. Read slow and system probes again."""
         return self._make(processes) if self._slow or self._system else self._row
 
     def _make(self, processes: Sequence[Process]) -> list[float | None]:
@@ -159,7 +167,7 @@ class Rows:
         return row
 
     def with_occasional(self, row: Sequence[float | None], *, thorough: bool) -> list[float | None]:
-        """Read the occasional probes; return a row with their values."""
+        """Read the occasional probes; return a copy of the row with the values of these probes."""
         values = dict(zip(self.columns, row, strict=True))
         seldom: list[float | None] = []
         for probe in self.occasional:
@@ -171,7 +179,7 @@ class Rows:
 
 
 def _list_columns(probes: Sequence[Any]) -> list[str]:
-    """Return the columns of probes: their metrics, or a column for each device."""
+    """Return the columns of all probes: a column for each metric, or for each device of the probe."""
     columns: list[str] = []
     for probe in probes:
         columns += getattr(probe, "columns", probe.metrics)
@@ -179,7 +187,7 @@ def _list_columns(probes: Sequence[Any]) -> list[str]:
 
 
 class ProcSource:
-    """Reads a row of figures per sample, and records the facts of single processes in the journal."""
+    """Reads a row of figures at each sample, and writes the facts of each process to the journal."""
 
     _sampled_s = 0.0
     """The time when the previous sample began."""
@@ -197,9 +205,10 @@ class ProcSource:
         begun_s: float,
         root: str = PROC,
     ) -> None:
-        """Follow ``pid`` under the proc directory ``root``; orphans become children of ``reaper``.
+        """Follow the process ``pid`` in the proc directory ``root``. Orphans become children of the process ``reaper``.
 
-        ``begun_s`` is when the recording began, in seconds since the machine's start: before the command.
+        ``begun_s`` is the start of the recording, in seconds since the boot of the machine. The recording starts before
+        the command.
         """
         self._rows = Rows(probes, plan, pid, root)
         self.columns = self._rows.columns
@@ -222,7 +231,7 @@ class ProcSource:
         self._still = Stillness()
         self._row: list[float | None] = []
         self._young: list[tuple[float, Process]] = []
-        """Processes that may not have exec'd yet, with the times when they were found."""
+        """The processes that may not have called exec yet: ``(found_s, process)``."""
         self._just_counted: list[Process] = []
         process = self.tree.add(pid)
         if process is not None:
@@ -231,10 +240,10 @@ class ProcSource:
             self._young = [(0.0, process)]
 
     def sample(self, now_s: float, *, for_mark: bool = False) -> Sequence[float | None]:
-        """Return a value per column; ``now_s`` is the time since the session's start.
+        """Return a value for each column. ``now_s`` is the time since the session's start.
 
-        ``for_mark``: an operation has begun or ended, so the high-water marks of all processes are read, and the memory
-        of each process is recorded.
+        With ``for_mark``, an operation has begun or ended: read the high-water marks of all processes, and record the
+        memory of each process.
         """
         begun_s = time.monotonic()
         if for_mark:
@@ -254,10 +263,10 @@ class ProcSource:
         return self._row
 
     def _take(self, now_s: float, begun_s: float, *, for_mark: bool) -> None:
-        """Take a sample that may differ from the last sample."""
+        """Take a full sample, because figures may have changed since the last sample."""
         if self.tree.common.ran_out and not self._has_warned:
             self._has_warned = True
-            text = "too many processes for the limit of open files: some are left out of the figures"
+            text = "some processes are left out of the figures: the limit of open files is too low (ulimit -n)"
             self._write_line("warning", text)
         self._row = self._rows.read(self.tree.processes)
         self.tree.common.samples += 1
@@ -279,7 +288,7 @@ class ProcSource:
             self._schedule.run(now_s)
 
     def _read_memory(self, now_s: float, begun_s: float, *, for_mark: bool) -> None:
-        """Read more of the processes that had page faults: high-water marks, kinds of memory, limits."""
+        """Read high-water marks, kinds of memory and limits of the processes that had page faults."""
         processes = self.tree.processes
         restless = self._stat.restless
         all_marks = for_mark or self._schedule.is_due(self._write_details, now_s)
@@ -297,14 +306,17 @@ class ProcSource:
         return self._limits.look_again(self.tree.processes, now_s)
 
     def _read_seldom(self, now_s: float) -> float:
-        """Read the occasional probes; thoroughly after the end of a process: the kernel may have killed the process."""
+        """Read the occasional probes.
+
+        If a process has ended, read the probes thoroughly, because the kernel may have killed the process.
+        """
         self._write_surroundings(now_s)
         self._row = self._rows.with_occasional(self._row, thorough=self._has_ended)
         self._has_ended = False
         return now_s + _OCCASIONAL_EVERY_S
 
     def _write_surroundings(self, now_s: float, *, at_end: bool = False) -> None:
-        """Write how many processes the kernel killed, and how much room is left on disks."""
+        """Write how many processes the kernel has killed, and how much space is left on disks."""
         self._limits.check(now_s)
         for probe in self._free_space:
             for line in probe.lines(always=at_end):
@@ -318,7 +330,7 @@ class ProcSource:
         return now_s + _DETAILS_EVERY_S
 
     def _settle(self, now_s: float) -> None:
-        """Decide about the processes that were found at least a sample ago: count them, or leave them out."""
+        """Decide whether each new process is counted, is left out, or has to wait until exec."""
         still_young = []
         for found_s, process in self._young:
             if now_s - found_s < _TWO_SAMPLES_S or not (process.counted or self._has_own_memory(process)):
@@ -329,23 +341,23 @@ class ProcSource:
                 self._records.discard(process)
             elif process.is_named or now_s - found_s >= _DETAILS_EVERY_S:
                 self._count(process, now_s)
-            else:  # during exec: the process may be a detached sampler
+            else:  # a process during exec has no command line, and may be a detached sampler
                 still_young.append((found_s, process))
         self._young = still_young
 
     def _has_own_memory(self, process: Process) -> bool:
-        """Return False for a child of vfork(2), however long a busy machine delays exec."""
+        """Return whether a process has memory of its own. A child of vfork(2) has none until exec."""
         parent = process.parent
         return self._root != PROC or parent is None or not tree.share_memory(process.pid, parent.pid)
 
     def _look(self, now_s: float) -> None:
-        """Find new descendants; they may still have the names of their parents."""
+        """Find new descendants. A new descendant may still have the name of the parent."""
         for process in self.tree.refresh():
             process.counted = False
-            # The kernel rounds the start down to a tick: the process is at least this old.
+            # The kernel rounds the start down to a tick, so a tick is added: the process is at least this old.
             age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - (process.started_ticks + 1) / TICKS_PER_S
             has_exec = process.is_named and (not process.forked_copy or age_s >= _EXEC_WITHIN_S)
-            # A child of vfork(2) may exec after its name was read, and then has memory: read the name again.
+            # A child of vfork(2) may call exec after its name was read, and then has memory: read the name again.
             if has_exec and self._has_own_memory(process) and not process.identify():
                 self._count(process, now_s)
             self._records.add(process)
@@ -361,12 +373,12 @@ class ProcSource:
             self._just_counted.append(process)
 
     def each(self) -> dict[int, int]:
-        """Return the RSS of every process at the last sample, in bytes, by number."""
+        """Return the RSS of each process at the last sample, in bytes, with the number of the process as key."""
         processes = self.tree.processes
         return {process.number: process.rss * PAGE for process in processes if process.rss and process.counted}
 
     def retire(self, pid: int) -> None:
-        """Read a child of ours for the last time, after the end and before the child is reaped."""
+        """Read the files of an ended child for the last time, before the child is reaped."""
         process = self.tree.by_pid.get(pid)
         if process is None:
             process = self.tree.add(pid)
@@ -377,11 +389,11 @@ class ProcSource:
         faults = process.faults
         for probe in self._rows.of_processes:
             probe.retire(process)
-        process.rss = rss  # memory taken since then is not in any sample
+        process.rss = rss  # no sample contains the memory that the process took since the last sample
         process.faults = faults
 
     def ended(self, pid: int, now_s: float, status: ExitStatus, high_water_limit: int | None) -> None:
-        """Remove a reaped child of ours from the tree."""
+        """Remove a reaped child from the tree, and record the end."""
         process = self.tree.by_pid.get(pid)
         if process is not None:
             self._remove(process, now_s, status, high_water_limit)
@@ -402,9 +414,9 @@ class ProcSource:
         return [process.pid for process in self.tree.processes if _is_running(process)]
 
     def close(self, now_s: float) -> Sequence[float | None]:
-        """Record the last figures of all processes; processes that still run have no end.
+        """Record the last figures of all processes; return a value for each column.
 
-        Return a value per column; totals of counters include ended processes.
+        A process that still runs is recorded without an end. The counters include ended processes.
         """
         totals = self._rows.with_occasional(self._rows.read(self.tree.processes), thorough=True)
         self._look(now_s)
@@ -430,6 +442,6 @@ def _is_running(process: Process) -> bool:
     try:
         return split_stat(process.read("stat"))[0] not in b"ZX"
     except OSError as error:
-        return error.errno in NONE_LEFT  # unknown: the process may run
+        return error.errno in NONE_LEFT  # the state is unknown: the process may run
     except IndexError:
         return False

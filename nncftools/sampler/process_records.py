@@ -1,15 +1,18 @@
 """The journal's records of single processes: identity, memory, end, and the files that the processes read.
 
 - ``ProcessRecords``: name, command, parent, start and end.
-- ``FilesRead``: the files that the processes read. Pages of these files are in the page cache: with less memory, a file
-  that is read twice comes from storage twice. A file on a network may not answer, so a thread looks at the open files.
-- ``HighWaterMarks``: the two readings between which VmHWM (proc(5)) of a process rose. A mark shows a peak that came
-  and went between two samples, but not the time of the peak. So each sample reads the marks that may have risen. Marks
-  are never reset (``clear_refs``): the program would see the reset.
-- ``Floor``: the least memory that a run needs. Anonymous and shared memory cannot be dropped, pages of files can be
-  read again. Reading the status file takes 8 µs, so a process is read only if RSS has changed, or for the mark.
+- ``FilesRead``: the files that the processes read. Pages of these files are in the page cache. With less memory, a file
+  that is read twice is loaded from storage twice. A thread looks at the open files, because a file on a network may not
+  answer.
+- ``HighWaterMarks``: when the high-water mark of a process rose (VmHWM, proc(5)). The mark shows a peak that came and
+  went between two samples, but not the time of the peak. So each sample reads the marks that may have risen, and a rise
+  is recorded with the times of two readings. Marks are never reset (``clear_refs``), because the program would see the
+  reset.
+- ``Floor``: the least memory that a run needs. Anonymous and shared memory cannot be dropped; pages of files can be
+  dropped and read again. Reading the status file takes 8 µs, so the file is read only if RSS has changed, or if the
+  high-water mark is needed.
 - ``HeldAtMarks``: the memory of each process when an operation was marked. The process that marks an operation reads
-  the memory of itself and all descendants; the sample reads all other processes.
+  the memory of itself and all descendants. The sampler reads all other processes.
 """
 
 from __future__ import annotations
@@ -33,7 +36,10 @@ if TYPE_CHECKING:
 
 
 def find_barriers(process: Process) -> list[str]:
-    """Return why a process cannot write to the marks log: the user, root folder or clock differs from ours."""
+    """Return the reasons why a process cannot write to the marks log: ``user``, ``root`` or ``clock``.
+
+    The user, the root folder or the clock of the process is different from ours.
+    """
     barriers = []
     if process.read_user() not in {None, 0, os.geteuid()}:
         barriers.append("user")
@@ -45,19 +51,20 @@ def find_barriers(process: Process) -> list[str]:
 
 
 class ProcessRecords:
-    """Writes the records of a tree's processes."""
+    """Writes the name, command, parent, start and end of each process of a tree."""
 
     def __init__(self, tree: Tree, write_line: WriteLine, begun_s: float) -> None:
-        """``begun_s`` is when the recording began, in seconds since the machine's start (CLOCK_BOOTTIME)."""
+        """``begun_s`` is the start of the recording, in seconds since the boot of the machine (CLOCK_BOOTTIME)."""
         self._tree = tree
         self._write_line = write_line
         self._begun_s = begun_s
         self._barriers: dict[int, list[str]] = {}
-        """The reasons why a process could not write to the marks log at some time, with the process number as key."""
+        """For each process number: all reasons so far why the process could not write to the marks log."""
 
     def add(self, process: Process) -> None:
         """Record a new process."""
-        start_s = process.started_ticks / TICKS_PER_S - self._begun_s  # rounded down to a tick: never too late
+        # rounded down to a tick, so never later than the true start
+        start_s = process.started_ticks / TICKS_PER_S - self._begun_s
         if -1 / TICKS_PER_S <= start_s < 0:
             start_s = 0.0
         if start_s < 0:
@@ -71,14 +78,15 @@ class ProcessRecords:
         self._write_line("process", {**self._describe(process), **facts})
 
     def discard(self, process: Process) -> None:
-        """Take back the record of a process that turned out to be the sampler of a program that records itself."""
+        """Remove a process that is the detached sampler of another program, and mark the record as left out."""
         self._tree.remove(process)
         self._write_line("process", {"id": process.number, "left_out": True})
 
     def update_identity(self, process: Process, *, at_end: bool = False) -> None:
-        """Read the name again: before exec, a process has the name of the parent.
+        """Read the name again, and record a change: before exec, a process has the name of the parent.
 
-        Barriers to the marks log are checked only once for each program and at the end, because a check takes 25 µs.
+        The reasons why the process cannot write to the marks log are looked up only once for each program and at the
+        end, because this takes 25 µs.
         """
         if not process.alive:
             return
@@ -105,11 +113,11 @@ class ProcessRecords:
         return facts
 
     def note_exec(self, process: Process, from_s: float, to_s: float) -> None:
-        """Record an exec of a process between two times, if there was an exec.
+        """Record an exec if the process has called exec between ``from_s`` and ``to_s``.
 
-        Exec changes the addresses of code and stack. During exec and at the end of a process, the kernel shows 0 as the
-        address of the code. While the kernel hides the addresses from us (ptrace(2)), as after seteuid(2), the kernel
-        shows 1.
+        Exec changes the addresses of code and stack. During exec and at the end of a process, the kernel shows the
+        address 0 for the code. If the kernel hides the addresses from us (ptrace(2)), as after seteuid(2), the kernel
+        shows the address 1.
         """
         if process.hidden_from_s is not None:
             from_s = process.hidden_from_s
@@ -122,13 +130,13 @@ class ProcessRecords:
             process.known_image = process.image
 
     def update_high_water_mark(self, process: Process) -> None:
-        """Record the high-water mark of a running process if the mark rose."""
+        """Record the high-water mark of a running process if the mark has risen."""
         if process.high_water_mark != process.mark.written:
             process.mark.written = process.high_water_mark
             self.write_figures(process)
 
     def write_end(self, process: Process, now_s: float, status: ExitStatus | None, limit: int | None) -> None:
-        """Record the end of a process; ``limit`` is the ``ru_maxrss`` that came with the status, in bytes."""
+        """Record the end of a process. ``limit`` is the ``ru_maxrss`` that came with the status, in bytes."""
         figures = {**_list_figures(process), "end_s": round(now_s, 6), "exit": status}
         if limit is not None:
             figures["high_water_limit"] = limit
@@ -155,9 +163,11 @@ def _list_figures(process: Process) -> dict[str, object]:
 
 
 _MUCH = 16 << 20
-"""The processes read at least this many bytes between two looks."""
+"""Between two looks at the open files, the processes read at least this many bytes."""
 _SHARE = 100
-"""The pause after a look is at least this many times the CPU time of the look, and at least ``SOONEST_S``."""
+"""The pause after a look at the open files lasts at least this many times the CPU time of the look, and at least
+``SOONEST_S``.
+"""
 SOONEST_S = 0.1
 _MOST_PROCESSES = 8
 _MOST_FILES = 10_000
@@ -175,12 +185,15 @@ class FilesRead:
     def __init__(self, write_line: WriteLine) -> None:
         self._write_line = write_line
         self._due_at = float(_MUCH)
-        """A look is due when all processes have read this many bytes."""
+        """The next look is due when the processes together have read this many bytes."""
         self._new_files: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
 
     def watch(self, read: float, processes: Sequence[Process]) -> None:
-        """Look again if that is due, and not too soon; ``read`` is the number of bytes that all processes have read."""
+        """Look at the open files, if a look is due and the pause after the last look is over.
+
+        ``read`` is the number of bytes that all processes together have read.
+        """
         self.is_due = read >= self._due_at
         if not self.is_due or self._running or time.monotonic() < self._again_s:
             return
@@ -191,11 +204,11 @@ class FilesRead:
         self._running = True
         try:
             _thread.start_new_thread(self._look, ([process.path for process in largest],))
-        except RuntimeError:  # the limit of threads
+        except RuntimeError:  # the limit of threads is reached
             self._running = False
 
     def write(self) -> None:
-        """Write the new files since the last call."""
+        """Write the files that were found since the last call."""
         if self._running:
             return
         files = list(filter(self._has_grown, self._new_files.items()))
@@ -236,7 +249,10 @@ def _add_files(folder: str, files: dict[str, int]) -> None:
 
 
 def _is_opened_to_read(fdinfo: str) -> bool:
-    """Return whether a descriptor was opened for reading (``flags`` of fdinfo are octal, proc(5)). Raises OSError."""
+    """Return whether a descriptor was opened for reading. Raises OSError.
+
+    ``fdinfo`` is the path of the file with the octal ``flags`` (proc(5)).
+    """
     with open(fdinfo, "rb") as file:
         text = file.read(200).partition(b"flags:")[2]
     flags = int(text.split(None, 1)[0], 8)
@@ -244,21 +260,25 @@ def _is_opened_to_read(fdinfo: str) -> bool:
 
 
 _MOST_READ = 2
-"""The most marks that are read at a sample; a reading takes 8 µs."""
+"""A sample reads at most this many high-water marks, because a reading takes 8 µs."""
 LARGEST_FAULT = PAGE // 8
-"""The most pages that a page fault maps: a huge page, which has as many pages as a page has entries of 8 bytes."""
+"""A page fault maps at most this many pages, a huge page. A page table has an entry of 8 bytes for each of these pages.
+"""
 _SMALLEST_RISE = 256 * 1024
 _RISE_SHARE = 1000
-"""A mark is recorded if the samples are lower by more than 1 / 1,000, and by more than ``_SMALLEST_RISE``."""
+"""A high-water mark is recorded if the mark is above all samples by more than 1 / 1,000, and by more than
+``_SMALLEST_RISE``.
+"""
 
 
 class HighWaterMarks:
-    """Reads the marks of a tree, and records when a mark rose above the samples around it."""
+    """Reads the high-water marks of a tree, and records each mark that rose above all samples."""
 
     def __init__(self, write_line: WriteLine) -> None:
         self._write_line = write_line
         self.unread: dict[Process, None] = {}
-        """The processes whose mark may have risen since the last reading, the longest waiting first."""
+        """The processes whose mark may have risen since the last reading. The process that has waited longest is first.
+        """
 
     def read(
         self,
@@ -268,15 +288,17 @@ class HighWaterMarks:
         *,
         reads_all: bool,
     ) -> None:
-        """Read marks after a sample: of the largest process and the process that waited longest, or all marks.
+        """Read high-water marks after a sample.
 
-        RSS grows only by page faults, so only ``restless`` processes are read: these had faults since the previous
-        sample. ``times_s`` are the start of the previous sample, the start of this sample, and the latter in
-        ``time.monotonic()``.
+        With ``reads_all``, read all marks that may have risen. Otherwise, read the marks of the largest process and of
+        the process that has waited longest. RSS grows only by page faults, so only the marks of ``restless`` processes
+        may rise: these processes had page faults since the previous sample. ``times_s`` are the start of the previous
+        sample, the start of this sample, and the start of this sample in ``time.monotonic()``.
         """
         sampled_s, now_s, begun_s = times_s
         due = self._find_due(restless, sampled_s, reads_all=reads_all)
-        done = list(filter(_read_mark, due))  # the mark of a process that is ending cannot be read, and stays unread
+        # the mark of a process that is ending cannot be read: the process stays in unread
+        done = list(filter(_read_mark, due))
         risen = list(filter(_keep_if_risen, done))
         if risen:
             read_s = now_s + time.monotonic() - begun_s
@@ -313,10 +335,11 @@ class HighWaterMarks:
         processes: Iterable[Process],
         restless: Collection[Process],
     ) -> None:
-        """Write the marks that rose above all samples in a span, each with the memory of the other processes.
+        """Write each mark that rose above all samples, with the memory of the other processes at the same time.
 
-        ``others`` is certain: RSS of the other processes now, minus the memory that page faults since the span can have
-        added. ``others_around`` is probable: the smaller RSS of the samples before and after.
+        ``span_s`` are the start of the previous sample and the time of this reading. ``others`` is a lower bound: the
+        RSS of the other processes now, minus the memory that page faults can have added since the mark was last known.
+        ``others_around`` is probable: for each of the other processes, the smaller RSS of the samples before and after.
         """
         sampled_s, read_s = span_s
         resident = [process for process in processes if process.counted and process.rss and process.samples > 1]
@@ -324,7 +347,7 @@ class HighWaterMarks:
             mark = process.mark.size
             from_s = process.mark.sampled_s
             if mark <= process.peak_rss * PAGE + max(_SMALLEST_RISE, mark // _RISE_SHARE):
-                continue  # a sample shows that much memory, too
+                continue  # a sample has shown as much memory
             others = 0
             around = 0
             for other in resident:
@@ -360,7 +383,7 @@ def _read_mark(process: Process) -> bool:
 
 
 def _keep_if_risen(process: Process) -> bool:
-    """Keep a mark that rose; return whether the mark rose."""
+    """If the last reading of the high-water mark is a new maximum, keep the mark. Return whether this is so."""
     if process.mark.size <= max(process.high_water_mark or 0, process.earlier_mark):
         return False
     process.high_water_mark = process.mark.size
@@ -369,13 +392,13 @@ def _keep_if_risen(process: Process) -> bool:
 
 _CHANGED = (1 << 20) // PAGE
 _CHANGED_SHARE = 256
-"""RSS has changed if the difference is more than this many pages, and more than 1 / 256."""
+"""RSS counts as changed if the difference is more than ``_CHANGED`` pages, and more than 1 / 256 of RSS."""
 _HIGHER = 1.005
-"""A sum is written when it exceeds the last written sum by this ratio."""
+"""A sum is written if the sum is more than this many times the last written sum."""
 
 
 class Floor:
-    """Writes to the journal the largest sum of anonymous and shared memory so far, and the pages of files."""
+    """Writes the largest sum of anonymous and shared memory so far, and the bytes of mapped files, to the journal."""
 
     _total = 0
     _highest = 0
@@ -387,12 +410,11 @@ class Floor:
         self._sizes: dict[Process, int] = {}
         self._shared: dict[Process, int] = {}
         self._mapped: dict[str, int] = {}
-        """For each program, the most bytes of files that a process has mapped. Processes of a program map the same
-        files.
+        """For each program: the most bytes of mapped files in any process. Processes of a program map the same files.
         """
 
     def read(self, processes: Iterable[Process], restless: Iterable[Process], now_s: float) -> None:
-        """Read the processes that changed since the last sample, and write a new maximum."""
+        """Read the processes whose RSS has changed much, and write the sum if the sum is a new maximum."""
         fresh = [process for process in processes if process.rss and process.kinds.is_new]
         changed = [process for process in restless if process.rss and _has_changed(process)]
         if not (fresh or changed):
@@ -402,13 +424,13 @@ class Floor:
         for process in (*fresh, *changed[:_MOST_READ]):
             self._take(process)
         if self._sum() > self._highest * _HIGHER:
-            for process in processes:  # some may have freed memory without a page fault
+            for process in processes:  # other processes may have freed memory without a page fault
                 if process.rss and process.rss != process.kinds.rss:
                     self._take(process)
             self._write(now_s)
 
     def _take(self, process: Process) -> None:
-        """Count the memory of a process; read the memory unless this sample has already read it."""
+        """Update the sums with the memory of a process. Read the memory, unless this sample has already done so."""
         if not process.counted:
             return
         kinds = process.kinds
@@ -424,7 +446,7 @@ class Floor:
             self._mapped[process.name] = kinds.file
 
     def _sum(self) -> int:
-        """Return the sum; shared memory counts once, with the largest size in any process."""
+        """Return the sum. Shared memory counts once: the largest size in any process."""
         return self._total + max(self._shared.values(), default=0)
 
     def ended(self, process: Process) -> None:
@@ -445,7 +467,7 @@ class Floor:
         self._write_line("floor", facts)
 
     def close(self, processes: Iterable[Process], now_s: float) -> None:
-        """Read all processes once more, and write a new maximum."""
+        """Read all processes once more, and write the sums if there is a new maximum."""
         for process in processes:
             if process.rss:
                 self._take(process)
@@ -453,7 +475,7 @@ class Floor:
 
 
 def _has_changed(process: Process) -> bool:
-    """Return whether RSS changed much since a reading before this sample."""
+    """Return whether RSS has changed much since the memory was read. False if this sample has read the memory."""
     if process.kinds.is_new:
         return False
     change = _measure_change(process)
@@ -465,11 +487,11 @@ def _measure_change(process: Process) -> int:
 
 
 _MOST_CHANGES = 64
-"""The most processes in a line."""
+"""A line of the journal has at most this many processes. If more processes have changed, no sizes are written."""
 
 
 class HeldAtMarks:
-    """Writes the RSS of each process at the samples that marks trigger, if different from the previous line."""
+    """Writes the RSS of each process at the samples for marks, if RSS is different from the previous line."""
 
     def __init__(self, write_line: WriteLine) -> None:
         self._write_line = write_line
@@ -482,22 +504,24 @@ class HeldAtMarks:
         self._last = {process: process.rss for process in processes if process.counted}
 
     def write(self, processes: Iterable[Process], vforked: Collection[Process], span_s: tuple[float, float]) -> None:
-        """Write the changes; ``vforked`` processes have no memory of their own before exec.
+        """Write the changes of RSS. The processes ``vforked`` count as 0, because they have no own memory before exec.
 
         ``span_s`` are the times at which the previous sample and this sample began.
         """
         changes = []
         written: dict[Process, int] = {}
+        last = {**self._written, **self._last}
         for process in processes:
             rss = 0 if process in vforked else process.rss
-            last_rss = self._last.pop(process, 0)
+            last_rss = last.get(process, 0)
             if rss != last_rss:
                 changes.append([process.number, rss * PAGE, last_rss * PAGE])
             elif self._written.get(process) != rss:
                 changes.append([process.number, rss * PAGE])
             written[process] = rss
-        for process, rss in self._last.items():  # ended
-            changes.append([process.number, 0, rss * PAGE])
+        for process, rss in last.items():
+            if process not in written:  # the process has ended
+                changes.append([process.number, 0, rss * PAGE])
         self._written = written
         sizes = changes if len(changes) <= _MOST_CHANGES else None
         self._write_line("held", {**format_span(*span_s), "rss": sizes})

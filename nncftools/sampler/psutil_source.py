@@ -1,7 +1,7 @@
 """macOS (and Linux, on request): the figures of a process tree, from psutil.
 
-Every sample reads the process table again. The last CPU time and I/O of a process that ends between two samples are
-lost; the last figures of each process are kept.
+Every sample reads the process table again. If a process ends between two samples, the last known figures of the process
+are kept, and later CPU time and I/O are lost.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _GAUGES = ("rss", "vms", "threads", "processes")
 _IO = ("read_bytes", "write_bytes", "read_chars", "write_chars")
 _COUNTERS = ("cpu_user", "cpu_system", *_IO)
 SUPPORTED = (*_GAUGES, "system", *_COUNTERS)
-"""The metrics that psutil knows on some system."""
+"""The metrics that psutil has on at least some systems."""
 _GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
 
 
 class _Member:
-    """A process of the tree with the latest figures."""
+    """A process of the tree, with the figures of the last sample."""
 
     samples = 0
     rss = 0
     peak_rss = 0
     earlier_cpu_s = 0.0
-    """CPU time when the recording was attached."""
+    """The CPU time of the process before the recording was attached. 0 if the recording was not attached."""
 
     def __init__(self, process: psutil.Process, number: int) -> None:
         self.process = process
@@ -50,7 +50,7 @@ class _Member:
         with process.oneshot():
             memory = process.memory_info()
             cpu = process.cpu_times()
-            if memory.rss:  # a process that is ending has freed its memory
+            if memory.rss:  # a process that is ending has no memory
                 values.update(rss=memory.rss, vms=memory.vms, processes=1)
                 values["threads"] = process.num_threads()
                 self.samples += 1
@@ -82,7 +82,7 @@ class _Member:
 
 
 class PsutilSource:
-    """Reads a row of figures per sample, and records the facts of single processes in the journal."""
+    """Reads a row of figures at each sample, and writes the facts of each process to the journal."""
 
     _is_first = True
     _root: psutil.Process | None = None
@@ -103,7 +103,7 @@ class PsutilSource:
             self._add(self._root, 0.0)
 
     def sample(self, now_s: float, *, for_mark: bool = False) -> Sequence[float | None]:  # noqa: ARG002 — as ProcSource
-        """Return a value per column; ``now_s`` is the time since the session's start."""
+        """Return a value for each column. ``now_s`` is the time since the session's start."""
         self._look(now_s)
         for member in list(self._alive.values()):
             try:
@@ -119,14 +119,14 @@ class PsutilSource:
         return self._row()
 
     def each(self) -> dict[int, int]:
-        """Return the RSS of every process at the last sample, in bytes, by number."""
+        """Return the RSS of each process at the last sample, in bytes, with the number of the process as key."""
         return {member.number: member.rss for member in self._alive.values()}
 
     def retire(self, pid: int) -> None:
         """Do nothing: psutil cannot read an ended process."""
 
     def ended(self, pid: int, now_s: float, status: ExitStatus, high_water_limit: int | None) -> None:
-        """Remove a reaped child of ours from the tree."""
+        """Remove a reaped child from the tree, and record the end."""
         for member in list(self._alive.values()):
             if member.process.pid == pid:
                 self._remove(member, now_s, status, high_water_limit)
@@ -137,7 +137,10 @@ class PsutilSource:
         return [process.pid for process in self._alive if _is_alive(process)]
 
     def close(self, now_s: float) -> Sequence[float | None]:
-        """Record the last figures of all processes, and return the totals; processes that still run have no end."""
+        """Record the last figures of all processes; return a value for each column.
+
+        A process that still runs is recorded without an end.
+        """
         totals = self._row()
         self._look(now_s)
         for member in list(self._alive.values()):
@@ -148,7 +151,7 @@ class PsutilSource:
         return totals
 
     def _look(self, now_s: float) -> None:
-        """Add new descendants; a known process stays in the tree when the parent changes."""
+        """Add new descendants. A known process stays in the tree even if its parent changes."""
         if not self._children:
             return
         pids = {process.pid for process in self._alive}

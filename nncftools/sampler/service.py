@@ -1,7 +1,7 @@
-"""The life of the sampler: a recording from the order to the journal's last line.
+"""The main program of the sampler: a recording from the order to the journal's last line.
 
-- ``Loop``: absolute deadlines, ticks, and their punctuality; the only loop of the sampler.
-- ``Recording``: the target, the source of the figures and the journal.
+- ``Loop`` keeps the deadlines of the samples, and counts missed deadlines. There is no other loop in the sampler.
+- ``Recording`` has the target, the source of the figures and the journal.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ NANOSECONDS = 1_000_000_000
 
 
 class Loop:
-    """Call ``tick`` on every deadline until ``step`` returns that the run is over.
+    """Calls ``tick`` on every deadline until ``step`` returns False: the run is over.
 
-    Deadlines are multiples of the interval from the start. A deadline that has already passed is counted as
-    missed and never made up for.
+    Deadlines are multiples of the interval from the start. A deadline that has already passed is counted as missed, and
+    there is no tick for this deadline later.
     """
 
     sampling = True
     """Whether a deadline is still to come."""
     _next = 0
-    """The number of the next deadline."""
+    """The number of the next deadline, from 0."""
     missed = 0
-    """Deadlines that passed without a tick."""
+    """The number of deadlines that passed without a tick."""
     _longest_gap_ns = 0
     _first_ns = 0
     _latest_ns = 0
@@ -64,7 +64,7 @@ class Loop:
         return (time.monotonic_ns() - self.start_ns) / NANOSECONDS
 
     def close(self) -> None:
-        """Count the deadlines that passed since the last tick; a deadline that is just due does not count."""
+        """Count the missed deadlines since the last tick. A deadline that is due right now is not missed."""
         if not self.sampling:
             return
         now_ns = time.monotonic_ns()
@@ -75,9 +75,10 @@ class Loop:
             self._longest_gap_ns = max(self._longest_gap_ns, now_ns - (self._latest_ns or self.start_ns))
 
     def punctuality(self, lost: int = 0, longest_lost_s: float = 0.0) -> dict[str, float | None]:
-        """Return the number of ticks, and how well they kept their deadlines.
+        """Return the number of ticks and of missed deadlines, the achieved interval and the longest gap.
 
-        The samples of ``lost`` ticks could not be written, over up to ``longest_lost_s`` seconds: they count as missed.
+        ``lost`` samples could not be written, and count as missed. The longest series of lost samples took
+        ``longest_lost_s`` seconds.
         """
         ticks = self._next - self.missed
         interval_s = None
@@ -86,7 +87,7 @@ class Loop:
         gap_s = self._longest_gap_ns / NANOSECONDS
         if lost:
             gap_s = max(gap_s, longest_lost_s + 2 * self._interval_ns / NANOSECONDS)
-            lost = min(lost, ticks)  # the lost samples may include samples for marks, between the ticks
+            lost = min(lost, ticks)  # the lost samples may include samples for marks, and these are not ticks
         return {
             "achieved_interval_s": interval_s,
             "taken": ticks - lost,
@@ -97,7 +98,10 @@ class Loop:
     def run(
         self, tick: Callable[[float], None], sleep: Callable[[float | None], bool], step: Callable[[], bool]
     ) -> None:
-        """Tick and sleep until ``step`` returns False; ``step`` runs first, and after each sleep that returns True."""
+        """Call ``tick`` at each deadline and ``sleep`` in between, until ``step`` returns False.
+
+        ``step`` is called first, and after each ``sleep`` that returns True.
+        """
         clock_ns = time.monotonic_ns
         start_ns = self.start_ns
         has_news = True
@@ -115,12 +119,12 @@ class Loop:
                 has_news = sleep(None)
 
     def _find_deadline(self, now_ns: int, beyond: int = 0) -> int:
-        """Return the number of the latest deadline that has passed, at most ``beyond`` after the last deadline."""
+        """Return the number of the latest deadline that has passed, at most the last deadline plus ``beyond``."""
         number = (now_ns - self.start_ns) // self._interval_ns
         return number if self._last_deadline is None else min(number, self._last_deadline + beyond)
 
     def _note(self, now_ns: int) -> None:
-        """Count a tick; the next tick comes at the first deadline that has not passed yet."""
+        """Count a tick, and plan the next tick for the first deadline that has not passed yet."""
         gap_ns = now_ns - self._latest_ns
         self._latest_ns = now_ns
         if self._next == 0:
@@ -140,19 +144,21 @@ class Loop:
 
 _TIMEX_BYTES = 256
 _MAXERROR_AT = 24
-"""Offset in ``struct timex`` on 64-bit Linux (linux/timex.h): modes and padding, offset and freq come before."""
+"""The offset of ``maxerror`` in ``struct timex`` on 64-bit Linux (linux/timex.h), after modes, padding, offset and
+freq.
+"""
 _UNSYNCHRONISED = 5
 
 
 def describe_start(at_ns: int) -> dict[str, Any]:
-    """Return a time of CLOCK_MONOTONIC as a session keeps the start of a recording."""
+    """Return the start of a recording for the session. ``at_ns`` is a time of CLOCK_MONOTONIC."""
     seconds, rest = divmod(time.time_ns() - (time.monotonic_ns() - at_ns), NANOSECONDS)
     utc = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest // 1000:06d}Z"
     return {"utc": utc, "monotonic_ns": at_ns, "utc_error_s": _read_utc_error()}
 
 
 def _read_utc_error() -> float | None:
-    """Return the kernel's bound on the wall clock's error, None when the clock is not synchronised (adjtimex(2))."""
+    """Return the greatest error of the wall clock in seconds (adjtimex(2)). None if the clock is not synchronised."""
     with suppress(ImportError, OSError, AttributeError):
         import ctypes
 
@@ -168,14 +174,17 @@ _URGENT = -10
 
 
 def occupy_standard_descriptors() -> None:
-    """Open closed descriptors 0, 1 and 2, so that no file of ours gets their numbers; the command gets them closed."""
+    """Open the descriptors 0, 1 and 2 if they are closed, so that no file of ours gets these numbers.
+
+    In the command, these descriptors are closed again.
+    """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
         pass
     os.close(descriptor)
 
 
 def set_descriptor_limit(soft: int | None = None) -> None:
-    """Set the soft limit of open files, if the system allows that; the default is the hard limit."""
+    """Set the soft limit of open files, by default to the hard limit. Do nothing if the system refuses the limit."""
     import resource
 
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -184,7 +193,7 @@ def set_descriptor_limit(soft: int | None = None) -> None:
 
 
 def warn(text: str) -> None:
-    """Write a line to standard error, if that works."""
+    """Write a line to standard error. Ignore a failure."""
     with suppress(OSError):
         os.write(_STANDARD_ERROR, f"nncf-tools: {text}\n".encode())
 
@@ -193,12 +202,12 @@ NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 _POLL_EVERY_S = 0.25
 _FULL_DISK_PATIENCE_S = 2.0
-"""On a full disk, the last lines of a recording are tried again for this long."""
+"""If the disk is full, the sampler tries to write the last lines of a recording for this many seconds."""
 _PAUSE_S = 0.05
 
 
 def main(journal: int, incoming: int, outgoing: int) -> int:
-    """Record as the order from the starter asks; return the exit status of the command, or 0 when attached."""
+    """Make the recording that the starter orders. Return the exit status of the command, or 0 without a command."""
     occupy_standard_descriptors()
     os.set_inheritable(journal, False)
     starter = Link(incoming, outgoing)
@@ -216,7 +225,9 @@ class Recording:
     """A running recording: the target, the source of the figures and the journal."""
 
     _polls = False
-    """Whether the loop must look for the end of the attached process, because nothing wakes the loop."""
+    """Whether the loop must check from time to time if the attached process has ended, because no event reports the
+    end.
+    """
     _status: ExitStatus | None = None
     _figures: dict[str, object] | None = None
     _over = False
@@ -225,7 +236,9 @@ class Recording:
     _has_sampled = False
     _is_urgent = False
     _is_calm = False
-    """Whether nothing but deadlines, signals and descriptors asks for work between two ticks."""
+    """Whether the loop may sleep until a deadline, a signal or a readable descriptor, because no other work can become
+    due.
+    """
     _marks: MarkWatch | None = None
     _limit: LimitGuard | None = None
     _devices: DeviceRelay | None = None
@@ -240,14 +253,14 @@ class Recording:
         self._attached = plan.pid is not None or order["detached"]
         self._pid = plan.pid or 0
         self._handlers: dict[int, Callable[[], None]] = {}
-        """The function to call when a descriptor can be read."""
+        """For each descriptor: the function to call when the descriptor can be read."""
         self._handlers[starter.descriptor] = self._listen
-        self._signals.ready = [starter.descriptor]  # some messages were read with the order
+        self._signals.ready = [starter.descriptor]  # the reader of the order may have read further messages, too
         self._forwarder = SignalForwarder(self._deliver, lambda: starter.send(link.ASK), self._deliver_outside_group)
         self._starter_leads = os.getpgrp() == os.getppid()
         reaper = os.getpid() if not self._attached and target.adopt_orphans() else None
         if order["marks"] is not None:
-            with suppress(OSError, AttributeError):  # too many watches, or not on Linux
+            with suppress(OSError, AttributeError):  # inotify allows no further watch, or the system is not Linux
                 self._marks = MarkWatch(order["marks"], self._sample_for_mark)
                 self._handlers[self._marks.descriptor] = self._marks.take
         self._open_source = prepare_source(plan, writer.line, reaper)
@@ -262,7 +275,7 @@ class Recording:
             self._handlers[readings] = self._take_readings
 
     def run(self) -> int:
-        """Record until the target ends; return the exit status, or 0 when attached."""
+        """Record until the target ends. Return the exit status of the command, or 0 without a command."""
         if self._attached:
             self._exit_watch = open_exit_watch(self._pid)
             self._polls = self._exit_watch < 0
@@ -278,24 +291,24 @@ class Recording:
             except OSError as error:
                 self._write_end({"error": f"cannot run {self._order['argv'][0]!r}: {os.strerror(error.errno or 0)}"})
                 return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
-        set_descriptor_limit()  # not earlier: the command would inherit the limit
+        set_descriptor_limit()  # not earlier, because the command would inherit the limit
         start = {
             **describe_start(self._loop.start_ns),
             "pid": self._pid,
             "sampler_pid": os.getpid(),
         }
         self._protect(self._writer.line, "start", start)
-        if not self._order["detached"]:  # a program that records itself waits for the first sample only
+        if not self._order["detached"]:  # a program that records itself expects the first sample as the first message
             self._starter.send(link.START, start)
         self._protect(self._begin)
         self._signals.watch(list(self._handlers))
-        gc.disable()  # this program makes no cycles of objects, and a collection would delay a tick
+        gc.disable()  # the sampler makes no reference cycles, and a garbage collection would delay a tick
         self._loop.run(self._sample, self._sleep, self._step)
         self._finish()
         return 0 if self._status is None else target.exit_code(self._status)
 
     def _begin(self) -> None:
-        """Open the source of figures, and write the columns of this source."""
+        """Open the source of figures, and write the columns of this source if the plan has other columns."""
         self._source = self._open_source(self._pid)
         columns = self._source.columns
         if columns != self._plan.columns:
@@ -307,7 +320,7 @@ class Recording:
         return self._source.alive(now_s)
 
     def _spawn(self) -> None:
-        """Start the command, and send the PID before anything else can go wrong. Raises OSError."""
+        """Start the command, and send the PID to the starter before anything can fail. Raises OSError."""
         if self._order["descriptors"] is not None:
             set_descriptor_limit(self._order["descriptors"])
         argv = [word.encode("latin-1") for word in self._order["argv"]]
@@ -319,7 +332,7 @@ class Recording:
             self._sample(self._loop.elapsed_s(), for_mark=True)
 
     def _sample(self, now_s: float, *, for_mark: bool = False) -> None:
-        """Take a sample; when that fails, the recording stops and the command goes on."""
+        """Take a sample. If the sample fails, the recording stops, and the command goes on."""
         if self._marks is not None and self._marks.is_due:
             for_mark = True
             self._marks.is_due = False
@@ -338,18 +351,19 @@ class Recording:
             self._starter.send(link.SAMPLED)
         if self._loop.missed and not self._is_urgent:
             self._is_urgent = True
-            with suppress(OSError):  # a sampler that is late cannot measure a busy machine
+            with suppress(OSError):  # at normal priority, the sampler is late on a busy machine
                 os.setpriority(os.PRIO_PROCESS, 0, _URGENT)
 
     def _unwatch(self, descriptor: int) -> None:
-        """Ignore a descriptor from now on: a closed descriptor stays readable for ever."""
+        """Stop watching a descriptor. A descriptor whose other end is closed would stay readable for ever."""
         del self._handlers[descriptor]
         self._signals.watch(list(self._handlers))
 
     def _sleep(self, timeout_s: float | None) -> bool:
-        """Sleep until the next deadline, decision or poll, a signal, or news from a descriptor.
+        """Sleep until the time-out, a signal, or until a descriptor can be read.
 
-        Return whether there is work besides sampling.
+        The time-out is the first of these times: the next deadline, decision about a signal, work of the memory limit,
+        or poll. Return whether there is work besides sampling.
         """
         if timeout_s is None or not self._is_calm:
             timeout_s = self._find_timeout(timeout_s)
@@ -364,9 +378,9 @@ class Recording:
         return min((seconds for seconds in timeouts_s if seconds is not None), default=None)
 
     def _step(self) -> bool:
-        """Do the work between two ticks; return whether the recording goes on."""
+        """Do all work between two ticks. Return whether the recording goes on."""
         now_s = time.monotonic()
-        arrived = self._signals.take()  # after reading the clock: includes all signals that arrived before now_s
+        arrived = self._signals.take()  # after reading the clock, so that all signals before now_s are included
         for descriptor in self._signals.ready:
             if descriptor in self._handlers:
                 self._handlers[descriptor]()
@@ -407,7 +421,7 @@ class Recording:
                 self._status = status
 
     def _listen(self) -> None:
-        """Read the starter's messages. When the starter is gone, relay the output, or end a detached recording."""
+        """Read the starter's messages. If the starter is gone, relay the output, or end a detached recording."""
         for message in self._starter.messages():
             if link.SIGNAL in message:
                 self._take_signal(message[link.SIGNAL], self._forwarder.note_theirs)
@@ -423,7 +437,7 @@ class Recording:
             self._over |= self._order["detached"]
 
     def _take_signal(self, number: int, note: Callable[[int, float], None]) -> None:
-        """Note a signal while a command runs; otherwise end the recording when the signal asks for that."""
+        """Call ``note`` with a signal while a command runs. If no command runs, the signal may end the recording."""
         if number == signal.SIGCHLD:
             return
         if not (self._attached or self._status is not None or self._over):
@@ -436,7 +450,10 @@ class Recording:
             target.send_signal([self._pid], number)
 
     def _deliver_outside_group(self, number: int) -> None:
-        """Send a signal of our group to a command that has left it; without us, the command would lead the group."""
+        """Send a signal of our process group to the command, if the command has left the group.
+
+        Without nncf-tools, the command would lead the group and would get the signal.
+        """
         with suppress(OSError):
             has_left = os.getpgid(self._pid) != os.getpgrp()
             if self._starter_leads and has_left and os.getsid(self._pid) == os.getsid(0):
@@ -454,7 +471,7 @@ class Recording:
             self._unwatch(self._devices.descriptor)
 
     def _close(self) -> None:
-        """At the end, read the figures of the whole recording."""
+        """Read the figures of the whole recording, at the end."""
         self._loop.close()
         duration_s = self._loop.elapsed_s()
         totals = zip(self._source.columns, self._source.close(duration_s), strict=True)
@@ -470,7 +487,7 @@ class Recording:
         self._thinner.flush()
         self._writer.flush()
         self._writer.warn_of_lost()
-        # ru_maxrss includes the starter's size at the fork, also after exec (getrusage(2)); VmHWM does not
+        # VmHWM, because ru_maxrss includes the starter's size at the fork, even after exec (getrusage(2))
         sampler = {
             "cpu_s": round(time.process_time(), 6),
             "peak_rss": find_size(read_small_file("/proc/self/status"), b"\nVmHWM:"),
@@ -482,18 +499,21 @@ class Recording:
         self._write_end({**end, "sampler": sampler})
 
     def _write_end(self, end: dict[str, object]) -> None:
-        """Write the journal's last line, and send it to the starter with the lines that a full disk did not take."""
+        """Write the journal's last line, and send this line to the starter.
+
+        If the disk is full, also send the lines that could not be written.
+        """
         self._writer.line("end", end)
         until_s = time.monotonic() + _FULL_DISK_PATIENCE_S
         while not self._writer.flush() and time.monotonic() < until_s:
             time.sleep(_PAUSE_S)
-        # A program that records itself reads the journal only.
+        # A program that records itself reads only the journal.
         if self._writer.unwritten and not self._order["detached"]:
             end = {**end, "unwritten": self._writer.unwritten}
         self._starter.send(link.END, end)
 
     def _protect(self, work: Callable[..., object], *arguments: object) -> None:
-        """Do a part of the recording; when it fails, the recording stops and the command goes on."""
+        """Call ``work``, a part of the recording. If the call fails, the recording stops, and the command goes on."""
         if self._failed:
             return
         try:
@@ -510,7 +530,7 @@ class Recording:
         warn(f"{text}; the command goes on")
 
     def _warn(self, text: str) -> None:
-        """Warn the user now, and the readers of the session."""
+        """Write a warning to standard error and to the journal."""
         self._writer.line("warning", text)
         warn(text)
 
@@ -518,7 +538,10 @@ class Recording:
 def prepare_source(
     plan: Plan, write_line: WriteLine, reaper: int | None
 ) -> Callable[[int], ProcSource] | Callable[[int], PsutilSource]:
-    """Import the source of a plan before the command starts; return a function that opens the source for a process."""
+    """Import the source of a plan. Return a function that opens the source for the PID of a process.
+
+    The import happens before the command starts, and the opening after the start.
+    """
     if plan.source != "proc":
         from nncftools.sampler.psutil_source import PsutilSource
 

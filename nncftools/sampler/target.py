@@ -1,20 +1,22 @@
-r"""The measured process, which the sampler starts and reaps, or attaches to; and the signals to that process.
+r"""Starts and reaps the measured command, or attaches to a process; passes signals on to the command.
 
 The sampler sleeps until the next deadline or until a signal arrives. The sampler is in the process group of the
 command, so a signal to the group (Ctrl-C, Ctrl-\, a hang-up, a scheduler's SIGUSR1) reaches the command directly. The
-sampler catches such signals with handlers that only note them: the command would inherit an ignored signal, while exec
-resets a handler. A signal that was ignored from the start (nohup) stays ignored in all processes.
+sampler does not ignore such signals, because the command would inherit an ignored signal. The sampler catches the
+signals with handlers that only note the signals, because exec resets a handler. A signal that was ignored from the
+start (nohup) stays ignored in all processes.
 
-``SignalForwarder`` passes signals on to the command if only the command line or only the sampler received them. A
-signal to the command line alone was meant for the command.
+The command line is the process of nncf-tools that started the sampler. ``SignalForwarder`` passes a signal on to the
+command if only the command line received the signal: the signal was meant for the command. A SIGTERM that only the
+sampler received is passed on, too.
 
 The kernel signals all processes of a group at once. So if the command line reports a signal that does not arrive here
-within a moment, the signal was sent to the command line alone. In the other direction no time is long enough, because
-the command line may be stopped, or may be loading a library: the sampler asks, and the command line reports all signals
-received before the answer.
+within a moment, the signal was sent to the command line alone. If a signal arrives only here, waiting does not help,
+because the command line may be stopped, or may be loading a library. So the sampler asks, and the command line reports
+all signals received before the answer.
 
-A signal to our group does not reach a command that has made a new group, as ``timeout`` does. Without nncf-tools the
-signal would reach the command, because the command would have led the group from the start.
+If a command has made a new process group, as ``timeout`` does, a signal to our group does not reach the command.
+Without nncf-tools the signal would reach the command, because the command would have led the group from the start.
 
 ``LimitGuard`` ends the processes that exceed the memory limit of the recording.
 """
@@ -41,8 +43,8 @@ if TYPE_CHECKING:
 ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 """The signals by which a user or a system ends a program."""
 OF_FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
-"""A Python handler cannot catch these: after the handler, the same fault would happen again, for ever. While such a
-signal is ignored, a real fault still ends the process, but the same signal from another process does not.
+"""The signals of faults. They are not caught, because the same fault would happen again after a Python handler, for
+ever. They are ignored: a real fault still ends the process, but the same signal from another process does not.
 """
 _NEVER_CAUGHT = {"SIGKILL", "SIGSTOP"}
 _IGNORED_BY_DEFAULT = {"SIGCHLD", "SIGCLD", "SIGCONT", "SIGURG", "SIGWINCH", "SIGINFO"}
@@ -51,15 +53,15 @@ _IGNORED_BY_PYTHON = {"SIGPIPE", "SIGXFSZ"}
 _NOT_CAUGHT = _NEVER_CAUGHT | _IGNORED_BY_DEFAULT | _STOPPING | _IGNORED_BY_PYTHON | {fault.name for fault in OF_FAULTS}
 _VALID = sorted(signal.valid_signals())
 CAUGHT = tuple(number for number in _VALID if getattr(number, "name", "") not in _NOT_CAUGHT)
-"""All signals that a group may receive and that would end a process."""
+"""All signals that a process group may receive and that would end a process. These signals are caught."""
 _SELECT_LIMIT = 1024
 
 
 class Signals:
-    """Note the signals that arrive and wake the sleeper."""
+    """Notes the signals that arrive, and ends a sleep when a signal arrives."""
 
     def __init__(self, blocked: Sequence[int] = ()) -> None:
-        """Catch all signals, and block only the signals that the starter has ``blocked``."""
+        """Catch all signals. Only the signals in ``blocked`` stay blocked, because the starter blocks these signals."""
         self._arrived: list[int] = []
         self.ready: list[int] = []
         """The descriptors that were readable after the last sleep."""
@@ -82,11 +84,11 @@ class Signals:
         return arrived
 
     def watch(self, descriptors: Sequence[int]) -> None:
-        """Wake up, from now on, when any of these descriptors becomes readable."""
+        """From now on, end a sleep when any of these descriptors can be read."""
         self._watched = [self._wake, *descriptors]
 
     def sleep(self, timeout_s: float | None) -> bool:
-        """Sleep until the time-out, a signal or a readable descriptor; return False after the time-out."""
+        """Sleep until the time-out, a signal, or until a descriptor can be read. Return False after the time-out."""
         self.ready = ready = wait_readable(self._watched, timeout_s)
         if not ready:
             return False
@@ -97,10 +99,10 @@ class Signals:
 
 
 def wait_readable(descriptors: Sequence[int], timeout_s: float | None = None) -> list[int]:
-    """Wait until descriptors can be read; return these."""
+    """Wait until any of the descriptors can be read; return these descriptors. After the time-out, return none."""
     if max(descriptors) < _SELECT_LIMIT:
         return select.select(descriptors, (), (), timeout_s)[0]
-    poll = select.poll()  # takes any descriptor, but waits for whole milliseconds only
+    poll = select.poll()  # poll accepts any descriptor, but waits only for whole milliseconds
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
     timeout_ms = None if timeout_s is None else int(timeout_s * 1000) + 1
@@ -108,7 +110,7 @@ def wait_readable(descriptors: Sequence[int], timeout_s: float | None = None) ->
 
 
 def catch_all(handler: Callable[[int, FrameType | None], None]) -> None:
-    """Catch all signals that would end this process, and ignore signals of faults; ignored signals stay ignored."""
+    """Catch all signals that would end this process, and ignore signals of faults. Ignored signals stay ignored."""
     for number in OF_FAULTS:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.SIG_IGN)
@@ -118,12 +120,13 @@ def catch_all(handler: Callable[[int, FrameType | None], None]) -> None:
 
 
 SAME_WITHIN_S = 0.1
-"""A signal to the group arrives at both processes within this time. Equal signals that are closer than this may have
-merged in either of the processes."""
+"""A signal to the process group arrives in the sampler and in the command line within this time. If two equal signals
+are closer together, each process may have received only a single signal.
+"""
 
 
 class _Arrival:
-    """A signal that arrived here."""
+    """A signal that arrived in the sampler."""
 
     is_asked = False
 
@@ -139,27 +142,27 @@ class _Arrival:
 
 
 class SignalForwarder:
-    """Compares the signals that arrived here with the signals that the command line reports."""
+    """Compares the signals that arrived here with the signals that the command line reports, and passes signals on."""
 
     _is_asking = False
-    """Whether an answer of the command line is awaited."""
+    """Whether the command line has been asked, and has not answered yet."""
 
     def __init__(
         self, deliver: Callable[[int], None], ask: Callable[[], None], group_signal: Callable[[int], object] = int
     ) -> None:
-        """``deliver`` sends a signal to the command; ``ask`` asks the command line about signals that arrived there.
+        """``deliver`` sends a signal to the command. ``ask`` asks the command line for the signals received there.
 
-        ``group_signal`` is called with each signal that was sent to the group.
+        ``group_signal`` is called with each signal that was sent to the whole process group.
         """
         self._deliver = deliver
         self._group_signal = group_signal
         self._ask = ask
         self._ours: list[_Arrival] = []
         self._theirs: list[tuple[int, float]] = []
-        """Signals that the command line reported, and when."""
+        """The signals that only the command line has received so far: ``(number, time)``."""
 
     def note_ours(self, number: int, now_s: float) -> None:
-        """Note a signal that arrived here."""
+        """Note a signal that arrived in the sampler."""
         others = [reported for reported in self._theirs if reported[0] != number]
         is_reported = len(others) < len(self._theirs)
         self._ours.append(_Arrival(number, now_s, is_reported=is_reported))
@@ -178,7 +181,7 @@ class SignalForwarder:
             self._theirs.append((number, now_s))
 
     def take_answer(self) -> None:
-        """Decide about the signals that the command line was asked about: forward only an unreported SIGTERM."""
+        """Pass on a SIGTERM that only the sampler received. Forget all signals that the answer is about."""
         self._is_asking = False
         asked = [arrival for arrival in self._ours if arrival.is_asked]
         self._ours = [arrival for arrival in self._ours if not arrival.is_asked]
@@ -187,19 +190,20 @@ class SignalForwarder:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a decision is to be made."""
+        """Whether a signal waits for a decision."""
         return bool(self._ours or self._theirs)
 
     def remaining_s(self, now_s: float) -> float | None:
-        """Return the seconds until the next decision; None when none is due."""
+        """Return the seconds until the next decision about a signal. None if no decision is due."""
         since = [at_s for _, at_s in self._theirs]
         since += [arrival.at_s for arrival in self._ours if arrival.is_reported or not self._is_asking]
         return max(0.0, min(since) + SAME_WITHIN_S - now_s) if since else None
 
     def settle(self, now_s: float, *, alone: bool) -> None:
-        """Make the decisions that are due; all signals that arrived before ``now_s`` have been noted.
+        """Decide about all signals that arrived at least ``SAME_WITHIN_S`` ago.
 
-        ``alone`` means that the command line is gone: every signal that arrived here was sent to the group.
+        The caller must have noted all signals that arrived before ``now_s``. With ``alone``, the command line is gone:
+        every signal that arrived here counts as sent to the group.
         """
         due = [number for number, at_s in self._theirs if at_s + SAME_WITHIN_S <= now_s]
         self._theirs = self._theirs[len(due) :]
@@ -222,15 +226,16 @@ _SHELL = b"/bin/sh"
 _PR_SET_CHILD_SUBREAPER = 36
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ, *OF_FAULTS)
-"""Reset in the command: Python ignores some of these signals from the start, we ignore the others, and exec would keep
-them ignored.
+"""The signals that the command gets with the default action. Exec would keep them ignored: Python ignores SIGPIPE and
+SIGXFSZ from the start, and the sampler ignores the signals of faults.
 """
 
 
 def read_environment(changes: Mapping[str, str] | None = None) -> dict[bytes, bytes] | dict[str, str]:
-    """Return the environment that this process was started with, with ``changes``.
+    """Return the environment with which this process was started, updated with ``changes``.
 
-    ``os.environ`` may differ: in the C locale, Python sets ``LC_CTYPE`` for itself and its children (PEP 538).
+    ``os.environ`` may be different: in the C locale, Python sets ``LC_CTYPE`` for itself and for child processes (PEP
+    538).
     """
     try:
         with open("/proc/self/environ", "rb") as file:
@@ -248,10 +253,10 @@ def read_environment(changes: Mapping[str, str] | None = None) -> dict[bytes, by
 
 
 def spawn(argv: list[bytes], blocked: Sequence[int] = (), ignored: Sequence[int] = ()) -> int:
-    """Start a command with this process's own files, folder, environment and process group; return the PID.
+    """Start a command; return the PID. Raises OSError if the command cannot be executed.
 
-    The command starts with the signals ``blocked`` and ``ignored`` blocked and ignored. Raises OSError when the command
-    cannot be executed.
+    The command gets the open files, folder, environment and process group of this process. The signals ``blocked`` are
+    blocked in the command, and the signals ``ignored`` are ignored.
     """
     if ignored:
         return _fork(argv, blocked, ignored)
@@ -264,9 +269,9 @@ def spawn(argv: list[bytes], blocked: Sequence[int] = (), ignored: Sequence[int]
 
 
 def _fork(argv: list[bytes], blocked: Sequence[int], ignored: Sequence[int]) -> int:
-    """Start a command by fork and exec: posix_spawn(3) cannot ignore a signal in the command only."""
+    """Start a command by fork and exec, because posix_spawn(3) cannot ignore a signal in the command only."""
     reader, writer = os.pipe()
-    # In the child, signals wait until no handler of ours takes them.
+    # In the child, signals are blocked as long as the handlers of this process would catch the signals.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
     pid = os.fork()
     if pid == 0:
@@ -284,7 +289,7 @@ def _fork(argv: list[bytes], blocked: Sequence[int], ignored: Sequence[int]) -> 
             os._exit(127)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.close(writer)
-    failure = os.read(reader, 16)  # exec closes the other end
+    failure = os.read(reader, 16)  # empty after exec, because exec closes the other end
     os.close(reader)
     if failure:
         os.waitpid(pid, 0)
@@ -293,7 +298,7 @@ def _fork(argv: list[bytes], blocked: Sequence[int], ignored: Sequence[int]) -> 
 
 
 def _set_signals(blocked: Sequence[int], ignored: Sequence[int]) -> None:
-    """Set signals as the command must have them; signals that waited arrive now."""
+    """Set the actions and the mask of signals for the command. Blocked signals may arrive now."""
     for number in {*_RESET, *CAUGHT, *ignored}:
         if number in ignored:
             signal.signal(number, signal.SIG_IGN)
@@ -303,7 +308,7 @@ def _set_signals(blocked: Sequence[int], ignored: Sequence[int]) -> None:
 
 
 def _make_script_words(argv: list[bytes]) -> list[bytes]:
-    """Return the words that run a script without a "#!" line, as execvp(3), env and time do."""
+    """Return the command line that runs a script without a "#!" line, as execvp(3), env and time do."""
     program = argv[0]
     if b"/" not in program:
         folders = map(os.fsencode, os.get_exec_path())
@@ -313,7 +318,7 @@ def _make_script_words(argv: list[bytes]) -> list[bytes]:
 
 
 def adopt_orphans() -> bool:
-    """Make orphaned descendants children of this process (prctl(2), Linux only); return whether that worked."""
+    """Become the parent of orphaned descendants (prctl(2), Linux only); return whether this is possible."""
     if sys.platform != "linux":
         return False
     import ctypes
@@ -325,9 +330,10 @@ def adopt_orphans() -> bool:
 def reap_ended() -> Iterator[tuple[int, ExitStatus, int | None]]:
     """Reap the children that have ended; yield PID, exit status and ``ru_maxrss`` in bytes (getrusage(2)) of each.
 
-    ``ru_maxrss`` is an upper limit of the child's own high-water mark. It is the largest of three sizes: the child's
-    mark, the marks of the children that the child reaped, and the parent's size at the fork (exec keeps this size). If
-    the system allows, each child is first yielded with None, before the reaping, while the figures can still be read.
+    On Linux, each child is first yielded with None for ``ru_maxrss``, before the reaping, while the figures can still
+    be read. ``ru_maxrss`` is an upper limit of the child's own high-water mark. This limit is the largest of three
+    sizes: the child's mark, the marks of the children that the child reaped, and the parent's size at the fork (exec
+    keeps this size).
     """
     while True:
         try:
@@ -348,7 +354,7 @@ def reap_ended() -> Iterator[tuple[int, ExitStatus, int | None]]:
 
 
 def parse_wait_status(status: int) -> ExitStatus:
-    """Return a wait status as ``code`` or ``signal``; the other is None."""
+    """Return a wait status as ``{"code": 0, "signal": None}`` or ``{"code": None, "signal": 9}``."""
     return _make_status(os.waitstatus_to_exitcode(status))
 
 
@@ -357,28 +363,28 @@ def _make_status(code: int) -> ExitStatus:
 
 
 def exit_code(status: ExitStatus) -> int:
-    """Return the status as a shell does: 128 + N for a process that signal N killed."""
+    """Return the exit code of a process as a shell does: 128 + N if signal N killed the process."""
     return 128 + (status["signal"] or 0) if status["code"] is None else status["code"]
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process exists that is not a child of this process."""
+    """Return whether a process exists. Only for processes that are not children of this process."""
     try:
         os.kill(pid, 0)
     except OSError as error:
-        return error.errno != errno.ESRCH  # EPERM: another user's process
+        return error.errno != errno.ESRCH  # EPERM: the process belongs to another user
     return True
 
 
 KILL = "kill"
 GRACE_S = 5.0
-"""The time from SIGTERM to SIGKILL."""
+"""The time between SIGTERM and SIGKILL."""
 _ROUNDS = 10
-"""Processes are killed in several rounds: a process may fork just before it is killed."""
+"""SIGKILL is sent up to this many times, because a process may fork just before the kill."""
 
 
 class LimitGuard:
-    """Warns once when the processes together exceed the limit, and ends them if the plan asks for that."""
+    """Warns once if the processes together exceed the memory limit. Ends the processes if the plan asks for this."""
 
     _is_exceeded = False
     _kill_at_s: float | None = None
@@ -386,7 +392,7 @@ class LimitGuard:
     def __init__(
         self, limit: MemoryLimit, alive: Callable[[float], Sequence[int]], warn: Callable[[str], None], write: WriteLine
     ) -> None:
-        """``alive`` returns the PIDs of the running processes at a time in seconds; ``warn`` warns the user."""
+        """``alive`` returns the PIDs of the running processes at a given time. ``warn`` warns the user."""
         self._write_line = write
         self._limit = limit["rss"]
         self._action = limit["action"]
@@ -395,11 +401,11 @@ class LimitGuard:
 
     @property
     def is_ending(self) -> bool:
-        """Whether SIGTERM was sent, and SIGKILL is still to come for processes that go on."""
+        """Whether SIGTERM was sent, and SIGKILL may still follow."""
         return self._kill_at_s is not None
 
     def check(self, rss: float | None, now_s: float) -> None:
-        """Compare the RSS of a sample, in bytes, with the limit."""
+        """Compare the RSS of a sample, in bytes, with the limit. Warn or send SIGTERM if RSS is higher."""
         if self._is_exceeded or rss is None or rss <= self._limit:
             return
         self._is_exceeded = True
@@ -419,17 +425,17 @@ class LimitGuard:
         send_signal(self._list_alive(now_s), signal.SIGTERM)
 
     def remaining_s(self, now_s: float) -> float | None:
-        """Return the seconds until ``enforce`` is due; None when ``enforce`` has nothing to do."""
+        """Return the seconds until ``enforce`` is due. None if no SIGKILL is planned."""
         return None if self._kill_at_s is None else max(0.0, self._kill_at_s - now_s)
 
     def enforce(self, now_s: float) -> None:
-        """Send SIGKILL to the processes that go on after SIGTERM, when that is due."""
+        """Send SIGKILL to the processes that still run, if ``GRACE_S`` has passed since SIGTERM."""
         if self._kill_at_s is None or now_s < self._kill_at_s:
             return
         self._kill_at_s = None
         pids = self._list_alive(now_s)
         if pids:
-            self._warn(f"{len(pids)} of the processes went on for {GRACE_S:g} s after SIGTERM: SIGKILL")
+            self._warn(f"{len(pids)} of the processes still run {GRACE_S:g} s after SIGTERM: sending SIGKILL")
         for _ in range(_ROUNDS):
             send_signal(pids, signal.SIGKILL)
             pids = self._list_alive(now_s)
@@ -438,7 +444,7 @@ class LimitGuard:
 
 
 def send_signal(pids: Sequence[int], number: int) -> None:
-    """Send a signal to processes, except to those that have ended or belong to another user."""
+    """Send a signal to processes. Processes that have ended or belong to another user are left out."""
     for pid in pids:
         with suppress(OSError):
             os.kill(pid, number)

@@ -1,11 +1,12 @@
-"""The processes of the run: the root and all descendants, orphans too.
+"""The processes of the run: the first process and all descendants, including orphans.
 
-Directories and files of ``/proc/PID`` are opened once and kept open. Reading a kept descriptor again costs 1 µs, and a
-reused PID cannot be mistaken for the process: a read fails with ESRCH when the process is gone. Near the limit of open
-files, files are opened, read and closed for each sample: that is slower, but no figure is missing.
+Directories and files of ``/proc/PID`` are opened once and kept open. Reading an open descriptor again costs 1 µs, and a
+new process with the same PID cannot be mistaken for the old process: if the process is gone, a read fails with ESRCH.
+Near the limit of open files, further files are opened, read and closed for each sample. This is slower, but no figure
+is missing.
 
-This module also reads the kinds of memory of a process (``/proc/PID/status``, proc(5)), and whether two processes
-share an address space: a child of vfork(2) shares the address space of the parent until exec.
+This module also reads the kinds of memory of a process (``/proc/PID/status``, proc(5)), and finds out whether two
+processes share an address space: a child of vfork(2) shares the address space of the parent until exec.
 """
 
 from __future__ import annotations
@@ -22,23 +23,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     WriteLine = Callable[[str, object], None]
-    """Writes a line of the journal, by key and value."""
+    """A function that writes the line ``{key: value}`` to the journal."""
 
 
 NONE_LEFT = (errno.EMFILE, errno.ENFILE)
-"""Errors when no more files can be opened at all; they say nothing about a process."""
+"""The errors if no more files can be opened. These errors do not mean that a process has ended."""
 GONE = (errno.ENOENT, errno.ESRCH)
-"""Errors when the process has ended."""
+"""The errors if a process has ended."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 SMALL = 448
-"""Bytes to read of stat and io: enough for the fields in use, and small enough for Python's own allocator, which saves
-1 µs compared with 1,024 bytes."""
+"""The number of bytes to read from stat and io. This is enough for the fields in use. Python's own allocator still has
+blocks of this size, so a reading takes 1 µs less than with 1,024 bytes.
+"""
 _CHUNK = 4096
 
 
 def read_all(descriptor: int) -> bytes:
-    """Read a kernel file from the start; the kernel may end a read early, at the edge of a buffer."""
+    """Read a kernel file from the start to the end. A single read may end early, at the edge of a kernel buffer."""
     data = os.pread(descriptor, _CHUNK, 0)
     if len(data) < _CHUNK // 2:
         return data
@@ -51,7 +53,7 @@ def read_all(descriptor: int) -> bytes:
 
 
 def read_small_file(file: str) -> bytes:
-    """Return the content of a small file; nothing when the file is gone, or we may not read it."""
+    """Return the content of a small file. Empty if the file is gone, or may not be read."""
     try:
         with open(file, "rb", buffering=0) as content:
             return content.read()
@@ -60,19 +62,19 @@ def read_small_file(file: str) -> bytes:
 
 
 def read_number(file: str) -> int | None:
-    """Return the number in a file; None for ``max``, and if the file cannot be read."""
+    """Return the number in a file. None if the content is ``max``, or if the file cannot be read."""
     text = read_small_file(file).strip()
     return int(text) if text.isdigit() else None
 
 
 def find_number(data: bytes, key: bytes) -> int | None:
-    """Return the number after the name that begins a line; None when there is no such line."""
+    """Return the number in the line that begins with ``key``. None if there is no such line."""
     _, _, rest = (b"\n" + data).partition(b"\n" + key)
     return int(rest.split(None, 1)[0]) if rest else None
 
 
 def find_size(data: bytes, key: bytes) -> int | None:
-    """Return the size in a line of a status file, in bytes; None when the line is missing."""
+    """Return the size in the line of a status file that contains ``key``, in bytes. None if the line is missing."""
     begin = data.find(key)
     if begin < 0:
         return None
@@ -80,7 +82,7 @@ def find_size(data: bytes, key: bytes) -> int | None:
 
 
 class MemoryKinds:
-    """The kinds of memory of a process at the last reading, in bytes."""
+    """The memory of a process by kind, in bytes, as of the last reading."""
 
     rss = 0
     """RSS in pages at the last reading."""
@@ -88,19 +90,19 @@ class MemoryKinds:
     shmem = 0
     file = 0
     tables = 0
-    """The page tables: a control group charges them, too."""
+    """The page tables. A control group charges page tables, too."""
     hugetlb = 0
-    """The most memory in hugetlb pages so far: no RSS contains them."""
+    """The most memory in hugetlb pages so far. RSS does not contain these pages."""
     inherited: int | None = None
-    """The anonymous memory that the process had from its parent at the fork; None before the first reading."""
+    """The anonymous memory that the process had from the parent at the fork. None before the first reading."""
     is_new = False
-    """Whether ``own`` was not called since the last reading."""
+    """True from a reading to the next call of ``own``."""
 
     def take(self, status: bytes, rss: int, parents: int) -> None:
-        """Parse a status file, when RSS is ``rss`` pages.
+        """Parse the content of a status file. ``rss`` is RSS in pages.
 
-        ``parents`` is the anonymous memory of the parent of a forked copy, 0 for any other process. The file of a
-        zombie has no sizes, and neither has a file of a kernel before 4.5.
+        If the process is a forked copy, ``parents`` is the anonymous memory of the parent, otherwise 0. The status file
+        of a zombie has no sizes. On a kernel before 4.5, no status file has sizes.
         """
         anon = find_size(status, b"\nRssAnon:")
         if anon is None:
@@ -116,10 +118,10 @@ class MemoryKinds:
             self.inherited = min(anon, parents)
 
     def own(self, rss: int, faults: int) -> int:
-        """Return the anonymous memory that the process does not share with the parent.
+        """Return the anonymous memory that the process does not share with the parent, and the page tables.
 
-        A forked copy owns the memory taken since the fork, and the pages that were copied when written: each copy is a
-        page fault without growth of RSS.
+        A forked copy owns the memory taken since the fork, and each page that was copied when the process wrote to the
+        page. Each copy is a page fault that does not increase RSS.
         """
         self.is_new = False
         if not self.inherited:
@@ -132,26 +134,30 @@ class MemoryKinds:
 STAT = "stat"
 UNREADABLE = -1
 UNKEPT = -2
-"""Stands for a descriptor that is not kept, because of the limit of open files."""
+"""This number stands for a file that is not kept open, because of the limit of open files."""
 RESERVE = 64
-"""Descriptors that are left free for files that are opened and closed again."""
+"""The number of descriptors that are left free for files that are opened and closed again."""
 DETACHED_ARGUMENT = "nncf-tools-beside"
-"""The last argument of a sampler that records the starter: such a process is left out of every tree."""
+"""The last argument of a detached sampler, a sampler that records its own starter. Such a sampler is left out of every
+tree.
+"""
 DETACHED_NAME = "nncf-sampler"
-"""The name (comm) that such a sampler gives itself."""
+"""The process name (comm) that a detached sampler gives itself."""
 _STARTED = 19
-"""Position of the start time in stat, after the closing parenthesis of the name (proc(5))."""
+"""The index of the start time among the words of stat after the name (proc(5))."""
 _OF_FILES = 3
-"""Position of the user for file access among the four users of a process (proc(5))."""
+"""The index of the user for file access among the four users of a process (proc(5))."""
 _RESCANS = 2
-"""The kernel may omit children from ``children`` while others exit (proc(5)), so the tree is scanned twice."""
+"""The tree is scanned this many times after a change. In a single scan, the kernel may omit children from ``children``
+while others exit (proc(5)).
+"""
 
 
 def detach() -> None:
-    """Stop being a child of the starter, and begin a session of our own.
+    """Stop being a child of the starter, and begin a new session.
 
-    The starter is the measured process: a child would be in the tree, and the CPU time would be added to the starter's.
-    The name tells other recordings to leave this process out.
+    The starter is the measured process. A child would be part of the tree, and the CPU time of the child would be added
+    to the starter's CPU time. The new name tells other recordings to leave this process out.
     """
     with suppress(OSError), open("/proc/self/comm", "w") as name:
         name.write(DETACHED_NAME)
@@ -166,73 +172,77 @@ class Common:
     samples = 0
     """The number of samples so far."""
     ran_out = False
-    """Whether a file could not even be opened for a moment: figures are missing."""
+    """Whether a file could not be opened even for a moment. If so, figures are missing."""
 
     below = sys.maxsize
-    """Only descriptors below this number are kept."""
+    """Only descriptors below this number are kept open."""
 
 
 class MarkReading:
-    """The last reading of a process's high-water mark, in bytes."""
+    """The last reading of the high-water mark of a process."""
 
     size = 0
-    """The mark; after exec, the mark of the new program."""
+    """The high-water mark in bytes. After exec, this is the mark of the new program."""
     sampled_s = 0.0
-    """The mark has not changed since the sample at this time, or longer."""
+    """The last time at which the high-water mark is known to have had this size. A larger mark rose after this time."""
     written: int | None = None
-    """The mark in the process's last record."""
+    """The high-water mark in the last record of the process."""
     still_from_s = 0.0
-    """The time of the last sample with a page fault."""
+    """The time of the last sample that showed new page faults. RSS has not grown since."""
     peak_rss = 0
     """The largest RSS so far, in pages; ``peak_s`` is the time of the first sample that shows this RSS."""
     peak_s: float | None = None
 
 
 class Process:
-    """A process of the tree, with kept descriptors and facts."""
+    """A process of the tree, with open files and with figures."""
 
     alive = True
     sampled_from = 0
-    """The number of the first sample with memory of the process, counted from 1; 0 before this sample."""
+    """The number of the first sample that contains memory of the process, counted from 1. If 0, there is no such sample
+    yet.
+    """
     sampled_to = 0
-    """The number of the last sample with memory of the process; 0 as long as there may be further samples."""
+    """The number of the last sample that contains memory of the process. If 0, further samples may contain memory."""
     rss = 0
-    """RSS at the last sample, in pages, like ``peak_rss``."""
+    """RSS at the last sample, in pages. ``peak_rss`` is the highest RSS of all samples, in pages."""
     peak_rss = 0
     high_water_mark: int | None = None
     """The largest high-water mark so far, in bytes."""
     earlier_mark = 0
-    """The high-water mark when the recording was attached: only a larger mark belongs to the recording."""
+    """The high-water mark when the recording was attached to the process. Only a larger mark belongs to the recording.
+    """
     hidden_from_s: float | None = None
-    """Since this time, the addresses cannot be read; None if the last reading found them."""
+    """The time since which the kernel hides the addresses in ``image``. None if the last reading found the addresses.
+    """
     faults = 0
-    """Page faults up to the last sample."""
+    """The number of page faults up to the last sample."""
     faults_before = 0
     rss_before = 0
-    """Page faults and RSS in the last sample before the faults changed."""
+    """``faults_before`` and ``rss_before`` are the page faults and RSS in the last sample before ``faults`` changed."""
     cpu_ticks = 0
-    """CPU time up to the last sample."""
+    """CPU time up to the last sample, in clock ticks."""
     earlier_ticks = 0
-    """CPU time when the recording was attached."""
+    """CPU time when the recording was attached to the process, in clock ticks."""
     thread_count = 0
-    """The number of threads at the last sample; 0 where no probe reads this number."""
+    """The number of threads at the last sample. 0 if no probe reads this number."""
     name = ""
     forked_copy = False
     is_named = False
-    """Whether the command line could be read: during exec there is none."""
+    """Whether the command line could be read. There is no command line during exec."""
     counted = True
     """Whether the memory of the process is part of the sums."""
     counted_s: float | None = None
-    """The time of the first sample that contains this memory."""
+    """The time of the first sample whose sums contain the memory of the process."""
     first_rss = 0
-    """RSS in this first sample, in pages."""
+    """RSS at ``counted_s``, in pages."""
     _status: int | None = None
     directory = UNKEPT
 
     def __init__(  # noqa: PLR0913 — a line per fact
         self, root: str, pid: int, parent: Process | None, number: int, *, files: Sequence[str], common: Common
     ) -> None:
-        """Keep ``files`` open, as far as ``common`` permits."""
+        """Open ``files``, and keep the descriptors open if ``common`` permits this."""
         self.path = f"{root}/{pid}"
         self.common = common
         self.file_names = files
@@ -243,16 +253,16 @@ class Process:
         self.image: list[bytes] = []
         """The addresses of code and stack at the last page fault: exec changes them."""
         self.known_image: list[bytes] = []
-        """The addresses that were compared last."""
+        """The addresses at the last check for an exec."""
         self.kinds = MemoryKinds()
         self.threads: dict[str, int] = {}
-        """The descriptor of the file ``children`` of each thread, with the thread ID as key."""
+        """For each thread ID: the descriptor of the thread's file ``children``."""
         self.command: list[str] = []
         self.files: list[int] = []
         self.data: list[bytes | None] = [None] * len(files)
-        """The content of each of ``files`` at the last reading: equal content has equal figures."""
+        """The content of each file at the last reading. If a file has not changed, the file is not parsed again."""
         self.parts: list[tuple[int, ...] | None] = [None] * len(files)
-        """The figures in each file; None if we may not read the file."""
+        """The figures from each file. None if the file may not be read."""
         self.directory = self._keep(".", os.O_RDONLY | os.O_DIRECTORY)
         try:
             self.started_ticks = _parse_start(self.read(STAT))
@@ -271,12 +281,12 @@ class Process:
         return (self.sampled_to or self.common.samples) - self.sampled_from + 1
 
     def lose_memory(self) -> None:
-        """Note that no further sample contains memory of the process."""
+        """Note that the process has no memory in further samples."""
         if self.sampled_from:
             self.sampled_to = self.sampled_to or self.common.samples
 
     def open(self, file: str, flags: int = os.O_RDONLY) -> int:
-        """Open a file of the process. Raises OSError when the process is gone or we may not read it."""
+        """Open a file of the process. Raises OSError if the process is gone or the file may not be read."""
         try:
             return self._open(file, flags)
         except OSError as error:
@@ -286,18 +296,19 @@ class Process:
     def _open(self, file: str, flags: int) -> int:
         if self.directory >= 0:
             return os.open(file, flags, dir_fd=self.directory)
-        if not self.alive:  # another process may have the PID by now
+        if not self.alive:  # another process may have the same PID by now
             raise ProcessLookupError(f"{self.path} has ended")
         return os.open(f"{self.path}/{file}", flags)
 
     def _keep(self, file: str, flags: int = os.O_RDONLY) -> int:
-        """Open a file and return the descriptor to keep, or else UNREADABLE or UNKEPT.
+        """Open a file, and return the descriptor. Return UNREADABLE if the file may not be read.
 
-        The kernel gives the lowest free number.
+        Return UNKEPT if the file cannot be kept open: there are no free descriptors, or the number of the descriptor is
+        too high. The kernel gives the lowest free number.
         """
         try:
             descriptor = self._open(file, flags)
-        except PermissionError:  # another user's process
+        except PermissionError:  # the process belongs to another user
             return UNREADABLE
         except OSError as error:
             if error.errno in NONE_LEFT:
@@ -317,7 +328,7 @@ class Process:
             os.close(descriptor)
 
     def read_user(self) -> int | None:
-        """Return the ID of the user whose files the process may open; None if the process has ended."""
+        """Return the user ID with which the process opens files. None if the process has ended."""
         try:
             users = self.read("status").partition(b"\nUid:")[2]
             return int(users.split(None, _OF_FILES + 1)[_OF_FILES])
@@ -325,14 +336,14 @@ class Process:
             return None
 
     def differs(self, link: str, ours: str) -> bool:
-        """Return whether a link of the process leads elsewhere than ours; False if we may not read the link."""
+        """Return whether a link such as ``root`` leads to another file than ``ours``. False if unreadable."""
         try:
             return not os.path.samestat(os.stat(f"{self.path}/{link}"), os.stat(ours))
         except OSError:
             return False
 
     def read_memory(self) -> bytes:
-        """Return the status file, and keep the kinds of memory. The file stays open. Raises OSError."""
+        """Return the content of the status file, and store the kinds of memory. The file stays open. Raises OSError."""
         if self._status is None:
             self._status = self._keep("status")
         status = read_all(self._status) if self._status >= 0 else self.read("status")
@@ -341,9 +352,9 @@ class Process:
         return status
 
     def read_slot(self, slot: int) -> bytes:
-        """Return the content of a file whose kept descriptor could not be read; empty when that fails, too.
+        """Return the content of a file if reading the kept descriptor has failed. Empty if this fails, too.
 
-        When the process is gone, or another process has the PID, this process is marked as not alive.
+        If the process is gone, or if another process has the PID, ``alive`` becomes False.
         """
         if self.files[slot] == UNREADABLE:
             return b""
@@ -359,11 +370,14 @@ class Process:
         return b""
 
     def forget(self) -> None:
-        """Make the next sample take the figures of all files again."""
+        """Forget the content of all files, so that the next sample parses all files again."""
         self.data = [None] * len(self.data)
 
     def identify(self) -> bool:
-        """Read name and command line again; return whether these or ``forked_copy`` changed (an exec)."""
+        """Read the name and the command line again.
+
+        Return whether the name, the command line or ``forked_copy`` has changed, as after an exec.
+        """
         identity = (self.name, self.command, self.forked_copy)
         try:
             self.name = self.read("comm").decode(errors="backslashreplace").rstrip("\n")
@@ -378,7 +392,7 @@ class Process:
 
     @property
     def is_detached_sampler(self) -> bool:
-        """Whether the process is the sampler of a program that records itself; a zombie has only a name."""
+        """Whether the process is the sampler of a program that records itself. A zombie has only a name."""
         return self.command[-1:] == [DETACHED_ARGUMENT] or self.name == DETACHED_NAME
 
     def children(self) -> Iterator[int]:
@@ -394,15 +408,19 @@ class Process:
                     _close(self.threads.pop(task))
 
     def keep_first_thread(self) -> None:
-        """Look for children of the first thread only: this thread starts the command, and gets all orphans.
+        """From now on, yield only the children of the first thread. Called for the sampler.
 
-        (``find_alive_thread`` in the kernel's exit.c.)
+        The sampler's first thread starts the command, and gets all orphans (``find_alive_thread`` in the kernel's
+        exit.c).
         """
         self.threads = {str(self.pid): self._keep(f"task/{self.pid}/children")}
         self.thread_count = 1
 
     def _count_threads(self) -> int:
-        """Return the number of threads: each is a link of ``task`` (``proc_task_getattr`` in the kernel)."""
+        """Return the number of threads, from the number of links of the folder ``task``.
+
+        The folder has two links more than threads (``proc_task_getattr`` in the kernel).
+        """
         try:
             return os.stat(f"{self.path}/task").st_nlink - 2
         except OSError:
@@ -435,7 +453,7 @@ class Process:
         self._status = UNKEPT
         self.files = [UNREADABLE] * len(self.files)
         self.threads = {}
-        self.directory = UNREADABLE  # another file may have the number by now
+        self.directory = UNREADABLE  # another file may have the same number by now
 
 
 def split_stat(data: bytes) -> list[bytes]:
@@ -456,16 +474,17 @@ class Tree:
     """The processes of the run, parents before children."""
 
     _count = 0
-    """The number of processes so far, and of the next process."""
+    """The number of processes so far. The next process gets this number."""
     changes = 0
-    """How often a process came or went."""
+    """How often a process was added or removed."""
     _reaper: Process | None = None
     _state = b"?"
 
     def __init__(self, root: str, files: Sequence[str], *, reaper: int | None, children: bool) -> None:
-        """Follow processes under the proc directory ``root``, keeping ``files`` of each open.
+        """Follow processes in the proc directory ``root``, and keep ``files`` of each process open.
 
-        ``reaper`` is the process that becomes the parent of orphans (this process, if it started the command).
+        ``reaper`` is the PID of the process that becomes the parent of orphans: the sampler, if the sampler started the
+        command.
         """
         self.processes: list[Process] = []
         self.by_pid: dict[int, Process] = {}
@@ -485,11 +504,11 @@ class Tree:
             )
             self._reaper.keep_first_thread()
         self._rescans = _RESCANS
-        """How often ``refresh`` is still to look for new descendants; 0 while processes neither come nor go."""
+        """The number of further scans for new descendants. 0 while no process comes or goes."""
         self._loadavg = os.open(f"{root}/loadavg", os.O_RDONLY)
 
     def add(self, pid: int, parent: Process | None = None) -> Process | None:
-        """Add a process to the tree; return None when the process is already gone, or is a detached sampler."""
+        """Add a process to the tree. Return None if the process is already gone, or is a detached sampler."""
         try:
             process = Process(
                 self._root,
@@ -519,9 +538,9 @@ class Tree:
         self._rescans = _RESCANS
 
     def refresh(self) -> list[Process]:
-        """Look for new descendants if processes may have come or gone; return the new processes.
+        """Look for new descendants if any process may have come or gone; return the new processes.
 
-        The end of ``loadavg`` holds the number of threads and the newest PID (proc(5)): while both stay the same, no
+        The file ``loadavg`` ends with the number of threads and the newest PID (proc(5)). If both have not changed, no
         process was forked or reaped. Reading the file costs 1 µs.
         """
         data = os.pread(self._loadavg, 128, 0)
@@ -548,7 +567,7 @@ class Tree:
 
 
 def open_exit_watch(pid: int) -> int:
-    """Return a descriptor that becomes readable when a process ends; -1 without pidfd_open(2)."""
+    """Return a descriptor that becomes readable when a process ends. -1 if pidfd_open(2) is not available."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):  # AttributeError: not on Linux
@@ -561,15 +580,18 @@ _KCMP_VM = 1
 
 
 def share_memory(pid: int, other: int) -> bool:
-    """Return whether two processes share an address space; False also where the kernel does not say. Takes 6 µs."""
+    """Return whether two processes share an address space. False if the kernel does not say. Takes 6 µs."""
     arguments = (pid, other, _KCMP_VM, 0, 0)
     return _load_kcmp()(*arguments) == 0
 
 
 @functools.cache
 def _load_kcmp() -> Callable[..., int]:
-    """Return the function; cached, because the lookup takes longer than the call."""
+    """Return a function that calls kcmp(2).
+
+    The function is cached, because the lookup takes longer than the call.
+    """
     import ctypes
 
-    number = _KCMP.get(os.uname().machine, -1)  # the kernel has no call -1
+    number = _KCMP.get(os.uname().machine, -1)  # the kernel has no system call -1, so the call fails
     return functools.partial(ctypes.CDLL(None).syscall, number)

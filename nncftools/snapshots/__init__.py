@@ -1,1 +1,1 @@
-"""Stacks and mappings of processes whose memory rises, taken by a helper process within a budget of CPU time."""
+"""A helper process reads the stacks and mappings of processes whose memory rises, within a budget of CPU time."""

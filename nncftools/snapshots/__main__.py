@@ -1,13 +1,14 @@
-"""Entry of the helper process: ``python -I -S …/snapshots/__main__.py LOG``; ``LOG`` is a descriptor.
+"""Entry point of the helper process: ``python -I -S …/snapshots/__main__.py LOG``.
 
-The order arrives as a line of JSON on standard input: see ``helper.Order``.
+``LOG`` is the number of a file descriptor. The order arrives as a line of JSON on standard input (see
+``helper.Order``).
 """
 
 import os
 import sys
 
 if __name__ == "__main__":
-    path = os.path.abspath(__file__)  # as in the sampler: pathlib would cost 16 ms of start
+    path = os.path.abspath(__file__)  # pathlib would cost 16 ms of start
     for _ in range(3):
         path = os.path.dirname(path)
     sys.path.append(path)

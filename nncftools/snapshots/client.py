@@ -1,6 +1,7 @@
-"""Starts and stops the helper, from the process that starts a recording.
+"""Starts and stops the helper that reads stacks and mappings.
 
-Nothing here raises, and nothing waits for more than a second: without the helper, only stacks and mappings are missing.
+If the helper fails, only stacks and mappings are missing. So no function here raises an error, and no function waits
+for more than a second.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _CAP_SYS_PTRACE = 19
 _PATIENCE_S = 1.0
 DEFAULT_SHARE = 0.01
 LEAST_S = 0.5
-"""CPU seconds that the helper may use in a short run; scaled with the share of a core, if that is not the default."""
+"""The CPU seconds that the helper may use even in a short run. If the budget is not ``DEFAULT_SHARE``, the
+seconds change in proportion.
+"""
 ONLY_PARENTS = 1
 ONLY_ADMINISTRATORS = 2
 
@@ -38,26 +41,26 @@ class StackAccess(NamedTuple):
 
     is_allowed: bool
     missing: str | None = None
-    """Why some or all programs have no stacks; None when all can be read."""
+    """The reason why the stacks of some or all programs are missing. None if all stacks can be read."""
     needs_ptrace: bool = False
-    """Whether each process must give its permission."""
+    """Whether each process must allow the helper to read its memory."""
 
 
 def stack_access(*, with_hook: bool) -> StackAccess:
     """Return whether stacks can be read here.
 
-    ``with_hook``: the hook runs in the command's Pythons, and can give permission there.
+    With ``with_hook``, the hook runs in the command's Pythons, and each Python can allow the reading.
     """
     if sys.platform != "linux":
         return StackAccess(is_allowed=False, missing="stacks are read on Linux only")
     scope = 0
-    with contextlib.suppress(OSError, ValueError):  # a kernel without yama
+    with contextlib.suppress(OSError, ValueError):  # the kernel has no Yama
         scope = int(_YAMA.read_text("ascii"))
     if scope < ONLY_PARENTS or _may_trace_all():
         return StackAccess(is_allowed=True)
-    why = f"the kernel does not allow it (kernel.yama.ptrace_scope is {scope})"
+    why = f"the kernel forbids reading stacks (kernel.yama.ptrace_scope is {scope})"
     if scope >= ONLY_ADMINISTRATORS:
-        return StackAccess(is_allowed=False, missing=f"{why}: run as root, or set it to 0 with sysctl")
+        return StackAccess(is_allowed=False, missing=f"{why}: run as root, or set ptrace_scope to 0 with sysctl")
     if with_hook:
         missing = f"{why}, except for Pythons that load the hook"
         return StackAccess(is_allowed=True, missing=missing, needs_ptrace=True)
@@ -74,13 +77,13 @@ def _may_trace_all() -> bool:
 
 
 class Helper:
-    """A helper process."""
+    """The helper process that reads stacks and mappings."""
 
     def __init__(self, log: int | None, *, detached: bool = False) -> None:
-        """Start the process, with ``log`` as the descriptor to append to; without a log, start nothing.
+        """Start the process, and let the process append to the descriptor ``log``. If ``log`` is None, start nothing.
 
-        The process has a session of its own, so no Ctrl-C reaches it. A ``detached`` helper is not part of the tree
-        that it watches.
+        The process has a session of its own, so Ctrl-C does not reach the process. A ``detached`` helper is not part of
+        the process tree that the helper watches.
         """
         self._process: subprocess.Popen[bytes] | None = None
         if log is None:
@@ -104,7 +107,7 @@ class Helper:
         return None if self._process is None else self._process.pid
 
     def follow(self, sampler: int, plan: Plan, stack_access: StackAccess, budget: float) -> None:
-        """Send the order to watch a recording, with ``budget`` as the largest share of a core's time."""
+        """Send the order to watch a recording. The helper may use at most the part ``budget`` of a core's time."""
         order: Order = {
             "sampler": sampler,
             "pid": plan.pid,
@@ -126,12 +129,12 @@ class Helper:
         """Stop the process. The helper has a second to write the rest of its log."""
         self._send(b"end\n")
         process = self._process
-        self._process = None  # before the wait, which Ctrl-C may interrupt
+        self._process = None  # before the wait, because Ctrl-C may interrupt the wait
         if process is None:
             return
         assert process.stdout is not None
         is_closed: list[int] = []
-        with contextlib.suppress(OSError), process:  # closes the pipes, and waits
+        with contextlib.suppress(OSError), process:  # ``with process`` closes the pipes, and waits
             try:
                 is_closed = wait_readable([process.stdout.fileno()], _PATIENCE_S)
             finally:

@@ -1,7 +1,8 @@
 """Finds the Python of a process, and the offsets of the fields in its memory.
 
-``_TABLES`` has the layouts of Python 3.10 to 3.12, from CPython's headers. Later Pythons publish the layout:
-``_PyRuntime`` begins with a cookie, the version, and many offsets (``_Py_DebugOffsets``, pycore_debug_offsets.h).
+A layout is a dictionary of these offsets. ``_TABLES`` has the layouts of Python 3.10 to 3.12, from CPython's headers.
+Later Pythons publish the layout: ``_PyRuntime`` begins with a cookie, the version, and many offsets
+(``_Py_DebugOffsets``, pycore_debug_offsets.h).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from nncftools.snapshots.python_memory import Code, RawStack
 
     Symbols = tuple[dict[str, int], bool]
-    """The values of ``_SYMBOLS`` in a file, and whether they are relative to the file's first address."""
+    """The addresses of ``_SYMBOLS`` in a file, and whether these are relative to the file's first address."""
 
 _FIELDS = (
     "interpreters",  # in _PyRuntime: the newest interpreter
@@ -61,7 +62,7 @@ _TABLES = {
     11: (40, 0, 16, 160, 56, 8, 48, 32, 56, ABSENT, 24, 72, 76, 72, 112, 128, 136, 184, 48, 72, 8),
     12: (40, 0, 72, 144, 56, 0, 8, 0, 56, 70, 40, 72, 72, 68, 112, 128, 136, 192, 40, 56, 8),
 }
-"""The offsets of these fields in bytes by minor version, for builds of 64 bits."""
+"""For each minor version: the offsets of ``_FIELDS`` in bytes, in builds of 64 bits."""
 
 _COOKIE = b"xdebugpy"
 _ORDERS = {
@@ -115,10 +116,10 @@ _ORDERS = {
         bytes.size count bytes
         string.size state length ascii_size wide_size""",
 }
-"""By minor version: the order of the published offsets. Each line is a struct, and begins with the size of the struct.
-"""
+"""For each minor version: the names of the published offsets, in order. Each struct begins with its size."""
 _FINAL = 0xF0
-"""The low byte of the version of a final release; other releases may have another order."""
+"""The low byte of the version number of a final release. Before a final release, the order of offsets may be different.
+"""
 _PUBLISHED = {
     "interpreters": "runtime.interpreters",
     "next_interpreter": "interpreter.next",
@@ -144,13 +145,13 @@ _PUBLISHED = {
     "argument_count": "code.argument_count",
     "bytecode": "code.bytecode",
 }
-"""The fields to read."""
+"""For each field of a layout: the name of the published offset."""
 _NOT_ALIGNED = 4
-"""This many fields at the end are not words of eight bytes."""
+"""The number of fields at the end of ``_PUBLISHED`` that are not words of eight bytes."""
 _NAMES = 40
-"""The offset of a frame's field that is not published."""
+"""The offset of the field ``names`` of a frame. Python does not publish this offset."""
 _WIDE_TEXT_EXTRA = 16
-"""The head of a string that is not ASCII is longer by this many bytes."""
+"""The text of a string that is not ASCII begins later than the text of an ASCII string, by this many bytes."""
 _SAME = {
     "object.size": 16,
     "object.type": 8,
@@ -162,7 +163,7 @@ _SAME = {
     "string.state": 32,
     "string.length": 16,
 }
-"""Offsets that the reader uses as constants, because all known versions have the same offsets."""
+"""The offsets that are constants in the code of the reader, because they are equal in all known versions."""
 _LARGEST = {"frame": MARGIN // 2, "code": BLOCK}
 _LARGEST_STRUCT = 1 << 24
 _WORD = 8
@@ -170,7 +171,7 @@ _MOST_WORDS = 128
 
 
 def published_layout(memory: bytes) -> tuple[int, dict[str, int], bool]:
-    """Return the minor version, the layout, and whether the order of this version is known.
+    """Return the minor version, the layout, and whether the order of the offsets is known for this release.
 
     ``memory`` is the beginning of ``_PyRuntime``. Raises UnknownPythonError.
     """
@@ -206,24 +207,25 @@ def published_layout(memory: bytes) -> tuple[int, dict[str, int], bool]:
 _LINE_ENTRY = re.compile(rb"[\x80-\xff][\x00-\x7f]*")
 _SHORT_STEPS = {11: 1, 12: 2}
 _LONG_STEPS = (13, 14)
-"""Kinds of entries that are followed by the step to another line."""
+"""Line table entries of these kinds end with a number, the step to another line."""
 _MOST_SOURCES = 50
 _LARGEST_SOURCE = 4 << 20
 _TRIES = 20
 
 
 class TriedMemory(PythonMemory):
-    """The memory of a Python newer than this reader, read with the newest known order of fields.
+    """The memory of a Python that is newer than this reader.
 
-    Each reading is checked, but never certain, because it is unknown how frames store variables.
+    The reader assumes the order of offsets of the newest known version, and checks each reading. No reading is certain,
+    because nobody knows how this Python's frames store variables.
     """
 
     is_certain = False
 
     def check(self) -> None:
-        """Check that two readings are stacks of the same outermost functions.
+        """Take two readings, and check that the outermost functions are the same.
 
-        Raises UnknownPythonError if they are not, OSError if there is no stack yet.
+        Raises UnknownPythonError if the check fails, OSError if there is no stack yet.
         """
         self._sources: dict[str, list[bytes]] = {}
         for _ in range(_TRIES):
@@ -246,7 +248,7 @@ class TriedMemory(PythonMemory):
         return functions
 
     def _threads(self, interpreter: int) -> Iterator[tuple[int, RawStack]]:
-        """Yield ID and stack of each thread. Raises UnreadableError if the links between threads do not agree."""
+        """Yield ID and stack of each thread. Raises UnreadableError if the links between threads are inconsistent."""
         previous = 0
         state = self._word(interpreter + self._layout["threads"])
         for thread, stack in super()._threads(interpreter):
@@ -258,9 +260,10 @@ class TriedMemory(PythonMemory):
             yield thread, stack
 
     def _stack(self, frame: int, steps: Iterator[int]) -> RawStack:
-        """Return a stack. Raises UnreadableError if a frame with a code object belongs to the interpreter.
+        """Return a stack. Raises UnreadableError if the owner of a frame contradicts the frame's code.
 
-        The outermost frame of a thread belongs to the interpreter.
+        A frame that belongs to the interpreter has no code object, and any other frame has a code object. The outermost
+        frame of a thread must belong to the interpreter.
         """
         stack = super()._stack(frame, steps)
         with_code = {address for address, *_ in stack}
@@ -301,7 +304,7 @@ class TriedMemory(PythonMemory):
         return code
 
     def _source_of(self, path: str) -> list[bytes]:
-        """Return the lines of a Python file; an empty list if the file cannot be read."""
+        """Return the lines of a Python file. Empty if the file cannot be read."""
         if path not in self._sources and len(self._sources) < _MOST_SOURCES and path.endswith(".py"):
             self._sources[path] = []
             with contextlib.suppress(OSError, ValueError):
@@ -314,7 +317,7 @@ class TriedMemory(PythonMemory):
 
 
 def _lines_of(code: Code) -> list[int]:
-    """Return the lines in the line table of a code object (CPython's Objects/locations.md).
+    """Return all line numbers in the line table of a code object (CPython's Objects/locations.md).
 
     Raises ValueError if the table does not cover the whole bytecode.
     """
@@ -332,7 +335,10 @@ def _lines_of(code: Code) -> list[int]:
 
 
 def _long_step(entry: bytes) -> int:
-    """Return the number after the first byte: six bits per byte, the lowest bits first; the lowest bit is the sign."""
+    """Return the number after the first byte of an entry.
+
+    Each byte has six bits of the number, the lowest bits first. The lowest bit of the number is the sign.
+    """
     number = shift = 0
     for byte in entry[1:]:
         number |= (byte & 63) << shift
@@ -343,21 +349,22 @@ def _long_step(entry: bytes) -> int:
 
 
 _PYTHON = re.compile(rb"/(?:lib)?python(?:3\.(\d+))?[^/]*$")
-"""The file name of a Python, or of the library of a Python."""
+"""Matches the file name of a Python, or of the library of a Python."""
 _SYMBOLS = {b"_PyRuntime": "runtime", b"Py_Version": "version", b"PyCode_Type": "code_type"}
 _MOST_FILES = 8
 _NO_FILE = (
-    "the file of its Python is not below its root directory: it was replaced, or the process is in a chroot; start "
-    "nncf-tools in there"
+    "the file of its Python was not found: the file was replaced, or the process is in a chroot (start nncf-tools in "
+    "the chroot)"
 )
 _known_symbols: dict[tuple[int, int], Symbols] = {}
-"""The symbols of each file, by device and inode."""
+"""The symbols of each file, with ``(device, inode)`` as key."""
 
 
 def python_memory(process: str, maps: bytes) -> PythonMemory | None:
-    """Open the memory of the process with this folder in ``/proc``; return None if no file of Python is mapped.
+    """Open the memory of a process. Return None if the process has mapped no file of Python.
 
-    Raises OSError, UnknownPythonError.
+    ``process`` is the folder of the process in ``/proc``, ``maps`` is the content of the file ``maps``. Raises OSError,
+    UnknownPythonError.
     """
     why = ""
     files = 0
@@ -376,9 +383,9 @@ def python_memory(process: str, maps: bytes) -> PythonMemory | None:
         except UnknownPythonError as failure:
             why = str(failure)
         except FileNotFoundError:
-            os.stat(process)  # raises if the process has ended
+            os.stat(process)  # raises OSError if the process has ended
             why = _NO_FILE
-        except (ValueError, OverflowError, error):  # a damaged file
+        except (ValueError, OverflowError, error):  # the file is damaged
             continue
     if why:
         raise UnknownPythonError(why)
@@ -386,13 +393,13 @@ def python_memory(process: str, maps: bytes) -> PythonMemory | None:
 
 
 def _open_memory(process: str, symbols: dict[str, int], version: int) -> PythonMemory:
-    """Open the memory of a Python with these symbols; its file name suggests version 3.``version``.
+    """Open the memory of a Python. ``symbols`` has the addresses of the symbols.
 
-    Raises OSError, UnknownPythonError.
+    ``version`` is the minor version in the file name, 0 if unknown. Raises OSError, UnknownPythonError.
     """
     with open(f"{process}/mem", "rb", buffering=0) as memory:
         begin = os.pread(memory.fileno(), _MOST_WORDS * _WORD, symbols["runtime"])
-        number = bytes([0, 0, version, 0])  # as PY_VERSION_HEX
+        number = bytes([0, 0, version, 0])  # in the format of PY_VERSION_HEX
         if "version" in symbols:
             number = os.pread(memory.fileno(), 4, symbols["version"])
     if not begin or len(number) < 4:  # noqa: PLR2004 — bytes of PY_VERSION_HEX
@@ -416,12 +423,12 @@ def _open_memory(process: str, symbols: dict[str, int], version: int) -> PythonM
 
 
 def table_layout(version: int) -> dict[str, int]:
-    """Return the layout of a version that has a table."""
+    """Return the layout of a version in ``_TABLES``."""
     return dict(zip(_FIELDS, _TABLES[version], strict=True))
 
 
 def _symbols(path: str) -> Symbols:
-    """Return the symbols of a file. Each file is read once. Raises OSError, ValueError."""
+    """Return the symbols of a file. Read each file only once. Raises OSError, ValueError."""
     file = _open_regular(path)
     try:
         status = os.fstat(file)
@@ -448,13 +455,13 @@ def _open_regular(path: str) -> int:
 
 
 _MAPPING = re.compile(rb"^([0-9a-f]+)-\S+ \S+ 00000000 \S+ \d+ +(/[^\n]*)$", re.MULTILINE)
-"""The first mapping of a file: begin and path."""
+"""Matches the first mapping of a file in ``/proc/PID/maps``. The groups are the first address and the path."""
 _HEADER = Struct("<16sHHIQQQIHHHHHH")
 _SECTION = Struct("<IIQQQQIIQQ")
 _SEGMENT = Struct("<IIQQQQQQ")
 _SYMBOL = Struct("<IBBHQQ")
 _MAGIC = b"\x7fELF\x02\x01"
-"""64 bits, little-endian."""
+"""The first bytes of an ELF file of 64 bits, little-endian."""
 _RELOCATABLE = 3
 _DYNAMIC_SYMBOLS = 11
 _LOADED = 1
@@ -463,7 +470,7 @@ _LARGEST_SECTION = 1 << 21
 
 
 def _read_symbols(file: int) -> Symbols:
-    """Read an ELF file (elf(5)). Raises ValueError."""
+    """Return the symbols in an ELF file (elf(5)). Raises ValueError."""
     header = _read_file(file, _HEADER.size, 0)
     if not header.startswith(_MAGIC):
         raise ValueError("not an ELF file of 64 bits")
@@ -496,7 +503,7 @@ def _read_file(file: int, size: int, at: int) -> bytes:
         raise ValueError("the ELF file is damaged")
     try:
         data = os.pread(file, size, at)
-    except (OSError, OverflowError) as failure:  # an impossible offset
+    except (OSError, OverflowError) as failure:  # the offset is impossible
         raise ValueError("not an ELF file") from failure
     if len(data) != size:
         raise ValueError("the ELF file is cut off")

@@ -1,8 +1,8 @@
 """The helper process beside the sampler: follows the memory of a process tree, and reads stacks and mappings.
 
-It polls ``statm`` of each process (10 µs) and never changes the command. Near each new maximum of the tree it reads the
-mappings of the largest processes (``/proc/PID/smaps``, proc(5)). The results go to a log of JSON lines, described in
-``nncftools.session.snapshots``. Nothing depends on the helper: if it dies, only stacks and mappings are missing.
+The helper polls ``statm`` of each process (10 µs), and never changes the command. Near each new maximum of the tree's
+memory, the helper reads the mappings of the largest processes (``/proc/PID/smaps``, proc(5)). The results go to a log
+of JSON lines, described in ``nncftools.session.snapshots``. If the helper dies, only stacks and mappings are missing.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     Key = TypeVar("Key")
 
     class Order(TypedDict):
-        """The processes to watch, and the budget."""
+        """The order to the helper: the processes to watch, and the budget."""
 
         sampler: int
-        """The PID of the sampler, the parent of the command and of orphans."""
+        """The PID of the sampler. The sampler is the parent of the command and of orphans."""
         pid: int | None
-        """The process that a recording is attached to; None when the sampler starts a command."""
+        """The process that the recording is attached to. None if the sampler starts a command."""
         children: bool
         """Whether descendants belong to the run."""
         duration_s: float | None
@@ -44,25 +44,25 @@ if TYPE_CHECKING:
         stacks: bool
         """Whether to read stacks."""
         missing: str | None
-        """Why some or all processes have no stacks."""
+        """The reason why some or all processes have no stacks. None if all processes can have stacks."""
         share: float
         """The part of a core's time that the helper may use."""
         least_s: float
-        """CPU seconds that the helper may use in any case."""
+        """The CPU seconds that the helper may use even if ``share`` allows less."""
 
 
 _SPREAD_S = 20.0
-"""When little of the budget is left, the rest is spread over this time."""
+"""If little of the budget is left, the rest must last for this time."""
 _AMPLE = 0.15
-"""While more than this part of the least budget is left, every poll of a growing process reads stacks."""
+"""Every poll of a growing process reads stacks, while more than this part of ``least_s`` is left."""
 _RESERVE = 0.05
-"""This part of the least budget is kept for rises to a new maximum."""
+"""This part of ``least_s`` is kept for rises to a new maximum."""
 _SLOWEST_POLLS = 0.1
-"""Polls use this part of the share even when the budget is used up."""
+"""Polls use this part of the share even if the budget is used up."""
 _FARTHEST_S = 0.5
 _COSTLY = 0.25
-"""Polls are at most ``_FARTHEST_S`` apart, unless they would use this part of the share, as with thousands of
-processes.
+"""Two polls are at most ``_FARTHEST_S`` apart. The time is longer if polls would otherwise use more than this part of
+the share, for example with thousands of processes.
 """
 
 
@@ -83,7 +83,7 @@ class Budget:
 
     @property
     def is_ample(self) -> bool:
-        """Whether enough is left to read stacks at every poll."""
+        """Whether enough CPU time is left to read stacks at every poll."""
         return self.left_s > self._least_s * _AMPLE
 
     @property
@@ -93,15 +93,15 @@ class Budget:
 
     @property
     def rate(self) -> float:
-        """The part of a core that would use up the budget, except the reserve, in ``_SPREAD_S``."""
+        """The part of a core that would use up the budget in ``_SPREAD_S``, apart from the reserve."""
         return (self.left_s - self._least_s * _RESERVE) / _SPREAD_S
 
     def is_left(self) -> bool:
-        """Return whether anything is left."""
+        """Return whether any CPU time is left."""
         return self.left_s > 0
 
     def distance_s(self, poll_s: float) -> float:
-        """Return the shortest time between polls that use ``poll_s`` CPU seconds each."""
+        """Return the shortest time between two polls, if each poll uses ``poll_s`` CPU seconds."""
         farthest_s = max(_FARTHEST_S, poll_s / (self._share * _COSTLY))
         return min(poll_s / max(self._share * _SLOWEST_POLLS, self.rate), farthest_s)
 
@@ -113,56 +113,65 @@ _DISTANCES = (
     (0.01, 10_000 * _MS),
     (0.1, math.inf),
 )
-"""Each pair: the longest time between polls in seconds, used up to this many nanoseconds after the last fast rise."""
+"""Pairs ``(time_s, calm_ns)``. If the last fast rise of memory is less than ``calm_ns`` ago, polls are usually
+``time_s`` apart.
+"""
 _SHORTEST_S = 0.002
 _LEAST_EXPECTED = 512 << 20
-"""The budget is spread over the expected growth: memory doubles, and grows by at least this many bytes."""
+"""The budget must last while memory doubles, or grows by this many bytes if this is more."""
 _DECAY = 0.5
 _GOLDEN = 0.618
-"""Multiples of this number vary the time between polls: regular polls could always meet the same function of a loop."""
+"""The time between polls varies in steps of this size. With regular polls, each poll could meet the same function of a
+loop.
+"""
 _MEAN_OF = 10
 _FIRST_S = 0.0002
 _FIRST_READING_S = 0.001
 
 
 class Pace:
-    """Spreads polls and readings of stacks by their cost: over growth while memory grows, otherwise over time.
+    """Decides when to poll and when to read stacks, so that the cost stays in the budget.
 
-    While much of the budget is left, polls follow the growth, and each poll of a growing process reads stacks. Later,
-    only rises to a new maximum are followed, with a step of memory between readings. Below the maximum, readings are
-    spread over time: otherwise, a program that keeps freeing and taking memory would use up any budget.
+    While much of the budget is left, polls come more often if memory grows faster, and each poll of a growing process
+    reads stacks. Later, polls follow only rises to a new maximum, and stacks are read after each ``step`` of growth.
+    Below the maximum, readings of stacks are spread over time. Otherwise, a program that keeps freeing and taking
+    memory would use up any budget.
     """
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self._spent_s = time.process_time()
         self._poll_s = _FIRST_S
-        """The cost of a poll that reads no stacks."""
+        """The mean cost of a poll that reads no stacks, in CPU seconds."""
         self._reading_s = _FIRST_READING_S
-        """The cost of a poll that reads stacks."""
+        """The mean cost of a poll that reads stacks, in CPU seconds."""
         self._mean_s = _FIRST_S
-        """The mean cost of all polls."""
+        """The mean cost of all polls, in CPU seconds."""
         self._readings = self._highest = 0
         self._read_at_ns = self._polled_ns = 0
         self._phase = 0.0
         self._speed = 0.0
-        """Growth in bytes a second."""
+        """The growth of memory in bytes a second."""
 
     def step(self, held: int, now_ns: int) -> float:
-        """Return by how many bytes memory, now ``held`` bytes, must grow between two readings of stacks."""
+        """Return the growth in bytes after which stacks are read again. Memory is now ``held`` bytes."""
         if self._budget.is_ample or (self._budget.is_left() and now_ns >= self._read_at_ns):
             return 0.0
         return self._spread(held, self._reading_s) if held > self._highest else math.inf
 
     def _spread(self, held: int, cost_s: float) -> float:
-        """Return the growth between two polls of this cost, so that the budget lasts for the expected growth."""
+        """Return the growth in bytes between two polls that cost ``cost_s``, so that the budget lasts.
+
+        The budget must last while memory doubles, or grows by ``_LEAST_EXPECTED`` if this is more.
+        """
         left_s = self._budget.left_s
         return max(held, _LEAST_EXPECTED) * cost_s / left_s if left_s > 0 else math.inf
 
     def rest_s(self, now_ns: int, rose_fast_ns: int, rise: int, held: int, readings: int) -> float:
         """Return the time until the next poll, after a poll that began at ``now_ns``.
 
-        Since the poll before, memory rose by ``rise`` bytes to ``held``. Stacks were read ``readings`` times so far.
+        Since the previous poll, memory rose by ``rise`` bytes to ``held``. The last fast rise was at ``rose_fast_ns``.
+        Stacks were read ``readings`` times so far.
         """
         spent_s = time.process_time()
         cost_s = spent_s - self._spent_s
@@ -213,10 +222,11 @@ LIBRARIES = "libraries"
 
 
 def group_mappings(smaps: bytes) -> list[tuple[str, str, list[int]]]:
-    """Return kind, name and bytes of each group: RSS, shared clean and dirty, private clean and dirty, anonymous.
+    """Return kind, name and sizes of each group of mappings, the largest group first.
 
-    Each large file is a group, named by the path. In a group of files, anonymous pages are copies: the process has
-    written to a private mapping.
+    The sizes in bytes are: RSS, shared clean, shared dirty, private clean, private dirty, anonymous. Each large file is
+    a group, named by the path; other groups have no name. In a group of files, anonymous pages are copies: the process
+    has written to a private mapping.
     """
     mappings: dict[bytes, list[int]] = {}
     executable = set()
@@ -255,26 +265,30 @@ def _kind(name: bytes, *, is_executable: bool) -> str:
 
 
 _STEP = 1.0
-"""While memory grows, mappings are read each time it has doubled, so all readings cost at most twice the last reading.
+"""Mappings are read again when memory has grown by this part, that is, when memory has doubled. So all readings
+together cost at most twice as much as the last reading.
 """
 _STEP_AT_REST = 0.05
 _RESTS_NS = 300 * _MS
-"""Mappings are also read when memory has risen by ``_STEP_AT_REST``, and then has not risen for ``_RESTS_NS``."""
+"""Mappings are also read if memory has risen by the part ``_STEP_AT_REST``, and then has not risen for ``_RESTS_NS``.
+"""
 _GROWING_EVERY_NS = 1_000 * _MS
-"""The time between readings of mappings while memory grows."""
+"""The shortest time between two readings of mappings while memory grows."""
 _SMALLEST = 128 << 20
 _COPIED = 1.4
 _HELD = 0.9
-"""Mapped files were copied if the tree still has this part of its maximum, and much of the memory became anonymous."""
+"""Mappings are also read if much memory has become anonymous, and the tree's memory is at
+least this part of the maximum. These are the signs that mapped files were copied.
+"""
 _AT_REST_NS = 30 * _MS
 _COVERED = 0.95
 _MOST_PROCESSES = 8
 _MAPPINGS = 0.25
-"""The budget of mappings, as a part of the budget for all other work."""
+"""The budget for mappings, as a part of the budget for all other work."""
 
 
 class MappingWatch:
-    """Reads mappings at a new maximum of the tree's memory, when memory rests for a moment or grows for a long time."""
+    """Reads mappings at a new maximum of the tree's memory, after a moment of rest or a long time of growth."""
 
     def __init__(self, writer: Writer, budget: Budget) -> None:
         self._writer = writer
@@ -283,7 +297,7 @@ class MappingWatch:
         self._most_anonymous = self._read_ns = 0
 
     def look(self, watched: Collection[Watched], now_ns: int, rose_ns: int) -> None:
-        """Read the mappings if they are due; ``rose_ns`` is when the memory of the tree last rose."""
+        """Read the mappings if they are due. ``rose_ns`` is the time when the memory of the tree last rose."""
         total = sum([process.growth.rss for process in watched])
         anonymous = total - sum([process.growth.shared for process in watched])
         has_budget = self._budget.mappings_s < self._budget.total_s * _MAPPINGS
@@ -339,7 +353,7 @@ class Helper:
         self._pace = Pace(budget)
 
     def run(self, control: int) -> None:
-        """Watch until the starter sends the end on ``control``, or the sampler is gone."""
+        """Watch until the starter writes to the descriptor ``control``, or the sampler is gone."""
         self._poller.register(control, select.POLLIN)
         facts = {
             "pid": os.getpid(),
@@ -363,7 +377,7 @@ class Helper:
                 self._mappings.look(tree.watched.values(), now_ns, tree.rose_ns)
             if now_ns >= check_at_ns:
                 check_at_ns = now_ns + _CHECK_EVERY_NS
-                if not self._writer.flush():  # the disk is full: other files need the space more than this log
+                if not self._writer.flush():  # the disk is full, and other files need the space more than this log
                     break
                 is_wanted = _is_alive(self._order["sampler"])
             if now_ns >= write_at_ns:
@@ -381,7 +395,7 @@ class Helper:
         self._writer.flush()
 
     def _sleep(self, now_ns: int, control: int) -> bool:
-        """Wait until the next poll; return False when the starter has sent the end."""
+        """Wait until the next poll. Return False if the starter has asked for the end."""
         tree = self._tree
         rest_s = self._pace.rest_s(
             now_ns,
@@ -393,12 +407,12 @@ class Helper:
         if self._poller.poll(max(1.0, rest_s * 1e3)):
             if os.read(control, 64):
                 return False
-            self._poller.unregister(control)  # the starter is gone; the recording goes on
+            self._poller.unregister(control)  # the starter is gone, but the recording goes on
         return True
 
 
 def _is_alive(pid: int) -> bool:
-    """Return whether a process runs: a zombie has no memory, and may stay for ever."""
+    """Return whether a process runs. A zombie does not count, because a zombie may stay for ever."""
     try:
         with open(f"{PROC}/{pid}/statm", "rb") as file:
             return not file.read().startswith(b"0 ")
@@ -407,12 +421,12 @@ def _is_alive(pid: int) -> bool:
 
 
 def main(log: int) -> int:
-    """Watch as the order on standard input asks; return the exit status."""
+    """Receive the order on standard input, and watch the recording. Return the exit status."""
     gc.disable()
     with open(0, "rb", buffering=0, closefd=False) as control:
-        text = control.readline()  # without a buffer, which would hide bytes from the poll
+        text = control.readline()  # poll would not see bytes in a buffer
     if not text.endswith(b"\n"):
-        return 0  # the starter is gone before the command began
+        return 0  # the starter has ended before the command began
     writer = Writer(log)
     try:
         Helper(json.loads(text), writer).run(0)

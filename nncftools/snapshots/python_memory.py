@@ -1,9 +1,10 @@
 """Reads the stacks of a running Python from its memory (``/proc/PID/mem``, proc(5)), without stopping the process.
 
-CPython links interpreters, threads, and the frames of each thread; ``finding.py`` knows the offsets of the fields. A
-thread that calls code in another interpreter has frames in both; they are joined to a single stack. A reading of 80
-frames takes 60 µs. The process runs on during the reading, so each reading is checked: every frame must have a code
-object. CPython may use the memory of a code object again, so a known code object is compared before each use.
+CPython links interpreters, threads, and the frames of each thread; ``finding.py`` knows the offsets of the fields. If a
+thread calls code in another interpreter, the thread has frames in both interpreters. They are joined to a single stack.
+A reading of 80 frames takes 60 µs. The process runs on during the reading, so each reading is checked: every frame must
+have a code object. CPython may use the memory of an old code object for another object, so a known code object is
+compared before each use.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     Frame = tuple["Code", int]
-    """A code object, and the offset of an instruction in the bytecode."""
+    """A code object, and the offset of the current instruction in the bytecode."""
     RawFrame = tuple[int, int, int, int]
     """The addresses of the frame, the code object and the instruction, and a digest of the variables."""
     RawStack = tuple[RawFrame, ...]
-    """The outermost frame first."""
+    """The frames of a stack, the outermost frame first."""
     Stacks = dict[int, RawStack]
     """The stack of each thread, by thread ID."""
 
@@ -41,50 +42,52 @@ class UnknownPythonError(Exception):
 
 
 ABSENT = -1
-"""Stands for the offset of a field that a version does not have."""
+"""This offset stands for a field that a Python version does not have."""
 _KERNEL_IDS = 11
-"""From this version on, threads store the thread ID of the kernel."""
+"""From this minor version on, threads store the thread ID of the kernel."""
 _BEFORE_FIRST = -2
-"""The offset of the instruction of a function that has not begun."""
+"""The offset of the instruction in a function that has not begun."""
 _INTERPRETER_OWNED = 3
 UNTAGGED = -8
-"""From 3.14 on, the low bits of a reference in a frame are a tag."""
+"""This mask removes a tag: from 3.14 on, the low bits of a reference in a frame are a tag."""
 _VERSION = 24
 _TABLE = 32
-"""Offsets in a dictionary (CPython's Include/cpython/dictobject.h)."""
+"""The offsets of version and table in a dictionary (CPython's Include/cpython/dictobject.h)."""
 _WITHOUT_VERSIONS = 13
-"""From this version on, dictionaries have no version number."""
+"""From this minor version on, dictionaries have no version number."""
 _TABLE_AND_VALUES = Struct("<QQ")
 _TABLE_HEADER = Struct("<9xBB13xQ")
-"""Log2 of the bytes of the index, whether all keys are texts, and the number of entries (pycore_dict.h)."""
+"""The header of a dictionary's table: log2 of the bytes of the index, whether all keys are texts, and the number of
+entries (pycore_dict.h).
+"""
 _ENTRY = 24
 _TEXT_ENTRY = 16
 _IMPORT = "<frozen importlib"
 BLOCK = 4096
 """The bytes of a page."""
 MARGIN = 512
-"""This many bytes after a block are read, too, because a frame may begin near the end of the block."""
+"""This many bytes after each block are read, too, because a frame may begin near the end of the block."""
 _MOST_INTERPRETERS = 250
 _MOST_THREADS = 1_000
 _MOST_FRAMES = 20_000
 """The most frames of all threads together."""
 _MOST_HELD = 8 << 20
-"""The most memory for kept code objects."""
+"""The code objects in the helper take at most about this many bytes."""
 _CODE = 1_500
-"""The memory that a kept code object takes, without texts and line table."""
+"""A code object in the helper takes about this many bytes, without texts and line table."""
 _PLACE = 250
-"""The memory that a kept instruction takes."""
+"""Each instruction in ``Code.offsets`` takes about this many bytes."""
 _MOST_READ = 16 << 20
-"""The most bytes of the process's memory in a reading."""
+"""A reading reads at most this many bytes of the process's memory."""
 _LONGEST_S = 0.2
-"""The most CPU time of a reading."""
+"""A reading takes at most this CPU time."""
 _STAT = 512
-"""More bytes than ``/proc/PID/stat`` has."""
+"""The size of the buffer for ``/proc/PID/stat``. The file is shorter."""
 _LONGEST_TEXT = 4_096
 _LARGEST_TABLE = 1 << 20
-"""The most bytes of a dictionary's table, or of bytecode."""
+"""The largest number of bytes of a dictionary's table, or of bytecode."""
 _LONGEST_LINES = 1 << 17
-"""A longer line table is ignored."""
+"""A line table with more bytes is ignored."""
 _LONGEST_OBJECT = 1 << 31
 _ENCODINGS = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}
 _TORN = (OSError, error, LookupError, ValueError, OverflowError)
@@ -92,7 +95,7 @@ _TORN = (OSError, error, LookupError, ValueError, OverflowError)
 
 
 class Code:
-    """A code object, and the instructions in it that were seen.
+    """A code object, with the instructions that readings have found.
 
     Objects here must not refer to each other in circles, because the helper runs no garbage collection.
     """
@@ -100,9 +103,9 @@ class Code:
     def __init__(  # noqa: PLR0913 — an argument for each field
         self, identity: bytes, texts: tuple[str, str], first_line: int, lines: bytes, *, local_bytes: int, size: int
     ) -> None:
-        """``identity`` is the memory from the first field to the last, ``texts`` are name and file.
+        """``identity`` are the bytes of the code object that are compared, ``texts`` are name and file.
 
-        ``size`` is the length of the bytecode.
+        ``local_bytes`` is the size of the variables in a frame, ``size`` is the length of the bytecode.
         """
         self.identity = identity
         self.name, self.file = texts
@@ -112,21 +115,22 @@ class Code:
         self.size = size
         self.is_import = self.file.startswith(_IMPORT)
         self.table: int | None = None
-        """The number of the line table in the log."""
+        """The number of the line table in the log. None if the log has no line table of this code."""
         self.offsets: dict[int, int] = {}
-        """The offset of each instruction, by address."""
+        """For the address of each instruction: the offset in the bytecode."""
 
 
 class PythonMemory:
     """The memory of a Python process."""
 
     is_certain = True
-    """Whether two readings can show that a call goes on."""
+    """Whether a comparison of two readings can show that a call still goes on."""
 
     def __init__(self, process: str, runtime: int, code_type: int, version: int, layout: dict[str, int]) -> None:
-        """Open the memory of the process with this folder in ``/proc``; ``runtime`` is the address of ``_PyRuntime``.
+        """Open the memory of a process. ``process`` is the folder of the process in ``/proc``. Raises OSError.
 
-        ``code_type`` is the address of the type of code objects, 0 if unknown. Raises OSError.
+        ``runtime`` is the address of ``_PyRuntime``. ``code_type`` is the address of the type of code objects, 0 if
+        unknown.
         """
         self.version = version
         self._runtime = runtime
@@ -136,20 +140,20 @@ class PythonMemory:
         self._frame = Struct(f"<{max(self._words) + 1}Q")
         fields = [layout[field] for field in ("first_line", "file", "name", "lines", "locals_known_by")]
         self._identity = slice(min(fields), max(fields) + 8)
-        """The fields of a code object that are compared."""
+        """The part of a code object that is compared, from the first to the last of these fields."""
         self._blocks: dict[int, bytes] = {}
         self._versions: dict[int, int] = {}
-        """The version of each dictionary in this reading, by address."""
+        """For the address of each dictionary: the version in this reading."""
         self._codes: dict[int, Code] = {}
         self._held = self._left = 0
         self._has_new_code = False
         self._until_s = 0.0
         self._numbers: dict[int, int] = {}
-        """The numbers of threads without an ID of the kernel, from 1."""
+        """For each thread without a thread ID of the kernel: a number, counted from 1."""
         self._pid = int(process.rpartition("/")[2])
         self._process = process
         self._is_separate = version < _KERNEL_IDS
-        """Whether a reading has shown that this memory is not the parent's."""
+        """Whether the memory is known to belong to this process alone, and not to the parent, too (vfork(2))."""
         self._file = os.open(f"{process}/mem", os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
@@ -157,7 +161,7 @@ class PythonMemory:
         os.close(self._file)
 
     def stacks(self) -> Stacks:
-        """Return the stack of every thread that has a stack. Raises UnreadableError, EndedError."""
+        """Return the stack of every thread that runs Python. Raises UnreadableError, EndedError."""
         self._blocks.clear()
         self._versions.clear()
         self._has_new_code = False
@@ -171,9 +175,9 @@ class PythonMemory:
         return stacks
 
     def _has_threads_of_parent(self, threads: Iterable[int]) -> bool:
-        """Return whether this is the parent's memory, which a child of vfork(2) shares until exec.
+        """Return whether the memory belongs to the parent. Raises EndedError.
 
-        Raises EndedError.
+        A child of vfork(2) uses the memory of the parent until exec.
         """
         try:
             with open(f"{self._process}/stat", "rb", buffering=0) as file:
@@ -184,9 +188,12 @@ class PythonMemory:
         return any(os.path.exists(f"/proc/{parent}/task/{thread}") for thread in threads)
 
     def completed(self, stacks: Stacks) -> Stacks:
-        """Return the latest stacks, completed with the variables of code objects that ``frames`` has found since."""
+        """Return ``stacks``. If the variables of a frame were unknown, parse the memory again.
+
+        The variables of a frame are known only if the code object is known, and ``frames`` makes code objects known.
+        """
         if self._has_new_code:
-            with contextlib.suppress(UnreadableError):  # too much to read
+            with contextlib.suppress(UnreadableError):  # too many bytes to read
                 return self._parse()
         return stacks
 
@@ -221,7 +228,7 @@ class PythonMemory:
         return interpreters
 
     def _threads(self, interpreter: int) -> Iterator[tuple[int, RawStack]]:
-        """Yield ID and stack of each thread; before 3.11, the ID is the address that pthreads use."""
+        """Yield ID and stack of each thread. Before 3.11, the ID is the address that pthreads use."""
         layout = self._layout
         steps = iter(range(_MOST_FRAMES))
         state = self._word(interpreter + layout["threads"])
@@ -247,9 +254,10 @@ class PythonMemory:
         checked = -1
         for step in steps:
             if not frame:
-                self._has_new_code |= has_new_code and not has_import  # imports run new code all the time
+                # imports run new code all the time, so they cause no second parsing
+                self._has_new_code |= has_new_code and not has_import
                 return tuple(stack[::-1])
-            if frame == checked:  # a circle of frames, found by Brent's method within two rounds
+            if frame == checked:  # the frames form a circle: Brent's method finds a circle within two rounds
                 raise UnreadableError
             if not step & step - 1:
                 checked = frame
@@ -276,13 +284,15 @@ class PythonMemory:
         raise UnreadableError
 
     def _version_of(self, names: int) -> int:
-        """Return a number that changes when a module or class sets a variable: the dictionary's version, or a digest.
+        """Return a number that changes when a module or class sets a variable.
 
-        An import statement needs no number, because it imports the module only once.
+        The number is the version of the dictionary ``names`` or a digest of the dictionary. An import statement needs
+        no number, because the statement imports the module only once.
         """
         if self.version < _WITHOUT_VERSIONS:
             return self._word(names + _VERSION)
-        if names not in self._versions:  # recursive code of a module shares a dictionary
+        # several frames may share a dictionary, for example in recursive code of a module
+        if names not in self._versions:
             self._versions[names] = hash(self._table_of(names))
         return self._versions[names]
 
@@ -317,9 +327,9 @@ class PythonMemory:
             self._held += _PLACE
             if self.version >= _KERNEL_IDS:
                 offset = instruction - address - self._layout["bytecode"]
-            else:  # the number of the instruction, of two bytes each
+            else:  # the field has the number of the instruction, and an instruction has two bytes
                 offset = ((instruction & 0xFFFFFFFF ^ 1 << 31) - (1 << 31)) * 2
-            if not _BEFORE_FIRST <= offset < code.size:  # a new frame may still have an old instruction
+            if not _BEFORE_FIRST <= offset < code.size:  # a new frame may still have the instruction of an older frame
                 raise ValueError
             code.offsets[instruction] = offset
         return code
@@ -328,10 +338,12 @@ class PythonMemory:
         data = self._read(address, self._identity.stop)
         code = self._codes.get(address)
         if code is None or code.identity != data[self._identity]:
-            if time.process_time() > self._until_s:  # too many huge line tables: the next reading continues
+            # too many huge line tables: this reading fails, and the next reading continues
+            if time.process_time() > self._until_s:
                 raise ValueError
             code = self._decode(address, data)
-            if not self._is_unchanged(address, code):  # the memory of the texts may be used again, too
+            # CPython may have used the memory of the texts for other objects in the meantime
+            if not self._is_unchanged(address, code):
                 raise UnreadableError
             self._held += _CODE + len(code.lines) + len(code.name + code.file)
             if self._held > _MOST_HELD:
@@ -345,7 +357,7 @@ class PythonMemory:
         return data[self._identity] == code.identity
 
     def is_known(self, stack: RawStack) -> bool:
-        """Return whether the innermost code object has not changed in memory. Raises UnreadableError."""
+        """Return whether the innermost code object is unchanged in memory. Raises UnreadableError."""
         try:
             _, code, *_ = stack[-1]
             return self._is_unchanged(code, self._codes[code])
@@ -398,9 +410,9 @@ class PythonMemory:
         return _number(self._blocks.get(begin) or self._block(begin), address - begin)
 
     def _block(self, begin: int) -> bytes:
-        """Read a block of memory, and some bytes behind it, once in a reading."""
+        """Read a block of memory, and ``MARGIN`` bytes after the block. A reading reads each block only once."""
         block = self._part(begin, BLOCK + MARGIN)
-        if not block:  # an address without memory is an error, not an end
+        if not block:  # the process has ended: for an address without memory, the read raises an error
             raise EndedError
         self._blocks[begin] = block
         return block
@@ -412,7 +424,10 @@ class PythonMemory:
         return data
 
     def _part(self, address: int, size: int) -> bytes:
-        """Return bytes, fewer at the end of a mapping. Raises OSError, and ValueError after ``_MOST_READ`` bytes."""
+        """Return ``size`` bytes from an address, or fewer bytes at the end of a mapping.
+
+        Raises OSError, or ValueError if the reading has used up ``_MOST_READ`` bytes.
+        """
         self._left -= size
         if self._left < 0:
             raise ValueError

@@ -1,6 +1,6 @@
-"""Reads the stacks of processes while they grow, right after each reading of their memory, and writes timelines.
+"""Reads the stacks of growing processes right after each reading of their memory, and writes timelines.
 
-Each stack and each frame is written to the log once; later lines give the number.
+Each stack and each frame is written to the log once. Later lines have only the number of the stack or frame.
 """
 
 from __future__ import annotations
@@ -23,24 +23,27 @@ if TYPE_CHECKING:
     from nncftools.snapshots.tree_watch import Processes, Watched
 
     Place = tuple[str, str, int, int | None, int]
-    """Name, file and first line of a function, number of the line table, and instruction."""
+    """The position in code: name, file and first line of the function, number of the line table, offset of the
+    instruction.
+    """
     Change = tuple[int, int | None, int, int]
-    """When a thread's stack was first seen, the stack's number (None for no stack), how many outer frames were in the
-    same call at the previous reading, and how many of these had not moved."""
+    """A change of a thread's stack: the time of the reading, the number of the new stack (None for no stack), the
+    number of outer frames that are still in the same call, and the number of outer frames that are unchanged.
+    """
 
 _MOST_HELD = 50_000
-"""Frames in memory."""
+"""The helper keeps at most this many frames in memory."""
 _MOST_TEXT = 16 << 20
-"""Characters of the names and files of all frames; later frames are left out."""
+"""The names and files of all frames have at most this many characters. Later frames are left out."""
 _MOST_FRAMES = 400
 _OUTER_FRAMES = 100
 _NO_CODE = Code(b"", ("…", ""), 0, b"", local_bytes=0, size=0)
 CUT = _NO_CODE, 0
-"""Stands for the middle of a very deep stack."""
+"""This frame stands for the middle of a very deep stack."""
 
 
 class StackLog:
-    """The stacks, frames and line tables in the log, by their numbers."""
+    """Writes stacks, frames and line tables to the log, and knows the numbers of all written objects."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
@@ -53,9 +56,9 @@ class StackLog:
         self._text_left = _MOST_TEXT
 
     def write_stack(self, frames: Sequence[Frame], version: int) -> int:
-        """Return the number of a stack of Python 3.``version``; write the stack first if it is new.
+        """Return the number of a stack. Write the stack first if the log does not have the stack yet.
 
-        The middle of a very deep stack is left out.
+        The stack belongs to Python 3.``version``. The middle of a very deep stack is left out.
         """
         if len(frames) > _MOST_FRAMES:
             frames = [*frames[:_OUTER_FRAMES], CUT, *frames[_OUTER_FRAMES - _MOST_FRAMES :]]
@@ -80,7 +83,7 @@ class StackLog:
         self._frames[frame] = self._places[place]
 
     def _write_table(self, code: Code, version: int) -> int | None:
-        """Return the number of a code's line table; None if there is none, or if all tables would be too long."""
+        """Return the number of a code's line table. None without a table, or if all tables are too long together."""
         if code.lines:
             key = code.name, code.file, code.first_line, code.lines  # several processes may run the same code
             if key not in self._tables and len(code.lines) <= self._tables_left:
@@ -93,8 +96,8 @@ class StackLog:
         return code.table
 
     def write_loop(self, frame: Frame) -> None:
-        """Write, once, that a frame makes new calls while none of its variables change."""
-        number = self._frames.get(frame)  # None: the middle of a deep stack, which is left out
+        """Write, once for each frame, that the frame makes new calls while none of the frame's variables change."""
+        number = self._frames.get(frame)  # None: the frame is in the middle of a deep stack, and the middle is left out
         if number is not None and number not in self._loops:
             self._loops.add(number)
             self.writer.line("loop", number)
@@ -104,19 +107,19 @@ _MOST_CALLS = 100
 
 
 class Calls:
-    """The calls of a thread that go on from one reading to the next.
+    """Finds the calls of a thread that go on from a reading to the next reading.
 
-    A frame is in the same call if the caller is at the same instruction with the same variables. In a loop, some
-    variables usually change. If none changes, a loop is recognised when the caller repeats an earlier call after a
-    different call.
+    A frame is in the same call if the caller is at the same instruction and has the same variables. In a loop, some
+    variables of the caller usually change. If none changes, a loop is recognised when the caller repeats an earlier
+    call after a different call.
     """
 
     def __init__(self) -> None:
         self._past: list[list[int]] = []
-        """The calls that each frame was seen to make, the outermost frame first."""
+        """For each frame, the outermost first: the calls that readings have seen the frame make."""
 
     def follow(self, now: RawStack, before: RawStack, equal: int) -> tuple[int, bool]:
-        """Add a reading whose first ``equal`` frames did not change since the reading ``before``.
+        """Add the reading ``now``, after the reading ``before``. The first ``equal`` frames are unchanged.
 
         Return how many outer frames are in the same call, and whether the last of these frames is in a loop that
         changes no variable.
@@ -142,29 +145,29 @@ class Calls:
 _MS = 1_000_000
 _S = 1_000 * _MS
 _SMALLEST = 4 << 20
-"""Processes with less memory are not read: every Python has more from the start."""
+"""The stacks of a process with less memory are not read: every Python has more memory from the start."""
 _REST_NS = 30 * _S
-"""Stacks are read until memory has not risen for this time."""
+"""If memory has not risen for this time, stacks are not read any more."""
 _GAP_NS = 1 * _S
-"""A stack is unknown between two readings that are this far apart."""
+"""If two readings are further apart than this, the stack in between is unknown."""
 _EARLY = 0.5
-"""The time between polls varies by half, so stacks are read a little before memory has risen by a full step."""
+"""Stacks are read when memory has risen by this part of a step, because the time between polls varies by half."""
 _READINGS = 200
-"""The most readings in a line of the log."""
+"""A line of the log has at most about this many readings."""
 _TRIES = 3
-"""A reading is tried this often: up to 5 % of the readings of a running process are torn, for example while a generator
-has no caller.
+"""A reading is tried at most this many times. Up to 5 % of the readings of a running process are torn, that is,
+inconsistent: for example, a generator has no caller for a moment.
 """
 _EXEC_NS = 20 * _MS
-"""The pause before the memory of a process that executes a program is read again."""
+"""After an exec of a process, stacks are not read for this time."""
 _FIRST_PAUSE_NS = 100 * _MS
 _FAULTS_SHARE = 0.001
-"""If a single thread runs Python, reading page faults of threads takes this part of a core's time."""
+"""Reading page faults takes this part of a core's time, if only a single thread of the process runs Python."""
 _FAULTS_SHARE_OF_SEVERAL = 0.01
 _NEAREST_NS = 15 * _MS
 _FARTHEST_NS = 700 * _MS
 _PART_OF_REST = 10
-"""At rest, stacks are read again after this fraction of the time since the last rise."""
+"""While memory does not rise, stacks are read again after 1 / 10 of the time since the last rise."""
 
 
 class _Thread:
@@ -177,7 +180,7 @@ class _Thread:
 
 
 class Timeline:
-    """The stacks of a process since the last line in the log."""
+    """The stacks of a process that are not in the log yet."""
 
     def __init__(self, process: int, memory: PythonMemory, log: StackLog) -> None:
         """``process`` is the number of the process in the log."""
@@ -192,7 +195,7 @@ class Timeline:
 
     @property
     def has_several_workers(self) -> bool:
-        """Whether several threads run Python, and do not wait."""
+        """Whether several threads run Python and are not waiting."""
         return sum([thread.is_working for thread in self._threads.values()]) > 1
 
     def _begin(self, t_ns: int) -> None:
@@ -217,7 +220,7 @@ class Timeline:
         return False
 
     def _is_torn(self, raw: Stacks) -> bool:
-        """Return whether the outermost code object of a thread has changed: the reading is then torn."""
+        """Return whether a reading is inconsistent: the outermost code object of a thread has changed."""
         for thread, stack in raw.items():
             outermost = self._raw.get(thread, stack)[0]
             if outermost[1] != stack[0][1]:
@@ -234,7 +237,7 @@ class Timeline:
             if len(stack) == len(before) == equal:
                 if self._memory.is_known(stack):
                     continue
-                equal = 0  # the memory of a code object was used again
+                equal = 0  # CPython has used the memory of a code object for another object
             changed[thread] = equal, self._memory.frames(stack, equal)
         raw = self._memory.completed(raw)
         for thread, (equal, frames) in changed.items():
@@ -257,9 +260,9 @@ class Timeline:
         self._times.append(t_ns)
 
     def write(self, now_ns: int, *, is_end: bool) -> None:
-        """Write the readings if they are due, and begin the next line where this line ends.
+        """Write a line with the readings if a line is due. With ``is_end``, also close the memory.
 
-        At the end, close the memory.
+        If the last reading is not long ago, the next line begins with this reading.
         """
         is_cut = is_end or (bool(self._times) and now_ns - self._times[-1] > _GAP_NS)
         if self._times and (is_cut or len(self._times) > _READINGS):
@@ -274,7 +277,7 @@ class Timeline:
 
 
 def _count_equal(stack: RawStack, before: RawStack) -> int:
-    """Return the number of outer frames that two stacks have in common."""
+    """Return the number of outer frames that are equal in two stacks."""
     count = 0
     for frame, frame_before in zip(stack, before, strict=False):
         if frame != frame_before:
@@ -284,7 +287,7 @@ def _count_equal(stack: RawStack, before: RawStack) -> int:
 
 
 class StackTaker:
-    """Reads the stacks of a recording's processes, if that ``is_allowed``."""
+    """Decides when to read the stacks of the processes in a recording, and reads the stacks if ``is_allowed``."""
 
     def __init__(self, writer: Writer, has_budget: Callable[[], bool], *, is_allowed: bool) -> None:
         self._writer = writer
@@ -294,16 +297,17 @@ class StackTaker:
         self._timelines: dict[Watched, Timeline] = {}
         self._has_problems = False
         self._native: set[int] = set()
-        """The processes that grew without a file of Python mapped."""
+        """The numbers of the processes that grew, but have mapped no file of Python."""
         self.taken = self.failed = 0
 
     def look(self, processes: Processes, now_ns: int, poll_again: Callable[[Watched], object], step: float) -> None:
-        """Read page faults, and the stacks of growing processes or of the Python programs that started them.
+        """Read the page faults of growing processes, and the stacks that explain the growth.
 
-        Stacks are read after each ``step`` of bytes. ``poll_again`` reads the memory of a process.
+        These are the stacks of the process itself, or of the nearest ancestor that runs Python. Stacks are read when
+        memory has grown by ``step`` bytes. ``poll_again`` reads the memory of a process again.
         """
         growing: dict[Watched, list[Watched]] = {}
-        """The growing processes, by the process whose stacks explain the growth."""
+        """For each process whose stacks are read: the growing processes that these stacks explain."""
         for watched in processes.values():
             if not watched.is_introduced or now_ns - watched.growth.rose_ns > _REST_NS:
                 continue
@@ -326,7 +330,7 @@ class StackTaker:
                 poll_again(watched)
 
     def _find_python(self, watched: Watched, processes: Processes, now_ns: int) -> Watched | None:
-        """Return the process or the nearest ancestor that runs Python."""
+        """Return the process itself if the process runs Python, otherwise the nearest ancestor that runs Python."""
         nearest: Watched | None = watched
         while nearest is not None and not self._is_python(nearest, now_ns):
             parent = nearest.process.parent
@@ -334,7 +338,7 @@ class StackTaker:
         return nearest
 
     def _is_python(self, watched: Watched, now_ns: int) -> bool:
-        """Return whether a process runs a Python whose memory can be read; if not, try again at growing intervals."""
+        """Return whether a process runs a Python whose memory can be read. If not, try again after growing pauses."""
         if watched in self._timelines:
             return True
         if now_ns < watched.look_after_ns or not watched.may_look or watched.growth.rss < _SMALLEST:
@@ -383,7 +387,7 @@ class StackTaker:
             del self._timelines[watched]
 
     def _read_faults(self, watched: Watched, now_ns: int) -> None:
-        """Write which threads touched new memory since the last reading."""
+        """Write the number of page faults of each thread since the last reading."""
         begun_s = time.process_time()
         try:
             faults, lost = watched.threads.read()
@@ -404,7 +408,7 @@ class StackTaker:
         self._writer.line("problem", {"process": watched.process.number, "text": text})
 
     def close(self) -> None:
-        """Write the remaining readings, and report a problem if none of the programs that grew was Python."""
+        """Write the remaining readings. Report if no stacks were read because no growing program was Python."""
         for watched in list(self._timelines):
             self._write(watched, time.monotonic_ns(), is_end=True)
         if self._native and not self._has_problems and not self.taken:

@@ -1,9 +1,9 @@
 """Follows the memory of every process of the tree: RSS, page faults of threads, addresses of anonymous memory.
 
-RSS comes from ``statm`` and is written as a short list of points. The kernel counts a page fault in the thread that
-touches a new page (``task/TID/stat``, proc(5)), so page faults tell the thread that made a process grow, whichever
-thread has Python's lock. A large block of memory is a mapping (mmap(2)) and disappears when the block is freed, so the
-addresses that disappeared show which rise was given back.
+RSS comes from ``statm``, and is written as a short list of points. If a thread touches a new page, the kernel counts a
+page fault for this thread (``task/TID/stat``, proc(5)). So page faults show the thread that made a process grow, even
+if another thread has Python's lock. A large block of memory is a mapping (mmap(2)), and disappears when the block is
+freed. So the addresses that disappeared show the rise of memory that was undone.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     Ranges = list[Range]
     Processes = dict[Process, "Watched"]
     Reading = tuple[int, int, int]
-    """The time, the resident pages of a process, and how many of these belong to files or shared memory."""
+    """A reading of ``statm``: the time, the resident pages, and the resident pages of files and shared memory."""
     Points = list["Point"]
     Point = tuple[int, int, int, int]
-    """A time on CLOCK_MONOTONIC in nanoseconds, RSS in bytes, the bytes of RSS that are pages of files and of shared
-    memory, and the longest time between two readings before the point."""
+    """A point: the time in nanoseconds (CLOCK_MONOTONIC), RSS in bytes, the bytes of files and shared memory in RSS,
+    and the longest time between two readings since the previous point.
+    """
 
 _SMALLEST_STEP = 64 * 1024
 _SMALLEST_DEVIATION = 256 * 1024
@@ -41,10 +42,10 @@ _FULL = 1024
 
 
 class Growth:
-    """The points of a process since they were last written."""
+    """The RSS of a process over time, in points that are not written yet."""
 
     def __init__(self, t_ns: int) -> None:
-        """Begin without memory, so that the first reading counts as a rise."""
+        """Begin with 0 bytes, so that the first reading counts as a rise."""
         self.points: Points = [(t_ns, 0, 0, 0)]
         self.rss = 0
         self.shared = 0
@@ -55,12 +56,12 @@ class Growth:
         self._apart_ns = 0
         """The longest time between two readings since the last point."""
         self.rose_ns = t_ns
-        """When RSS last rose."""
+        """The time when RSS last rose."""
         self.risen = 0
-        """The bytes that RSS rose since stacks were read."""
+        """The bytes by which RSS has risen since stacks were last read."""
 
     def add(self, t_ns: int, pages: int, shared_pages: int) -> int:
-        """Add a reading; return by how many bytes RSS rose."""
+        """Add a reading; return the change of RSS in bytes."""
         level: Point = (self._polled_ns, self.rss, self.shared, self._apart_ns)
         apart_ns = t_ns - self._polled_ns
         rise = pages * PAGE - self.rss
@@ -86,7 +87,7 @@ class Growth:
         return rise
 
     def take_points(self, t_ns: int) -> Points:
-        """Return as few points as possible since the last call; the last point is now."""
+        """Return the points since the last call, as few as possible. The last point is at ``t_ns``."""
         points = self.points
         if points[-1][0] != t_ns:
             points.append((t_ns, self.rss, self.shared, self._apart_ns))
@@ -114,10 +115,11 @@ def thin_points(points: Points, most: int) -> Points:
 
 
 def _farthest(points: Points, first: int, last: int) -> tuple[float, int, int, int]:
-    """Return deviation and number of the point farthest from the line from ``first`` to ``last``, and these two.
+    """Find the point between ``first`` and ``last`` that is farthest from a straight line between these points.
 
-    The deviation adds up shared bytes and all other bytes. RSS alone is a straight line if a process maps a file and
-    then allocates at the same speed.
+    Return the deviation, the number of the point, ``first`` and ``last``. The deviations of shared bytes and of all
+    other bytes are added. The deviation of RSS alone would be 0 if a process maps a file and then allocates at the same
+    speed.
     """
     t0, rss0, shared0, _ = points[first]
     t1, rss1, shared1, _ = points[last]
@@ -139,11 +141,11 @@ def _farthest(points: Points, first: int, last: int) -> tuple[float, int, int, i
 
 _MINOR = 7
 _MAJOR = 9
-"""Positions after the closing parenthesis of the name."""
+"""The indexes of minor and major page faults among the words of ``stat`` after the name."""
 
 
 class Threads:
-    """The page faults of a process's threads at the last reading."""
+    """Counts the page faults of the threads of a process."""
 
     def __init__(self, path: str) -> None:
         """``path`` is the folder of the process in ``/proc``."""
@@ -152,9 +154,9 @@ class Threads:
         self._faults: dict[int, int] = {}
 
     def read(self) -> tuple[dict[int, int], int]:
-        """Return the page faults of each thread since the last call, and the page faults of ended threads.
+        """Return the new page faults of each thread since the last call, and the page faults of ended threads.
 
-        Raises OSError when the process has ended.
+        Raises OSError if the process has ended.
         """
         total = _read_faults(f"{self._path}/stat")
         faults: dict[int, int] = {}
@@ -181,7 +183,7 @@ def _read_faults(path: str) -> int:
 
 
 class Watched:
-    """A process of the tree with the state that the helper keeps of each process."""
+    """A process of the tree, with everything that the helper knows about the process."""
 
     def __init__(self, process: Process, t_ns: int) -> None:
         self.process = process
@@ -193,12 +195,12 @@ class Watched:
         self.ranges: Ranges = []
         """The addresses of anonymous memory at the last reading."""
         self.ranges_rss = 0
-        """RSS when ``ranges`` were read."""
+        """RSS when ``ranges`` was read."""
         self._program = self._running_program()
         self.begin_program()
 
     def begin_program(self) -> None:
-        """Begin with a new program, whose stacks may be readable."""
+        """Note that the process runs a new program, so that reading stacks is tried again."""
         self.may_look = True
         self.look_after_ns = 0
         self.failures = 0
@@ -220,9 +222,9 @@ PROC = "/proc"
 _MS = 1_000_000
 _TREE_EVERY_NS = 30 * _MS
 _EXEC_WITHIN_NS = 30 * _MS
-"""A forked copy of this age counts as a copy that stays, because exec usually follows fork at once."""
+"""The facts of a forked copy are written after this age, because exec usually follows fork at once."""
 _FAST = 2 << 20
-"""Bytes between two polls."""
+"""A rise by this many bytes between two polls is a fast rise."""
 
 
 def _read_memory(process: Process) -> Reading:
@@ -240,7 +242,7 @@ class TreeWatch:
     """The processes of a run that have memory of their own."""
 
     def __init__(self, writer: Writer, sampler: int, pid: int | None, *, children: bool) -> None:
-        """Watch the children of ``sampler``, or ``pid`` if given; without ``children``, only a single process."""
+        """Watch the children of ``sampler``, or ``pid`` if given. Without ``children``, watch only a single process."""
         self._writer = writer
         self._only_first = not children and pid is None
         reaper = sampler if pid is None else None
@@ -251,16 +253,16 @@ class TreeWatch:
         """The living processes."""
         self._look_at_ns = 0
         self.rose_ns = time.monotonic_ns()
-        """When the memory of any process last rose."""
+        """The time when the memory of any process last rose."""
         self.rose_fast_ns = self.rose_ns
-        """When the memory of any process last rose by much between two polls."""
+        """The time of the last fast rise of any process."""
         self.rise = 0
         """The bytes by which memory rose since the previous poll."""
         self.held = 0
-        """The RSS of all processes."""
+        """The RSS of all processes together."""
 
     def poll(self, now_ns: int) -> None:
-        """Read the memory of all processes; look for new processes from time to time."""
+        """Read the memory of all processes. Look for new processes from time to time."""
         if now_ns >= self._look_at_ns:
             self._look_at_ns = now_ns + _TREE_EVERY_NS
             self._tree.refresh()
@@ -282,7 +284,7 @@ class TreeWatch:
         self.held = sum([watched.growth.rss for watched in self.watched.values()])
 
     def poll_again(self, watched: Watched) -> None:
-        """Read the memory of a process right after its stacks, so that later rises belong to the next stacks."""
+        """Read the memory of a process right after its stacks, so that only later rises belong to the next stacks."""
         reading = _read_memory(watched.process)
         if reading[1]:
             self._add(watched, reading)
@@ -304,13 +306,13 @@ class TreeWatch:
         if not pages:
             return
         if process.forked_copy and parent is not None and share_memory(process.pid, parent.pid):
-            return  # a child of vfork(2) has its parent's memory until exec
+            return  # a child of vfork(2) has the memory of the parent until exec
         watched = Watched(process, t_ns)
         self.watched[process] = watched
         self._add(watched, reading)
 
     def _introduce(self, watched: Watched) -> None:
-        """Write the facts of a process, once it had time to exec."""
+        """Write the facts of a process that is old enough to have called exec."""
         process = watched.process
         process.identify()
         watched.is_introduced = True
@@ -322,7 +324,7 @@ class TreeWatch:
         self._writer.line("process", {**facts, "inherited": inherited, "user": user})
 
     def _end(self, watched: Watched, now_ns: int) -> None:
-        """Write the end of a process: a zombie has no memory, and stays until its parent reaps it."""
+        """Write the end of a process. A zombie counts as ended, and stays until the parent reaps the zombie."""
         if watched.growth.rss:
             if not watched.is_introduced:
                 self._introduce(watched)
@@ -334,7 +336,7 @@ class TreeWatch:
             self._tree.remove(watched.process)
 
     def write_points(self) -> None:
-        """Write how the memory of all processes has changed since the last call."""
+        """Write the changes of the memory of all processes since the last call."""
         now_ns = time.monotonic_ns()
         for watched in self.watched.values():
             self._write_points(watched, now_ns)
@@ -349,22 +351,24 @@ class TreeWatch:
 _LEAST = 8 << 20
 _RISE = 0.04
 _FALL = 0.02
-"""Addresses are read again when RSS has changed by at least ``_LEAST`` bytes and by this part."""
+"""Addresses are read again if RSS has risen by the part ``_RISE`` or has fallen by the part ``_FALL``, and by at least
+``_LEAST`` bytes.
+"""
 _MOST_READINGS = 150
 _PAGE_BITS = 12
 _SHARED = b"/dev/zero"
 """The name of anonymous memory that processes share."""
 _ARENA = 64 << 20
-"""The size of malloc's arenas, which begin at a multiple of this size and are writable at the beginning."""
+"""The size of malloc's arenas. An arena begins at a multiple of this size, and is writable at the beginning."""
 _LARGEST_GUARD = 64 << 10
-"""A thread's stack is above at most this many bytes of pages without any rights."""
+"""The largest guard: pages without any rights below the stack of a thread, in bytes."""
 
 
 def find_anonymous_ranges(maps: bytes) -> tuple[Ranges, int]:
     """Return the blocks of anonymous memory in ``/proc/PID/maps`` (proc(5)), and the size of the heap in bytes.
 
-    A block is writable memory without a file; adjacent blocks are merged. The heap and malloc's arenas are not blocks,
-    since they reuse memory at the same addresses. Stacks are left out.
+    A block is writable memory without a file. Adjacent blocks are merged. The heap and malloc's arenas are not blocks,
+    because they use the same addresses again and again. Stacks are left out.
     """
     ranges: Ranges = []
     heap = guard_ends = 0
@@ -391,7 +395,7 @@ def find_anonymous_ranges(maps: bytes) -> tuple[Ranges, int]:
 
 
 def _remove_arena(ranges: Ranges, begin: int, end: int) -> int:
-    """If the last range ends at ``end``, remove the addresses from ``begin`` on; return the number of removed bytes."""
+    """Remove addresses from ``begin`` to ``end`` if the last range ends at ``end``; return the removed bytes."""
     if not ranges or ranges[-1][1] != end:
         return 0
     first, _ = ranges.pop()
@@ -401,7 +405,7 @@ def _remove_arena(ranges: Ranges, begin: int, end: int) -> int:
 
 
 class RangeWatch:
-    """Writes which addresses appeared and disappeared, for each process whose memory changed by much."""
+    """Writes the addresses that appeared and disappeared in processes whose memory has changed much."""
 
     def __init__(self, writer: Writer, has_budget: Callable[[], bool]) -> None:
         self._writer = writer
@@ -409,7 +413,7 @@ class RangeWatch:
         self._readings = 0
 
     def look(self, processes: Iterable[Watched]) -> None:
-        """Read the addresses of processes whose memory has changed by much since the last reading."""
+        """Read the addresses of each process whose memory has changed much since the last reading."""
         for watched in processes:
             rss = watched.growth.rss
             share = _RISE if rss > watched.ranges_rss else _FALL
@@ -432,7 +436,7 @@ class RangeWatch:
 
 
 def _in_pages(ranges: Iterable[Range]) -> list[int]:
-    """Return the first page and the number of pages of each range, as a flat list."""
+    """Return the first page and the number of pages of each range: ``[first, count, first, count]``."""
     pages = []
     for begin, end in ranges:
         pages += [begin >> _PAGE_BITS, (end - begin) >> _PAGE_BITS]

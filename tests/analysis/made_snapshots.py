@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from itertools import takewhile
 
 from nncftools.analysis.build_up import SEEN, BuildUp, Moment, build_ups
+from nncftools.analysis.session import Session
 from nncftools.session.model import (
     Frame,
     Host,
     PageFaults,
     Process,
     SamplerFacts,
-    SessionData,
     Snapshots,
     StackWindow,
     Start,
@@ -107,9 +107,9 @@ class Made:
         self.processes.append(Process(id=number, pid=MAIN, counted_s=0.0))
         return watched
 
-    def session(self) -> SessionData:
+    def session(self) -> Session:
         """Return a session with these snapshots."""
-        return SessionData(
+        return Session(
             start=Start(),
             duration_s=100.0,
             host=Host(),

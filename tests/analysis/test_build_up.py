@@ -14,10 +14,11 @@ from nncftools.analysis.build_up import (
     BuildUp,
     Part,
     at_end,
+    held_at_end,
     of_operation,
     of_peak,
 )
-from nncftools.session.model import Mark, Process
+from nncftools.session.model import Exit, Frame, LimitReached, Mark, Process
 from tests.analysis.made_snapshots import Made, by_function, by_kind
 from tests.made_up import MIB, mib, session
 from tests.made_up_stacks import grown, stack
@@ -328,3 +329,38 @@ class TestAtEnd:
     def test_unknown(self, made: Made) -> None:
         """Where the helper saw no process, the answer is not known."""
         assert at_end(made.session()) is None
+        assert held_at_end(made.session()) is None
+
+
+ENDED = Exit(code=0)
+WARNED = LimitReached(at_s=0.6, rss=300, limit=200, action="warn")
+
+
+@pytest.mark.parametrize(
+    ("fields", "report_s", "expected"),
+    [
+        pytest.param({"exit": ENDED}, 0.9, 200, id="success"),
+        pytest.param({"exit": Exit(code=7)}, 0.9, 200, id="failure"),
+        pytest.param({"exit": ENDED, "limit_reached": WARNED}, 0.9, 200, id="above a limit"),
+        pytest.param({"exit": ENDED, "limit_reached": replace(WARNED, action="kill")}, 0.9, None, id="ended by us"),
+        pytest.param({"exit": Exit(signal=15)}, 0.9, None, id="killed"),
+        pytest.param({}, 0.9, None, id="went on"),
+        pytest.param({"exit": ENDED}, None, None, id="no report"),
+        pytest.param({"exit": ENDED, "snapshots": None}, 0.9, None, id="no stacks"),
+    ],
+)
+def test_held_at_end(made: Made, fields: dict[str, object], report_s: float | None, expected: int | None) -> None:
+    """A program that ended by itself held what it reported, without imports and without pages counted twice."""
+    watched = made.process("0@0 100@0.3 300@0.6 300@1 0@1", "main>find@0 main>load@0.3")
+    made.snapshots.frames[1] = Frame("_find_and_load", "<frozen importlib._bootstrap>", 1)
+    if report_s is not None:
+        watched.take_end_of_code(report_s, 300)
+    made.process("0@0.2 50@0.2 50@1 0@1", inherited=50)
+    made.processes[1].parent = 0
+    of = made.session()
+    for name, value in fields.items():
+        setattr(of, name, value)
+
+    found = held_at_end(of)
+
+    assert found == (None if expected is None else pytest.approx(expected, abs=5))

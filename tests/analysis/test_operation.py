@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.analysis.operation import Operation, short_name, signature
+from nncftools.analysis.operation import Operation, Spread, combine_calls, short_name, signature
+from tests.made_up import figures
 
 
 @pytest.mark.parametrize(
@@ -38,3 +39,33 @@ def test_signature(name: str, call: str | None, arguments: str | None, expected:
     """A function is shown with its arguments, and not at all where the operation's name says as much."""
     assert signature(name, call, arguments) == expected
     assert Operation(name=name, start_s=0, end_s=1, call=call, arguments=arguments).signature == expected
+
+
+@pytest.mark.parametrize(
+    ("durations_s", "peaks", "duration", "peak"),
+    [
+        ([2, 1, 4, 3], [10, 30, 20, 5], Spread(1, 2.5, 4, 3), Spread(5, 15, 30, 2)),
+        ([1, 1, 1], [7, 7, 7], Spread(1, 1, 1, 1), Spread(7, 7, 7, 1)),
+        ([1, 2], [7, None], Spread(1, 1.5, 2, 2), None),
+        ([0.3 - 0.1, 0.2], [None, None], Spread(0.2, 0.2, 0.2, 1), None),
+    ],
+)
+def test_spreads(
+    durations_s: list[float], peaks: list[float | None], duration: Spread | None, peak: Spread | None
+) -> None:
+    """A row of calls knows the least, the median and the largest, and which was the largest; not if one is unknown."""
+    calls = []
+    for number, (duration_s, size) in enumerate(zip(durations_s, peaks, strict=True)):
+        start_s = 10.0 * number
+        levels = figures(rss=(0, 0, size))
+        calls.append(Operation(name="Step", start_s=start_s, end_s=start_s + duration_s, figures=levels))
+
+    assert combine_calls(calls).spreads == {"duration": duration, "peak": peak}
+
+
+def test_spreads_of_counted_calls() -> None:
+    """Of calls that a recording counted together, the single ones are unknown; a single call has no spread."""
+    calls = [Operation(name="Step", start_s=start_s, end_s=start_s + 1, count=5) for start_s in (0, 2)]
+
+    assert combine_calls(calls).spreads == {}
+    assert Operation(name="Step", start_s=0, end_s=1).spreads == {}

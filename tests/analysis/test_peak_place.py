@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+import pathlib
 from typing import Any
 
 import pytest
 
 from nncftools.analysis.operation import PeakPlace
 from nncftools.analysis.peaks import narrow
-from nncftools.analysis.session import Session
-from nncftools.render.sentences import where_text
+from nncftools.analysis.session import Session, select_near_peak
+from nncftools.render.sentences import brief_where_text, where_text
 from nncftools.session.model import Mark, OwnMemory, Peak, Rise
 from tests.made_up import MIB, mib, process, session
 
@@ -284,3 +285,25 @@ def test_parallel_operations() -> None:
     of.peaks = {"rss": Peak(sampled=1, at_s=0.0, low=300 * MIB, rose_from_s=0.4, rose_to_s=0.5, process=1)}
 
     assert names(of) == (["P101"], [], None)
+
+
+RUNS = pathlib.Path(__file__).parents[1] / "data" / "runs"
+
+
+@pytest.mark.parametrize("name", ["recorded", "parallel", "operations", "odd_before", "facts", "stacks", "no_samples"])
+def test_near_the_peak(name: str) -> None:
+    """The marks near the peak are enough to know the operation that holds the peak."""
+    of = Session.load(RUNS / f"{name}.json")
+
+    assert brief_where_text(select_near_peak(of)) == brief_where_text(of)
+
+
+def test_far_from_the_peak() -> None:
+    """Of many operations, the few near the peak are left, with the ends that they had among all."""
+    of = session({"rss": mib(*[10] * 50, 90, *[10] * 49), "time_s": list(range(100))})
+    of.marks = [Mark(name=f"step {second}", start_s=float(second)) for second in range(100)]
+    near = select_near_peak(of).operations
+
+    assert [operation.name for operation in near] == [f"step {second}" for second in range(47, 53)]
+    assert {operation.duration_s for operation in near} == {1.0}
+    assert brief_where_text(select_near_peak(of)) == brief_where_text(of) == "during step 49"

@@ -1,19 +1,21 @@
 from __future__ import annotations
 
+import json
 import pathlib
 from typing import Any
 
 import pytest
+from matplotlib import rc_context
 
-from nncftools.session.model import Mark
+from nncftools.session.model import Exit, Mark
 from tests.conftest import Run
 from tests.made_up import mib, session
 
 
-def save(folder: pathlib.Path, name: str, peak: float, **fields: Any) -> None:  # noqa: ANN401 — any field of a session
+def save(folder: pathlib.Path, file: str, peak: float, **fields: Any) -> None:  # noqa: ANN401 — any field of a session
     """Write a session with this peak in MiB and one operation."""
     marks = [Mark(name="Export", start_s=0.5, end_s=1.0), Mark(name="inner", start_s=0.5, end_s=0.7, depth=1)]
-    session({"rss": mib(100, peak, 50)}, **{"marks": marks, **fields}).save(folder / name)
+    session({"rss": mib(100, peak, 50)}, **{"marks": marks, **fields}).save(folder / file)
 
 
 @pytest.fixture
@@ -108,6 +110,98 @@ class TestGroups:
         (groups / "old-0.json").rename(groups / "[x].json")
 
         assert in_process("compare", "--base", "[x].json", "--new", "new-*.json").returncode == 0
+
+
+LOWEST = "int4.json has the lowest Peak RSS of 3 runs"
+
+
+@pytest.fixture
+def many(tmp_path: pathlib.Path) -> None:
+    """Write three runs: fp32 of 1000 MiB, int8 of 400 MiB, and int4 of 300 MiB, without a name and CPU time."""
+    save(tmp_path, "fp32.json", 1000, name="fp32", totals={"cpu_user": 8.0, "cpu_system": 0.0})
+    save(tmp_path, "int8.json", 400, name="int8", duration_s=2.0, totals={"cpu_user": 4.0, "cpu_system": 0.0})
+    save(tmp_path, "int4.json", 300, name="", exit=Exit(signal=9), totals={})
+
+
+@pytest.mark.usefixtures("many")
+class TestMany:
+    @pytest.mark.parametrize(
+        ("words", "answer", "rows"),
+        [
+            (
+                ("fp32.json", "int8.json", "int4.json"),
+                f"{LOWEST}. Compared with fp32: Peak memory fell by 700.0 MiB (1,000 → 300 MiB, -70.0%)",
+                [
+                    "fp32 1,000.0 MiB 1.00 s 8.00 s",
+                    "int8 400.0 MiB -60.0% 2.00 s +100.0% 4.00 s -50.0%",
+                    "int4.json 300.0 MiB -70.0% 1.00 s –",
+                ],
+            ),
+            (
+                ("int4.json", "fp32.json", "int8.json", "-u", "GiB"),
+                LOWEST,
+                [
+                    "int4.json 0.293 GiB 1.00 s –",
+                    "fp32 0.977 GiB +233.3% 1.00 s 8.00 s",
+                    "int8 0.391 GiB +33.3% 2.00 s +100.0% 4.00 s",
+                ],
+            ),
+        ],
+    )
+    def test_table(self, in_process: Run, words: tuple[str, ...], answer: str, rows: list[str]) -> None:
+        """All runs are in one table by name, with the change from the first; the answer is the lowest peak."""
+        text = in_process("compare", *words).stdout
+        lines = [" ".join(line.split()) for line in text.splitlines()]
+        markdown = in_process("compare", *words, "-f", "markdown").stdout
+
+        assert " ".join(text.split("\n\n")[0].split()) == answer
+        assert lines[lines.index(rows[0]) : lines.index(rows[0]) + 3] == rows
+        assert "int4.json was killed by signal 9" in text
+        assert markdown.startswith(f"**{answer}**\n\n| Run ")
+        assert [
+            " ".join(line.replace("|", " ").replace("*", "").split()) for line in markdown.splitlines()[4:7]
+        ] == rows
+
+    def test_details(self, in_process: Run) -> None:
+        """--details and the page also have each comparison with the first; so does JSON, with the names."""
+        words = ("compare", "fp32.json", "int8.json", "int4.json")
+        details, page = (in_process(*words, *more).stdout for more in (("--details",), ("-f", "html")))
+        found = json.loads(in_process(*words, "-f", "json").stdout)["comparisons"]
+
+        for text in (details, page):
+            assert text.count(LOWEST) == 1
+            assert text.count("Peak memory fell by 600.0 MiB") == 1
+        assert [one["new"][0]["name"] for one in found] == ["int8", ""]
+        assert {one["base"][0]["name"] for one in found} == {"fp32"}
+
+    def test_gates(self, in_process: Run) -> None:
+        """The number of failed gates is below the table."""
+        result = in_process("compare", "fp32.json", "int8.json", "int4.json", "--fail-if", "peak_rss<-65%")
+
+        assert result.returncode == 3
+        assert "1 of 2 gates failed" in result.stdout
+
+    @pytest.mark.parametrize(
+        ("files", "names"),
+        [
+            (("fp32.json", "int8.json", "int4.json"), ["fp32", "int8", "int4.json"]),
+            (("fp32.json", "copy/fp32.json", "int4.json"), ["fp32.json", "copy/fp32.json", "int4.json"]),
+            (("fp32.json", "int4.json", "copy"), ["fp32", "int4.json", "copy"]),
+        ],
+    )
+    def test_names(self, in_process: Run, tmp_path: pathlib.Path, files: tuple[str, ...], names: list[str]) -> None:
+        """The picture has the names of the table: of the runs, or else of files and folders, or else the paths."""
+        (tmp_path / "copy").mkdir()
+        save(tmp_path / "copy", "fp32.json", 900, name="fp32")
+        save(tmp_path / "copy", "session.json", 800, name="")
+        text = in_process("compare", *files, "--plot", "o.svg").stdout
+        with rc_context({"svg.fonttype": "none"}):
+            in_process("compare", *files, "--plot", "o.svg", "--force")
+        drawn = (tmp_path / "o.svg").read_text()
+
+        for name in names:
+            assert f"\n{name} " in text
+            assert f">{name}: peak " in drawn
 
 
 @pytest.mark.usefixtures("pair")

@@ -35,7 +35,7 @@ def test_page_is_current() -> None:
         ("compare --baseline", "did you mean --base?"),
         ("compare --fail", "did you mean --fail-if?"),
         ("compare --gate", "see `nncf-tools compare --help`"),
-        ("list --sort", "see `nncf-tools list --help`"),
+        ("list --reverse", "see `nncf-tools list --help`"),
         ("report --output-dir", "did you mean --output?"),
         ("viz-compression --output", "did you mean --output-dir?"),
         ("--versio", "did you mean --version?"),

@@ -16,6 +16,9 @@ from tests.conftest import Run
         (("--interval", "x"), "--interval: a time expected, such as 0.5 (seconds), 100ms or 2min, found 'x'"),
         (("--interval", ""), "--interval: a time expected, such as 0.5 (seconds), 100ms or 2min, found ''"),
         (("--repeat", "1.0"), "--repeat: a whole number expected, found '1.0'"),
+        (("--warmup", "-1"), "--warmup: at least 0 expected, found -1"),
+        (("--prepare", ""), "--prepare: a shell command expected, found ''"),
+        (("--cleanup", " "), "--cleanup: a shell command expected, found ' '"),
         (("--pid", "0"), "--pid: at least 1 expected, found 0"),
         (("--unit", "tea"), "--unit: 'tea' is not one of B, KiB, MiB, GiB, KB, MB, GB"),
         (("--unit", "mi"), "--unit: 'mi' is not one of B, KiB, MiB, GiB, KB, MB, GB; did you mean MiB?"),
@@ -60,7 +63,10 @@ def test_help(in_process: Run, monkeypatch: pytest.MonkeyPatch, command: str, co
     result = in_process(command, "--help")
     _, options = re.split(r"\n(?=\w[\w ]+:\n)", result.stdout, maxsplit=1)
     texts = [line for line in options.splitlines() if line.startswith(" " * 8)]
-    names = [name for parameter in app.load_command(command).params for name in parameter.opts]
+    parameters = [
+        parameter for parameter in app.load_command(command).params if not getattr(parameter, "hidden", False)
+    ]
+    names = [name for parameter in parameters for name in parameter.opts]
 
     assert result.returncode == 0
     assert [name for name in names if name.startswith("-") and name not in re.split(r"[\s,]+", result.stdout)] == []

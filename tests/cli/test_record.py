@@ -504,8 +504,12 @@ class TestBadInput:
             (["--duration", "-1", "true"], "option --duration: a time"),
             (["--pid", "1", "true"], "option --pid: either a command or --pid, not both"),
             (["--stacks", "--stacks-budget", "51%", "true"], "option --stacks-budget"),
-            (["--repeat", "2", "--pid", "1"], "option --repeat: not with --pid"),
+            (["--repeat", "2", "--pid", "1"], "option --repeat: only with a command, not with --pid"),
+            (["--warmup", "2", "--pid", "1"], "option --warmup: only with a command, not with --pid"),
+            (["--prepare", "true", "--pid", "1"], "option --prepare: only with a command, not with --pid"),
+            (["--cleanup", "true", "--pid", "1"], "option --cleanup: only with a command, not with --pid"),
             (["--repeat", "2", "--live", "--capture", "out", "true"], "option --repeat: not with --capture"),
+            (["--warmup", "2", "--capture", "out", "true"], "option --warmup: not with --capture"),
             (["--shell", "echo", "one"], "option --shell: one quoted string expected"),
             (["echo 'open"], "argument COMMAND:"),
             pytest.param(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import pathlib
@@ -10,11 +11,12 @@ from unittest import mock
 import pexpect
 import pytest
 
-from nncftools.cli import destination, runs
+from nncftools.cli import destination, runs, screen
 from nncftools.errors import NncfToolsError
 from nncftools.journal import reading
+from nncftools.session.model import Mark, Start
 from tests.conftest import Run
-from tests.made_up import mib, session
+from tests.made_up import UTC, mib, session
 from tests.surroundings import HANGING_S
 from tests.trust.another_user import OTHER, as_another
 
@@ -33,6 +35,117 @@ def logs(tmp_path: pathlib.Path) -> pathlib.Path:
     session({"rss": mib(10, 20)}).save(mine / "session.json")
     os.utime(mine / "session.json", (1, 1))
     return tmp_path / "memory_logs"
+
+
+PEAKS = {"one": 300, "two": 800, "three": None, "four": 400}
+"""Peaks of recordings in MiB, from the oldest recording to the newest."""
+
+
+@pytest.fixture
+def trend(tmp_path: pathlib.Path, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make four recordings of one command, a day apart, and an older one of the user; show them in 100 columns."""
+    assert in_process is not None  # it sets another width
+    monkeypatch.setenv("COLUMNS", "100")
+    log_dir = tmp_path / "memory_logs"
+    for number, (name, peak) in enumerate(PEAKS.items(), 2):
+        folder = log_dir / f"2026-11-2{number}_07-00-00_{name}"
+        folder.mkdir(parents=True)
+        session(
+            {"pss": mib(1, 2)} if peak is None else {"rss": mib(100, peak, 90)},
+            name="",
+            start=Start(utc=UTC.replace("21T", f"2{number}T"), monotonic_ns=5),
+            duration_s=9.0 - number,
+            cwd="/" * 9999 * (name == "three"),
+            marks=[Mark(name="Export", start_s=0.4, end_s=0.6)] if name == "two" else [],
+        ).save(folder / "session.json")
+    session({"rss": mib(10, 20)}, name="of [ours]").save(log_dir / "session.json")
+
+
+@pytest.mark.usefixtures("trend")
+class TestChoice:
+    @pytest.mark.parametrize(
+        ("words", "order"),
+        [
+            ((), "four three two one ours"),
+            (("--sort", "date"), "four three two one ours"),
+            (("--sort", "PEAK"), "two four one ours three"),
+            (("--sort", "duration"), "one two three four ours"),
+            (("--sort", "size"), "three two four one ours"),
+            (("--name", "ours"), "ours"),
+            (("--name", "[[]ours]"), "ours"),
+            (("--name", "work*fast", "--sort", "peak"), "two four one ours three"),
+            (("--name", "Work"), ""),
+        ],
+    )
+    def test_order(self, in_process: Run, words: tuple[str, ...], order: str) -> None:
+        """--sort puts the largest first and the unknown last; --name looks at any part of name and command."""
+        runs = json.loads(in_process("list", *words, "--json").stdout)
+        names = [run["path"].split("_")[-1].removesuffix("/session.json") for run in runs]
+
+        assert [name.replace("logs", "ours") for name in names] == order.split()
+
+    def test_numbers_stay(self, in_process: Run) -> None:
+        """The number in the table is that of latest~N, in any order."""
+        lines = in_process("list", "--sort", "peak").stdout.splitlines()
+
+        assert [line.split()[0] for line in lines[1:]] == ["2", "0", "3", "4", "1"]
+
+    def test_where(self, in_process: Run) -> None:
+        """Each row has the operation of the peak; a dash if it is unknown."""
+        lines = in_process("list", "--name", "w").stdout.splitlines()
+
+        assert lines[0].split()[-2:] == ["Peak", "in"]
+        assert [line.split()[-1] for line in lines[1:]] == ["–", "–", "Export", "–", "–"]
+        assert [run["peak_in"] for run in json.loads(in_process("list", "--json").stdout)][2:4] == ["Export", None]
+
+    @pytest.mark.parametrize("columns", [99, 40])
+    def test_where_on_a_narrow_terminal(self, in_process: Run, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+        """With less room, the operation is below the command, and an unknown one takes no line."""
+        monkeypatch.setenv("COLUMNS", str(columns))
+        lines = in_process("list", "--name", "work").stdout.splitlines()
+
+        assert [line.split()[0] for line in lines] == ["#", "0", "1", "2", "Export", "3", "4"]
+
+    @pytest.mark.parametrize(
+        ("most", "bars"),
+        [
+            (2, ["-█", "█-", "▃█", "█", "█"]),
+            (4, ["▃█-▄", "▃█-", "▃█", "█", "█"]),
+        ],
+    )
+    def test_trend(self, in_process: Run, most: int, bars: list[str]) -> None:
+        """Bars are the last peaks of the command, the oldest first, the last that of the row; a - is unknown."""
+        result = in_process("list", "--trend", most)
+        newest = json.loads(in_process("list", "--trend", most, "--json").stdout)[0]
+
+        assert [line.split()[-1] for line in result.stdout.splitlines()[1:]] == bars
+        assert newest["trend"] == mib(*PEAKS.values())[-most:]
+
+    def test_trend_in_ascii(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A stream that takes only ASCII gets characters that grow likewise."""
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+        screen.prepare()
+        screen.to_stdout("▁▂▃▄▅▆▇█-")
+        written = sys.stdout.buffer.getvalue()  # type: ignore[attr-defined]
+
+        assert written == b"._:=+*#@-"
+
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (("--sort", "age"), "option --sort: 'age' is not one of date, peak, duration, size"),
+            (("--trend", "1"), "option --trend: at least 2 expected, found 1"),
+            (("--name", "zzz"), "no recordings with 'zzz' in name or command in 'memory_logs'"),
+            (("none", "--name", "zzz"), "no recordings in 'none'"),
+        ],
+    )
+    def test_is_one_line(self, in_process: Run, words: tuple[str, ...], message: str) -> None:
+        """A mistake, or nothing to list, is a line."""
+        result = in_process("list", *words)
+
+        assert result.stdout == ""
+        assert result.stderr.count("\n") == 1
+        assert message in result.stderr
 
 
 @pytest.mark.usefixtures("logs")

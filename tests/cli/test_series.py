@@ -33,10 +33,10 @@ def test_file(tmp_path: pathlib.Path) -> None:
     descriptor = os.open(tmp_path / "text", os.O_RDONLY)
     os.dup2(descriptor, 0)
     os.read(0, 7)
-    repeated = Runner(Starter())
+    start = series.find_input()
     read = []
     for _ in range(2):
-        repeated.rewind()
+        series.rewind_input(start)
         read.append(os.read(0, 100))
 
     assert read == [b"second", b"second"]
@@ -52,8 +52,7 @@ def test_pipe(*, is_open: bool) -> None:
         os.dup2(out, 0)
     else:
         os.close(0)
-    repeated = Runner(Starter())
-    repeated.rewind()
+    Runner(Starter())
 
     assert os.read(0, 100) == b""
     assert os.get_inheritable(0)

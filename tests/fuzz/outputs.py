@@ -11,7 +11,7 @@ import msgspec
 
 from nncftools.analysis import comparison, gates, ranks
 from nncftools.analysis.session import Session
-from nncftools.cli import opening, options, screen
+from nncftools.cli import opening, options, parameters, screen
 from nncftools.compression import filling, outputs
 from nncftools.compression.reading import FIGURES, STANDARD
 from nncftools.compression.results import Bound, Bounds
@@ -190,9 +190,10 @@ def _similarity(path: pathlib.Path, _: pathlib.Path) -> None:
 
 
 def _project(path: pathlib.Path, _: pathlib.Path) -> None:
+    project = parameters._read_project.__wrapped__(path)
     try:
-        calls.from_pyproject(path.parent)
-    except (ValueError, OSError) as error:
+        calls.parse([] if project is None else project.texts.get("mark-calls", ()))
+    except ValueError as error:
         raise NncfToolsError(str(error)) from error
 
 

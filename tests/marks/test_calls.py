@@ -41,50 +41,6 @@ def test_a_function_alone() -> None:
         calls.parse(["train"])
 
 
-def pyproject(folder: pathlib.Path, text: str) -> pathlib.Path:
-    """Write a pyproject.toml into a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "pyproject.toml"
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def test_from_the_nearest_pyproject(tmp_path: pathlib.Path) -> None:
-    """Only the file in the folder, or the nearest one above, is read."""
-    pyproject(tmp_path, '[tool.nncf-tools]\nmark-calls = ["far:f=Far"]')
-    pyproject(tmp_path / "a", '[tool.nncf-tools]\nmark-calls = ["near:f=Near", "near:g=Other"]')
-    (tmp_path / "a" / "b").mkdir()
-
-    assert calls.from_pyproject(tmp_path / "a" / "b") == [Call("near", "f", "Near"), Call("near", "g", "Other")]
-
-
-@pytest.mark.parametrize("text", ["", "[tool.other]\nmark-calls = 3", "[tool.nncf-tools]\nother = 1"])
-def test_pyproject_without_ours(tmp_path: pathlib.Path, text: str) -> None:
-    """A file without the setting names no function."""
-    pyproject(tmp_path, text)
-
-    assert calls.from_pyproject(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("[tool", "Expected"),
-        ("[tool]\nnncf-tools = 3", "a list of texts"),
-        ('[tool.nncf-tools]\nmark-calls = "m:f=N"', "a list of texts"),
-        ("[tool.nncf-tools]\nmark-calls = [1]", "a list of texts"),
-        ('[tool.nncf-tools]\nmark-calls = ["f"]', "expected, found 'f'"),
-    ],
-)
-def test_pyproject_that_cannot_be_understood(tmp_path: pathlib.Path, text: str, problem: str) -> None:
-    """The message names the file and what is wrong in it."""
-    path = pyproject(tmp_path, text)
-    with pytest.raises(ValueError, match=problem) as raised:
-        calls.from_pyproject(tmp_path)
-
-    assert str(raised.value).startswith(f"{path}: ")
-
-
 @pytest.mark.parametrize(("before", "after"), [(None, ""), ("", ""), ("/a:/b", ":/a:/b")])
 def test_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, before: str | None, after: str) -> None:
     """The hook's folder precedes the old PYTHONPATH; without calls of the user, their variable is not set."""

@@ -76,9 +76,10 @@ class TestItself:
 
         assert tree(of.at(0.3, OWN, ALONE)) == (50, False)
 
-    def test_orphan(self) -> None:
-        """A process lives on where its parent has just ended, and is no descendant any more."""
-        family = [process(), process(1, parent=0, start_s=0.28, end_s=0.32)]
+    @pytest.mark.parametrize("counted_s", [None, 0.32])
+    def test_orphan(self, counted_s: float | None) -> None:
+        """A process lives on where its parent has just ended, and is no descendant any more; no sample saw it."""
+        family = [process(), process(1, parent=0, start_s=0.28, end_s=0.32, counted_s=counted_s)]
         orphan = process(2, parent=1, start_s=0.285, counted_s=0.29, samples=9)
         of = reader(line(0.29, 0.31, [2, 9]), processes=[*family, orphan])
 

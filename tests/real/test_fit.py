@@ -19,7 +19,7 @@ pytestmark = [
 def test_export(nncf_tools: Run, llama: pathlib.Path, real_environment: dict[str, str], tmp_path: pathlib.Path) -> None:
     """A few runs find a limit with which the export works, above its floor, and say how the others ended."""
     export = ["optimum-cli", "export", "openvino", "--model", str(llama), "--task", "text-generation", "out"]
-    checks = ["--before", "rm -rf out", "--success", "test -s out/openvino_model.bin"]
+    checks = ["--prepare", "rm -rf out", "--success", "test -s out/openvino_model.bin"]
     done = nncf_tools("fit", "--runs", "4", *checks, "-o", "fit", "--", *export, env=real_environment, timeout=400)
     found = json.loads((tmp_path / "fit/fit.json").read_text())
     worked = [trial for trial in found["trials"] if trial["worked"]]

@@ -12,9 +12,11 @@ from nncftools.render.peak_lines import (
     write_headline,
     write_need,
 )
+from nncftools.render.sentences import write_held_at_end
 from nncftools.render.view import View
-from nncftools.session.model import Exit, Floor, Mark, WatchedProcess
+from nncftools.session.model import Exit, Floor, Mark, Peak, WatchedProcess
 from nncftools.units import MemoryUnit
+from tests.analysis.made_snapshots import Made
 from tests.made_up import MIB, mib, process, session
 from tests.made_up_stacks import grown, stack
 
@@ -123,3 +125,27 @@ def test_largest_holder() -> None:
 def test_sufficient(fields: dict[str, Any], expected: str) -> None:
     """One line says how little memory is enough, if it is known, and how long the run took."""
     assert write_need(session(**fields), MemoryUnit.MiB) == expected
+
+
+@pytest.mark.parametrize(
+    ("held", "peak", "expected"),
+    [
+        ("63M", 300, ""),
+        ("64M", 321, ""),
+        ("64M", 320, "64 MiB without imports, 20 % of the peak"),
+        ("300M", 300, "300 MiB without imports, 100 % of the peak"),
+        ("300M", None, ""),
+    ],
+)
+def test_held_at_end(held: str, peak: int | None, expected: str) -> None:
+    """Memory at the end has a line from 64 MiB and from a fifth of the peak."""
+    made = Made()
+    watched = made.process(f"0@0 {held}@0.5 {held}@1 0@1", "load@0")
+    watched.take_end_of_code(0.9, watched.rss[1])
+    of = made.session()
+    of.exit = Exit(code=0)
+    low = None if peak is None else peak * MIB
+    of.peaks = {"rss": Peak(sampled=low, at_s=0.5, low=low)}
+
+    text = f"Still held at the end: {expected}; code: report --peak --at end" if expected else ""
+    assert write_held_at_end(of, MemoryUnit.MiB) == text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,12 +11,14 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from nncftools.analysis.session import Session
+from nncftools.cli import screen
+from nncftools.render import page
 from nncftools.render.operations_table import operations, operations_table
 from nncftools.render.text import markdown_report, notebook_cell
 from nncftools.render.view import View
 from nncftools.session.model import Mark
 from nncftools.units import MemoryUnit
-from tests.made_up import MIB
+from tests.made_up import MIB, mib, session
 from tests.render.test_text import run_of
 
 MOST = 60
@@ -80,6 +83,39 @@ def test_the_longest_of_many() -> None:
 def compilations(*spans_s: tuple[float, float], name: str = "Compilation", depth: int = 2) -> list[Mark]:
     """Return calls on an inner level."""
     return [Mark(name=name, start_s=start_s, end_s=end_s, depth=depth) for start_s, end_s in spans_s]
+
+
+PEAKS = "peak 100.0 MiB to 500.0 MiB (call 3), median 150.0 MiB"
+
+
+@pytest.mark.parametrize(
+    ("calls", "line"),
+    [
+        (
+            compilations((0, 0.5), (1, 1.25), (2, 3), (3.5, 4), depth=1),
+            "1.1 Compilation ×4: duration 0.250 s to 1.00 s (call 3), median 0.500 s; " + PEAKS,
+        ),
+        (
+            [Mark(name="Inference", start_s=0, end_s=4, depth=1, count=211, total_s=3.0, longest_s=0.25)],
+            "1.1 Inference ×211: longest call 0.250 s",
+        ),
+        (compilations((0, 0.5), (1, 1.25), (2, 3), depth=1), ""),
+    ],
+    ids=["calls", "counted calls", "rows of their own"],
+)
+def test_repeated_calls(calls: list[Mark], line: str) -> None:
+    """Below the table, a row of repeated calls says how far they differ and which was the largest, in each output."""
+    of = session(
+        {"rss": mib(100, 100, 100, 100, 500, 100, 100, 200, 200)}, marks=[Mark(name="Export", start_s=0), *calls]
+    )
+    view = View(["rss"], depth=2)
+    outputs = [operations_table(of, replace(view, brief=brief), 60) for brief in (True, False)]
+    texts = [screen.plain(content) for content in outputs if content is not None]
+    texts += [markdown_report(of, view), page.report(of, view).decode()]
+
+    for text in texts:
+        assert ("Compilation ×" in text or "Inference ×" in text) is bool(line)
+        assert line in " ".join(text.split())
 
 
 QUANTIZATION = Mark(name="Quantization", start_s=0, end_s=3.6)

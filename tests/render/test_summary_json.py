@@ -34,7 +34,8 @@ def test_every_key_is_documented() -> None:
     """The documentation names the keys of the summary, and no other."""
     rows = re.findall(r"^\| `([^`]+)` \| (.*) \|$", section("The summary"), re.MULTILINE)
     written = {f"{of}.{key}".lstrip(".") for of, meanings in rows for key in re.findall(r"`(\w+)`", meanings)}
-    goldens = [FOLDER / f"report{name}.json" for name in ("", ".recorded", ".built_up", ".died_of_limit")]
+    names = ("", ".recorded", ".built_up", ".died_of_limit", ".parallel")
+    goldens = [FOLDER / f"report{name}.json" for name in names]
     found = {key for path in goldens for key in keys(json.loads(path.read_text(encoding="utf-8")))}
     of_sessions = ("host.", "sampler.", "start.", "exit.", "totals.", "processes.mattering[].exit.")
     of_marks = ("phases[].own_start.", "phases[].own_end.")

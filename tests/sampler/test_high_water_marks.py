@@ -174,6 +174,12 @@ def test_held_at_marks(proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
     proc.add(7, name="name1", pages=130)
     proc.add(1, name="name1", pages=130, threads={1: [6, 7]})
     found.append(held(source, told, 7.0))
+    proc.started = 1 << 40  # so young that exec may follow
+    proc.add(8, name="name1", pages=130)
+    proc.set_children(1, 6, 7, 8)
+    found.append(held(source, told, 8.0))
+    proc.add_zombie(8)
+    found.append(held(source, told, 9.0))
 
     assert found == [
         [[0, 100, 0], [1, 100, 0]],
@@ -183,6 +189,8 @@ def test_held_at_marks(proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
         [[2, 40, 0]],
         [[1, 0, 120]],
         [[3, 0]],  # a child of vfork(2) holds nothing before its exec
+        [[4, 130, 0]],
+        [[4, 0, 130]],  # a forked copy that ended before its second sample, from which on it counts
     ]
 
 

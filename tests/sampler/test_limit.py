@@ -53,6 +53,6 @@ def test_ends_the_command(tmp_path: pathlib.Path, *, is_stubborn: bool) -> None:
     assert status == -(signal.SIGKILL if is_stubborn else signal.SIGTERM)
     assert said == [
         "RSS of 51.0 MiB at 1.000 s is above --max-memory 50.0 MiB: the command is ended",
-        *["1 of the processes went on for 5 s after SIGTERM: SIGKILL"] * is_stubborn,
+        *["1 of the processes still run 5 s after SIGTERM: sending SIGKILL"] * is_stubborn,
     ]
     assert guard.is_ending != is_stubborn

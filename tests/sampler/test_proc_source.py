@@ -222,7 +222,7 @@ def test_out_of_descriptors_is_told_once(proc: FakeProc) -> None:
         source.sample(second)
 
     assert [value for key, value in told if key == "warning"] == [
-        "too many processes for the limit of open files: some are left out of the figures"
+        "some processes are left out of the figures: the limit of open files is too low (ulimit -n)"
     ]
 
 

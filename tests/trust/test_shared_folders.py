@@ -68,7 +68,7 @@ class TestLogOfARun:
         victim, log = tmp_path / "victim", shared / "run-1.log"
         victim.write_text("mine")
         planted(trap, log, victim)
-        done = nncf_tools("fit", "--free-only", "-o", shared, "--before", "echo oh", "--", "touch", tmp_path / "ran")
+        done = nncf_tools("fit", "--free-only", "-o", shared, "--prepare", "echo oh", "--", "touch", tmp_path / "ran")
 
         assert done.returncode == 1
         assert done.stderr.endswith(f"nncf-tools: error: option --output: cannot write {str(log)!r}: {why}\n")

@@ -71,7 +71,8 @@ LOOKS = f"echo '{json.dumps({'tensors': TENSORS, 'layer_types': None})}'"
 BEGUN = ["sh", "-c", "touch here; exec sleep 1000"]
 HERE = "touch here; trap '' TERM INT HUP; while :; do sleep 0.1; done"
 WAITS = {
-    "fit, before": Wait([*FREE, "--before", HERE, "--", "true"], exists("here")),
+    "fit, prepare": Wait([*FREE, "--prepare", HERE, "--", "true"], exists("here")),
+    "fit, cleanup": Wait([*FREE, "--cleanup", HERE, "--", "sleep", "0.3"], exists("here")),
     "fit, run": Wait([*FREE, "--", *BEGUN], exists("here")),
     "fit, success": Wait([*FREE, "--success", HERE, "--", "sleep", "0.3"], exists("here")),
     "fit, messages": Wait([*FREE, "--", "sleep", "0.3"], catches, "stderr", is_killed=True),
@@ -85,6 +86,8 @@ WAITS = {
     "monitor, next run": Wait(
         [*MONITOR, "--repeat", "3", "--", "sleep", "0.1"], exists("run-1.json"), "stderr", status=0
     ),
+    "monitor, prepare": Wait([*MONITOR, "--prepare", HERE, "--", "true"], exists("here"), "stderr"),
+    "monitor, cleanup": Wait([*MONITOR, "--repeat", "3", "--cleanup", HERE, "--", "true"], exists("here")),
     "forecast, make": Wait([*FORECAST, "--from-config", "--", "bin/python3", "model"], exists("made")),
     "forecast, run": Wait([*FORECAST, "--", "sh", "-c", "touch here; exec sleep 1000", "sh", "slices"], exists("here")),
     "report, FIFO": Wait(["report", "fifo"], reads_fifo, is_killed=True),

@@ -21,6 +21,7 @@ def forecast(request: ForecastOptions) -> int:
       nncf-tools forecast -- python compress.py DIR {output}
       nncf-tools forecast --no-output -- python generate.py DIR
       nncf-tools forecast --from-config -- optimum-cli export openvino -m DIR OUT
+      nncf-tools forecast --prepare 'rm -rf CACHE' -- ./export.sh DIR {output}
       nncf-tools forecast --output llama --resume -- ./export.sh DIR {output}
 
     The command runs three or four times, each time with a slice of the model in

@@ -106,6 +106,7 @@ def run(request: ForecastOptions, command: Command, model: slices.Model, result:
         screen.line(f"Replaced in the command: {command.model!r} by a slice of the model{output}")
         for note in result.notes:
             screen.message(note, "note: ")
+        series.name_scripts(request)
         scratch = request.scratch or pathlib.Path(tempfile.gettempdir())
         with series.runner() as runner, destination.writing("--scratch", scratch):  # the command may remove it
             runs = Runs(
@@ -214,7 +215,9 @@ class Runs:
                 slices.write(self.model, layers, folder)
             words = self.command.with_slice(folder, output)
             how = options.Request(words=words, interval=self.request.interval, stacks=False)
-            with destination.open_log("--output", path.with_suffix(".log")) as log:
+            name = f"the run with {count_layers(layers)}"
+            prepared = series.prepare_run(runner.starter, self.request, name)
+            with destination.open_log("--output", path.with_suffix(".log")) as log, prepared:
                 recorded = runner.record(path, how, log)
                 failed = series.explain_failure(recorded, log) if recorded.status else ""
             return measure_slice(

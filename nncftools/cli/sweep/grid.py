@@ -17,7 +17,7 @@ from nncftools.backports import toml_of
 from nncftools.cli.model_folder import read_config, read_tensors
 from nncftools.compression.checking import BASELINE
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
-from nncftools.files import is_open_to_all, other_owner
+from nncftools.files import other_writer
 
 _MATRIX = 2
 _EMBEDDINGS = ("embed", "lm_head", "wte", "wpe")
@@ -246,9 +246,7 @@ def choose(grid: Sequence[_Kind], names: Sequence[str]) -> list[_Kind]:
 
 def refuse_changeable(path: Path, status: os.stat_result) -> None:
     """Raise UsageError for a file that another user may change, because the file decides which code runs."""
-    why = other_owner(status)
-    if is_open_to_all(status):
-        why = "may be changed by every user"
+    why = other_writer(status)
     if why:
         raise UsageError(f"{str(path)!r} {why}, and decides which code runs here; name a copy of your own")
 

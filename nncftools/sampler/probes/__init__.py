@@ -1,21 +1,23 @@
-"""The sources of the figures: a file per source; ``nncftools.metrics`` names the probe of each metric.
+"""The probes, classes that read the figures of a sample. ``nncftools.metrics`` names the probe of each metric.
 
 There are four kinds of probes:
 
-- A *process probe*, made with the position of ``file`` among each process's kept files. ``read(processes)`` returns
-  sums over the tree. ``retire(process)`` stores the last figures of an ended child, before the sampler reaps the child.
-- A *system probe*, made with the proc directory and the command's PID. ``read()`` returns figures of the machine, or of
-  the command's surroundings, from files that the probe keeps open.
-- A *slow probe*, made with the share of the time that the probe may take, reads every process from time to time in a
-  separate thread. ``read(processes)`` returns the new sums, or only None if there are no new sums.
-- An *occasional probe*, made with the proc directory, the command's PID and the plan. ``read(thorough=...)`` returns
-  figures that need not be in each sample. ``read`` is called once a second, thoroughly soon after the end of a process
-  and at the end of the recording.
+- A *process probe* reads the file ``file`` of each process. The constructor gets the index of this file among the files
+  that each process keeps open. ``read(processes)`` returns sums over the tree. ``retire(process)`` adds the last
+  figures of an ended child, before the sampler reaps the child.
+- A *system probe* reads figures of the machine, or of the command's surroundings, from files that the probe keeps open.
+  The constructor gets the proc directory and the command's PID. ``read()`` returns the figures.
+- A *slow probe* reads every process from time to time in a separate thread. The constructor gets the largest share of
+  the time that the thread may use. ``read(processes)`` returns new sums, or only None if there are no new sums.
+- An *occasional probe* reads figures that need not be in each sample. The constructor gets the proc directory, the
+  command's PID and the plan. ``read(thorough=...)`` is called once a second. ``thorough`` is true soon after the end of
+  a process, and at the end of the recording.
 
-The values of ``read`` are in the order of ``metrics``. The devices probe has ``columns``, such as ``npu_memory@npu0``.
-An unknown figure is None. ``source`` is the kernel file, as users know it. ``cost`` is the cost of a sample, measured
-on a core of a 2-core machine. A class may have ``why_unavailable(root)``: the reason why the figures are unknown on
-this system.
+``read`` returns the values in the order of ``metrics``. A probe of several devices has ``columns``, such as
+``npu_memory@npu0``, and returns a value for each column. An unknown figure is None. ``source`` is the kernel file, as
+users know the file. ``cost`` is the cost of a sample, measured on a core of a 2-core machine. If a class has
+``why_unavailable(root)``, this function returns the reason why the figures are unknown on this system, or an empty
+text.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ OCCASIONAL = "occasional"
 
 
 def list_references(columns: Iterable[str] = METRICS) -> list[str]:
-    """Return the probes of columns, each once, in the order of the metrics."""
+    """Return the references ``module:Class`` of the probes that read ``columns``, in the order of the metrics."""
     metrics = map(of, in_order(columns))
     return list(dict.fromkeys(metric.probe for metric in metrics if metric is not None and metric.probe))
 
@@ -46,6 +48,6 @@ def load_probe(reference: str) -> Any:  # noqa: ANN401 — a class of any probe
 
 
 def explain_missing(reference: str, root: str) -> str:
-    """Return why the figures of a probe are unknown on this system; empty when they are known."""
+    """Return the reason why the figures of a probe are unknown on this system. Empty if the figures are known."""
     explain = getattr(load_probe(reference), "why_unavailable", None)
     return explain(root) if explain is not None else ""

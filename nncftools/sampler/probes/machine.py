@@ -2,11 +2,12 @@
 
 - ``/proc/meminfo``: memory in use on the whole machine (proc(5), in kB of 1,024 bytes).
 - The memory charged to a control group: ``memory.current`` (v2) or ``memory.usage_in_bytes`` (v1).
-- Signs that memory is short. ``/proc/pressure/memory`` is PSI (Documentation/accounting/psi.rst), in microseconds;
-  ``/proc/vmstat`` counts pages and events of the machine (proc(5)). A v2 group has its own ``memory.pressure``; v1 has
-  none.
-- The free space of file systems (statvfs(3)), now and at the lowest. A network file system may not answer, so a thread
-  asks. The thread asks more often when little space is left: a program that fills a disk may remove the file at once.
+- Signs that memory is short. ``/proc/pressure/memory`` has the stall time in microseconds (PSI,
+  Documentation/accounting/psi.rst). ``/proc/vmstat`` counts pages and events of the machine (proc(5)). A v2 group has
+  its own ``memory.pressure``, a v1 group has no such file.
+- The free space of file systems (statvfs(3)), now and at the lowest. A thread reads the free space, because a network
+  file system may not answer. If little space is left, the thread reads more often: a program that fills a disk may
+  remove the file at once.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Meminfo:
-    """SYSTEM: MemTotal − MemAvailable, including all processes of the machine."""
+    """The memory in use on the whole machine: MemTotal − MemAvailable."""
 
     kind = SYSTEM
     metrics = ("system",)
@@ -39,7 +40,7 @@ class Meminfo:
         self._file = os.open(f"{root}/meminfo", os.O_RDONLY)
 
     def read(self) -> tuple[float | None, ...]:
-        """Return the bytes in use; None on a kernel without MemAvailable (before 3.14)."""
+        """Return the bytes in use. None on a kernel before 3.14, because such a kernel has no MemAvailable."""
         words = os.pread(self._file, 256, 0).split(None, 8)
         if words[6] != b"MemAvailable:":
             return (None,)
@@ -47,7 +48,7 @@ class Meminfo:
 
 
 class Cgroup:
-    """Memory of the control group that the command was started in, including other processes in that group."""
+    """Memory of the control group in which the command was started. Other processes in that group are included."""
 
     kind = SYSTEM
     metrics = ("cgroup",)
@@ -60,13 +61,13 @@ class Cgroup:
 
     @staticmethod
     def why_unavailable(root: str) -> str:
-        """Return why the memory of our control group cannot be read; empty when there is no obstacle."""
+        """Return the reason why the memory of this process's control group cannot be read, or an empty text."""
         if Hierarchies(root).group_of(os.getpid()) is not None:
             return ""
-        return "no memory controller accounts this process's control group"
+        return "no memory controller counts the memory of this process's control group"
 
     def read(self) -> tuple[int | None]:
-        """Return the bytes; None when the group is gone or the memory is not accounted."""
+        """Return the bytes charged to the group. None if the group is gone, or its memory is not counted."""
         try:
             return (int(os.pread(self._file, 64, 0)),)
         except OSError:
@@ -75,11 +76,11 @@ class Cgroup:
 
 _KEYS = (b"workingset_refault_file ", b"workingset_refault_anon ", b"pswpin ", b"pswpout ", b"oom_kill ")
 _OLD_KEY = b"workingset_refault "
-"""The sum for files and anonymous memory, before Linux 5.9."""
+"""The key for the refaults of files and anonymous memory together, before Linux 5.9."""
 
 
 def try_open(file: str) -> int:
-    """Return a descriptor of a kernel file; -1 when the file cannot be opened: reading from -1 fails."""
+    """Open a kernel file. Return -1 if the file cannot be opened; a reading from descriptor -1 fails."""
     try:
         return os.open(file, os.O_RDONLY)
     except OSError:
@@ -87,7 +88,7 @@ def try_open(file: str) -> int:
 
 
 class Pressure:
-    """Stall, refaults, swapping and killed processes since the first reading.
+    """The stall time, refaults, swapping and killed processes since the first reading.
 
     Reading ``vmstat`` takes 25 µs, so the file is read again only after memory has stalled or a process has ended.
     """
@@ -112,7 +113,10 @@ class Pressure:
         self._first = self.read(thorough=True)
 
     def read(self, *, thorough: bool) -> list[float | None]:
-        """Return seconds, three sizes in bytes, and two counts; ``thorough`` reads ``vmstat`` in any case."""
+        """Return the values of ``metrics``: seconds, three sizes in bytes, and two counts.
+
+        With ``thorough``, read ``vmstat`` even if memory has not stalled.
+        """
         stalled_us = self._read_stall()
         if thorough or stalled_us != self._stalled_us or stalled_us is None:
             self._counts = self._read_counts()
@@ -148,13 +152,13 @@ def _find_bytes(pages: int | None) -> int | None:
 _LONGEST_S = 1.0
 _SHORTEST_S = 0.01
 _FILLED_PER_S = 2 << 30
-"""The most bytes that a program writes in a second: a file system with more free space is asked once a second."""
+"""A program writes at most this many bytes in a second. If more space is free, the free space is read once a second."""
 _CALM_S = 0.05
-"""The shortest pause between two questions while the free space does not change."""
+"""The shortest pause between two readings of the free space, if the free space has not changed."""
 
 
 class FileSystem:
-    """A file system, and the free bytes for ordinary users."""
+    """A file system, and the number of free bytes for ordinary users."""
 
     free: int | None = None
     _size = -1
@@ -168,7 +172,7 @@ class FileSystem:
         self._path = path
 
     def ask(self) -> float:
-        """Ask for the free bytes; return after how many seconds to ask again."""
+        """Read the number of free bytes; return the pause before the next reading, in seconds."""
         try:
             facts = os.statvfs(self._path)
         except OSError:
@@ -186,7 +190,7 @@ class FileSystem:
         return min(_LONGEST_S, max(shortest_s, free / _FILLED_PER_S))
 
     def line(self, start_ns: int, *, always: bool) -> dict[str, object] | None:
-        """Return a journal line if the free space has halved since the last line, or if ``always``; otherwise None."""
+        """Return a journal line if the free space has halved since the last line, or with ``always``."""
         has_halved = self._written < 0 or self._lowest * 2 <= self._written
         if self._first < 0 or not (always or has_halved):
             return None
@@ -203,7 +207,7 @@ class FileSystem:
 
 
 class FreeSpace:
-    """Free bytes of each file system; unknown until the file system answers."""
+    """The free bytes of each file system. The value is None until the file system has answered."""
 
     kind = OCCASIONAL
     metrics = ("disk_free",)
@@ -217,7 +221,7 @@ class FreeSpace:
         self._ended = _thread.allocate_lock()
         self._ended.acquire()
         if self._file_systems:
-            with suppress(RuntimeError):  # no thread can be started: free space stays unknown
+            with suppress(RuntimeError):  # no thread can be started, so the free space stays unknown
                 _thread.start_new_thread(self._watch, ())
 
     def _watch(self) -> None:
@@ -231,11 +235,11 @@ class FreeSpace:
                 return
 
     def read(self, *, thorough: bool) -> list[int | None]:  # noqa: ARG002 — the thread decides about times
-        """Return the bytes that were free when the thread asked last."""
+        """Return the free bytes of each file system, as last read by the thread."""
         return [file_system.free for file_system in self._file_systems]
 
     def lines(self, *, always: bool = False) -> list[dict[str, object]]:
-        """Return journal lines of the file systems whose free space has halved; with ``always``, of all."""
+        """Return a journal line for each file system whose free space has halved, or for all with ``always``."""
         lines = (file_system.line(self._start_ns, always=always) for file_system in self._file_systems)
         return [line for line in lines if line is not None]
 
@@ -245,14 +249,14 @@ class FreeSpace:
 
 
 _NVIDIA = ("/dev/nvidiactl", "/dev/dxg")
-"""The driver's device, and the device in WSL."""
+"""The device file of NVIDIA's driver, and the device file in WSL."""
 _OTHERS = (("/dev/dri", "renderD"), ("/dev/accel", "accel"))
 _FOR_TESTS = "NNCF_TOOLS_NVML"
-"""See ``nncftools.sampler.devices.FOR_TESTS``."""
+"""The same variable as ``nncftools.sampler.devices.FOR_TESTS``."""
 
 
 class Devices:
-    """GPUs and NPUs, read by a process beside the sampler (``nncftools.sampler.devices``)."""
+    """GPUs and NPUs. A process beside the sampler reads these devices (``nncftools.sampler.devices``)."""
 
     kind = "helper"
     metrics = OF_DEVICES
@@ -261,7 +265,7 @@ class Devices:
 
     @staticmethod
     def why_unavailable(root: str) -> str:  # noqa: ARG004 — devices are not in /proc
-        """Return why there are no figures of devices; empty when there is a device."""
+        """Return the reason why there are no figures of devices. Empty if there is a device."""
         if _FOR_TESTS in os.environ or any(map(os.path.exists, _NVIDIA)):
             return ""
         for folder, node in _OTHERS:

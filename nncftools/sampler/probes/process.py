@@ -1,12 +1,12 @@
 """Probes of single processes, summed over the tree.
 
 - ``/proc/PID/stat``: memory, CPU time, page faults and threads in a single read (proc(5)). CPU time and faults come
-  twice: a process's own, and the figures that the kernel added from reaped children (``cutime``, ``cstime``,
-  ``cminflt``, ``cmajflt``). So the sum over the live processes includes all ended children that their parents have
-  waited for.
+  twice: for the process itself, and for its reaped children, as added by the kernel (``cutime``, ``cstime``,
+  ``cminflt``, ``cmajflt``). So the sum over the living processes includes each ended child whose parent has waited for
+  the child.
 - ``/proc/PID/status``: the parts of RSS, swap, and the high-water mark VmHWM (in kB of 1,024 bytes).
 - ``/proc/PID/io``: bytes read and written by a process and by reaped children. ``read_bytes`` and ``write_bytes`` count
-  the bytes of storage; ``rchar`` and ``wchar`` the bytes of system calls, page cache and pipes included.
+  the bytes of storage. ``rchar`` and ``wchar`` count the bytes of system calls, including page cache and pipes.
 """
 
 from __future__ import annotations
@@ -25,36 +25,38 @@ if TYPE_CHECKING:
 
 
 _RSS = 21
-"""Position after the closing parenthesis of the name; the name can contain spaces and parentheses."""
+"""The index of RSS among the words of the file after the name. The last closing parenthesis ends the name, because a
+name can contain spaces and parentheses.
+"""
 _NO_STAT = (0,) * 8
 
 
 class Summed:
-    """Sums the numbers in a file over all processes, including the sampler's own children that have ended."""
+    """A probe that sums the numbers in a file of each process. Ended children of the sampler are included."""
 
     _summed = -1
-    """The number of processes in ``_values``; -1 when the values must be computed again."""
+    """The number of processes whose numbers are in ``_values``. If -1, the values must be computed again."""
 
     def __init__(self, slot: int, nothing: tuple[int, ...]) -> None:
-        """Read the kept file at ``slot``; ``nothing`` has the numbers that count for a process that is gone."""
+        """Read the file with the index ``slot``. The sums over ended children begin as ``nothing``: zeros."""
         self._slot = slot
         self._retired: tuple[int, ...] | None = nothing
-        """The sums over the ended children; None for unknown."""
+        """The sums over ended children of the sampler. None if unknown."""
         self._values: tuple[float | None, ...] = ()
 
     def take(self, process: Process, data: bytes) -> tuple[int, ...] | None:
-        """Return the numbers in the new content of a file; None if we may not read the file."""
+        """Return the numbers in ``data``, the new content of a file. None if the file may not be read."""
         raise NotImplementedError
 
     def values(self, sums: tuple[int, ...] | None) -> tuple[float | None, ...]:
-        """Return the values of the metrics, computed from the sums; None for unknown."""
+        """Return the values of ``metrics``, computed from the sums. Unknown values are None."""
         raise NotImplementedError
 
     def read(self, processes: Sequence[Process]) -> tuple[float | None, ...]:
-        """Return the values of the metrics.
+        """Return the values of ``metrics``.
 
-        Parents are read before their children: a child that is reaped in between is missing from a sample, but never
-        counted twice. The file of a process that sleeps does not change, and is not parsed again.
+        Parents are read before their children. So a child that is reaped between the two readings is missing from the
+        sample, but is never counted twice. The file of a sleeping process does not change, and is not parsed again.
         """
         slot = self._slot
         pread = os.pread
@@ -75,7 +77,7 @@ class Summed:
         return self._values
 
     def retire(self, process: Process) -> None:
-        """Add the numbers of a child of ours that has ended: the file is readable until the child is reaped."""
+        """Add the numbers of an ended child of the sampler. The file can be read until the child is reaped."""
         self.read([process])
         self._summed = -1
         self._retired = _sum_parts(self._retired, process.parts[self._slot])
@@ -100,7 +102,7 @@ class Stat(Summed):
         """The processes that had page faults since the previous sample."""
 
     def read(self, processes: Sequence[Process]) -> tuple[float | None, ...]:
-        """Return bytes, seconds and counts; memory is None when only zombies are left."""
+        """Return the values of ``metrics`` in bytes, seconds and counts. Memory is None if only zombies are left."""
         self.restless = []
         return super().read(processes)
 
@@ -112,7 +114,7 @@ class Stat(Summed):
         return (*memory, user / TICKS_PER_S, system / TICKS_PER_S, *others, count)
 
     def take(self, process: Process, data: bytes) -> tuple[int, ...]:
-        """Keep the figures of a process, and return the numbers to sum."""
+        """Store the figures of a process, and return the numbers to sum."""
         if not data:
             process.lose_memory()
             return _NO_STAT
@@ -132,7 +134,7 @@ class Stat(Summed):
         system += system_reaped
         minor += minor_reaped
         major += major_reaped
-        if not (resident and process.counted):  # the process has freed its memory at the end, or shares memory
+        if not (resident and process.counted):  # the process is ending and has freed its memory, or is not counted yet
             process.lose_memory()
             return 0, 0, user, system, minor, major, 0, 0
         process.sampled_from = process.sampled_from or process.common.samples + 1
@@ -160,10 +162,10 @@ class Status:
         self._slot = slot
 
     def read(self, processes: Sequence[Process]) -> tuple[int | None, ...]:
-        """Return the sums in bytes; None when no process has memory, or on a kernel before 4.5."""
+        """Return the sums in bytes. They are None if no process has memory, or on a kernel before 4.5."""
         sums: tuple[int | None, ...] = _UNKNOWN
         for process in processes:
-            try:  # longer than a page for users in many groups
+            try:  # the file is longer than a page if the user is in many groups
                 data = read_all(process.files[self._slot])
             except OSError:
                 data = process.read_slot(self._slot)
@@ -177,12 +179,12 @@ class Status:
         return sums
 
     def retire(self, process: Process) -> None:
-        """Keep nothing: a process that has ended holds no memory."""
+        """Do nothing: a process that has ended has no memory."""
 
 
 _NO_IO = (0, 0, 0, 0)
 _POSITIONS = (9, 11, 1, 3)
-"""The words of the file that hold the metrics."""
+"""The index of each metric among the words of the file."""
 
 
 class Io(Summed):
@@ -198,7 +200,7 @@ class Io(Summed):
         super().__init__(slot, _NO_IO)
 
     def values(self, sums: tuple[int, ...] | None) -> tuple[float | None, ...]:
-        """Return the sums; None while a process is unreadable, and for ever if it ends unread."""
+        """Return the sums. They are None while a process cannot be read, and for ever if the process ends unread."""
         return sums or (None,) * len(_NO_IO)
 
     def take(self, process: Process, data: bytes) -> tuple[int, ...] | None:

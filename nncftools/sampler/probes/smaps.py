@@ -1,8 +1,9 @@
 """``/proc/PID/smaps_rollup``: PSS and USS, counted page by page by the kernel (proc(5), in kB of 1,024 bytes).
 
-Counting takes 11 ms per GiB of 4 KiB pages and holds the target's memory lock. So a separate thread counts, and takes
-at most a given share of the time. Half of that time is for passes at regular intervals. The rest is for passes at a new
-maximum of RSS or of estimated PSS: the last count plus the memory that each process has gained or freed since.
+Counting takes 11 ms per GiB of 4 KiB pages, and holds the target's memory lock. So a separate thread counts, and takes
+at most a given share of the time. In a pass, the thread counts all processes. Half of the time is for passes at regular
+intervals. The other half is for passes at a new maximum of RSS or of estimated PSS. The estimate is the PSS of the last
+pass, plus the memory that each process has gained or freed since.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ if TYPE_CHECKING:
     from nncftools.sampler.tree import Process
 
     Sums = tuple[int, int, float] | tuple[None, None, None]
-    """PSS and USS in bytes, and their age in seconds."""
+    """PSS and USS in bytes, and the age of these figures in seconds. All are None if unknown."""
     Counted = tuple[Process, int, int, int]
-    """A process, RSS in pages when the pass began, PSS and USS in bytes."""
+    """A process in a pass: the process, RSS in pages at the start of the pass, PSS in bytes, USS in bytes."""
 
 _HIGHER = 1.02
-"""RSS has a new maximum when it exceeds RSS in all passes by this ratio."""
+"""A pass is made at a new maximum of RSS: more than this many times the highest RSS of all passes."""
 _HIGHER_ESTIMATE = 1.01
-"""PSS has a new maximum when the estimate exceeds PSS in all passes by this ratio."""
+"""A pass is made at a new maximum of PSS: an estimate of more than this many times the highest PSS of all passes."""
 _BLUR = 0.05
-"""A pass is dropped if forks may have changed the sum by more than this share."""
+"""A pass is dropped if forks during the pass may have changed the sum by more than this share."""
 _MOST_SPOILT = 2
-"""This many passes in a row may be dropped."""
+"""At most this many passes in a row are dropped."""
 _UNKNOWN = (None, None, None)
 
 
 class Smaps:
-    """Proportional and unique set size, and how old they are; unknown in the samples between two passes."""
+    """PSS (proportional set size), USS (unique set size) and their age, in the first sample after a pass."""
 
     kind = SLOW
     metrics = ("pss", "uss", "pss_age")
@@ -48,28 +49,28 @@ class Smaps:
     _highest = 0
     """The highest RSS at the start of a pass, in pages."""
     _highest_pss = 0.0
-    """The highest PSS that was counted, in pages."""
+    """The highest PSS of all passes, in pages."""
     _running = False
     _counted: tuple[list[Counted], float] | None = None
-    """The processes of a pass that has ended, and the time in the middle of the pass."""
+    """The result of a pass until the next sample: the counted processes, and the time in the middle of the pass."""
     _spoilt = 0
     """The number of passes in a row that were dropped."""
 
     def __init__(self, share: float) -> None:
-        """Use at most ``share`` of the time; the last pass may go beyond this share."""
+        """Use at most ``share`` of the time. Only the last pass may exceed this share."""
         self._share = share
         self._begun_s = time.monotonic()
         self._estimate = Estimate()
         self._members: dict[Process, int] = {}
-        """The processes of the last pass, and the RSS in pages when the pass began."""
+        """For each process of the last pass: the RSS in pages at the start of the pass."""
 
     @staticmethod
     def why_unavailable(root: str) -> str:
-        """Return why PSS is unknown on this system; empty when PSS is known."""
+        """Return the reason why PSS is unknown on this system. Empty if PSS is known."""
         return "" if os.path.exists(f"{root}/self/smaps_rollup") else "the kernel has no smaps_rollup (before 4.14)"
 
     def read(self, processes: Sequence[Process]) -> Sums:
-        """Return the sums in bytes and their age, if a pass has ended since the last call; begin a pass when due."""
+        """Return the sums and their age if a pass has ended since the last call. Begin a new pass if due."""
         if self._running:
             return _UNKNOWN
         now_s = time.monotonic()
@@ -85,14 +86,14 @@ class Smaps:
         return sums
 
     def _take_result(self, processes: Sequence[Process], now_s: float) -> Sums:
-        """Return the sums of a pass that has ended.
+        """Return the sums of a pass that has ended. They are None without such a pass, or if the pass is dropped.
 
-        A process that ends during a pass is left out: the other processes' shares of the common pages grow, so the sum
-        would count these pages twice. The loop may also have closed the folder of the process during the pass, and
-        another folder may have had the same number.
+        A process that ended during the pass is left out. The other processes now have larger shares of the common
+        pages, so the sum would count these pages twice. Also, the sampler may have closed the folder of the process
+        during the pass, and another folder may have got the same descriptor.
 
-        A process that was forked during a pass is not counted, but has a share of pages that are counted later. If such
-        shares may be large, the pass is dropped and repeated, a few times at most.
+        A process that was forked during the pass was not counted, but has a share of pages that were counted after the
+        fork. If such shares may be large, the pass is dropped and repeated, a few times at most.
         """
         if self._counted is None:
             return _UNKNOWN
@@ -120,7 +121,7 @@ class Smaps:
             self._running = True
             try:
                 _thread.start_new_thread(self._count, (self._members,))
-            except RuntimeError:  # the limit of threads
+            except RuntimeError:  # the limit of threads is reached
                 self._running = False
 
     def _count(self, members: Mapping[Process, int]) -> None:
@@ -139,21 +140,21 @@ class Smaps:
 
 
 class Estimate:
-    """Estimates PSS in pages from the last pass, and from RSS and page faults since then.
+    """Estimates PSS in pages from the last pass, and from RSS and page faults since the pass.
 
-    A new forked copy shares all pages at first. A process that writes to a shared page copies the page, with a fault
-    but without a change of RSS, and can copy at most the pages that were shared.
+    A new forked copy shares all pages at first. If a process writes to a shared page, the kernel copies the page: this
+    is a page fault without a change of RSS. At most all shared pages can be copied.
     """
 
     _shared = 0.0
-    """The shares of pages that several processes have in common: when a process ends, the other processes hold these
-    pages.
-    """
+    """The number of shared pages in the last pass. If a process ends, the other processes keep these pages."""
 
     def __init__(self, counted: Iterable[Counted] = ()) -> None:
-        """Begin with the processes of a pass."""
+        """Start with the processes of a pass."""
         self._known: dict[Process, tuple[float, float, int, int]] = {}
-        """For each process: private pages minus RSS, pages copied since, and RSS and faults at the last sample."""
+        """For each process: private pages minus RSS in the pass, pages copied since the pass, RSS at the last sample,
+        and page faults at the last sample.
+        """
         for process, rss, pss, uss in counted:
             self._shared += (pss - uss) / PAGE
             self._known[process] = (uss / PAGE - rss, 0.0, rss, process.faults)
@@ -176,7 +177,7 @@ class Estimate:
 
 
 def _read_rollup(process: Process) -> tuple[int, int]:
-    """Return PSS and USS in bytes: 0 for a process that is gone, -1 for a process that we may not read."""
+    """Return PSS and USS in bytes. Both are 0 if the process is gone, and -1 if the file may not be read."""
     try:
         data = process.read("smaps_rollup")
     except (FileNotFoundError, ProcessLookupError):

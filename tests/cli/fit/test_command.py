@@ -54,6 +54,14 @@ class TestOptions:
         """Only a folder that is named has an earlier search."""
         assert "option --resume: only with --output" in in_process("fit", "--resume", "--", "true").stderr
 
+    def test_former_name_of_prepare(self, in_process: Run) -> None:
+        """The former name is understood and not shown; both names at once are a mistake."""
+        both = in_process("fit", "--before", "true", "--prepare", "true", "--", "true")
+
+        assert both.returncode == UsageError.exit_code
+        assert both.stderr == "nncf-tools: error: option --before: the former name of --prepare; give only --prepare\n"
+        assert "--before" not in in_process("fit", "--help").stdout
+
     def test_groups_cannot_be_made(self, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where no group can be made, one line says why and what would allow it, and nothing runs."""
 
@@ -146,23 +154,13 @@ def test_command_that_fails(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     assert (tmp_path / "out/run-1.log").read_text() == "no such model\n"
 
 
-@pytest.mark.process
-def test_clean_up_that_fails(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-    """Nothing runs when the cleaning up before it fails."""
-    done = nncf_tools("fit", "--free-only", "--before", "echo oh; false", "-o", "out", "--", "touch", "ran")
-
-    assert done.returncode == 1
-    assert "option --before: 'echo oh; false' failed; the output is in " in done.stderr
-    assert not (tmp_path / "ran").exists()
-
-
 @as_root
 @pytest.mark.process
 @pytest.mark.long
 class TestSearches:
     def test_anonymous(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """Memory that cannot be dropped has one limit, just above the floor; every run is a session."""
-        done = nncf_tools("fit", "-o", "out", "--before", "rm -f made", "--", *NEEDS, "anonymous", "-")
+        done = nncf_tools("fit", "-o", "out", "--prepare", "rm -f made", "--", *NEEDS, "anonymous", "-")
         found = result(tmp_path / "out")
         works = found["works_from"]
 
@@ -180,7 +178,7 @@ class TestSearches:
         """A run whose child was killed has failed, though the command says 0, and so has one that did not succeed."""
         quiet = 'exec 2>/dev/null; "$@"; touch made; exit 0'
         words = ["sh", "-c", quiet, "-", *NEEDS, "anonymous", "-"]
-        done = nncf_tools("fit", "--success", "test -e made", "--before", "rm -f made", "-o", "out", "--", *words)
+        done = nncf_tools("fit", "--success", "test -e made", "--prepare", "rm -f made", "-o", "out", "--", *words)
         works = result(tmp_path / "out")["works_from"]
 
         assert done.returncode == 0, done.stderr

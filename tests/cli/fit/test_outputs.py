@@ -108,5 +108,5 @@ def test_failed_for_another_reason() -> None:
 
     assert list(fit_runs.write_notes(killed)) == []
     assert list(fit_runs.write_notes(NEVER)) == [
-        "no run was out of memory: see run-*.log for the errors; --before can remove files of earlier runs"
+        "no run was out of memory: see run-*.log for the errors; --prepare can remove files of earlier runs"
     ]

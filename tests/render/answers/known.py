@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import nncftools.analysis
 import nncftools.limits
 from nncftools import metrics
-from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, at_end, of_peak
+from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, at_end, held_at_end, of_peak
 from nncftools.analysis.frames import holders, tree_of
 from nncftools.analysis.peaks import RATE_WINDOW_S
 from nncftools.analysis.rss_levels import kinds_near
@@ -171,5 +171,6 @@ def _shares(session: Session) -> Iterator[float]:
         certain = tree_of(built_up).certain
         yield from percents([built_up.sum_of(*kinds) for kinds in ((SEEN, PROGRAM), (SHARED,), (NOT_SEEN,))])
         yield from percents([certain, built_up.size - certain])
+        yield 100 * (held_at_end(session) or 0) / built_up.size
     for operation in list_operations(session.operations, _ALL_LEVELS):
         yield 100 * operation.duration_s / session.duration_s

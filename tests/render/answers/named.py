@@ -15,6 +15,7 @@ from html import unescape
 from typing import TYPE_CHECKING, Any
 
 from nncftools import metrics
+from nncftools.analysis.build_up import held_at_end
 from nncftools.analysis.summary import cores_average, cpu_s, highest_rate, summarize_level
 from nncftools.metrics import cpu_counters
 from tests.render.answers.known import Figure, figure
@@ -64,7 +65,7 @@ _PATTERNS = [
     ),
     rf"^ *\w+ +(?P<pid>\d+) +(?P<start>{_S}) +(?P<end>{_S}) +(?P<held>{_N}) +(?P<cpu>{_S})",
 ]
-_OF_RUN = ("duration", "cpu", "user", "system", "cores", "cores_peak")
+_OF_RUN = ("duration", "cpu", "user", "system", "cores", "cores_peak", "held_at_end")
 _MIB = 2**20
 _WRITTEN = 0.006
 """The page's lines have two decimals."""
@@ -86,6 +87,7 @@ def answers(session: Session) -> dict[str, float]:
     found: dict[str, float | None] = {
         **dict(zip(_OF_RUN[:4], (session.duration_s, cpu_s(session), *map(session.totals.get, _CPU)), strict=True)),
         "cores": cores_average(session),
+        "held_at_end": held_at_end(session),
         "cores_peak": highest_rate(session, cpu_counters(session.samples)),
     }
     for column in metrics.memory_of(session.samples.metrics):
@@ -233,7 +235,13 @@ def _of_speedscope(text: str) -> Said:
     yield "RSS peak", _exact(sum(json.loads(text)["profiles"][0]["weights"]))
 
 
-_OF_HISTORY = {"peak-rss": "RSS peak", "peak-pss": "PSS peak", "duration": "duration", "cpu": "cpu"}
+_OF_HISTORY = {
+    "peak-rss": "RSS peak",
+    "peak-pss": "PSS peak",
+    "duration": "duration",
+    "cpu": "cpu",
+    "held-at-end": "held_at_end",
+}
 _OF_HISTORY_OF_OPERATIONS = {"peak-rss": "rss_peak", "duration": "duration_s", "cpu": "cpu_s"}
 
 
@@ -248,7 +256,8 @@ def _of_bencher(text: str) -> Said:
 def _of_benchmark_action(text: str) -> Said:
     for entry in json.loads(text):
         *_, operation, label = ["", *entry["name"].split(" › ")[1:]]
-        measure = {"Duration": "duration", "CPU time": "cpu"}.get(label, label.lower().replace(" ", "-"))
+        labels = {"Duration": "duration", "CPU time": "cpu", "Held at the end": "held-at-end"}
+        measure = labels.get(label, label.lower().replace(" ", "-"))
         names = _OF_HISTORY_OF_OPERATIONS if operation else _OF_HISTORY
         factor = _MIB if entry["unit"] == "MiB" else 1
         yield f"{operation} {names[measure]}".strip(), Figure(entry["value"] * factor, 1e-6 * factor)
