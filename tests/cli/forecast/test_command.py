@@ -207,7 +207,7 @@ class TestMeasured:
     def test_memory_pressure(self, refaults_mib: int, stall_s: float, dropped_mib: int) -> None:
         """A run that waited for pages that it had before is disturbed, however long it took; few pages do no harm."""
         totals = {"refaults": refaults_mib * MIB, "memory_stall": stall_s, "write_chars": 5}
-        run = made_up.session(totals=totals, floor=Floor(size=90 * MIB, at_s=0.5, mapped=0))
+        run = made_up.session(totals=totals, duration_s=200.0, floor=Floor(size=90 * MIB, at_s=0.5, mapped=0))
 
         assert runs.measure_slice(4, "slice-4.json", run, "", output=1).refaults == dropped_mib * MIB
 
