@@ -96,8 +96,8 @@ def run(request: ForecastOptions, command: Command, model: slices.Model, result:
     results = Results(request, "forecast", "forecast", "slice")
     with results.locked():
         earlier = results.begun(result)
-        parts = [(known.layers, known.weights, known.from_config) for known in (earlier, result)]
-        if parts[0] != parts[1]:
+        models = {(known.layers, known.weights, known.from_config) for known in (earlier, result)}
+        if len(models) > 1:
             raise UsageError(f"option --resume: {str(results.state)!r} is the forecast of another model")
         result.slices = earlier.slices
         output = "" if command.output is None else f", {command.output!r} by a scratch folder"

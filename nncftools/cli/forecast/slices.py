@@ -17,7 +17,7 @@ import struct
 import subprocess
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -80,7 +80,7 @@ class Model:
     """The kinds of layers repeat after this many layers."""
     python: str | None
     """The command's own Python, for random weights; None for a model with weights."""
-    notes: Sequence[str] = field(default=())
+    notes: Sequence[str]
 
     @property
     def parameters(self) -> int:
