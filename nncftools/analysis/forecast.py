@@ -117,15 +117,15 @@ class Result(msgspec.Struct, kw_only=True):
         return [part for part in self.slices if not part.unused]
 
     @property
-    def doubts(self) -> list[Line]:
-        """The lines that leave the peak unknown; empty with fewer than three slices."""
+    def doubt(self) -> Line | None:
+        """The line that leaves the peak unknown; None with fewer than three slices."""
         if not has_enough(self.used):
-            return []
-        return compare_lines(self.used, self.layers, self.layer_parameters).doubts
+            return None
+        return compare_lines(self.used, self.layers, self.layer_parameters).doubt
 
     def finish(self, limit: int | None) -> None:
         """Forecast by the slices, and judge whether the model fits into a limit."""
-        self.forecast = forecast(self.slices, self.layers, self.layer_parameters)
+        self.forecast = forecast(self.used, self.layers, self.layer_parameters)
         self.limit = limit
         self.fits = None if self.forecast is None or limit is None else judged(self.forecast, limit)
 
@@ -140,8 +140,8 @@ def find_doubtful(used: Sequence[Slice], full: int, layer_parameters: int) -> in
     if not any(part.points for part in used):
         return None
     compared = compare_lines(used, full, layer_parameters)
-    if compared.doubts:
-        line = max(compared.doubts, key=lambda line: line.highest_at(full))
+    line = compared.doubt
+    if line is not None:
         return line.layers[line.sizes.index(max(line.sizes))]
     return max(part.layers for part in used) if _has_error(compared.winner, full, _WIDE) else None
 
@@ -158,8 +158,10 @@ class Comparison(NamedTuple):
     """The lines that are not above the winner, and hold at least for the last points."""
     winner: Line
     """The highest certain line at the full number of layers."""
-    doubts: list[Line]
-    """Lines that are not straight and may be much higher; the whole run's line if no operation explains the peak."""
+    doubt: Line | None
+    """The highest line that is not straight and may be above the winner. If no operation explains the peak, the line of
+    the whole run counts.
+    """
     is_at_least: bool
     """Whether the peak may be higher than the winner."""
 
@@ -180,15 +182,16 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
         may_be_higher = line.highest_at(full) + line.apart > size * _MATTERS
         if line is of_run or (is_open and may_be_higher):
             doubts.append(line)
-    if not doubts and (not certain or _has_error(winner, full, _VAGUE)):
-        doubts = [winner]
+    doubt = max(doubts, key=lambda line: line.highest_at(full), default=None)
+    if doubt is None and (not certain or _has_error(winner, full, _VAGUE)):
+        doubt = winner
     ends_higher = False
     for line in certain:
         if line.operation == winner.operation and line.what == "peak":
             ends_higher = size > line.at(full) * _NOTICEABLE
     usable = [line for line in found if line.is_straight or line.is_bent]
     lower = [line for line in usable if line.at(full) <= size]
-    return Comparison(lower, winner, doubts, is_at_least=winner.is_bent or ends_higher)
+    return Comparison(lower, winner, doubt, is_at_least=winner.is_bent or ends_higher)
 
 
 def _choose_certain(found: Sequence[Line], layer_parameters: int, *, twice: bool) -> list[Line]:
@@ -216,14 +219,15 @@ def estimate(known: Line, full: int, least: float = _LEAST_SPREAD) -> Estimate:
     return Estimate(value, low, high=value + spread, is_at_least=not known.is_straight)
 
 
-def forecast(slices: Sequence[Slice], full: int, layer_parameters: int = 0) -> Forecast | None:
-    """Return the needs of the whole model; None with too few slices, or if a line leaves the peak unknown."""
-    used = [part for part in slices if not part.unused]
-    used.sort(key=lambda part: part.layers)
+def forecast(used: Sequence[Slice], full: int, layer_parameters: int = 0) -> Forecast | None:
+    """Return the needs of the whole model; None with too few slices, or if a line leaves the peak unknown.
+
+    Slices are in the order of their layers.
+    """
     if not has_enough(used):
         return None
     compared = compare_lines(used, full, layer_parameters)
-    if compared.doubts:
+    if compared.doubt is not None:
         return None
     peak = _peak_of(compared, used, full)
     floor = _floor_of(used, full, layer_parameters).combine(peak, min)

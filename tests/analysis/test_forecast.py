@@ -77,12 +77,13 @@ def test_interval() -> None:
 
 def test_two_slices_are_not_enough() -> None:
     """A line through two points says nothing about itself: that is not known. Unused slices do not count."""
-    from msgspec.structs import replace
-
     slices = of(A=lambda k: 1000 + 100 * k)
+    result = forecast.Result(command=[], model="", layers=16, parameters=0, weights=0)
+    result.slices = [*slices[:2], replace(slices[2], unused="exit status 1")]
+    result.finish(None)
 
     assert forecast.forecast(slices[:2], 16) is None
-    assert forecast.forecast([*slices[:2], replace(slices[2], unused="exit status 1")], 16) is None
+    assert result.forecast is None
 
 
 def test_bent_line() -> None:
@@ -241,7 +242,9 @@ def test_peak_outside_operations(is_marked: bool) -> None:  # noqa: FBT001 — a
         slices.append(replace(part, peak=(500 + 50 * part.layers) * MIB, points=points))
 
     assert forecast.forecast(slices, 16) is None
-    assert [line.at(16) for line in forecast.compare_lines(slices, 16).doubts] == [pytest.approx(1300 * MIB)]
+    doubt = forecast.compare_lines(slices, 16).doubt
+    assert doubt is not None
+    assert doubt.at(16) == pytest.approx(1300 * MIB)
     assert forecast.find_doubtful(slices, 16, 0) == (6 if is_marked else None)
 
 
@@ -351,7 +354,7 @@ def test_kept_recordings(kept: Kept) -> None:
     kept.result.finish(None)
     known = kept.result.forecast
     if known is None:
-        assert kept.result.doubts
+        assert kept.result.doubt is not None
         return
     if known.comfortable.value >= known.peak.value:  # processes that share memory need less than the sum of them
         check_parts(known)

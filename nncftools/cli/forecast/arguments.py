@@ -123,8 +123,10 @@ def _find_output(words: Sequence[str]) -> str:
     """Return the output of an export by optimum-cli. Raises UsageError if not certain."""
     output = _only_word(_words_of_export(words))
     if output is None:
-        how = f"write {OUTPUT} in its place in the command, or give --no-output if it writes nothing"
-        raise UsageError(f"argument COMMAND: it is not known where {words[0]!r} writes; {how}")
+        raise UsageError(
+            f"argument COMMAND: it is not known where {words[0]!r} writes; write {OUTPUT} in its place in the command, "
+            "or give --no-output if it writes nothing"
+        )
     if sum(_replace_word(word, output, OUTPUT) != word for word in words) > 1:
         raise UsageError(f"argument COMMAND: {output!r} is in several arguments; write {OUTPUT} where it is the output")
     return output
@@ -143,8 +145,10 @@ def _find_model(words: Sequence[str], model: str | None) -> str:
     if model is None:
         several = " or ".join(map(repr, folders)) if folders else f"no argument is a folder with {CONFIG}"
         raise UsageError(f"argument COMMAND: its model is not known: {several}; name it with --model ARG")
-    hint = "forecast needs a folder; for a model that is not downloaded, put its config.json and tokenizer there"
-    raise UsageError(f"option --model: {model!r} is not a folder with {CONFIG}; {hint}")
+    raise UsageError(
+        f"option --model: {model!r} is not a folder with {CONFIG}; forecast needs a folder; "
+        "for a model that is not downloaded, put its config.json and tokenizer there"
+    )
 
 
 def _is_model(word: str) -> bool:
@@ -185,9 +189,9 @@ def by_size(command: Command, parameters: int, weights: int) -> tuple[Command, l
         large = "ONNX above 2 GB keeps weights in separate files; smaller slices do not: the forecast is less sure"
         return command, [large]
     if "openvino" in export[:1] and parameters >= _LARGE and not has_format:
-        size = f"{parameters / 1e9:.2f} B here"
         note = (
-            f"optimum exports models above 1 B parameters to int8 ({size}), but not slices: {' '.join(_INT8)} is added"
+            f"optimum exports models above 1 B parameters to int8 ({parameters / 1e9:.2f} B here), but not slices: "
+            f"{' '.join(_INT8)} is added"
         )
         return replace(command, added=_INT8), [note]
     return command, []

@@ -77,9 +77,9 @@ def answer(result: Result, unit: MemoryUnit = MemoryUnit.MiB) -> str:
 
 def _explain_unknown(result: Result, unit: MemoryUnit) -> str:
     """Return why there is no forecast, with the sizes that slices held."""
-    if not result.doubts:
+    doubtful = result.doubt
+    if doubtful is None:
         return f"a forecast needs {LEAST_SLICES} slices, and {len(result.used)} can be used"
-    doubtful = max(result.doubts, key=lambda line: line.highest_at(result.layers))
     held = f"{doubtful.operation} held" if doubtful.operation else "the command held"
     sizes = ", ".join(unit.brief(size) for size in doubtful.sizes)
     layers = ", ".join(map(str, doubtful.layers))

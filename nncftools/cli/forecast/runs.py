@@ -64,8 +64,7 @@ def next_count(counts: Sequence[int], result: Result) -> int | None:
     doubtful = analysis.find_doubtful(used, result.layers, result.layer_parameters)
     if doubtful is None or len(used) >= _MOST_RUNS:
         return None
-    smallest = min(part.layers for part in used)
-    further = [count for count in counts if smallest < count <= result.layers / 2 and count not in tried]
+    further = [count for count in counts if count <= result.layers / 2 and count not in tried]
     if further and len(used) == LEAST_SLICES:
         return further[-1]
     return doubtful if tried.count(doubtful) == 1 else None
@@ -75,9 +74,10 @@ def begin_result(request: ForecastOptions, command: Command, model: slices.Model
     """Return a forecast without slices. Raises UsageError for a model that has too few layers."""
     if len(model.counts()) < LEAST_SLICES:
         turns = f" that repeat after {model.period}" if model.period > 1 else ""
-        has = f"it has {count_layers(model.layers)}{turns}"
-        few = f"{has}: too few for three slices; `nncf-tools profile` measures the whole model"
-        raise UsageError(f"no forecast of the model in {str(model.folder)!r}: {few}")
+        raise UsageError(
+            f"no forecast of the model in {str(model.folder)!r}: it has {count_layers(model.layers)}{turns}: "
+            "too few for three slices; `nncf-tools profile` measures the whole model"
+        )
     return Result(
         command=series.shareable(command.words),
         model=str(model.folder),
@@ -170,10 +170,12 @@ class Runs:
 
     def _check_failures(self, done: Slice) -> None:
         """Raise NncfToolsError if the command fails with slices."""
-        failed = sum(bool(part.unused) for part in self.result.slices)
-        if done.unused and failed >= _MOST_FAILED and not analysis.has_enough(self.result.used):
+        tried = len(self.result.slices)
+        used = self.result.used
+        failed = tried - len(used)
+        if done.unused and failed >= _MOST_FAILED and not analysis.has_enough(used):
             log = self.results.folder / pathlib.PurePath(done.session).with_suffix(".log")
-            fails = f"the command does not work with {failed} of {len(self.result.slices)} slices"
+            fails = f"the command does not work with {failed} of {tried} slices"
             raise NncfToolsError(f"{fails}: {done.unused}; output: {log}")
 
     def why_not(self, layers: int, left_s: float) -> str:

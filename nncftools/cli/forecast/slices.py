@@ -218,8 +218,11 @@ def _kinds_of_layers(folder: pathlib.Path, tensors: Mapping[str, Tensor]) -> lis
         if number >= 0:
             stacks[stack][number].append((rest, tensor.kind, tuple(tensor.shape)))
     if not stacks:
-        shared = "no weights of single layers (layers.0, h.0, …): layers that share the same weights cannot be left out"
-        raise _refused(folder, f"it has {shared}")
+        raise _refused(
+            folder,
+            "it has no weights of single layers (layers.0, h.0, …): "
+            "layers that share the same weights cannot be left out",
+        )
     first, *others = [name for name in stacks if not name.startswith("mtp.")]  # these layers predict further tokens
     if others:
         raise _refused(folder, f"its weights have several stacks of layers ({first} and {others[0]})")
@@ -250,12 +253,14 @@ def _count_layers(
     fits = [count for count in counts.values() if count in fitting]
     layers = max(fits[:1] or counts.values())
     if layers > weights:
-        last = f"{CONFIG} says {layers} layers, and the weights end with layer {weights - 1}"
-        raise _refused(folder, f"{last}; is the download complete?")
+        raise _refused(
+            folder,
+            f"{CONFIG} says {layers} layers, and the weights end with layer {weights - 1}; is the download complete?",
+        )
     notes = []
     if layers + extra < weights:
-        more = f"the last {weights - layers} are in every slice"
-        notes = [f"{CONFIG} says {layers} layers, the weights have {weights}: {more}"]
+        extra = weights - layers
+        notes = [f"{CONFIG} says {layers} layers, the weights have {weights}: the last {extra} are in every slice"]
     return [key for key, count in counts.items() if count == layers], layers, notes
 
 
@@ -313,8 +318,11 @@ def _tensors(folder: pathlib.Path) -> dict[str, Tensor]:
             index = msgspec.json.decode(content, type=_Index)
             names = sorted(set(index.weight_map.values()))
     elif not (folder / _WEIGHTS).exists():
-        more = "--from-config makes random weights of the right shapes"
-        raise _refused(folder, f"it has no weights in safetensors ({_WEIGHTS} or {_INDEX}); {more}")
+        raise _refused(
+            folder,
+            f"it has no weights in safetensors ({_WEIGHTS} or {_INDEX}); "
+            "--from-config makes random weights of the right shapes",
+        )
     tensors = {}
     for name in names:
         if pathlib.PurePath(name).name != name:
