@@ -139,7 +139,7 @@ def _find_model(words: Sequence[str], model: str | None) -> str:
     if model is not None and model not in parts:
         raise UsageError(f"option --model: no argument of the command is {model!r}")
     candidates = dict.fromkeys(parts) if model is None else [model]
-    folders = [word for word in candidates if _is_model(word)]
+    folders = list(filter(_is_model, candidates))
     if len(folders) == 1:
         return folders[0]
     if model is None:
@@ -152,9 +152,8 @@ def _find_model(words: Sequence[str], model: str | None) -> str:
 
 
 def _is_model(word: str) -> bool:
-    if not word or "\0" in word:
-        return False
-    return os.path.isfile(os.path.join(word, CONFIG))  # noqa: PTH113, PTH118 — may be too long
+    is_path = word != "" and "\0" not in word
+    return is_path and os.path.isfile(os.path.join(word, CONFIG))  # noqa: PTH113, PTH118 — may be too long
 
 
 def _words_of_export(words: Sequence[str]) -> Sequence[str]:

@@ -42,8 +42,7 @@ _MOST_RUNS = 5
 def plan_slices(counts: Sequence[int], layers: int) -> list[int]:
     """Return the layer counts of three slices: a third, two thirds and all of 40 % of the layers."""
     few = [count for count in counts if count <= layers * _MOST_SHARE]
-    largest = few[-1] if len(few) >= LEAST_SLICES else counts[LEAST_SLICES - 1]
-    smaller = [count for count in counts if count < largest]
+    *smaller, largest = few if len(few) >= LEAST_SLICES else counts[:LEAST_SLICES]
     small = min(smaller[:-1], key=lambda count: abs(count - largest / 3))
     above = [count for count in smaller if count > small]
     middle = min(above, key=lambda count: abs(count - largest * 2 / 3))
