@@ -77,7 +77,7 @@ class Forecast(msgspec.Struct, frozen=True):
     disk: Estimate | None
     time: Estimate
     operation: str = ""
-    """The operation that holds the peak; empty when operations are unknown."""
+    """The operation, or the time between operations, that holds the peak."""
     holds_from: int | None = None
     """From this number of layers on, the operation holds the peak."""
     before: str = ""
@@ -294,7 +294,7 @@ def _held_from(compared: Comparison, full: int, least: int) -> tuple[int | None,
     """Return from how many layers on an operation holds the peak, and the operation that held the peak before."""
     winner = compared.winner
     for count in range(full, least - 1, -1):
-        highest = max(compared.lines or [winner], key=lambda line: line.at(count))
+        highest = max(compared.lines, key=lambda line: line.at(count))
         if highest.at(count) > winner.at(count) * _NOTICEABLE and highest.operation != winner.operation:
             return count + 1, highest.operation
     return None, ""

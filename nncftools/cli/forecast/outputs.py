@@ -80,7 +80,7 @@ def _explain_unknown(result: Result, unit: MemoryUnit) -> str:
     doubtful = result.doubt
     if doubtful is None:
         return f"a forecast needs {LEAST_SLICES} slices, and {len(result.used)} can be used"
-    held = f"{doubtful.operation} held" if doubtful.operation else "the command held"
+    held = f"{doubtful.operation or 'the command'} held"
     sizes = ", ".join(unit.brief(size) for size in doubtful.sizes)
     layers = ", ".join(map(str, doubtful.layers))
     if doubtful.apart:
@@ -114,9 +114,8 @@ def sentences(result: Result, unit: MemoryUnit) -> Iterator[str]:
     known = result.forecast
     if known is None:
         return
-    holder = f", in {known.operation}" if known.operation else ""
     earlier = f"; with fewer than {known.holds_from} layers, it is in {known.before}" if known.before else ""
-    yield f"Its peak is {_range(known.peak, unit)}{holder}{earlier}"
+    yield f"Its peak is {_range(known.peak, unit)}, in {known.operation}{earlier}"
     yield f"Its floor is {_range(known.floor, unit)}: with less, it does not work"
     limit = f"; the commands below set {unit.brief(known.comfortable.high)} {unit}"
     commands = "" if known.comfortable.is_at_least else limit
@@ -147,9 +146,11 @@ def notes(result: Result) -> Iterator[str]:
             dropped = f"{brief_size(part.refaults)} were dropped and read again"
             yield f"memory was short in the slice with {count_layers(part.layers)}: {dropped}; the peak may be higher"
     known = result.forecast
-    if known is not None and known.is_small:
+    if known is None:
+        return
+    if known.is_small:
         yield "imports and other work without the model take almost the whole peak: the model is too small to matter"
-    if known is not None and known.peak.is_at_least:
+    if known.peak.is_at_least:
         yield "the peak is a lower bound: only few slices show the operation that holds the peak with all layers"
 
 
@@ -241,7 +242,7 @@ def _draw_line(axes: Axes, line: Line, number: int, layers: int, unit: MemoryUni
     from nncftools import drawing
 
     colour, style = drawing.line_style(number)
-    name = shortened(f"{line.operation or 'the whole run'}, {line.what}", _LONGEST_NAME)
+    name = shortened(f"{line.operation}, {line.what}", _LONGEST_NAME)
     begin = line.layers[-2] if line.is_bent else 0
     ends = [unit.of(line.at(count)) for count in (begin, layers)]
     axes.plot(
