@@ -179,7 +179,7 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
     doubts = []
     for line in found:
         is_open = line not in certain or line.apart
-        may_be_higher = line.highest_at(full) + line.apart > size * _MATTERS
+        may_be_higher = line.limit_at(full) > size * _MATTERS
         if line is of_run or (is_open and may_be_higher):
             doubts.append(line)
     doubt = max(doubts, key=lambda line: line.highest_at(full), default=None)
@@ -286,7 +286,7 @@ def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estima
     raised = winner._replace(base=winner.base + beside, sizes=sizes)
     floor = estimate(raised, full, least=_LEAST_SPREAD_OF_FLOOR)
     most = floor.high * _NOTICEABLE - beside
-    is_open = any(line.highest_at(full) > most for line in found if line not in certain)
+    is_open = any(line.limit_at(full) > most for line in found if line not in certain)
     return replace(floor, is_at_least=floor.is_at_least or is_open)
 
 

@@ -80,13 +80,15 @@ class Line(NamedTuple):
     """Empty for the whole run."""
     what: str = "peak"
     """``start``, ``peak`` or ``end``."""
+    steepest: float = 0.0
+    """The largest slope between two neighbouring points, if not all points are on the line."""
     is_straight: bool = True
     """Whether all points are on the line, or the last three."""
     is_partial: bool = False
     """Whether only the last three points are on the line."""
     is_bent: bool = False
-    """Whether only the last two points are on the line, because the slope grew there. A line that is neither straight
-    nor bent has the steepest slope between two points, and ends at the last point: no forecast follows from it.
+    """Whether only the last two points are on the line, because the slope grew there. No forecast follows from a line
+    that is neither straight nor bent.
     """
     apart: float = 0.0
     """Difference in bytes between two runs with the same layers, if the two are not on one line."""
@@ -120,6 +122,11 @@ class Line(NamedTuple):
     def highest_at(self, layers: int) -> float:
         """Return the most bytes that the operation may hold at a number of layers, by the line and the points."""
         return max(self.at(layers), *self.sizes)
+
+    def limit_at(self, layers: int) -> float:
+        """Return the same bytes if the memory rises as steeply as between any two points, and as much as equal runs."""
+        rise = self.steepest * (layers - self.layers[-1])
+        return max(self.highest_at(layers), self.sizes[-1] + rise) + self.apart
 
 
 def measure_points(session: Session) -> list[Point]:
@@ -213,7 +220,7 @@ def find_tolerance(sizes: Sequence[float]) -> float:
 
 
 def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
-    """Return the line through all points, or through the last three, or with the steepest slope between two points."""
+    """Return the line through all points, or else through the last three, or else through the last two."""
     for first in range(max(1, len(layers) - LEAST_SLICES + 1)):
         last = (layers[first:], sizes[first:])
         slope, base = statistics.linear_regression(*last)
@@ -224,14 +231,15 @@ def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
     points = zip(layers, sizes, strict=True)
     for (left, before), (right, after) in pairwise(points):
         slopes.append((after - before) / (right - left))
-    slope = max(slopes)
+    *earlier, slope = slopes
     return Line(
         layers=layers,
         sizes=sizes,
         slope=slope,
         base=sizes[-1] - slope * layers[-1],
+        steepest=max(slopes),
         is_straight=False,
-        is_bent=slope > max(0.0, *slopes[:-1]),
+        is_bent=slope > max(0.0, *earlier),
     )
 
 
