@@ -546,11 +546,11 @@ class TestForecast:
         for left in tmp_path.glob("nncf-tools-forecast-*/*/m"):
             subprocess.run(["umount", left], check=True)
 
-        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("Unknown: "), done.stderr  # no operation is marked
         assert len(stays) == 3
         assert all(f"a slice stays in {str(folder)!r}; remove it\n" in done.stderr for folder in stays)
         assert "Traceback" not in done.stderr
-        assert written(tmp_path / "out")["forecast"] is not None
+        assert len(written(tmp_path / "out")["slices"]) == 3
 
     @pytest.mark.long
     def test_output_that_is_a_file(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
@@ -561,7 +561,7 @@ class TestForecast:
         words = ["--scratch", "scratch", "-o", "out", "--", "sh", "-c", writes, "{output}", "model"]
         done = nncf_tools("forecast", *words)
 
-        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("Unknown: "), done.stderr  # no operation is marked
         assert [part["unused"] for part in written(tmp_path / "out")["slices"]] == [""] * 3
 
     def test_fails(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
