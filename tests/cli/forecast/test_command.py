@@ -286,6 +286,15 @@ class TestAnswer:
 
         assert outputs.answer(result) == f"Unknown whether it fits into 4 GiB: {expected}"
 
+    def test_without_operations(self) -> None:
+        """A peak that no operation has is not known, and the first line says so."""
+        unmarked = [replace(part, points=[]) for part in measured(2, 4, 6)]
+        expected = (
+            "Unknown: the command held 200, 400, 600 MiB (peak) with 2, 4, 6 layers, outside all marked operations"
+        )
+
+        assert outputs.answer(replace(judged_result(None), slices=unmarked)) == expected
+
 
 class TestForecast:
     def test_peak(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
