@@ -8,6 +8,7 @@ peaks and ends have separate lines.
 from __future__ import annotations
 
 import math
+import operator
 import pathlib
 import statistics
 from collections.abc import Callable, Sequence
@@ -60,8 +61,8 @@ class Estimate(msgspec.Struct, frozen=True):
     is_at_least: bool = False
     """If true, the figure may be more than ``high``; only ``low`` is certain."""
 
-    def bound_by(self, other: Estimate, choose: Callable[[float, float], float]) -> Estimate:
-        """Limit each value by the other figure: from below if ``choose`` is ``max``, from above if it is ``min``."""
+    def combine(self, other: Estimate, choose: Callable[[float, float], float]) -> Estimate:
+        """Combine value and bounds with another figure; ``choose`` takes the smaller, the larger, or the sum."""
         return Estimate(
             value=choose(self.value, other.value),
             low=choose(self.low, other.low),
@@ -80,7 +81,7 @@ class Forecast(msgspec.Struct, frozen=True):
     disk: Estimate | None
     time: Estimate
     operation: str = ""
-    """The operation with the peak; empty if operations are unknown."""
+    """The operation with the peak, or the time between operations with the peak."""
     holds_from: int | None = None
     """From this number of layers on, the peak is in ``operation``."""
     before: str = ""
@@ -120,15 +121,15 @@ class Result(msgspec.Struct, kw_only=True):
         return [part for part in self.slices if not part.unused]
 
     @property
-    def doubts(self) -> list[Line]:
-        """The lines that make the peak unknown; empty if there are fewer than three slices."""
+    def doubt(self) -> Line | None:
+        """The line that makes the peak unknown; None if there is no such line, or if there are fewer than three slices."""
         if not has_enough(self.used):
-            return []
-        return compare_lines(self.used, self.layers, self.layer_parameters).doubts
+            return None
+        return compare_lines(self.used, self.layers, self.layer_parameters).doubt
 
     def finish(self, limit: int | None) -> None:
         """Make the forecast from the slices, and judge whether the model fits into a limit."""
-        self.forecast = forecast(self.slices, self.layers, self.layer_parameters)
+        self.forecast = forecast(self.used, self.layers, self.layer_parameters)
         self.limit = limit
         self.fits = None if self.forecast is None or limit is None else judged(self.forecast, limit)
 
@@ -139,10 +140,12 @@ def has_enough(used: Sequence[Slice]) -> bool:
 
 
 def find_doubtful(used: Sequence[Slice], full: int, layer_parameters: int) -> int | None:
-    """Return the number of layers to measure again; None if the peak is known well enough."""
+    """Return the number of layers to measure again; None if the peak is known well enough, or if no run helps."""
+    if not any(part.points for part in used):
+        return None
     compared = compare_lines(used, full, layer_parameters)
-    if compared.doubts:
-        line = max(compared.doubts, key=lambda line: line.highest_at(full))
+    line = compared.doubt
+    if line is not None:
         return line.layers[line.sizes.index(max(line.sizes))]
     return max(part.layers for part in used) if _has_error(compared.winner, full, _WIDE) else None
 
@@ -159,8 +162,10 @@ class Comparison(NamedTuple):
     """The lines that are not above the winner, and fit at least the last points."""
     winner: Line
     """The highest certain line at the full number of layers."""
-    doubts: list[Line]
-    """Lines that are not straight, and may be much higher than the winner."""
+    doubt: Line | None
+    """The highest line that makes the peak unknown: a line that is not certain and may be above the winner, or the line of
+    the whole run if no operation explains the peak.
+    """
     is_at_least: bool
     """Whether the peak may be higher than the winner."""
 
@@ -169,28 +174,28 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
     """Compare the lines of all operations at the full number of layers."""
     found = draw_lines(used)
     of_run = line_of_runs(used, [part.peak for part in used])
-    has_operations = bool(found)
     explained = max((line.sizes[-1] for line in found), default=-math.inf)
     if of_run.sizes[-1] - explained > find_tolerance(of_run.sizes):
         found.append(of_run)
     certain = _choose_certain(found, layer_parameters, twice=True)
     winner = max(certain or [of_run], key=lambda line: line.at(full))
-    least = winner.at(full) * _MATTERS
+    size = winner.at(full)
     doubts = []
     for line in found:
         is_open = line not in certain or line.apart
-        if is_open and (line is of_run or line.highest_at(full) + line.apart > least):
+        may_be_higher = line.limit_at(full) > size * _MATTERS
+        if line is of_run or (is_open and may_be_higher):
             doubts.append(line)
-    if not doubts and (not certain or _has_error(winner, full, _VAGUE)):
-        doubts = [winner]
+    doubt = max(doubts, key=lambda line: line.highest_at(full), default=None)
+    if doubt is None and (not certain or _has_error(winner, full, _VAGUE)):
+        doubt = winner
     ends_higher = False
     for line in certain:
         if line.operation == winner.operation and line.what == "peak":
-            ends_higher = winner.at(full) > line.at(full) * _NOTICEABLE
-    is_at_least = winner.is_bent or ends_higher or not has_operations
-    size = winner.at(full)
-    lower = [line for line in found if not line.is_off and line.at(full) <= size]
-    return Comparison(lower, winner, doubts, is_at_least=is_at_least)
+            ends_higher = size > line.at(full) * _NOTICEABLE
+    usable = [line for line in found if line.is_straight or line.is_bent]
+    lower = [line for line in usable if line.at(full) <= size]
+    return Comparison(lower, winner, doubt, is_at_least=winner.is_bent or ends_higher)
 
 
 def _choose_certain(found: Sequence[Line], layer_parameters: int, *, twice: bool) -> list[Line]:
@@ -218,37 +223,27 @@ def estimate(known: Line, full: int, least: float = _LEAST_SPREAD) -> Estimate:
     return Estimate(value, low, high=value + spread, is_at_least=not known.is_straight)
 
 
-def estimate_slices(used: Sequence[Slice], sizes: Sequence[float], full: int) -> Estimate:
-    """Return a figure of whole runs at ``full`` layers."""
-    return estimate(line_of_runs(used, sizes), full)
+def forecast(used: Sequence[Slice], full: int, layer_parameters: int = 0) -> Forecast | None:
+    """Return the needs of the whole model; None if there are too few slices, or if a line makes the peak unknown.
 
-
-def forecast(slices: Sequence[Slice], full: int, layer_parameters: int = 0) -> Forecast | None:
-    """Return the needs of the whole model; None if there are too few slices, or if a line makes the peak unknown."""
-    used = [part for part in slices if not part.unused]
-    used.sort(key=lambda part: part.layers)
+    The slices must be sorted by the number of layers.
+    """
     if not has_enough(used):
         return None
     compared = compare_lines(used, full, layer_parameters)
-    if compared.doubts:
+    if compared.doubt is not None:
         return None
     peak = _peak_of(compared, used, full)
-    floor = _floor_of(used, full, layer_parameters).bound_by(peak, min)
-    files = estimate_slices(used, [part.comfortable - part.floor for part in used], full)
-    comfortable = Estimate(
-        value=floor.value + files.value,
-        low=floor.low + files.low,
-        high=floor.high + files.high,
-        is_at_least=floor.is_at_least,
-    )
+    floor = _floor_of(used, full, layer_parameters).combine(peak, min)
+    files = estimate(line_of_runs(used, [part.comfortable - part.floor for part in used]), full)
+    comfortable = floor.combine(files, operator.add)
     if all(part.comfortable * _NOTICEABLE >= part.peak for part in used):  # in this case, processes share no memory
-        comfortable = replace(comfortable.bound_by(peak, max), is_at_least=peak.is_at_least)
+        comfortable = peak.combine(comfortable, max)
     written = _estimate_known(used, [part.written for part in used], full)
     disk = _estimate_known(used, [part.disk for part in used], full)
     if disk is not None and written is not None:  # other programs may write to the disk at the same time
         disk = min(disk, written, key=lambda figure: figure.value)
-    time_s = estimate_slices(used, [part.duration_s for part in used], full).value
-    time = Estimate(time_s, low=time_s * _LEAST_OF_TIME, high=time_s * _MOST_OF_TIME)
+    time_s = estimate(line_of_runs(used, [part.duration_s for part in used]), full).value
     holds_from, before = _held_from(compared, full, used[0].layers)
     return Forecast(
         peak=peak,
@@ -256,7 +251,7 @@ def forecast(slices: Sequence[Slice], full: int, layer_parameters: int = 0) -> F
         comfortable=comfortable,
         written=written,
         disk=disk,
-        time=time,
+        time=Estimate(time_s, low=time_s * _LEAST_OF_TIME, high=time_s * _MOST_OF_TIME),
         operation=compared.winner.operation,
         holds_from=holds_from,
         before=before,
@@ -266,7 +261,7 @@ def forecast(slices: Sequence[Slice], full: int, layer_parameters: int = 0) -> F
 
 def _estimate_known(used: Sequence[Slice], sizes: Sequence[float | None], full: int) -> Estimate | None:
     known = [size for size in sizes if size is not None]
-    return estimate_slices(used, known, full) if len(known) == len(used) else None
+    return estimate(line_of_runs(used, known), full) if len(known) == len(used) else None
 
 
 def _peak_of(compared: Comparison, used: Sequence[Slice], full: int) -> Estimate:
@@ -285,16 +280,17 @@ def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estima
     if not certain:
         return replace(estimate(of_run, full, least=_LEAST_SPREAD_OF_FLOOR), is_at_least=True)
     winner = max(certain, key=lambda line: line.at(full))
-    largest = [line.sizes[-LEAST_SLICES:] for line in certain]
-    held = [max(sizes) for sizes in zip(*largest, strict=True)]
-    of_runs = of_run.sizes[-LEAST_SLICES:]
-    rest = statistics.median(size - most for size, most in zip(of_runs, held, strict=True))
-    beside = max(0.0, min(rest, of_runs[-1] * _BESIDE))
+    rests = []
+    for place in range(-LEAST_SLICES, 0):
+        held = max(line.sizes[place] for line in certain)
+        rests.append(of_run.sizes[place] - held)
+    outside = of_run.sizes[-1] * _BESIDE
+    beside = max(0.0, min(statistics.median(rests), outside))
     sizes = [size + beside for size in winner.sizes]
     raised = winner._replace(base=winner.base + beside, sizes=sizes)
     floor = estimate(raised, full, least=_LEAST_SPREAD_OF_FLOOR)
-    others = [line.highest_at(full) for line in found if line not in certain]
-    is_open = max(others, default=0.0) + beside > floor.high * _NOTICEABLE
+    most = floor.high * _NOTICEABLE - beside
+    is_open = any(line.limit_at(full) > most for line in found if line not in certain)
     return replace(floor, is_at_least=floor.is_at_least or is_open)
 
 
@@ -302,7 +298,7 @@ def _held_from(compared: Comparison, full: int, least: int) -> tuple[int | None,
     """Return from how many layers on the winner has the peak, and the operation with the peak at fewer layers."""
     winner = compared.winner
     for count in range(full, least - 1, -1):
-        highest = max(compared.lines or [winner], key=lambda line: line.at(count))
+        highest = max(compared.lines, key=lambda line: line.at(count))
         if highest.at(count) > winner.at(count) * _NOTICEABLE and highest.operation != winner.operation:
             return count + 1, highest.operation
     return None, ""
