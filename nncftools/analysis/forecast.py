@@ -122,7 +122,7 @@ class Result(msgspec.Struct, kw_only=True):
 
     @property
     def doubt(self) -> Line | None:
-        """The line that makes the peak unknown; None if there is no such line, or if there are fewer than three slices."""
+        """The line that makes the peak unknown; None if there is none, or if there are fewer than three slices."""
         if not has_enough(self.used):
             return None
         return compare_lines(self.used, self.layers, self.layer_parameters).doubt
@@ -163,8 +163,8 @@ class Comparison(NamedTuple):
     winner: Line
     """The highest certain line at the full number of layers."""
     doubt: Line | None
-    """The highest line that makes the peak unknown: a line that is not certain and may be above the winner, or the line of
-    the whole run if no operation explains the peak.
+    """The highest line that makes the peak unknown. It is a line that is not certain and may be above the winner, or the
+    line of the whole run if no operation explains the peak.
     """
     is_at_least: bool
     """Whether the peak may be higher than the winner."""

@@ -93,8 +93,8 @@ class Line(NamedTuple):
     is_partial: bool = False
     """Whether only the last three points are on the line."""
     is_bent: bool = False
-    """Whether only the last two points are on the line, because memory grew faster there. A line that is neither straight
-    nor bent gives no forecast.
+    """Whether only the last two points are on the line, because memory grew faster there. A line that is neither
+    straight nor bent gives no forecast.
     """
     apart: float = 0.0
     """The difference in bytes between two runs with the same number of layers, if the two runs are not on one line."""
