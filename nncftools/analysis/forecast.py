@@ -163,8 +163,8 @@ class Comparison(NamedTuple):
     winner: Line
     """The highest certain line at the full number of layers."""
     doubt: Line | None
-    """The highest line that makes the peak unknown. It is a line that is not certain and may be above the winner, or the
-    line of the whole run if no operation explains the peak.
+    """The highest line that makes the peak unknown. It is a line that is not certain and may be above the winner, or
+    the line of the whole run if no operation explains the peak.
     """
     is_at_least: bool
     """Whether the peak may be higher than the winner."""

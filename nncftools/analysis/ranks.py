@@ -475,4 +475,4 @@ def _warn_of_left_out(sessions: Named, samples: Samples) -> Iterator[str]:
     if partial:
         yield f"not recorded for every rank, so there is no sum: {', '.join(partial)}"
     if without_sum:
-        yield f"there is no sum, because ranks on one machine may share the memory:  {', '.join(without_sum)}"
+        yield f"there is no sum, because ranks on one machine may share the memory: {', '.join(without_sum)}"
