@@ -374,7 +374,10 @@ class Nesting:
         return replaced
 
     def end(self, entry: Entry) -> list[Open]:
-        """Close and return the operation that an entry ends, with the moments inside; or all moments of a profiler."""
+        """Close and return the operations that an entry ends.
+
+        These are an operation with the moments inside, or all moments of a profiler.
+        """
         if not entry.op and entry.profiler is not None:
             moments = [opened for opened in self._in_process(entry.pid) if opened.is_moment]
             ended = [opened for opened in moments if opened.entry.profiler == entry.profiler]
