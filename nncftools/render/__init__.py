@@ -1,1 +1,1 @@
-"""One file per output. A renderer knows sessions, but not where sessions come from."""
+"""Modules that make the outputs, one for each output. They get sessions, and do not know where sessions come from."""
