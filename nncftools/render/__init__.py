@@ -1,1 +1,1 @@
-"""Modules that make the outputs, one for each output. They get sessions, and do not know where sessions come from."""
+"""Each module makes an output from a session, and does not know where the session comes from."""

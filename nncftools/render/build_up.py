@@ -50,7 +50,7 @@ _TITLE = 200
 _PATH = 60
 _LISTED = 20
 _LEAST_NAME = 30
-"""If the code column would be narrower than this number of characters, it becomes the first column."""
+"""The code column becomes the first column if fewer characters than these are left for the code."""
 
 
 _ALMOST_ALL = 0.99
@@ -60,7 +60,7 @@ _LESS_CERTAIN = 0.2
 
 
 class TreeRow(NamedTuple):
-    """One row of the code table: a chain of functions that call each other and hold the same memory, in bytes."""
+    """A row of the code table: a chain of functions that call each other and hold the same memory, in bytes."""
 
     depth: int
     size: int
@@ -226,7 +226,7 @@ def _list_code(rise: BuildUp, unit: MemoryUnit) -> Table:
 
 
 def _list_processes(rise: BuildUp, session: Session, unit: MemoryUnit) -> Table:
-    """Return the table of the memory of each process; it is empty if there is only one process."""
+    """Return the table of the memory of each process; a single process has no table."""
     sums: Counter[int | None] = Counter()
     for part in rise.parts:
         sums[part.process] += part.size

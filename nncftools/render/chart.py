@@ -328,7 +328,7 @@ def _make_shades(placed: Sequence[tuple[int, NumberedOperation, int]], factor: f
 
 
 def _make_bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: float, factor: float) -> list[Figure]:
-    """Return one trace with the longest operations as bars above the panels."""
+    """Return a single trace with the longest operations as bars above the panels."""
     if not placed:
         return []
     shown = keep_largest(placed, _BARS, lambda item: item[1].operation.duration_s)
@@ -402,7 +402,7 @@ def _make_layout(panels: Sequence[_Panel], lanes: int, width: int) -> Figure:
 
 
 def _measure_legend(panel: _Panel, width: int) -> int:
-    """Return the height of a legend; its names are in columns if they do not fit into one line."""
+    """Return the height of a legend; many names are in columns."""
     names = [trace["name"] for trace in panel.traces if trace["name"]]
     widths = [_SYMBOL + _LETTER * len(name) for name in names]
     columns = max(1, int(width / max(widths)))

@@ -25,7 +25,7 @@ from nncftools.render.view import brief_label, clip
 from nncftools.units import UNKNOWN, MemoryUnit, fixed, printable, seconds_text, shortened
 
 Judged = tuple[Comparison, Sequence[Verdict]]
-"""A comparison and the results of its gates."""
+"""A comparison and the results of the gates."""
 Write = Callable[[float], str]
 """A function that writes a number in a fixed unit, without the name of the unit."""
 
@@ -45,7 +45,7 @@ _TIME_UNITS = (
     (600, 60, "min"),
     (-inf, 1, "s"),
 )
-"""Units of time: the smallest time that is written in the unit, the length of the unit in seconds, and its name."""
+"""Units of time: the smallest time that is written in the unit, the length of the unit in seconds, and the name."""
 _SMALLEST_SHOWN_P = 0.001
 _MANY_TIMES_P = 900
 """Changes from this number of per cent on are written as a factor: ``12×``."""
@@ -99,7 +99,7 @@ def _make_cells(difference: Difference, unit: MemoryUnit, label: str) -> list[Ce
 def _choose_unit(figure: Figure, values: Sequence[float], unit: MemoryUnit) -> tuple[str, Write]:
     """Return the name of the unit for a figure, and a function that writes numbers in this unit.
 
-    Memory peaks are in ``unit``. Any other figure is in the unit that suits its largest value.
+    Memory peaks are in ``unit``. Any other figure is in the unit that suits the largest value.
     """
     highest = max(values)
     if figure.unit == "B":
@@ -200,7 +200,7 @@ def runs_text(runs: Sequence[Run]) -> str:
 def _select_operations(operations: Iterable[ComparedOperation]) -> tuple[list[ComparedOperation], int]:
     """Return the operations that changed most, in the order of the run, and the number of the other operations.
 
-    Operations that only one side has do not count.
+    Operations of a single side do not count.
     """
     both = [operation for operation in operations if operation.base_runs and operation.new_runs]
 
@@ -216,7 +216,7 @@ def _select_operations(operations: Iterable[ComparedOperation]) -> tuple[list[Co
 
 
 def _write_title(operation: ComparedOperation, comparison: Comparison) -> str:
-    """Return the name and the function of an operation; if some runs lack it, also the number of runs that have it."""
+    """Return the name and the function of an operation; if some runs lack the operation, also the number of runs."""
     function = _write_function(operation)
     name = _write_name(operation) + (f"  {function}" if function else "")
     base = len(comparison.base)
@@ -240,7 +240,7 @@ def _write_function(operation: ComparedOperation) -> str:
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
-    """Yield explanations of the signs in the tables, and the operations and figures that only one side has."""
+    """Yield explanations of the signs in the tables, and the operations and figures of a single side."""
     differences = [("", difference) for difference in comparison.figures.values()]
     for operation in comparison.operations:
         title = f"{clip(operation.title, _FUNCTION)}: "
@@ -264,7 +264,7 @@ def notes(comparison: Comparison) -> Iterator[str]:
 
 
 def only_one_side(comparison: Comparison) -> Iterator[str]:
-    """Yield a line for each side that has operations which the other side lacks."""
+    """Yield a line about the operations that the other side lacks, for each side."""
     base = [_write_name(operation) for operation in comparison.operations if not operation.new_runs]
     new = [_write_name(operation) for operation in comparison.operations if not operation.base_runs]
     yield from _list_names("Operations only in base", base)
@@ -295,7 +295,7 @@ _SETTING = 80
 _BRIEF_FUNCTION = 30
 _PLACE = 100
 _MOST = 0.5
-"""Code is named as the cause if it holds at least this share of the change of the peak."""
+"""Code that holds at least this share of the change of the peak is named as the cause."""
 _PEAK_RSS = "peak_rss"
 _COLUMNS = 5
 """Number of columns if there is no column for p-values."""
@@ -305,7 +305,7 @@ _HOSTS = "The runs were on different hosts"
 
 
 def answer(comparison: Comparison, unit: MemoryUnit) -> str:
-    """Return a sentence that says how the peak changed, and which code holds most of the change."""
+    """Return a sentence about the change of the peak, and about the code that holds most of the change."""
     difference = comparison.figures[_choose_peak(comparison.figures) or DURATION]
     text = _describe_change(comparison, difference, unit)
     owner = ""
@@ -359,14 +359,16 @@ def _describe_change(comparison: Comparison, difference: Difference, unit: Memor
 
 
 _WHOLE = 1.05
-"""Code that holds up to this share of the change is said to hold most of it, because sizes are estimates. || Code with
-a larger share holds all of the change."""
+"""Code with up to this share of the change is said to hold most of the change, because sizes are estimates.
+
+Code with a larger share is said to hold all of the change.
+"""
 
 
 def _describe_owner(comparison: Comparison, peak: Difference, unit: MemoryUnit) -> str:
     """Return the code that holds most of the change of the RSS peak; empty if no code does.
 
-    The code is a single line. If no line holds enough, it is a function of the program, with all lines that the
+    The code is a single line. If no line holds enough, the code is a function of the program, with all lines that the
     function runs. If the code grew by more than the peak, the text says that other code holds less than before.
     """
     lines = []

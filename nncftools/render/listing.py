@@ -1,6 +1,6 @@
 """The operations that reports and pictures list, with numbers and colours.
 
-Outputs list the operations of the outer levels, and repeated calls in one row. The page lists all levels.
+Outputs list the operations of the outer levels, with repeated calls in a common row. The page lists all levels.
 """
 
 from __future__ import annotations
@@ -52,8 +52,10 @@ class Fill:
 
 
 _COLOURS = ("#56B4E9", "#E69F00", "#009E73", "#0072B2", "#CC79A7", "#D55E00", "#F0E442", "#332288", "#3B3B3B")
-"""Colours in the order of ``KINDS``: seven of Okabe and Ito, Tol's indigo, and a grey for Okabe and Ito's black. || For
-every kind of colour blindness, any two colours differ at least as much as the two closest colours of Okabe and Ito."""
+"""Colours in the order of ``KINDS``: seven of Okabe and Ito, Tol's indigo, and a grey for Okabe and Ito's black.
+
+For every kind of colour blindness, any two colours differ at least as much as the two closest colours of Okabe and Ito.
+"""
 FILLS = tuple(
     Fill(colour, hatch)
     for hatch, colour in product(
@@ -65,7 +67,7 @@ FILLS = tuple(
 PATTERNS = {"": "", "///": "/", "...": ".", "xxx": "x"}
 """Hatches in plotly's notation, by Matplotlib's notation."""
 REST = Fill("#BDBDBD")
-"""The fill for several operations in one row, and for memory whose code is unknown."""
+"""The fill for several operations in a common row, and for memory whose code is unknown."""
 OTHER_PACKAGES = Fill("#8A9BA8")
 _OF_PACKAGES = {
     "": Fill("#E69F00"),
@@ -135,11 +137,13 @@ _PARALLEL_NOTE = f"{PARALLEL}: other operations of its process ran at the same t
 
 @dataclass(frozen=True)
 class NumberedOperation:
-    """An operation with its number in the list and its fill."""
+    """An operation with number and fill, as listed."""
 
     number: str
-    """Position in the tree of operations: ``3.1.2``. || Empty for a row of several operations, and for a time outside
-    all operations."""
+    """Position in the tree of operations: ``3.1.2``.
+
+    Empty for a row of several operations, and for a time outside all operations.
+    """
     operation: Operation
     fill: Fill
     process: str = ""
@@ -158,7 +162,7 @@ class NumberedOperation:
         return f"{self.short_name}{self._addition}" if self.short_name else self.title
 
     def fitted(self, room: int, fewest: int) -> str:
-        """Return the title, cut to ``room`` characters; empty if it were cut to fewer than ``fewest``."""
+        """Return the title, cut to ``room`` characters; empty if fewer than ``fewest`` would be left."""
         title = self.title if len(self.title) <= room else self.short_title
         return shortened(title, room) if min(len(title), fewest) <= room else ""
 
@@ -175,7 +179,7 @@ class NumberedOperation:
 
     @property
     def details(self) -> str:
-        """How the operation ended, the function with its arguments, and the total time of several calls."""
+        """How the operation ended, the function with arguments, and the total time of several calls."""
         operation = self.operation
         texts = [operation.error, operation.signature]
         if operation.total_s is not None:
@@ -195,7 +199,7 @@ def label_storage(session: Session) -> dict[str, str]:
 def figures_by_key(operation: Operation) -> dict[str, float | None]:
     """Return the figures of an operation by their keys in exported documents.
 
-    Column ``rss`` has the keys ``rss_start``, ``rss_end``, ``rss_delta`` and ``rss_peak``. A counter has one key, the
+    Column ``rss`` has the keys ``rss_start``, ``rss_end``, ``rss_delta`` and ``rss_peak``. The key of a counter is the
     name of its column. Bytes are whole numbers.
     """
     values: dict[str, float | None] = {}
@@ -277,7 +281,7 @@ def short_names(operations: Sequence[Operation]) -> dict[str, str]:
 def note_peak(operations: Iterable[Operation], session: Session) -> dict[int, str]:
     """Return notes about the peak, such as ``<- peak``, by ``id()`` of the operation.
 
-    An operation that holds the peak, or may hold it, has a note; of nested operations, only the innermost. If no
+    An operation that holds or may hold the peak has a note; of nested operations, only the innermost. If no
     operation holds the peak, the nearest operation has the note ``<- peak just after`` or ``<- peak just before``.
     """
     every = list(operations)
@@ -300,7 +304,7 @@ def note_peak(operations: Iterable[Operation], session: Session) -> dict[int, st
 def drop_small(rows: Sequence[NumberedOperation], session: Session) -> list[NumberedOperation]:
     """Return the rows without operations of less than 1 % of the time and less than 1 % of the memory.
 
-    Operations that hold the peak, or may hold it, remain. All rows remain if only one operation is small, or if the
+    Operations that hold or may hold the peak remain. All rows remain if only a single operation is small, or if the
     small operations took more time than the others.
     """
     peak = session.peak_place
@@ -350,16 +354,16 @@ def place_in_lanes(rows: Sequence[NumberedOperation], most: int) -> list[tuple[i
 
 
 _FEW_INSIDE = 3
-"""Up to this number of calls of one function in one operation, each call has its own row."""
+"""Up to this number of calls of the same function in an operation, each call has a row."""
 _FEW_IN_A_ROW = 12
-"""Up to this number of outermost calls of one function in a row, each call has its own row."""
+"""Up to this number of consecutive outermost calls of the same function, each call has a row."""
 
 
 def list_operations(operations: Sequence[Operation], depth: int) -> list[Operation]:
-    """Return the operations of the outer ``depth`` levels; each operation stands before its inner operations.
+    """Return the operations of the outer ``depth`` levels; inner operations follow the outer operation.
 
-    If an operation contains many calls of one function, one row combines the calls: with their number, total time and
-    longest call. Many outermost calls of one function that follow each other are combined, too.
+    If an operation contains many calls of the same function, a single row has their number, total time and
+    longest call. Many consecutive outermost calls of the same function are combined, too.
     """
     shown = [operation for operation in operations if operation.depth < depth]
 
@@ -367,7 +371,7 @@ def list_operations(operations: Sequence[Operation], depth: int) -> list[Operati
         return operation.source, operation.name, operation.call, operation.error == END_UNKNOWN
 
     paths: dict[Operation | None, tuple[int, ...]] = {None: ()}
-    """For each operation, the indexes of the enclosing operations and its own index; the sort key of the rows."""
+    """For each operation, the indexes of the enclosing operations and of the operation: the sort key of the rows."""
     outer = []
     inner: dict[tuple[object, ...], list[Operation]] = {}
     for index, operation in enumerate(shown):

@@ -36,7 +36,7 @@ from nncftools.render.view import View, clip
 from nncftools.units import MemoryUnit, about_text, cores_text, number_text, seconds_text, shortened
 
 _LONG_GAP = 0.05
-"""A time outside all operations has a row if it lasts at least this share of the run."""
+"""A time outside all operations has a row if the time is at least this share of the run."""
 _TITLE = 60
 """Longest name of an operation, in characters; the next two constants limit the function and the whole text."""
 _FUNCTION = 140
@@ -85,7 +85,7 @@ def select_longest(
 
 
 def add_gaps(rows: Sequence[NumberedOperation], session: Session) -> list[NumberedOperation]:
-    """Return the rows, and a row for each long time outside all operations at its place in the order of time."""
+    """Return the rows, and a row for each long time outside all operations, in the order of time."""
     if not rows:
         return []
     gaps = deque(find_unmarked(session, max(session.duration_s * _LONG_GAP, 1e-9)))
@@ -282,7 +282,7 @@ class _TextTable(NamedTuple):
         yield Fitting(table, self.view.unit, _FIRST - 2, self._write_names)
 
     def _write_names(self, room: int) -> list[str]:
-        """Return number, name and details of each operation as one text of at most ``room`` characters."""
+        """Return number, name and details of each operation, joined to a text of at most ``room`` characters."""
         longest = max(len(row.cells[0].text) for row in self.table.rows)
         names = []
         for row in self.table.rows:

@@ -28,7 +28,7 @@ from nncftools.render.view import View, clip, label
 from nncftools.units import MemoryUnit, seconds_text
 
 Group = tuple[str, Sequence["Curve"]]
-"""The name of a group, and the curves of its runs."""
+"""The name of a group, and the curves of the runs."""
 _MOST = 200
 """Largest number of drawn operations of a run; the longest are drawn."""
 _BYTES = View([], MemoryUnit.B)
@@ -51,7 +51,7 @@ _POINTS = 72
 
 
 class Curve(NamedTuple):
-    """Memory over time of one run, in seconds and bytes, with no more points than a reader can see."""
+    """Memory over time of a run, in seconds and bytes, with no more points than a reader can see."""
 
     duration_s: float
     lines: Mapping[str, MemoryLine]
@@ -200,7 +200,7 @@ def _write_change(base: float, new: float, difference: str) -> str:
 
 
 def _draw_group(axes: Axes, name: str, lines: Sequence[MemoryLine], unit: MemoryUnit, *, look: tuple[str, str]) -> None:
-    """Draw a group: a single run with its peak, or the median of several runs and the area from smallest to largest."""
+    """Draw a group: a single run with the peak, or the median of several runs and the area from smallest to largest."""
     colour = look[0]
     sizes = [line.peak_size for line in lines]
     text = f"peak {unit.label(median(sizes))}"
@@ -241,7 +241,7 @@ def _align(lines: Sequence[Line]) -> Line:
 
 
 def _subtract_first(groups: Sequence[Sequence[MemoryLine]]) -> list[Line]:
-    """Return, for each group but the first, its memory minus the memory of the first group, while both ran."""
+    """Return the memory of each group but the first, minus the memory of the first group, while both ran."""
     if not 1 < len(groups) <= _MOST_DIFFERENCES:
         return []
     first, *others = map(_find_median, groups)

@@ -1,6 +1,6 @@
-"""The report as one HTML page: tables, and charts and a flame graph that plotly draws.
+"""The report as a single HTML page: tables, and charts and a flame graph that plotly draws.
 
-The page needs no network, because it contains plotly's program, compressed. ``page.js`` draws the figures from
+The page contains plotly's program, compressed, so no network is needed. ``page.js`` draws the figures from
 ``chart.py`` with the look in ``look.json``, sorts and searches the rows of tables, and links rows with the chart.
 """
 
@@ -31,7 +31,7 @@ from nncftools.units import shortened
 
 _FILE = "package_data/plotly.min.js"
 _LEVEL = 6
-"""Compression level of zlib. It takes 0.12 s; a higher level makes the page only 0.2 % smaller."""
+"""Compression level of zlib: takes 0.12 s, and a higher level makes the page only 0.2 % smaller."""
 
 
 def source_of(program: bytes) -> str:
@@ -42,7 +42,7 @@ def source_of(program: bytes) -> str:
 def _read_plotly() -> bytes:
     """Return the JavaScript program of plotly.
 
-    The file is read without an import of plotly, which would take long. Raises NncfToolsError if plotly is not
+    The file is read without an import of plotly, because the import takes long. Raises NncfToolsError if plotly is not
     installed.
     """
     package = importlib.util.find_spec("plotly")
@@ -143,7 +143,7 @@ def _write_tables(session: Session, view: View, rows: Sequence[NumberedOperation
 
 
 def _write_operations(every: Sequence[NumberedOperation], session: Session, view: View, factor: float) -> str:
-    """Return the table of operations; each row names its lane in the chart, and the full name if the name is shortened.
+    """Return the table of operations; each row names the lane in the chart, and the full name of a shortened name.
 
     The table has the longest operations of the outer levels, and all operations inside these.
     """

@@ -38,7 +38,7 @@ _MOST_IN_A_COLUMN = 3
 
 
 def _draw_run(axes: Axes, session: Session, view: View) -> None:
-    """Draw RSS with its recorded parts; if RSS was not recorded, draw the first metric of ``view``.
+    """Draw RSS with the recorded parts; if RSS was not recorded, draw the first metric of ``view``.
 
     With ``--from-zero``, no parts are drawn: the first sample would have to be subtracted from each part.
     """
@@ -156,7 +156,7 @@ _PALE = 0.4
 
 
 def _measure_table(table: Table) -> float:
-    """Return the height of a table with the lines below it; 0 if the table has no rows."""
+    """Return the height of a table with the lines below; 0 if the table has no rows."""
     lines = len(table.rows) + len(_list_notes(table))
     return _HEADER + _ROW * lines if table.rows else 0.0
 
@@ -167,7 +167,7 @@ def _list_notes(table: Table) -> list[str]:
 
 
 def _draw_table(axes: Axes, table: Table, ruler: Ruler) -> None:
-    """Draw the table of operations with as many columns as fit; each figure has a bar in the colour of its row."""
+    """Draw the table of operations with as many columns as fit; each figure has a bar in the colour of the row."""
     axes.set(
         xlim=(0, _WIDTH),
         ylim=(_measure_table(table), 0),

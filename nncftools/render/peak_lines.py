@@ -32,15 +32,15 @@ _FILE = 80
 _OPERATION = 70
 _PROCESS = 32
 _MOSTLY = 0.95
-"""A size is written without ``~`` if at least this share of its bytes is certain."""
+"""A size is written without ``~`` if at least this share of the bytes is certain."""
 _NAMED = 0.01
-"""A part of a row is named only if it is at least this share of the peak."""
+"""A part of a row is named only if the part is at least this share of the peak."""
 _MOST_PARTS = 4
 _MOST_HOLDERS = 4
 _IF_NAMED = {"anon", "file", "shmem", "swap", "system"}
 """Metrics whose peaks are shown only if the user names them: parts of RSS, and memory of the whole machine."""
 _PYTHON = "python"
-"""Name of Python's own package, which is never named as a part of a row."""
+"""Name of Python's own package. This package is never named as a part of a row."""
 _NEAR = 0.5
 """RSS is near a limit if the peak is above this share of the limit."""
 
@@ -74,7 +74,7 @@ def write_peak(session: Session, view: View) -> str:
 
 
 def _write_shared_peak(session: Session, unit: MemoryUnit) -> str:
-    """Return the peak if several ranks or processes that share pages contribute to it; else an empty text.
+    """Return the peak of several ranks, or of several processes that share pages; else an empty text.
 
     The text begins with PSS if PSS at the peak is known.
     """
@@ -98,7 +98,7 @@ class HolderRow(NamedTuple):
     """The size, after a ``~`` if most of the size is not certain."""
     label: str
     text: str
-    """The line of code, or the parts of the row; empty if it is in doubt which code holds the memory."""
+    """The line of code, or the parts of the row; empty if other code may hold the memory."""
     is_source: bool = False
     """Whether ``text`` is a line of code."""
 
@@ -250,7 +250,7 @@ class DrawnLimit(NamedTuple):
 def write_limit(session: Session) -> str | None:
     """Return how near the peak came to the limit: ``95 % of 8 GiB (control group, set by FILE)``; None without a limit.
 
-    The machine's memory counts as a limit only if the peak was more than half of it.
+    The machine's memory counts as a limit only if the peak was more than half of that memory.
     """
     limit, peak = _find_limit(session)
     if limit is None or (limit.kind == MACHINE and peak <= limit.size * _NEAR):
@@ -313,7 +313,7 @@ def explain_verdict(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]
 
 
 def write_verdict(judged: Verdict) -> str:
-    """Return the conclusion as a sentence, with its certainty in brackets."""
+    """Return the conclusion as a sentence, with the certainty in brackets."""
     text = judged.text
     if text.startswith(("the ", "a ")):
         text = text[0].upper() + text[1:]

@@ -51,7 +51,7 @@ class StackSlice(NamedTuple):
 def slices_by_thread(watched: WatchedProcess, snapshots: Snapshots) -> dict[int, list[StackSlice]]:
     """Return the slices of each thread that had a Python stack, by thread id.
 
-    Two slices of a thread do not overlap, or one contains the other.
+    Slices of a thread are disjoint or nested.
     """
     stacks = []
     for stack in snapshots.stacks:
@@ -141,9 +141,9 @@ def _describe_run(session: Session, title: str) -> dict[str, Any]:
 
 
 def _make_events(session: Session, title: str) -> Iterator[Event]:
-    """Yield the events of the run with its counters, then of the ranks of a job, then of each process.
+    """Yield the events of the run with the counters, then of the ranks of a job, then of each process.
 
-    The events of an operation are among those of its process, or of the run if the process is unknown.
+    The events of an operation belong to the operation's process, or to the run if the process is unknown.
     """
     free = {process.pid for process in session.processes if process.pid}
     spare = count(max(free, default=0) + 1)
@@ -288,7 +288,7 @@ def _make_slice(name: str, span_s: tuple[float, float], args: Event) -> Event:
 
 
 def _place_on_tracks(slices: Sequence[Event], pid: int, spare: Iterator[int]) -> Iterator[Event]:
-    """Yield the slices on as few tracks as possible: on one track, slices are disjoint or nested."""
+    """Yield the slices on as few tracks as possible: on each track, slices are disjoint or nested."""
     tracks: list[list[Event]] = []
     open_ends: list[list[int]] = []
     """For each track, the ends of the slices that are still open, the innermost last."""
@@ -346,7 +346,7 @@ def _make_stacks(session: Session, process: int | None, pid: int, spare: Iterato
 
 
 def _make_peaks(session: Session, run: int) -> Iterator[Event]:
-    """Yield an instant event for the peak of each memory metric, at the end of the time in which it was reached."""
+    """Yield an instant event for the peak of each memory metric: at the time when the peak had certainly occurred."""
     for name, peak in session.peaks.items():
         if is_memory(name) and peak.span_s is not None:
             yield {
@@ -385,7 +385,7 @@ class _Track(NamedTuple):
     unit: str
 
     def write_rates(self, session: Session, counters: Sequence[str]) -> Iterator[Event]:
-        """Yield each rate at the start of its time window; repeat the last rate at the end of its window."""
+        """Yield each rate at the start of the time window; repeat the last rate at the end of the last window."""
         moments, rates = rates_of(session, counters, _WINDOWS)
         return self.write_levels(moments, np.append(rates, rates[-1:]))
 

@@ -106,7 +106,7 @@ def _write_peak(axes: Axes, session: Session, view: View, line: MemoryLine) -> N
 
 
 def label_values(axes: Axes, text: str) -> None:
-    """Label the y axis; write its numbers with thousands separators."""
+    """Label the y axis; write numbers with thousands separators."""
     axes.set_ylabel(text, fontsize=9, parse_math=False)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.12g}")
 
@@ -228,8 +228,8 @@ class Band:
     def draw(self, axes: Axes, ruler: Ruler | None = None, above: float = 0.0) -> None:
         """Draw the band at ``above`` inches above the axes; without a ruler, draw thin lanes without names.
 
-        If a name does not fit, only the number is drawn, or nothing. All bars with the same look are one artist of
-        Matplotlib, which is much faster.
+        If a name does not fit, only the number is drawn, or nothing. All bars with the same look are a single artist of
+        Matplotlib, because many artists are slow.
         """
         height = _THIN_LANE if ruler is None else LANE
         transform = inches_above(axes)

@@ -48,7 +48,7 @@ def memory_log_report(session: Session, view: View) -> dict[str, Callable[[pathl
 def write(session: Session, view: View, metric: str, path: pathlib.Path) -> None:
     """Write the log of a metric, without unknown samples. Raises OSError.
 
-    The maximum in the log is the peak of the session, which may be larger than all samples.
+    The maximum in the log is the peak of the session, and may be larger than all samples.
     """
     figures = summarize_level(session, metric)
     peak = (figures.from_zero() if view.from_zero else figures).peak
@@ -72,7 +72,7 @@ def known_rows(session: Session, metric: str, unit: MemoryUnit, *, from_zero: bo
 def write_rows(
     time_s: Sequence[float], values: Sequence[float], unit: MemoryUnit, path: pathlib.Path, *, most: float | None = None
 ) -> None:
-    """Write a log of seconds and values in ``unit``; its maximum is ``most``, or else the largest value.
+    """Write a log of seconds and values in ``unit``; the maximum is ``most``, or else the largest value.
 
     Raises OSError, and ValueError if ``time_s`` and ``values`` have different lengths.
     """

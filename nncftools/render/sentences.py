@@ -96,10 +96,10 @@ _SHORTEST_END = 6
 
 
 def without_shared_start(names: Iterable[str]) -> dict[str, str]:
-    """Return each name without the beginning that it shares with other names: ``…layer_3.mlp``.
+    """Return each name without the beginning that other names have, too: ``…layer_3.mlp``.
 
     The cut beginning is as long as possible, but each rest must differ from the end of any other name. Names are cut
-    after ``.``, ``/`` or ``:``. If this is impossible for a name, it is cut between words.
+    after ``.``, ``/`` or ``:``. If this is impossible, a name is cut between words.
     """
     every = list(dict.fromkeys(names))
     short: dict[str, str] = {}
@@ -292,7 +292,7 @@ _MUCH_SHARED = 1.1
 _LARGE_ERROR = 0.01
 """If the possible error of RSS is larger than this share of the peak, there is a warning."""
 OLD_UNMARKED = "no operation was marked"
-"""Start of a warning by earlier versions, which recorded it for every script without operations."""
+"""Start of a warning that earlier versions recorded for every script without operations."""
 NO_CALLS = "--mark-call marked nothing"
 NO_LINES = "--mark-on marked nothing"
 NO_HOOK = "operations are missing"
@@ -332,12 +332,12 @@ def _warn_of_short_memory(session: Session) -> Iterator[str]:
 
 _HELD_LEAST = 64 << 20
 _HELD_SHARE = 0.2
-"""A report has a line on the memory at the end if it is at least this share of the peak, and at least
+"""A report has a line on the memory at the end if the size is at least this share of the peak, and at least
 ``_HELD_LEAST``."""
 
 
 def write_held_at_end(session: Session, unit: MemoryUnit) -> str:
-    """Return the memory that the program still held at its end, and the share of the peak; empty if it is little."""
+    """Return the memory that the program still held at the end, and the share of the peak; empty if negligible."""
     peak = session.rss_peak.low
     if session.snapshots is None or not peak:
         return ""
@@ -440,8 +440,10 @@ _REASONS = {
     "set it to 0 with sysctl",
     "(the helper process .+|the log of the helper .+)": "{}; record again",
 }
-"""Sentences with a remedy, by a pattern that matches the recorder's text. || All other texts of the recorder name a
-remedy themselves."""
+"""Sentences with a remedy, by a pattern that matches the recorder's text.
+
+All other texts of the recorder name a remedy themselves.
+"""
 
 
 def missing_line(session: Session) -> str:

@@ -24,14 +24,14 @@ from nncftools.units import UNKNOWN, MemoryUnit, cores_text, printable, seconds_
 _FEW_PROCESSES = 5
 _MOST_PROCESSES = 300
 _SHARE = 0.05
-"""A process is significant if it has this share of the largest process's memory, or of the CPU time of all
+"""A process is significant from this share of the largest process's memory on, or of the CPU time of all
 processes."""
 
 
 def memory(session: Session, view: View) -> Table:
     """Return the table of the view's metrics: peak, final value, growth, average and minimum.
 
-    The first metric always has a row; any other metric has none if all its figures are written as 0. In plain text,
+    The first metric always has a row; any other metric has none if all figures are written as 0. In plain text,
     each metric has a second row, with the first sample subtracted.
     """
     rows = []
@@ -70,7 +70,7 @@ def _make_levels(name: str, level: summary.MetricSummary, unit: MemoryUnit) -> l
 
 
 def ranks(session: Session, unit: MemoryUnit) -> Table:
-    """Return the table of a job's ranks; it has no rows if the session is not of a job."""
+    """Return the table of a job's ranks; the table has no rows if the session is not of a job."""
     figures = (f"Peak, {unit}", "at", "Lasted", "CPU", "Exit")
     columns = [Column("Rank", is_text=True), *make_columns("Machine", figures)]
     largest = summary.largest_rank(session.ranks)
@@ -159,7 +159,7 @@ def _sort_by_size(processes: Sequence[Process]) -> list[Process]:
 
 
 def _order_as_tree(processes: Sequence[Process]) -> Iterator[tuple[Process, int]]:
-    """Yield each process with its depth, then its children in the order of their starts."""
+    """Yield each process with the depth, then the children in the order of their starts."""
     ids = {process.id for process in processes}
     children: dict[int | None, list[Process]] = {}
     for process in sorted(
@@ -191,7 +191,7 @@ def failure(session: Session) -> str:
 
 
 def run(session: Session) -> str:
-    """Return when and where the run was, its duration and its end."""
+    """Return when and where the run was, the duration and the end."""
     utc = session.start.utc
     when = "unknown time" if utc is None else f"{printable(utc.replace('T', ' ')[:19])} UTC"
     machine = printable(session.host.name) or "unknown host"
@@ -211,7 +211,7 @@ def run(session: Session) -> str:
 
 
 def peak(session: Session, view: View) -> str:
-    """Return the RSS peak, its time and its operation; empty if the view does not show RSS."""
+    """Return the RSS peak with time and operation; empty if the view does not show RSS."""
     rss = session.rss_peak
     if view.from_zero or "rss" not in view.metrics or rss.low is None:
         return ""
@@ -229,7 +229,7 @@ def peak(session: Session, view: View) -> str:
 
 
 def facts(session: Session, unit: MemoryUnit) -> Table:
-    """Return the table of further facts. In Markdown, it begins with time and place of the run."""
+    """Return the table of further facts. In Markdown, the first fact is time and place of the run."""
     rows = [
         Row(
             cells=(Cell("When"), Cell(run(session))),
@@ -270,7 +270,7 @@ def list_facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
 
 
 def _describe_pss(session: Session, unit: MemoryUnit) -> str:
-    """Return the share of samples with PSS (the sampler reads PSS seldom, because it takes long), and its bounds."""
+    """Return the number of samples with PSS (the sampler reads PSS seldom, because this takes long), and the bounds."""
     known = session.samples.figures("pss").known
     text = f"known in {known:,} of {len(session.samples):,} samples"
     near = summary.pss_near_peak(session)
@@ -312,7 +312,7 @@ def _describe_cpu(session: Session) -> str:
 
 
 def _list_counters(session: Session) -> Iterator[tuple[str, str]]:
-    """Yield the totals of the counters, with one text for each family of counters: CPU, storage, calls …"""
+    """Yield the totals of the counters, with a text for each family of counters: CPU, storage, system calls."""
     families: dict[str, list[str]] = {}
     known = set()
     for column, metric in metrics.of_operations(session.totals).items():

@@ -81,7 +81,7 @@ def lines_of_peak(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
 
 
 def explain_build_up(session: Session, rise: BuildUp, whole: str = PEAK) -> list[tuple[str, str]]:
-    """Return lines about a build-up: heading and text; ``whole`` is the phrase for the memory that it explains."""
+    """Return lines about a build-up: heading and text; ``whole`` names the explained memory: ``the peak``."""
     running = "not seen" if rise.top is None else f"{_name_process(rise.top, session)}{running_text(rise.top)}"
     heading = "running" if whole == PEAK else "rose last"  # at another moment, other code may run
     sizes = [
@@ -164,8 +164,8 @@ _Stack = tuple[NamedFrame, ...]
 def _list_stacks(build_up: BuildUp, *, only_certain: bool = False) -> Iterator[tuple[_Stack, int]]:
     """Yield each stack, the outermost frame first, with its bytes; together they are the size of the peak.
 
-    If ``only_certain`` is true, memory counts for the innermost function that certainly holds it. Memory without any
-    such function has a stack of its own.
+    If ``only_certain`` is true, memory counts for the innermost function that certainly holds the memory. Memory
+    without any such function has the stack ``[not certain]``.
     """
     waiting: list[tuple[_Stack, Node]] = [((), tree_of(build_up))]
     while waiting:
@@ -216,7 +216,7 @@ _MOST_OPERATIONS = 10
 
 
 def report(session: Session, view: View) -> bytes:
-    """Return a speedscope file in UTF-8, with three kinds of profiles: the peak, its certain part, operations' peaks.
+    """Return a speedscope file in UTF-8, with three kinds of profiles: the peak, the certain part, operations' peaks.
 
     Raises NncfToolsError if the session has no stacks.
     """
@@ -288,13 +288,13 @@ _FEWEST_CHARACTERS = 8
 """A name is not cut to fewer characters than these."""
 _WHOLE = "RSS at its peak"
 _CERTAIN = 0.5
-"""A box is hatched if less than this share of its memory is certain."""
+"""A box is hatched if less than this share of the memory is certain."""
 
 
 class _Box(NamedTuple):
     node: Node
     parent: int | None
-    """Index of the parent; None for the root box, which is the whole peak."""
+    """Index of the parent; None for the root box (the whole peak)."""
     level: int
 
     @property
@@ -372,7 +372,7 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
 def _fit_name(name: str, place: str, room: int) -> str:
     """Return the text for a box: name and place if they fit, else the name, whole or cut.
 
-    A box that is too small for any text gets the whole name, which is visible after zooming in.
+    A box that is too small for any text gets the whole name, because readers can zoom in.
     """
     short = name.removeprefix("import ")
     for text in (f"{name}  {place}", name, short):
@@ -403,7 +403,7 @@ def _write_hover(box: _Box, whole: int, unit: MemoryUnit) -> str:
 def _make_boxes(root: Node) -> list[_Box]:
     """Return the boxes, parents before children; small boxes are merged."""
     large = [root]
-    for node in large:  # the list grows in this loop, outer levels first, so that of equal nodes the outer ones stay
+    for node in large:  # the list grows in this loop, outer levels first, so that of equal nodes the outer nodes stay
         large += [child for child in node.children.values() if child.size >= root.size * _SMALLEST_BOX]
     drawn = {id(node) for node in keep_largest(large, _MOST_NODES, lambda node: node.size)}
     boxes: list[_Box] = []

@@ -3,7 +3,8 @@
 ``docs/reports.md`` and ``docs/compare-and-ci.md`` describe the keys. Two services keep a history of figures:
 
 - Bencher Metric Format has ``value`` and, where known, ``lower_value`` and ``upper_value``
-  (https://bencher.dev/docs/reference/bencher-metric-format). It has no units: our figures are in bytes and seconds.
+  (https://bencher.dev/docs/reference/bencher-metric-format). This format has no units: our figures are in bytes and
+  seconds.
 - github-action-benchmark with the tool ``customSmallerIsBetter`` reads a list of ``name``, ``unit``, ``value``, and the
   texts ``range`` and ``extra`` (https://github.com/benchmark-action/github-action-benchmark). Our memory figures are in
   MiB, because a history needs the same unit in all runs.
@@ -262,7 +263,7 @@ COMPARISON_FORMAT = "nncf-tools-comparison"
 
 
 def document(comparisons: Sequence[tuple[Comparison, Sequence[Verdict]]]) -> dict[str, Any]:
-    """Return comparisons with the results of their gates, in bytes and seconds; None if unknown."""
+    """Return comparisons with the results of the gates, in bytes and seconds; None if unknown."""
     return {
         "format": COMPARISON_FORMAT,
         "version": VERSION,
@@ -367,7 +368,7 @@ def write_history(service: str, groups: Mapping[str, Sequence[Run]]) -> str:
 
 
 def _report_history(service: str, session: Session, view: View) -> str:
-    """Return the figures of a session. The benchmark's name is the title; without a title, it is the command."""
+    """Return the figures of a session. The benchmark's name is the title, or else the command."""
     name = view.title or command_text(session)
     return write_history(service, {name: [figures_of_run(session, name, view.depth)]})
 

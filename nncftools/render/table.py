@@ -1,6 +1,6 @@
 """Tables as data, and their output for a terminal and Markdown; ``page.py`` makes them HTML.
 
-A ``≈`` before a figure means that it is an estimate.
+A ``≈`` marks a figure as an estimate.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Text(RichText):
 
 
 class Output(Flag):
-    """The outputs in which a row appears."""
+    """The outputs that show a row."""
 
     TEXT = auto()
     MARKDOWN = auto()
@@ -67,7 +67,7 @@ def make_columns(name: str, figures: Iterable[str]) -> list[Column]:
 
 
 class Cell(NamedTuple):
-    """A cell. Its text may have any characters, because each output escapes special characters."""
+    """A cell. The text may have any characters, because each output escapes special characters."""
 
     text: str
     is_strong: bool = False
@@ -109,7 +109,7 @@ class Row:
     details: str = ""
     colour: str = ""
     span_s: tuple[float, float] | None = None
-    """Start and end of the time that the row is about. If the end is unknown, it is the same as the start."""
+    """Start and end of the time that the row is about. An unknown end is the same as the start."""
     output: Output = Output.ALL
 
     def with_cells(self, indexes: Sequence[int]) -> Row:
@@ -142,7 +142,7 @@ class Table:
     def headings(self, between: str, *, has_units: bool = True) -> list[str]:
         """Return the headings of the columns; if ``has_units`` is true, with units.
 
-        The first column of a group has the group's name before its own heading, joined by ``between``. If ``between``
+        The first column of a group has the group's name before the heading, joined by ``between``. If ``between``
         is a line break, the unit is after the group's name. If a group has only one column, the heading is the group's
         name.
         """
@@ -181,7 +181,7 @@ def render_markdown(table: Table, *, code_in: int | None = None) -> Iterator[lis
 
 
 def _render_cells(table: Table, row: Row, code_in: int | None) -> list[str]:
-    """Return the cells of a row in Markdown, with emphasis; the last text column, which has names, is indented."""
+    """Return the cells of a row in Markdown, with emphasis; the last text column (the names) is indented."""
     texts = []
     names = 0
     for index, cell in enumerate(row.cells):
@@ -223,7 +223,7 @@ def pairs(rows: Iterable[tuple[str, RichText]], min_width: int = 0) -> Grid:
 
 
 def render_warnings(texts: Iterable[str]) -> Iterator[RenderableType]:
-    """Yield warnings for Rich to print, each on lines of its own."""
+    """Yield warnings for Rich to print, each in separate lines."""
     for text in texts:
         yield Padding(Text(f"! {printable(text)}", style="yellow"), 0)
 
@@ -231,7 +231,7 @@ def render_warnings(texts: Iterable[str]) -> Iterator[RenderableType]:
 def render_table(table: Table, *, unit: MemoryUnit | None = None, folds: bool = False) -> Grid:
     """Return a table for Rich to print.
 
-    If a unit is given, all sizes are written in it, and headings have no units. If ``folds`` is true, texts are
+    If a unit is given, all sizes are written in this unit, and headings have no units. If ``folds`` is true, texts are
     indented and, if they do not fit, wrapped.
     """
     table = table.of(Output.TEXT)
@@ -271,7 +271,7 @@ class Fitting(NamedTuple):
 
     table: Table
     unit: MemoryUnit | None = None
-    """The unit in which all sizes are written, if given."""
+    """The unit for all sizes, if given."""
     first: int = 0
     """Number of columns after the names in the first part, if the table has several parts."""
     cut_names: Callable[[int], Sequence[str]] | None = None

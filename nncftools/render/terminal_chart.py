@@ -200,7 +200,7 @@ def choose_rates(columns: Collection[str]) -> Sequence[Rate]:
 
 
 def rates_in_columns(moments: Floats, rates: Floats, shown: Window) -> Floats:
-    """Return the rate in the middle of each column of the chart; a rate is valid from its moment to the next moment."""
+    """Return the rate in the middle of each column; a rate is valid from one of ``moments`` to the next."""
     if not len(rates):
         return np.full(shown.columns, np.nan)
     middles = (np.arange(shown.columns) + 0.5) * shown.end_s / shown.columns

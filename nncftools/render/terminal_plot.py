@@ -40,8 +40,10 @@ DANGER = "bold #e85040"
 CURVES = ("#0098f0", "#c860b0", "#209850", "#c07f20")
 AREA = "#3070d8"
 COLOURS = (AXIS, PEAK, KEY, GOOD, WARNING, DANGER, *CURVES, AREA)
-"""All colours of charts. Each has a WCAG contrast of at least 3 to white and to black. || On a terminal with 16
-colours, none of them becomes white or black."""
+"""All colours of charts. Each has a WCAG contrast of at least 3 to white and to black.
+
+On a terminal with 16 colours, none of them becomes white or black.
+"""
 _DARK = (0, 4, 8)
 """Numbers of black, blue and grey among the 16 colours."""
 _SYSTEMS = {"256": ColorSystem.EIGHT_BIT, "truecolor": ColorSystem.TRUECOLOR}
@@ -49,18 +51,18 @@ _ASCII = str.maketrans("›–…●×·◆━╸╺─│┤├╭╮╰╯▁�
 
 
 class TerminalStyle(NamedTuple):
-    """What a terminal can show, and the unit of memory."""
+    """The abilities of a terminal, and the unit of memory."""
 
     unit: MemoryUnit = MemoryUnit.MiB
     unicode: bool = True
     """Whether the terminal shows characters other than ASCII."""
     colours: ColorSystem | None = ColorSystem.EIGHT_BIT
-    """The colours of the terminal; None if it has none, but only bold characters."""
+    """The colours of the terminal; None if the terminal has bold characters, but no colours."""
     gutter: int = GUTTER
 
 
 def colours_of(console: Console) -> ColorSystem | None:
-    """Return the colours that a console shows; None if it shows none."""
+    """Return the colours that a console shows; None without colours."""
     if console.color_system is None or console.no_color:
         return None
     return _SYSTEMS.get(console.color_system, ColorSystem.STANDARD)
@@ -137,7 +139,7 @@ MOST_LINES = len(CURVES)
 
 
 class Window(NamedTuple):
-    """The time axis of a chart: it begins at the start of the run."""
+    """The time axis of a chart, from the start of the run."""
 
     end_s: float
     columns: int
@@ -166,7 +168,7 @@ class Marked(NamedTuple):
     peak: tuple[float, float] | None = None
     """Size in bytes, and moment in seconds."""
     limit: float | None = None
-    """Size in bytes. The limit is drawn only if memory has reached half of it, as in pictures."""
+    """Size in bytes. The limit is drawn only if memory has reached half of the limit, as in pictures."""
 
 
 def column_extremes(time_s: Floats, values: Floats, end_s: float, columns: int) -> tuple[Floats, Floats]:
@@ -199,7 +201,7 @@ _UP = 4
 _ROWS_PER_TICK = 3
 _COLUMNS_PER_TICK = 12
 _MOST_DOTS = 10_000
-"""A curve with more dots looks like noise, so it is drawn in whole characters, in a quarter of the time."""
+"""A curve with more dots looks like noise. Whole characters are drawn instead, in a quarter of the time."""
 _FEWEST_ROWS = 2
 
 
@@ -353,8 +355,8 @@ def _draw(  # noqa: PLR0913 — everything that a reader sees
     """Return a chart of ``size`` (columns, rows), drawn by plotext; an equal chart is not drawn again.
 
     All positions and heights are in dots. Each item of ``curves`` belongs to a metric: the lowest dot in each column,
-    then the highest dots. plotext has a single figure for the whole process, so only one thread may draw. The compiled
-    part of plotext ends the process at a NaN, so unknown heights are -1.
+    then the highest dots. plotext has a single figure for the whole process, so only a single thread may draw. The
+    compiled part of plotext ends the process at a NaN, so unknown heights are -1.
     """
     plotext = load_plotext()
     plotext.terminal.limit(False, False)  # noqa: FBT003 — width and height
@@ -432,7 +434,7 @@ def ticks(end: float, most: int) -> list[float]:
 
 
 def time_ticks(end_s: float, most: int) -> list[float]:
-    """Return 0 and at most ``most`` round times after it, up to ``end_s``."""
+    """Return 0 and at most ``most`` round times, up to ``end_s``."""
     step = next((step for step in _TIME_STEPS if end_s / step <= max(most, 1)), end_s)
     return [number * step for number in range(int(end_s / step + 1e-9) + 1)]
 
@@ -453,7 +455,7 @@ _LABEL = "Operations"
 
 @dataclass(frozen=True)
 class Span:
-    """An operation in the row of operations; ``end_s`` is None while it is running."""
+    """An operation in the row of operations; ``end_s`` is None while the operation is running."""
 
     name: str
     start_s: float
@@ -472,7 +474,7 @@ class Span:
 
 
 def operations_row(spans: Sequence[Span], shown: Window, style: TerminalStyle) -> Text:
-    """Return a row of the chart with the operations; each stands below its time and has its name, if there is room."""
+    """Return a row of the chart with the operations at their times; names are left out if there is no room."""
     label = _LABEL if len(_LABEL) < style.gutter else ""
     row = Text(f"{label:<{style.gutter + 1}}", AXIS)
     colours = fills(

@@ -130,7 +130,7 @@ def _render_further(session: Session, view: View) -> Iterator[RenderableType]:
 
 
 class _Holders(NamedTuple):
-    """Rows about the code that held the peak, one line each, cut at the edge of the console."""
+    """Rows about the code that held the peak, cut at the edge of the console."""
 
     rows: Sequence[peak_lines.HolderRow]
 
@@ -187,7 +187,7 @@ def markdown_report(session: Session, view: View) -> str:
 
 
 def _write_headlines(session: Session, view: View) -> Iterator[list[str]]:
-    """Yield the first blocks of Markdown: the verdict if a process died, and the peak if the view shows it."""
+    """Yield the first blocks of Markdown: the verdict if a process died, and the peak if the view shows RSS."""
     verdict = peak_lines.explain_verdict(session, view.unit)
     ending = session_tables.failure(session)
     if verdict:

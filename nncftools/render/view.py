@@ -68,7 +68,7 @@ def clip(text: str, length: int) -> str:
 
 
 def brief_label(size: float, unit: MemoryUnit) -> str:
-    """Return a size with its unit, without needless digits: ``254 MiB``."""
+    """Return a size with the unit, without needless digits: ``254 MiB``."""
     return f"{unit.brief(size)} {unit}"
 
 
@@ -119,7 +119,7 @@ SEPARATOR = " · "
 TEXT = "text"
 PAGE = "html"
 PICTURE = "picture"
-"""Name that stands for the picture of ``--plot`` among the formats, so that its endings are known."""
+"""Name that stands for the picture of ``--plot`` among the formats, so that the endings of pictures are known."""
 PICTURES = (".png", ".svg", ".pdf")
 ENDINGS = {
     ".txt": (TEXT, "terminal", "markdown", "csv", "collapsed"),
