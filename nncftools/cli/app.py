@@ -163,7 +163,7 @@ _OTHER_NAMES = {
 _REMOVED = {
     "--source": "the platform decides: /proc on Linux, psutil on macOS",
     "--pss-budget": "PSS and USS take at most 1% of the time",
-    "--max-samples": "beyond 1,000,000 samples, neighbours are merged, and peaks stay exact",
+    "--max-samples": "more than 1,000,000 samples are merged, and peaks stay exact",
     "--max-size": "files up to 2 GiB are read",
     "--swap": "runs have no swap",
     "--give-up": "a run ends after five times the time without a limit",

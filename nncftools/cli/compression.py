@@ -89,7 +89,7 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
         option(
             "--max-error PERCENT",
             SHOW,
-            "Leave rows with a larger error out of the picture. Default: rows far beyond all others are left out.",
+            "Do not draw rows with a larger error. Default: do not draw rows far beyond all others.",
         ),
     ] = "",
     extra: Annotated[bool, option("--extra", OTHER, "Show the file's other columns in the table.")] = False,

@@ -37,7 +37,7 @@ and again."""
 _SHORTEST_S = 2.0
 """No run is ended earlier than this."""
 _MANY_FILES = 32 << 20
-"""A command that reads fewer bytes from files needs no second run without a limit: the reading takes little time."""
+"""If a command reads fewer bytes from files, the run without a limit is not repeated: the reading takes little time."""
 _NEAR_FULL_SPEED = 1.5
 """Multiples of the duration without a limit below this number are shown with two decimals."""
 _WIDE = 4
@@ -165,7 +165,7 @@ class _Runs:
         if needed is None or not session.finished:
             reason = " ".join(session.warnings[:1])
             if not reason:
-                reason = f"only {seconds_text(session.duration_s)} long, too short to measure the memory"
+                reason = f"the run took only {seconds_text(session.duration_s)}, too short to measure memory"
             raise NncfToolsError(f"cannot use the run without a limit: {reason}")
         of_files = needed.comfortable - needed.floor
         from_storage = session.totals.get("read_bytes") or 0

@@ -31,7 +31,8 @@ class FitOptions(options.SeriesRequest):
 
     runs: Annotated[int, option("--runs N", RUN, "Largest number of runs, including runs without a limit.", min=2)] = 10
     success: Annotated[
-        str | None, option("--success COMMAND", RUN, "Shell command after each run; a non-zero exit means: not worked.")
+        str | None,
+        option("--success COMMAND", RUN, "Shell command after each run; the run worked only if this command succeeds."),
     ] = None
     before: Annotated[str | None, option("--before COMMAND", RUN, "The former name of --prepare.", hidden=True)] = None
     free_only: Annotated[bool, option("--free-only", RUN, "Only run without a limit; needs no control group.")] = False
@@ -79,7 +80,9 @@ class Free(msgspec.Struct, frozen=True, kw_only=True):
 
     duration_s: float
     floor: int
+    """Memory that the kernel can neither drop nor share."""
     comfortable: int
+    """Memory that also holds all mapped and read files, so that no file is read twice."""
     peak_rss: int
     charged: int | None = None
     """Largest memory use of the control group, page cache included: a limit of this size has no effect."""
@@ -210,12 +213,13 @@ _MOST_DOWN = 5
 _NEAR = 0.05
 """Accepted error of the limit of full speed, as a share of the comfortable amount."""
 _NEAR_ON_SLOPE = 0.1
-"""The same share for limits below half of the comfortable amount, and for limits above the comfortable amount.
+"""Larger accepted error of the limit of full speed, as a share, for two cases.
 
-Below half, the duration rises slowly with smaller limits. Above, the limit depends on the bytes that the run writes.
+Below half of the comfortable amount, the duration rises slowly with smaller limits. Above the comfortable amount, the
+limit depends on the bytes that the run writes.
 """
 _JUST_BELOW = 0.9
-"""First step down, as a share of the accepted error. If the command fails there, the search is done."""
+"""First step below a limit that worked, as a share of the accepted error. A failure there ends the search."""
 _FEW = 0.02
 """Fewer refaults than this share of the comfortable amount are ignored."""
 _SLOW_STORAGE = 2.5

@@ -64,7 +64,7 @@ def complete_program(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def find_on_path(beginning: str) -> Iterator[os.DirEntry[str]]:
-    """Yield the files on PATH with names that begin so; skip missing and unreadable folders."""
+    """Yield the files on PATH whose names start with ``beginning``; skip missing and unreadable folders."""
     for folder in os.get_exec_path():
         with suppress(OSError), os.scandir(folder or os.curdir) as files:
             yield from (file for file in files if file.name.startswith(beginning))

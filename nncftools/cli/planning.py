@@ -108,7 +108,7 @@ def _explain_refusal(path: Path) -> str:
     interpreter = _INTERPRETERS.get(path.suffix, "")
     suggestion = f"did you mean `{interpreter} {path}`?"
     if not os.access(path, os.X_OK):
-        return f"it is not executable ({suggestion if interpreter else 'chmod +x, or name its interpreter first'})"
+        return f"it is not executable ({suggestion if interpreter else 'use chmod +x, or name the interpreter first'})"
     if interpreter == _PYTHON:
         with suppress(OSError), path.open("rb") as file:  # a file may be executable but not readable
             if file.read(2) != b"#!":
@@ -291,7 +291,7 @@ def _read_required(text: str, words: Sequence[str]) -> Requirement:
         return needs.Requirement(bytes_from(text), {})
     except ValueError as error:
         if not os.path.isfile(text):  # noqa: PTH113 — a name may be too long
-            expected = "a size such as 12GiB, or the file of a session, expected"
+            expected = "a size such as 12GiB or the file of a session expected"
             raise UsageError(f"option --require: {expected}, found {text!r}") from error
     from nncftools.analysis import forecast
     from nncftools.session.session import load

@@ -78,7 +78,7 @@ class Recorded(NamedTuple):
     """The result of a recording."""
 
     status: int
-    """Our exit status: if the command started, the command's exit status."""
+    """The exit status of nncf-tools, the same as the command's if the command started."""
     session: Session | None
     """The session; None after a failure."""
     is_saved: bool = False

@@ -452,7 +452,7 @@ def replay(
         ),
     ] = None,
     *,
-    speed: Annotated[float, option("--speed N", SHOW, "Seconds of the run to show per second.")] = 10,
+    speed: Annotated[float, option("--speed N", SHOW, "How many seconds of the run are shown per second.")] = 10,
     types: options.RecordedTypes = None,
     unit: options.Unit = MemoryUnit.MiB,
 ) -> int:

@@ -208,7 +208,7 @@ def _ask(runs: Sequence[_Run], *, yes: bool) -> set[Path]:
         if folder in readable:
             continue
         if yes:
-            screen.message(f"{str(folder)!r} stays: it cannot be read as a recording; without --yes you are asked")
+            screen.message(f"{str(folder)!r} is kept: it cannot be read as a recording; run without --yes to remove it")
         elif _is_confirmed(f"Remove {str(folder)!r}, which cannot be read as a recording? [y/N] "):
             agreed.add(folder)
     return agreed
@@ -254,7 +254,7 @@ def _remove(folder: Path, checked: os.stat_result) -> None:
 
 def _is_confirmed(question: str) -> bool:
     if not sys.stdin.isatty():
-        raise UsageError("option --yes: needed where nobody can be asked")
+        raise UsageError("option --yes: needed, because standard input is not a terminal")
     screen.to_stderr(question)
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 

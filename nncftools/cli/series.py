@@ -486,7 +486,9 @@ class Results:
         except msgspec.MsgspecError as error:
             raise UsageError(f"option --resume: {str(file)!r} cannot be read: {error}") from error
         if (found.format, found.version) != (wanted.format, wanted.version):
-            raise UsageError(f"option --resume: {str(file)!r} is not such a result, or has a newer version")
+            raise UsageError(
+                f"option --resume: {str(file)!r} is not a result of this command, or is from a newer version"
+            )
         if found.command != wanted.command:
             raise UsageError(
                 f"option --resume: {str(file)!r} was made with another command: {shlex.join(found.command)}"
@@ -524,7 +526,7 @@ class Results:
     def interrupted(self, runner: Runner) -> int:
         """Print how to continue after a signal; return the exit status."""
         how = f"--resume --output {shlex.quote(str(self.folder))}"
-        screen.line(f"nncf-tools: interrupted; the runs that ended are kept; go on with: {how}")
+        screen.line(f"nncf-tools: interrupted; the runs that ended are kept; continue with: {how}")
         return runner.exit_status
 
 

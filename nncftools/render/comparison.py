@@ -200,7 +200,7 @@ def runs_text(runs: Sequence[Run]) -> str:
 def _select_operations(operations: Iterable[ComparedOperation]) -> tuple[list[ComparedOperation], int]:
     """Return the operations that changed most, in the order of the run, and the number of the other operations.
 
-    Operations of a single side do not count.
+    Operations that a side lacks do not count.
     """
     both = [operation for operation in operations if operation.base_runs and operation.new_runs]
 
@@ -240,7 +240,7 @@ def _write_function(operation: ComparedOperation) -> str:
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
-    """Yield explanations of the signs in the tables, and the operations and figures of a single side."""
+    """Yield explanations of the signs in the tables, and the operations and figures that a side lacks."""
     differences = [("", difference) for difference in comparison.figures.values()]
     for operation in comparison.operations:
         title = f"{clip(operation.title, _FUNCTION)}: "
@@ -251,13 +251,13 @@ def notes(comparison: Comparison) -> Iterator[str]:
         if difference.is_within_brackets:
             unit = unit_for(difference.base.median)
             base, new = (f"{unit.text(of.median)}–{unit.label(of.high)}" for of in (difference.base, difference.new))
-            text = f"both may be equal, as the brackets overlap: base {base}, new {new}"
+            text = f"both may be equal, because their bounds overlap: base {base}, new {new}"
             yield f"{_UNCERTAIN} {title}{difference.figure.label}: {text}"
     peaks = [printable(run.peak) for run in (*comparison.base, *comparison.new)]
     if not comparison.is_of_groups and any(peaks):
         yield f"RSS peak of base {peaks[0] or UNKNOWN}, of new {peaks[1] or UNKNOWN}"
     if any(stack.is_within_bounds for stack in comparison.stacks or ()):
-        yield f"{_UNCERTAIN} code: both sides may be equal, as a part is not certain"
+        yield f"{_UNCERTAIN} code: both sides may be equal, because a part is not certain"
     yield from _list_names("only in base", [figure.label for figure in comparison.only_base])
     yield from _list_names("only in new", [figure.label for figure in comparison.only_new])
     yield from only_one_side(comparison)
@@ -282,9 +282,9 @@ def _explain_groups(base: int, new: int) -> Iterator[str]:
     least = compared_figures.SIGNIFICANT
     yield f"medians, smallest and largest of {base} and {new} runs; p: exact Mann-Whitney rank test"
     if best > least:
-        yield f"so few runs reach p = {best:.2g} at best: too few to show a significant difference (p ≤ {least})"
+        yield f"too few runs for a significant difference: p ≤ {least} is needed, {best:.2g} is the smallest possible"
     else:
-        yield f"{_EXCEEDS} the difference exceeds the spread (p ≤ {least}; this many runs can reach {best:.2g})"
+        yield f"{_EXCEEDS} the difference exceeds the spread (p ≤ {least}; {best:.2g} is the smallest possible)"
 
 
 MOST_ROWS = 10
@@ -340,7 +340,7 @@ def _describe_change(comparison: Comparison, difference: Difference, unit: Memor
         if base == new:
             return f"{name} did not change ({new} {unit_name})"
         if difference.is_within_brackets:
-            return f"{name} may be the same {between}: neither peak is known exactly enough"
+            return f"{name} may be the same {between}: the peaks are not known exactly enough"
         if difference.is_beyond_spread is False:
             return f"{name} did not change by more than the spread of {runs} {between}"
         return f"{name} hardly changed {between}"
@@ -355,7 +355,7 @@ def _describe_change(comparison: Comparison, difference: Difference, unit: Memor
         return text
     if difference.exceeds_spread:
         return f"{text}, more than the spread of {runs}"
-    return f"{text}, with every run of new {'below' if fell else 'above'} every run of base"
+    return f"{text}; every run of new is {'below' if fell else 'above'} every run of base"
 
 
 _WHOLE = 1.05

@@ -30,7 +30,7 @@ from nncftools.render.table import (
 from nncftools.units import MemoryUnit, printable
 
 _STARRED = "*"
-_OF_RUNS = f"{_STARRED} changed by 1 % of memory or 5 % of time, or more; repeat the runs to see the noise"
+_OF_RUNS = f"{_STARRED} changed by at least 1 % of memory or 5 % of time; repeat the runs to see the noise"
 _OF_GROUPS = "Medians, with the smallest and the largest run"
 _EXCEEDS = f"{_OF_GROUPS}; {_STARRED} the change exceeds the spread"
 _APART = f"{_OF_GROUPS}; {_STARRED} all runs of one side are above all runs of the other; too few for a test"

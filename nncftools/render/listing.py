@@ -131,13 +131,13 @@ _MOST_LONG_NAMES = 1000
 _SMALL = 0.01
 PARALLEL = "parallel"
 _WITHOUT_END = (UNFINISHED, END_UNKNOWN)
-_END_NOTE = f"{END_UNKNOWN}: the mark of the end was lost, and so the figures from start to end are unknown"
-_PARALLEL_NOTE = f"{PARALLEL}: other operations of its process ran at the same time; growth, CPU and I/O include theirs"
+_END_NOTE = f"{END_UNKNOWN}: the mark of the end was lost, so the figures from start to end are unknown"
+_PARALLEL_NOTE = f"{PARALLEL}: growth, CPU and I/O include other operations of the process that ran at the same time"
 
 
 @dataclass(frozen=True)
 class NumberedOperation:
-    """An operation with number and fill, as listed."""
+    """An operation in a list, with number and fill."""
 
     number: str
     """Position in the tree of operations: ``3.1.2``.

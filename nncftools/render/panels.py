@@ -107,7 +107,7 @@ def _draw_cpu(axes: Axes, session: Session, _view: View) -> None:
         spent = cpu_s(session)
         note = "CPU time was not recorded"
         if spent is not None and counters and len(session.samples):
-            note = f"{seconds_text(spent)} of CPU time; the run is too short to tell when"
+            note = f"{seconds_text(spent)} of CPU time; the run is too short to show when"
         draw_note(axes, note)
         return
     average = cores_average(session)

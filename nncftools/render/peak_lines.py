@@ -159,7 +159,7 @@ def write_need(session: Session, unit: MemoryUnit) -> str:
     if session.attached_to is not None:
         took = f"recorded {duration} of pid {session.attached_to}"
     elif session.finished and was_running(session):
-        took = f"recorded {duration}, and the command went on"
+        took = f"recorded {duration}, and the command continued"
     needed = needs(session)
     if needed is None:
         return took

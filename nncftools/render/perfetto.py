@@ -133,7 +133,7 @@ def _describe_run(session: Session, title: str) -> dict[str, Any]:
             "from_zero": session.from_zero or None,
             "tool": f"nncf-tools {session.tool_version}".rstrip(),
             "samples": len(session.samples),
-            "points": f"of each metric at most {_POINTS:,}: the smallest and the largest value of every stretch",
+            "points": f"at most {_POINTS:,} of each metric: the smallest and the largest values",
             "rates": f"means of at least {window_s(session, _WINDOWS):.3g} s",
             "warnings": hints(session, MemoryUnit.MiB) or None,
         }

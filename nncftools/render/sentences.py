@@ -269,7 +269,7 @@ def _shorten_names(peak: PeakPlace, session: Session) -> dict[str, str]:
 
 
 def _describe_either(peak: PeakPlace, names: Sequence[str]) -> str:
-    """Return the operations that may hold the peak: all ran at some time between the two moments of the peak."""
+    """Return the operations that may hold the peak, as they all ran in the time of the peak: ``in Export or Save``."""
     first = peak.either[0]
     last = peak.either[-1]
     if len(names) == 1 and first.end_s < peak.to_s:
@@ -326,8 +326,8 @@ def brief_hints(session: Session) -> list[str]:
 def _warn_of_short_memory(session: Session) -> Iterator[str]:
     dropped = dropped_files(session)
     if dropped:
-        effect = "on a larger machine the peak is higher"
-        yield f"the machine was short of memory: {size_text(dropped)} were dropped and read again; {effect}"
+        effect = "read them again; on a larger machine the peak is higher"
+        yield f"the machine was short of memory: the kernel dropped {size_text(dropped)} of files and {effect}"
 
 
 _HELD_LEAST = 64 << 20
@@ -413,7 +413,7 @@ def _warn_of_rss_error(session: Session, unit: MemoryUnit) -> Iterator[str]:
     if low is None or error <= low * _LARGE_ERROR:
         return
     text = f"RSS on this machine may be off by up to {unit.label(error)} for each process"
-    reason = f"Linux {host.release} leaves out what each of {host.cpus} CPUs has not added yet"
+    reason = f"Linux {host.release} leaves out the latest changes on each of {host.cpus} CPUs"
     yield f"{text}: {reason}; 6.16 and later are exact"
 
 
@@ -422,7 +422,7 @@ def _warn_of_unknown_counters(session: Session) -> Iterator[str]:
     unknown = [name for name in in_order(totals) if totals[name] is None and is_counter(name)]
     if unknown:
         reason = "the figures of at least one process could not be read"
-        yield f"unknown: {', '.join(unknown)}; {reason} (another user's, or not supported by the system)"
+        yield f"unknown: {', '.join(unknown)}; {reason} (a process of another user, or a system without these figures)"
 
 
 _MUCH = 0.2
@@ -466,7 +466,7 @@ def _explain_missing_code(session: Session) -> str:
         has_stacks = any(watched.windows for watched in snapshots.processes)
         if has_stacks or not is_of_python(session):
             return ""
-        return "no Python process ran for long enough to read its stack (0.1 s); record a longer run"
+        return "no Python process ran for at least 0.1 s, so no stack could be read; record a longer run"
     from nncftools.analysis.build_up import NOT_SEEN, of_peak  # not needed if all stacks are known
 
     build_up = of_peak(session)
@@ -523,8 +523,8 @@ def explain_missing_marks(processes: Sequence[Process], programs: int, outside: 
             "without our environment (env -i, tox) calls them"
         )
     usual = (
-        "the reason is not known; usually its environment lacks our PYTHONPATH and NNCF_TOOLS_* (env -i, tox): pass "
-        "them on; or it is older than Python 3.10: use a newer one"
+        "the reason is not known; usually the environment lacks our PYTHONPATH and NNCF_TOOLS_* (env -i, tox), so "
+        "pass these on; or Python is older than 3.10, so use a newer Python"
     )
     return f"no Python program loaded the hook: {text or usual}"
 

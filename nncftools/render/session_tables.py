@@ -296,7 +296,7 @@ def _describe_device(session: Session, device: Device, unit: MemoryUnit) -> str:
     rise = summary.device_rise(session, device.device)
     if rise is None:
         return text
-    return f"{text}; at most {unit.label(rise[0])} more than at {seconds_text(rise[1])}, as everyone's use rose by that"
+    return f"{text}; all programs together took at most {unit.label(rise[0])} more than at {seconds_text(rise[1])}"
 
 
 def _describe_cpu(session: Session) -> str:

@@ -101,7 +101,7 @@ def explain_build_up(session: Session, rise: BuildUp, whole: str = PEAK) -> list
     return [(heading, running), ("seen", f"{text}; {', '.join(rest)}" if rest else text)]
 
 
-def explain_missing(session: Session, unless: str = "no stack was seen of any process whose memory grew") -> str:
+def explain_missing(session: Session, unless: str = "no stack was read of a process whose memory grew") -> str:
     """Return why stacks are missing: the reason from the snapshot helper, or else ``unless``."""
     return printable((session.snapshots or Snapshots()).missing or unless)
 

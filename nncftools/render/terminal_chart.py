@@ -54,7 +54,7 @@ _LOWEST = 12
 file."""
 _HIGHEST = 40
 _NOT_ON_A_TERMINAL = 24
-_CAPTION = f"beside the bars: the highest over {RATE_WINDOW_S:g} s"
+_CAPTION = f"beside the bars: the highest rate over {RATE_WINDOW_S:g} s"
 
 
 class _Chart(NamedTuple):

@@ -192,7 +192,7 @@ def test_little_address_space(nncf_tools: Run, tmp_path: pathlib.Path, words: st
         ("profile --pss-budget 5%", "--pss-budget: removed; PSS and USS take at most 1% of the time"),
         (
             "monitor --max-samples=1000",
-            "--max-samples: removed; beyond 1,000,000 samples, neighbours are merged, and peaks stay exact",
+            "--max-samples: removed; more than 1,000,000 samples are merged, and peaks stay exact",
         ),
         ("fit --swap 2GiB", "--swap: removed; runs have no swap"),
         ("fit --give-up 9x", "--give-up: removed; a run ends after five times the time without a limit"),

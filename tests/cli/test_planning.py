@@ -175,7 +175,7 @@ def refused(text: str, words: list[str] = WORDS) -> str:
         ("--max-memory 8GiB --on-limit x touch ran", "option --on-limit: 'x' is not one of warn, kill"),
         (
             "--require earlier.jsn touch ran",
-            "option --require: a size such as 12GiB, or the file of a session, expected",
+            "option --require: a size such as 12GiB or the file of a session expected",
         ),
         ("--require 1GiB --pid 1", "option --require: not with --pid"),
         ("--require 3GiB touch ran", "3 GiB of memory is needed, 2 GiB is available (machine: 8 of 16 GiB, control"),

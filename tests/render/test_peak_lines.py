@@ -21,7 +21,7 @@ VIEW = View(metrics=["rss"])
     ("of", "expected"),
     [
         (Snapshots(missing="py-spy is not installed"), "none: py-spy is not installed"),
-        (Snapshots(processes=[WatchedProcess(pid=1)]), "none: no stack was seen of any process whose memory grew"),
+        (Snapshots(processes=[WatchedProcess(pid=1)]), "none: no stack was read of a process whose memory grew"),
     ],
 )
 def test_no_stacks(of: Snapshots, expected: str) -> None:

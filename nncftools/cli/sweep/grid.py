@@ -305,9 +305,9 @@ def _find_faults(weights: Weights, layers: Layers) -> Iterator[str]:
     rank = weights.lora_rank
     size = weights.group_size
     if weights.gptq and rank:
-        yield "NNCF cannot do gptq and lora_rank together"
+        yield "gptq and lora_rank cannot be combined"
     if size is not None and size < 1 and size != _PER_CHANNEL:
-        yield f"group_size of at least 1, or {_PER_CHANNEL} for channels, expected, found {size}"
+        yield f"a group_size of at least 1, or {_PER_CHANNEL} (per channel), expected, found {size}"
     if rank is not None and layers.smallest is not None and rank > layers.smallest:
         yield f"rank {rank} is larger than the smallest layer ({layers.smallest})"
     indivisible = None if size is None or size <= 0 else layers.indivisible(size)

@@ -60,7 +60,7 @@ class Sweep:
 
     options: SweepOptions
     grid: Sequence[Configuration]
-    """All configurations of the grid. The results contain rows of earlier runs, too."""
+    """All configurations of the grid: the results contain the rows of earlier runs, too."""
     chosen: Sequence[Configuration]
     """The configurations to run, the baseline first."""
     folder: SweepFolder

@@ -201,7 +201,7 @@ class TestSearches:
 
         assert process.returncode == 128 + signal.SIGINT
         assert out.startswith(b"Smallest memory limit that works: at most 3")
-        assert b"interrupted; the runs that ended are kept; go on with: --resume --output " in said
+        assert b"interrupted; the runs that ended are kept; continue with: --resume --output " in said
         assert left(process.pid) == []
         assert result(tmp_path / "out")["free"] is not None
 

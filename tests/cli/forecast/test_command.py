@@ -619,6 +619,6 @@ class TestForecast:
             out, err = process.communicate(timeout=60)
 
         assert process.returncode == 128 + signal.SIGINT
-        assert b"go on with: --resume --output" in err
+        assert b"continue with: --resume --output" in err
         assert out.startswith(b"Unknown: a forecast needs 3 slices, and 0 can be used\n")
         assert list((tmp_path / "scratch").iterdir()) == []
