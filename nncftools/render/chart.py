@@ -59,7 +59,7 @@ _OTHER_FILES = _KINDS["other_files"]
 def kinds(session: Session, view: View, length_s: float, factor: float) -> list[Figure]:
     """Return the kinds of memory as stacked bars, from the bottom up; return no bars if none covers the peak.
 
-    A bar begins at the moment of a reading of the mappings. The bar reaches the next moment if RSS stayed between the
+    A bar begins when the mappings were read. The bar reaches the next moment if RSS stayed between the
     totals of both moments; else the bar is narrow. With ``--from-zero`` there are no bars: the first sample would have
     to be subtracted from each kind.
     """
@@ -117,7 +117,7 @@ def _is_covered(session: Session, moments: Sequence[Kinds], widths_s: Sequence[f
 
 
 def _is_known(session: Session, moment: Kinds, following: Kinds) -> bool:
-    """Return whether RSS between two moments stayed near or between the totals of both moments."""
+    """Return whether RSS stayed between the totals of two moments, or near these totals."""
     if "rss" not in session.samples:
         return False
     first = bisect_left(session.samples.time_s, moment.at_s)
@@ -165,7 +165,7 @@ _CHARTS_NAME = 60
 _CHARACTERS = 150
 """Width of the page, in characters."""
 _FEWEST_CHARACTERS = 8
-"""If a shorter part of a name would fit into a bar, the bar has no name."""
+"""If fewer characters of a name fit into a bar, the bar has no name."""
 _DIGITS = 3
 _DIGITS_OF_TIME = 6
 _NARROWEST = 0.0008

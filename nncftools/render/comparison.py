@@ -216,7 +216,7 @@ def _select_operations(operations: Iterable[ComparedOperation]) -> tuple[list[Co
 
 
 def _write_title(operation: ComparedOperation, comparison: Comparison) -> str:
-    """Return the name and the function of an operation; if some runs lack the operation, also the number of runs."""
+    """Return the name and the function of an operation; if not all runs have the operation, also how many do."""
     function = _write_function(operation)
     name = _write_name(operation) + (f"  {function}" if function else "")
     base = len(comparison.base)
@@ -264,7 +264,7 @@ def notes(comparison: Comparison) -> Iterator[str]:
 
 
 def only_one_side(comparison: Comparison) -> Iterator[str]:
-    """Yield a line about the operations that the other side lacks, for each side."""
+    """Yield, for each side, a line with the operations that only this side has."""
     base = [_write_name(operation) for operation in comparison.operations if not operation.new_runs]
     new = [_write_name(operation) for operation in comparison.operations if not operation.base_runs]
     yield from _list_names("Operations only in base", base)
@@ -408,7 +408,7 @@ def brief(comparison: Comparison, unit: MemoryUnit) -> Table:
     """Return the table of the run's main figures, and of operations that changed by more than noise.
 
     Changes by more than noise are bold. A row names the function of an operation if both sides called the same
-    function; if the functions differ, they are among the settings.
+    function; different functions are listed among the settings.
     """
     devices = [name for name in comparison.figures if name.startswith(f"peak_{DEVICE_MEMORY}@")]
     names = dict.fromkeys((_choose_peak(comparison.figures) or "", *devices, *_OF_RUN))

@@ -67,7 +67,7 @@ FILLS = tuple(
 PATTERNS = {"": "", "///": "/", "...": ".", "xxx": "x"}
 """Hatches in plotly's notation, by Matplotlib's notation."""
 REST = Fill("#BDBDBD")
-"""The fill for several operations in a common row, and for memory whose code is unknown."""
+"""The fill for a row of several operations, and for memory whose code is unknown."""
 OTHER_PACKAGES = Fill("#8A9BA8")
 _OF_PACKAGES = {
     "": Fill("#E69F00"),

@@ -71,7 +71,7 @@ def slices_by_thread(watched: WatchedProcess, snapshots: Snapshots) -> dict[int,
 def _make_slices(spans: Iterable[_Span]) -> Iterator[StackSlice]:
     """Yield the slices of a thread.
 
-    A slice goes on in the next stack if no time lies between and the frame is the same.
+    A slice continues if the next stack follows without a gap and has the same frame.
     """
     running: list[StackSlice] = []
     until_s = -inf

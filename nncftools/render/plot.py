@@ -189,7 +189,7 @@ _WIDE = 0.006
 """An operation that is narrower than this share of the run has neither hatch nor number."""
 _MARGIN = 0.03
 _CUT_NAME = 0.9
-"""If less room is left for a name, in inches, the name is left out rather than shortened."""
+"""Least room for a shortened name, in inches. With less room, the name is left out."""
 
 
 class Band:

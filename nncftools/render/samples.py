@@ -142,5 +142,5 @@ def parquet_report(session: Session, _view: View) -> bytes:
 
 
 def session_report(session: Session, _view: View) -> bytes:
-    """Return the bytes of a session file. Unknown fields of a loaded newer file are kept."""
+    """Return the bytes of a session file. Fields that this version does not know are kept."""
     return encode(session)

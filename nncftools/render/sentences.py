@@ -207,7 +207,7 @@ def _join_path(names: list[str]) -> str:
 
 
 def _describe_rivals(peak: PeakPlace, name_operation: Callable[[Operation], str]) -> str:
-    """Return the other operations that may hold the peak, because their own peaks are not exactly known."""
+    """Return the other operations that may hold the peak: ``, or in Saving``. Their own peaks are not exactly known."""
     names = []
     for rival in peak.rivals:
         is_around = any(rival is operation for operation in peak.path)
@@ -285,9 +285,9 @@ def _describe_either(peak: PeakPlace, names: Sequence[str]) -> str:
 
 
 _EXCESS = 0.02
-"""If the peak is above all samples by this share of the largest sample, there is a warning."""
+"""A warning says that the peak was between two samples, if the peak exceeds the largest sample by this share."""
 _NOTICEABLE = 2 << 20
-"""There is no warning if the difference is not more than this number of bytes."""
+"""The warning also needs a difference of more than this number of bytes."""
 _MUCH_SHARED = 1.1
 _LARGE_ERROR = 0.01
 """If the possible error of RSS is larger than this share of the peak, there is a warning."""

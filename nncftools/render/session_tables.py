@@ -24,8 +24,10 @@ from nncftools.units import UNKNOWN, MemoryUnit, cores_text, printable, seconds_
 _FEW_PROCESSES = 5
 _MOST_PROCESSES = 300
 _SHARE = 0.05
-"""A process is significant from this share of the largest process's memory on, or of the CPU time of all
-processes."""
+"""A process is significant if it has at least this share of the largest process's memory.
+
+A process with at least this share of all CPU time is significant, too.
+"""
 
 
 def memory(session: Session, view: View) -> Table:

@@ -67,7 +67,7 @@ _KINDS = {"other_files": "smaller files", "stack": "stacks of threads", "shared"
 
 
 def lines_of_peak(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
-    """Return lines about the peak and the end of a session with stacks: heading and text."""
+    """Return pairs of heading and text about the peak and the end of a session that has stacks."""
     rise = of_peak(session)
     if rise is None:
         return [("stacks", f"none: {explain_missing(session)}")]
@@ -81,7 +81,7 @@ def lines_of_peak(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
 
 
 def explain_build_up(session: Session, rise: BuildUp, whole: str = PEAK) -> list[tuple[str, str]]:
-    """Return lines about a build-up: heading and text; ``whole`` names the explained memory: ``the peak``."""
+    """Return pairs of heading and text about a build-up; ``whole`` names the memory: ``the peak``."""
     running = "not seen" if rise.top is None else f"{_name_process(rise.top, session)}{running_text(rise.top)}"
     heading = "running" if whole == PEAK else "rose last"  # at another moment, other code may run
     sizes = [
@@ -162,7 +162,7 @@ _Stack = tuple[NamedFrame, ...]
 
 
 def _list_stacks(build_up: BuildUp, *, only_certain: bool = False) -> Iterator[tuple[_Stack, int]]:
-    """Yield each stack, the outermost frame first, with its bytes; together they are the size of the peak.
+    """Yield each stack, the outermost frame first, with its bytes; all bytes add up to the peak.
 
     If ``only_certain`` is true, memory counts for the innermost function that certainly holds the memory. Memory
     without any such function has the stack ``[not certain]``.

@@ -25,7 +25,7 @@ from nncftools.units import UNKNOWN, MemoryUnit, find_breaks, printable, text_of
 
 
 class Text(RichText):
-    """Text that is wrapped between names and figures, if there is enough room."""
+    """Text whose lines break between names and figures rather than inside, if possible."""
 
     def wrap(self, console: Console, width: int, **settings: Any) -> Lines:  # noqa: ANN401 — Rich's
         """Return the lines of the wrapped text."""

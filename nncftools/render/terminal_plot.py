@@ -1,4 +1,4 @@
-"""Memory over time in a terminal, drawn by plotext, a row of operations, and the look of terminal charts.
+"""Parts of terminal charts: memory over time (drawn by plotext), a row of operations, colours and characters.
 
 The first metric is drawn as an area, other metrics as curves. All colours are readable on light and dark backgrounds.
 """
