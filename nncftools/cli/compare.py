@@ -177,8 +177,6 @@ def _match(option: str, patterns: Sequence[str]) -> list[Path]:
 
 
 class _Group(NamedTuple):
-    """The runs of a group, and the runs' curves for a picture."""
-
     runs: list[Run]
     curves: list[Curve]
 

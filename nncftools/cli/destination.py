@@ -390,9 +390,9 @@ def write_time(path: Path) -> float:
 
 
 def _end_times(path: Path) -> tuple[float, float]:
-    """Return the end of the recording according to the session, and the time of the last write, as a sort key.
+    """Return, as a sort key, the end of the recording and the time of the last write.
 
-    A copy of a session is written later than the recording ended.
+    The end is from the session: a copy of a session may be written much later.
     """
     written = write_time(path)
     with suppress(OSError, ValueError):

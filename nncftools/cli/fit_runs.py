@@ -126,8 +126,6 @@ def search(request: FitOptions, parent: ParentGroup | None) -> int:
 
 @dataclass(frozen=True)
 class _Runs:
-    """Makes the runs of a search."""
-
     request: FitOptions
     results: Results
     parent: ParentGroup | None

@@ -320,7 +320,7 @@ def watch(
 
 
 def _run_until_end(show: Callable[[], object]) -> int:
-    """Return 0 after ``show``. If the user or a signal ended the view, return the exit status for that."""
+    """Call ``show`` and return 0. If the user or a signal ended the view, return the matching exit status."""
     from nncftools.live.viewer import Ended
 
     try:

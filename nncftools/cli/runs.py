@@ -55,8 +55,6 @@ class Sort(StrEnum):
 
 @dataclass
 class _Run:
-    """A recording in a list."""
-
     number: int
     """The N in ``latest~N``."""
     path: Path
@@ -220,7 +218,7 @@ def _count(runs: Sequence[_Run]) -> str:
 
 
 def _is_removable(path: Path, log_dir: Path) -> bool:
-    """Return whether only this recording has files in the folder, and is not running."""
+    """Return whether the recording is not running, and its folder contains no other files."""
     folder = path.parent
     if folder.parent != log_dir or folder.is_symlink() or not _FOLDER.fullmatch(folder.name):
         return False
@@ -343,7 +341,6 @@ def _show(runs: Sequence[_Run], stream: str) -> None:
 
 
 def _make_texts(run: _Run) -> Iterator[str]:
-    """Yield the texts of a row in the list."""
     start = UNKNOWN
     end = "cannot be read"
     session = run.session

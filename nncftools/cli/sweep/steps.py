@@ -131,8 +131,6 @@ def run_task(task: Task, runner: Runner) -> SweepRow:
 
 
 class _Steps:
-    """Runs the steps of a task."""
-
     def __init__(self, task: Task, runner: Runner) -> None:
         self._task = task
         self._row = task.row
@@ -416,7 +414,7 @@ def _are_shared(inputs: Mapping[str, str], stamps: Mapping[str, str]) -> bool:
 
 
 def _run_in_folder(folder: Path) -> None:
-    """Run the task of a folder; only for a new process, because signals need the main thread."""
+    """Run the task in a folder, in the main thread of a separate process: other threads cannot handle signals."""
     task = msgspec.json.decode((folder / _TASK_FILE).read_bytes(), type=Task)
     with runner() as task_runner:
         ends = threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True)
