@@ -28,7 +28,7 @@ from nncftools.analysis.session import Session
 
 MIB = 1 << 20
 _ROOT = pathlib.Path(__file__).parent.parent
-_BURNERS = _ROOT / "tests" / "burners"
+_PROGRAMS = pathlib.Path(__file__).parent / "workloads"
 _CHANGE = 200 * 0.03
 _SHARE = 0.05
 _TRUTH = {"first": 100.0, "second": 200.0, "third": 300.0}
@@ -87,7 +87,7 @@ def run(words: list[str], folder: pathlib.Path, *options: str) -> tuple[Session,
 def judge(row: str, library: pathlib.Path, folder: pathlib.Path) -> Judged:
     """Record a row and compare it with the truth."""
     how, _, pause = row.partition(" ")
-    words = [sys.executable, "-S", "-E", str(_BURNERS / "stacked.py"), how, pause or "0.5", str(library)]
+    words = [sys.executable, "-S", "-E", str(_PROGRAMS / "stacked.py"), how, pause or "0.5", str(library)]
     session, _ = run(words, folder, "--stacks")
     found = of_peak(session)
     if found is None or session.snapshots is None:
@@ -110,7 +110,7 @@ def judge(row: str, library: pathlib.Path, folder: pathlib.Path) -> Judged:
 
 
 def _held(found: BuildUp, name: str, *, certain: bool = False) -> float:
-    """Return the MiB of a function of the burner."""
+    """Return the MiB of a function of the program."""
     sizes = (
         part.size
         for part in found.parts
@@ -124,7 +124,7 @@ def owners(rows: list[str], runs: int, folder: pathlib.Path) -> bool:
     library = folder / "pool.so"
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is not None:
-        source = str(_BURNERS / "pool.c")
+        source = str(_PROGRAMS / "pool.c")
         subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-pthread", source, "-o", str(library)], check=True)
     print("| memory taken in | MiB said (certain) | certain | likely | not seen | shared | helper | right |")
     print("|---|---|---:|---:|---:|---:|---:|---:|")

@@ -1,6 +1,6 @@
-"""Memory, CPU and disk I/O of a network's compression, quantization or export: record, report, compare.
+"""Record, report and compare memory, CPU and disk I/O while a network is compressed, quantized or exported.
 
-Public names are resolved on first use (PEP 562), so that importing the package costs nothing.
+Importing the package costs nothing, because public names are imported on first use (PEP 562).
 """
 
 _NAMES_BY_MODULE = {
@@ -45,5 +45,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, for completion; submodules are not part of the interface."""
+    """Return the public names, for completion. Submodules are not public."""
     return sorted([*__all__, "__version__"])

@@ -1,14 +1,15 @@
-"""The entry point of the command line, also for ``python -m nncftools``."""
+"""The start of the command line, also for ``python -m nncftools``."""
 
 import gc
 import sys
 
 _FEW_COLLECTIONS = 200_000
-"""Number of new objects before Python looks for cycles; with the usual 700, loading takes a hundred searches."""
+"""Number of new objects before Python searches for reference cycles. With Python's usual 700, loading would take a
+hundred searches."""
 
 
 def main() -> None:
-    """Run the command line and exit; an interrupt during loading prints no traceback."""
+    """Run the command line and exit. If the user interrupts the loading, no traceback is printed."""
     gc.set_threshold(_FEW_COLLECTIONS)
     try:
         from nncftools.cli.app import run
@@ -23,7 +24,7 @@ def main() -> None:
             raise
         sys.stderr.write(f"nncf-tools: error: {shortage}\n")
         status = 1
-    gc.freeze()  # avoids a search for cycles in all modules at exit: 20 ms of CPU
+    gc.freeze()  # without a search for cycles at exit: 20 ms of CPU
     sys.exit(status)
 
 

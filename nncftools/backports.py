@@ -1,4 +1,4 @@
-"""Parts of the standard library of Python 3.11. Remove this module together with the support of Python 3.10."""
+"""Replacements for parts of Python 3.11's standard library. Remove this module together with support of Python 3.10."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if sys.version_info >= (3, 11):
 else:
 
     class StrEnum(str, enum.Enum):
-        """An enumeration whose members are texts, also for ``str`` and ``format``."""
+        """An enumeration whose members are strings, also in ``str()`` and ``format()``."""
 
         __str__ = str.__str__
 
         def __format__(self, format_spec: str) -> str:
-            """Return the text in this format."""
+            """Format the member as a string."""
             return str.__format__(self, format_spec)
 
 
 SAFE_PATH = "import sys; sys.path[:] = filter(None, sys.path)"
-"""First line of a ``python -c`` script: prevents imports from the working folder, like ``-P``."""
+"""First line of a ``python -c`` script. Like ``-P``, the line prevents imports from the working folder."""
 
 
 def running(module: str) -> list[str]:
-    """Return arguments that run a module like ``python -P -m``, without imports from the working folder."""
+    """Return arguments that run a module, like ``python -P -m``: without imports from the working folder."""
     run = f"import runpy; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
     return [sys.executable, "-c", f"{SAFE_PATH}; {run}"]
 
@@ -34,7 +34,7 @@ def running(module: str) -> list[str]:
 def moment_of(text: str) -> dt.datetime:
     """Parse a time in ISO 8601, such as ``"2026-11-21T07:00:00.5Z"``. Raises ValueError.
 
-    Python 3.10 accepts neither ``Z`` nor ``+0100``, and only 3 or 6 decimals of a second.
+    The parser of Python 3.10 accepts neither ``Z`` nor ``+0100``, and a second may only have 3 or 6 decimals.
     """
     if sys.version_info < (3, 11):
         import re

@@ -1,4 +1,4 @@
-"""Parts of all pictures: the palette, the figure, the time axis, the legend, text that fits, the file."""
+"""The parts that all pictures share: colours, figure, time axis, legend, text that fits, and the file."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from nncftools.files import ending_in, write_file
 from nncftools.units import printable, shortened, time_unit
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-"""The palette of Okabe and Ito, which colour-blind readers can distinguish. Yellow, too light on white, is left out."""
+"""The colours of Okabe and Ito, which colour-blind readers can tell apart. Yellow is left out, because yellow is too
+light on white."""
 FAINT = "#5f6368"
 INK = "#202124"
-"""Colour of lines and text in pictures where other colours mark operations."""
+"""Colour of lines and text in pictures where the other colours stand for operations."""
 DPI = 120
 LAYOUT = ConstrainedLayoutEngine(h_pad=0.1, w_pad=0.1)
-"""Of all pictures; keeps this distance, in inches, from the edges."""
+"""The layout of all pictures, with this distance from the edges in inches."""
 _TITLE = 90
 _LINES = ("-", "--")
 _FEW_POINTS = 40
@@ -44,7 +45,7 @@ def figure() -> tuple[Figure, Axes]:
 
 
 def figure_of_command(words: Sequence[str]) -> tuple[Figure, Axes]:
-    """Return a figure whose title is a command."""
+    """Return a figure with an empty panel; the title is a command line."""
     drawing, axes = figure()
     title = shortened(printable(shlex.join(words)), _TITLE)
     axes.set_title(title, loc="left", fontsize=10, fontweight="bold", parse_math=False)
@@ -53,14 +54,14 @@ def figure_of_command(words: Sequence[str]) -> tuple[Figure, Axes]:
 
 @contextmanager
 def missing_glyphs_as_boxes() -> Iterator[None]:
-    """Suppress the warnings about characters that the font lacks: Matplotlib draws them as boxes."""
+    """Suppress Matplotlib's warnings about characters that the font lacks; Matplotlib draws boxes instead."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         yield
 
 
 def save(drawing: Figure, path: pathlib.Path, kind: str = "") -> None:
-    """Write a figure in the format ``kind``, by default the ending of the path. Raises OSError."""
+    """Write a figure to a file in the format ``kind``, by default the ending of ``path``. Raises OSError."""
     content = io.BytesIO()
     with missing_glyphs_as_boxes():
         drawing.savefig(content, format=kind or ending_in(path.name)[1:])
@@ -68,14 +69,14 @@ def save(drawing: Figure, path: pathlib.Path, kind: str = "") -> None:
 
 
 def plain(axes: Axes) -> None:
-    """Give a panel a light grid behind its data, and no frame above and on the right."""
+    """Draw a light grid behind the data of a panel, and remove the frame at the top and at the right."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="#e3e3e3")
     axes.set_axisbelow(True)
 
 
 def time_axis(axes: Axes, duration_s: float) -> None:
-    """Label the x axis, whose data is in seconds, in the unit that suits the duration."""
+    """Label the x axis in a unit that suits the duration; the data of the axis is in seconds."""
     factor, unit = time_unit(duration_s)
     end_s = max(duration_s, 1e-3)
     axes.set_xlabel(f"Time ({unit})")
@@ -87,17 +88,20 @@ def time_axis(axes: Axes, duration_s: float) -> None:
 
 
 def line_style(number: int) -> tuple[str, str]:
-    """Return the colour and the style of line ``number``; 14 lines look different."""
+    """Return the colour and the style of line ``number``. Up to 14 lines look different."""
     return PALETTE[number % len(PALETTE)], _LINES[number // len(PALETTE) % len(_LINES)]
 
 
 def marker_for(points: Sized) -> str:
-    """Return the marker for the points of a line: a line of few points shows each point."""
+    """Return the marker for the points of a line: a dot if the line has few points, otherwise nothing."""
     return "." if len(points) <= _FEW_POINTS else ""
 
 
 def draw_peak(axes: Axes, point: tuple[float, float], colour: str, mark: tuple[float, float] | None = None) -> None:
-    """Draw a dot at a peak; for a high-water mark above the line, also a bar over the time of the rise."""
+    """Draw a dot at a peak.
+
+    If a high-water mark proves the peak above the line, ``mark`` is the time span of the rise, drawn as a bar.
+    """
     if mark is None:
         axes.plot(*point, marker="o", color=colour, markersize=6, markeredgecolor="white")
         return
@@ -121,7 +125,7 @@ def draw_peak(axes: Axes, point: tuple[float, float], colour: str, mark: tuple[f
 
 
 def draw_limit(axes: Axes, size: float, label: str) -> None:
-    """Draw a memory limit over the whole width; ``label`` is its text in a legend."""
+    """Draw a memory limit as a line across the panel; ``label`` is the line's text in the legend."""
     axes.axhline(
         size,
         color=INK,
@@ -133,12 +137,18 @@ def draw_limit(axes: Axes, size: float, label: str) -> None:
 
 
 def annotate(axes: Axes, text: str, point: tuple[float, float], offset: tuple[float, float], **properties: Any) -> None:  # noqa: ANN401 — any property of a text
-    """Write a text at a distance of ``offset`` points from a point; dollar signs do not start mathematics."""
+    """Write a text next to ``point``, at a distance of ``offset`` (in typographic points).
+
+    A dollar sign in the text does not start mathematics.
+    """
     axes.annotate(text, point, offset, textcoords="offset points", parse_math=False, **properties)
 
 
 def legend_below(drawing: Figure, columns: int) -> None:
-    """Write the legend below the panel, in fewer columns if there is no room; dollar signs do not start mathematics."""
+    """Draw the legend below the panel, in at most ``columns`` columns.
+
+    A dollar sign in the legend does not start mathematics.
+    """
     legend = drawing.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     for text in legend.get_texts():
         text.set_parse_math(False)
@@ -148,18 +158,18 @@ def legend_below(drawing: Figure, columns: int) -> None:
 
 
 class Ruler:
-    """Measures drawn text: widths in inches, font sizes in points."""
+    """Measures how wide a text is when drawn. Widths are in inches, font sizes in points."""
 
     def __init__(self) -> None:
         self._renderer: RendererBase = RendererAgg(1, 1, DPI)  # type: ignore[no-untyped-call]
 
     def width(self, text: str, size: float) -> float:
-        """Return the width of one line."""
+        """Return the width of a line of text."""
         font = FontProperties(size=size)
         return self._renderer.get_text_width_height_descent(text, font, ismath=False)[0] / DPI
 
     def fitted(self, text: str, room: float, size: float) -> str:
-        """Return a line that fits into ``room``, shortened in the middle if necessary; empty when no part fits."""
+        """Return a text that fits into the width ``room``: if necessary, cut out the middle. Empty if nothing fits."""
         if self.width(text, size) <= room:
             return text
         fits = _largest(
@@ -169,7 +179,7 @@ class Ruler:
         return shortened(text, fits) if fits > 1 else ""
 
     def lines(self, text: str, room: float, size: float, most: int) -> list[str]:
-        """Return ``text`` wrapped into at most ``most`` lines; the last line is shortened in the middle to fit."""
+        """Wrap a text into at most ``most`` lines of the width ``room``; if necessary, shorten the last line."""
         if most == 1 or self.width(text, size) <= room:
             return [self.fitted(text, room, size)]
         fits = _largest(
@@ -184,5 +194,5 @@ class Ruler:
 
 
 def _largest(limit: int, fits: Callable[[int], bool]) -> int:
-    """Search 1 to ``limit - 1`` for the largest number that fits; all smaller numbers fit, too."""
+    """Return the largest number from 1 to ``limit - 1`` that fits. If a number fits, all smaller numbers must fit."""
     return bisect_left(range(1, limit), 1, key=lambda number: not fits(number))

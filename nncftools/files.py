@@ -1,4 +1,4 @@
-"""Write files completely or not at all, and only this user's files; also help with descriptors."""
+"""Write output files completely or not at all, and never to another user's files. Also has helpers for descriptors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import io
 import os
 import stat
 
-TYPE_CHECKING = False  # the sampler loads this module, but not typing
+TYPE_CHECKING = False  # the sampler loads this module without typing
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _STANDARD_ERROR = 2
 _MOST_LINKS = 40
-"""Number of symbolic links to follow, as in Linux."""
+"""Most symbolic links to follow, as in Linux."""
 FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _PERMISSIONS = 0o777
 NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -25,16 +25,17 @@ NEW_LOG = NEW | os.O_APPEND
 _STREAM = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
 _STREAM |= os.O_NOFOLLOW | os.O_CLOEXEC
 _MADE: set[tuple[int, int]] = set()
-"""Device and inode of each file made by this process; these files may be replaced in any folder."""
+"""Device and inode of each file that this process made. Only these files may be replaced in a folder that every user
+may write to."""
 
 
 @contextlib.contextmanager
 def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
-    """Yield a binary file for a whole output; every output is written this way.
+    """Yield a binary file for the content of an output. All outputs are written through this function.
 
-    A regular file is written under another name in the same folder, and renamed at the end; an error leaves the earlier
-    file, and the new file gets the permissions of the earlier file. A descriptor, a device and a FIFO get the whole
-    content at the end: see ``file_behind``. Raises OSError.
+    A regular file is written under another name in the same folder and renamed at the end, with the permissions of the
+    earlier file. After an error, the earlier file stays. A descriptor, a device or a FIFO gets the whole content at the
+    end: see ``file_behind``. Raises OSError.
     """
     file = file_behind(path)
     if file is None:
@@ -56,8 +57,8 @@ def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
         try:
             with os.fdopen(beside, "w+b") as opened:
                 if mode is not None:
-                    with contextlib.suppress(OSError):  # a file system without permissions
-                        os.fchmod(beside, mode)  # the umask has removed some permissions
+                    with contextlib.suppress(OSError):  # the file system may have no permissions
+                        os.fchmod(beside, mode)  # restores permissions that the umask removed
                 yield opened
                 opened.flush()
                 os.fsync(beside)
@@ -70,7 +71,7 @@ def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
 
 
 def write_file(path: pathlib.Path, content: bytes) -> None:
-    """Write a whole output, or leave the earlier file; gzipped if the name ends in ``.gz``.
+    """Write a whole output, or keep the earlier file if that fails. If the name ends in ``.gz``, the output is gzipped.
 
     Raises OSError like ``replacing``.
     """
@@ -83,18 +84,19 @@ def write_file(path: pathlib.Path, content: bytes) -> None:
 
 
 def ending_in(name: str) -> str:
-    """Return the ending of a file's name, in lower case and without ``.gz``; empty for none."""
+    """Return the ending of a file name in lower case, ignoring ``.gz``: ``".json"``; empty if there is none."""
     return os.path.splitext(name.lower().removesuffix(".gz"))[1]  # noqa: PTH122 — no pathlib here
 
 
 def file_behind(path: pathlib.Path) -> pathlib.Path | None:
-    """Return the regular file that a write to ``path`` makes or replaces; None for a descriptor, a device or a FIFO.
+    """Return the regular file that a write to ``path`` makes or replaces; None for a descriptor, device or FIFO.
 
-    Follow symbolic links. Raises OSError for another user's link or file, and for a folder, a socket or a disk.
+    Symbolic links are followed. Raises OSError for a link or file of another user, and for a folder, a socket or a
+    disk.
     """
     path = _follow_links(path)
     if _is_descriptor(path):
-        path.stat()  # fails for a closed descriptor: a file of ours may get its number later
+        path.stat()  # fails if the descriptor is closed: later, a file of ours may get the number
         return None
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), Folder(path.parent) as folder:
         status = path.lstat()
@@ -108,7 +110,10 @@ def file_behind(path: pathlib.Path) -> pathlib.Path | None:
 
 
 def _open_stream(path: pathlib.Path) -> int:
-    """Open a descriptor, a device or a FIFO without waiting, and return a descriptor. Raises OSError."""
+    """Open a descriptor, a device or a FIFO for writing, and return a new descriptor. Raises OSError.
+
+    If no program reads from the FIFO, this is an error: do not wait for a reader.
+    """
     path = _follow_links(path)
     if _is_descriptor(path):
         return above_standard(os.dup(int(path.name)))
@@ -128,16 +133,16 @@ def _open_stream(path: pathlib.Path) -> int:
 
 
 def _is_descriptor(path: pathlib.Path) -> bool:
-    """Return whether a path is ``/dev/fd/N``, by any name of that folder."""
+    """Return whether a path is ``/dev/fd/N`` or another name of the same descriptor."""
     own_folders = {os.path.realpath("/dev/fd"), os.path.realpath("/proc/self/fd")}
     return path.name.isdecimal() and os.path.realpath(path.parent) in own_folders
 
 
 def _refuse_other_file(status: os.stat_result, path: pathlib.Path, folder: Folder) -> None:
-    """Raise OSError for a regular file that this user must not replace.
+    """Raise OSError if this user must not replace a regular file.
 
-    In a folder where every user may rename, only files made by this process are replaced. Root may replace files of the
-    owner of both the folder and the working folder, as in a container with a mounted checkout.
+    In a folder where every user may rename, only files that this process made may be replaced. Root may also replace
+    another user's file if that user owns the folder and the working folder, as in a container with a mounted checkout.
     """
     owner = status.st_uid
     folder_status = os.fstat(folder.descriptor)
@@ -158,7 +163,7 @@ def _note_made(descriptor: int) -> None:
 
 
 def _refuse_other_device(status: os.stat_result, path: pathlib.Path) -> None:
-    """Raise OSError for another user's device or FIFO, and for a socket or a disk."""
+    """Raise OSError for a device or FIFO of another user, and for a socket or a disk."""
     is_stream = stat.S_ISCHR(status.st_mode) or stat.S_ISFIFO(status.st_mode)
     reason = other_owner(status) if is_stream else "is a socket or a disk"
     if reason:
@@ -166,15 +171,18 @@ def _refuse_other_device(status: os.stat_result, path: pathlib.Path) -> None:
 
 
 class Folder(contextlib.AbstractContextManager["Folder"]):
-    """A folder for outputs, held open so that nobody can exchange the folder: see docs/internals/promises.md."""
+    """A folder for outputs.
+
+    The folder is kept open, so that nobody can put another folder in the same place: see docs/internals/promises.md.
+    """
 
     def __init__(self, path: pathlib.Path, *, make: bool = False) -> None:
-        """Open the folder; with ``make``, create missing folders first.
+        """Open the folder. If ``make`` is true, first create missing folders.
 
-        Raises OSError if another user could move the files elsewhere.
+        Raises OSError if another user could move or replace the files.
         """
         self.descriptor, self.is_shared = _open_folder(path, make=make)
-        """Whether every user may rename files in this folder, or in a folder above."""
+        """``is_shared``: whether every user may rename files in this folder or in a folder above."""
         self.path = path.absolute()
 
     def __exit__(self, *_: object) -> None:
@@ -186,12 +194,12 @@ class Folder(contextlib.AbstractContextManager["Folder"]):
 
     @property
     def descriptor_path(self) -> pathlib.Path:
-        """The folder's path through its descriptor; the plain path on systems without /proc."""
+        """A path that leads through the open descriptor to the folder. On systems without /proc, the plain path."""
         name = type(self.path)(f"/proc/self/fd/{self.descriptor}")
         return name if name.exists() else self.path
 
     def check(self) -> None:
-        """Open the folder again if the user's command has replaced the folder.
+        """If the user's command has replaced the folder, open the new folder.
 
         Raises OSError if another user may have replaced the folder.
         """
@@ -206,9 +214,10 @@ class Folder(contextlib.AbstractContextManager["Folder"]):
 
 
 def _open_folder(path: pathlib.Path, *, make: bool) -> tuple[int, bool]:
-    """Open a folder step by step; return the descriptor, and whether a folder on the way lets every user rename.
+    """Open a folder; return the descriptor, and whether every user may rename in a folder on the way.
 
-    A relative path begins at the working folder, which nobody can exchange. Raises OSError.
+    The folders on the way are opened one after another. A relative path begins at the working folder, because nobody
+    can replace the working folder. Raises OSError.
     """
     folder = os.open(".", FOLDER)
     names = list(reversed(path.parts))
@@ -241,10 +250,10 @@ def _open_folder(path: pathlib.Path, *, make: bool) -> tuple[int, bool]:
 
 
 def _refuse_folder(status: os.stat_result, name: str) -> None:
-    """Raise OSError for a folder whose owner could exchange the files inside.
+    """Raise OSError if the owner of a folder is not trusted, because the owner could replace the files in the folder.
 
-    Trusted owners are this user, root, the owner of the root folder and, for root, the owner of the working folder.
-    The members of a group trust each other.
+    Trusted owners are this user, root and the owner of the root folder. Root also trusts the owner of the working
+    folder. Members of a group trust each other.
     """
     trusted = os.stat("." if os.geteuid() == 0 else "/")  # noqa: PTH116 — no pathlib here
     reason = other_owner(status, os.stat("/").st_uid, trusted.st_uid)  # noqa: PTH116
@@ -255,20 +264,20 @@ def _refuse_folder(status: os.stat_result, name: str) -> None:
 
 
 def is_open_to_all(status: os.stat_result) -> bool:
-    """Return whether every user may change a file, or rename in a folder that is not sticky."""
+    """Return whether every user may change this file, or rename files in this folder (unless the folder is sticky)."""
     is_sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
     return bool(status.st_mode & stat.S_IWOTH) and not is_sticky
 
 
 def other_writer(status: os.stat_result) -> str:
-    """Return why another user may change a file or folder, after its name; empty if no other user may."""
+    """Return why another user may change a file or folder, as the end of a sentence; empty if no other user may."""
     return "may be changed by every user" if is_open_to_all(status) else other_owner(status)
 
 
 def open_ours(path: pathlib.Path) -> int:
-    """Make a log, replacing an earlier log; return a descriptor that only appends.
+    """Make a log file in place of an earlier log; return a descriptor that only appends.
 
-    Raises OSError, and changes nothing, for a link, a device, a pipe, and another user's file.
+    Raises OSError for a link, a device, a pipe, or a file of another user; nothing is changed then.
     """
     if file_behind(path) != path:
         raise _refusal("it is a symbolic link, a device or a pipe", path)
@@ -281,16 +290,16 @@ def open_ours(path: pathlib.Path) -> int:
 
 
 def open_output(path: pathlib.Path) -> int:
-    """Open an output that grows while a command runs, and return the descriptor.
+    """Open an output that grows while a command runs; return the descriptor. Raises OSError.
 
-    A file is opened as in ``open_ours``; a descriptor, a device and a FIFO, as in ``replacing``. Raises OSError.
+    A file is opened as in ``open_ours``; a descriptor, a device or a FIFO is opened as in ``replacing``.
     """
     file = file_behind(path)
     return _open_stream(path) if file is None else open_ours(file)
 
 
 def _follow_links(path: pathlib.Path) -> pathlib.Path:
-    """Return the path behind symbolic links. Raises OSError for another user's link."""
+    """Follow symbolic links and return the path. Raises OSError if a link belongs to another user."""
     for _ in range(_MOST_LINKS):
         if _is_descriptor(path) or not path.is_symlink():
             return path
@@ -306,7 +315,10 @@ def _refuse_link(status: os.stat_result, path: pathlib.Path) -> None:
 
 
 def other_owner(status: os.stat_result, *trusted: int) -> str:
-    """Return a text that names another user as the owner; empty if the owner is this user, root or a trusted user."""
+    """Return a text that names the owner, if the owner is another user.
+
+    Empty if the owner is this user, root or a user in ``trusted``.
+    """
     if status.st_uid in {os.geteuid(), 0, *trusted}:
         return ""
     return f"belongs to another user ({_name_user(status.st_uid)})"
@@ -322,28 +334,28 @@ def _name_user(user: int) -> str:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of ``data``. Raises OSError."""
+    """Write all of ``data`` to a descriptor. Raises OSError."""
     while data:
         try:
             data = data[os.write(descriptor, data) :]
-        except BlockingIOError:  # another program made the shared terminal or pipe non-blocking
+        except BlockingIOError:  # another program has made the shared terminal or pipe non-blocking
             has_room(descriptor)
 
 
 def has_room(descriptor: int, within_ms: int | None = None) -> bool:
-    """Wait until a pipe or terminal has room, for ever without a time limit; return whether there is room.
+    """Wait until a pipe or terminal has room for data; return whether there is room.
 
-    Raises ValueError for a negative descriptor.
+    If ``within_ms`` is None, wait without limit. Raises ValueError for a negative descriptor.
     """
     import select
 
-    poll = select.poll()  # select() accepts no descriptor above 1,023
+    poll = select.poll()  # select() would not accept descriptors above 1,023
     poll.register(descriptor, select.POLLOUT)
     return bool(poll.poll(within_ms))
 
 
 def descriptors_in_use() -> int:
-    """Return the number of descriptors that this process has open; 0 for unknown."""
+    """Return the number of descriptors that this process has open; 0 if unknown."""
     try:
         return len(os.listdir("/dev/fd")) - 1  # noqa: PTH208 — without the descriptor of the folder
     except OSError as error:
@@ -355,9 +367,9 @@ def descriptors_in_use() -> int:
 
 
 def above_standard(descriptor: int) -> int:
-    """Return a descriptor above 2 for a file, so that no program mistakes the file for a standard stream.
+    """Move a descriptor to a number above 2, so that no program mistakes the file for a standard stream.
 
-    When standard streams are closed, new files get the numbers 0 to 2.
+    If standard streams are closed, a new file gets a number from 0 to 2.
     """
     if descriptor > _STANDARD_ERROR:
         return descriptor

@@ -1,7 +1,7 @@
-"""Material from outside: files read in bounded memory, numbers within ranges, command lines without secrets.
+"""Read input from outside safely: files in limited memory, numbers within ranges, command lines without secrets.
 
-The decoder checks each number against the range in its annotated type. ``docs/limits-and-mistakes.md`` lists the
-limits.
+The JSON decoder checks the range of each number; the annotated type has the range. ``docs/limits-and-mistakes.md``
+lists the limits.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 
 Progress = Callable[[int, int | None], None]
-"""A function that gets the bytes read and the total, None for unknown."""
+"""A function that is called with the bytes read so far, and the total (None if unknown)."""
 
 LARGEST = 2.0**63
-"""Limit of sizes, counts and nanoseconds."""
+"""Upper limit of sizes, counts and nanoseconds."""
 LATEST_S = 1e10
-"""Limit of seconds since the start, and of Unix time: the year 2286."""
+"""Upper limit of seconds since the start, and of Unix seconds (the year 2286)."""
 LARGEST_PID = 2**31 - 1
-"""The kernel's own limit is 2^22 (proc(5))."""
+"""The largest PID that is accepted. The kernel's own limit is 2^22 (proc(5))."""
 _LARGEST_WHOLE = 2**63 - 1
 Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=_LARGEST_WHOLE)]
 Size = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST_WHOLE)]
@@ -55,34 +55,38 @@ _LONGEST_LOCATION = 100
 
 
 class Limits(NamedTuple):
-    """Limits of the content of a file, above any recording that `monitor` writes."""
+    """Limits for the content of files. No recording by `monitor` reaches these limits."""
 
     size: int = 2 << 30
-    """Bytes of an unpacked file: several times a recording of a million samples."""
+    """Most bytes of an unpacked file: several times the size of a recording with a million samples."""
     processes: int = 200_000
     marks_of_recording: int = 50_000
     marks_of_process: int = 20_000
     marks_of_operation: int = 1_000
-    """Most listed operations of a marks log: in all, per process, and directly inside an operation of the process.
-    Further operations are counted together."""
+    """The last three fields: the most operations listed from a marks log, in all, per process, and directly inside an
+    operation. Further operations are joined and counted."""
     warnings: int = 10_000
     table_bytes: int = 10_000_000
     table_rows: int = 1_000
-    """Rows in a table of compressed models: a longer table is unreadable, and a picture has no room for more names."""
+    """Most rows in a table of compressed models. A longer table would be unreadable, and a picture would have no room
+    for the names."""
     packed_ratio: int = 800
-    """Largest ratio of unpacked to packed size beyond 64 MiB: recordings unpack to 3 to 30 times the size, and idle
-    recordings to 600 times at most."""
+    """Most times that a file may grow when unpacked, once the unpacked size exceeds 64 MiB. Recordings grow 3 to 30
+    times, and idle recordings at most 600 times."""
 
 
 LIMITS = Limits()
 
 
 class WrongValueError(ValueError):
-    """An invalid value; the message has the location, the expected and the actual value."""
+    """An invalid value. The message has the location, the expected value and the actual value."""
 
 
 def moment(text: str) -> dt.datetime:
-    """Parse a time in ISO 8601 with a zone. Raises ValueError, also for a time before 1970 or after 2286."""
+    """Parse a time in ISO 8601 with a time zone.
+
+    Raises ValueError, also if the time is before 1970 or after 2286.
+    """
     time = moment_of(text)
     if time.tzinfo is None:
         raise ValueError(f"a time with its zone expected, as in 2026-11-21T07:00:00+01:00, found {shown(text)!r}")
@@ -92,7 +96,7 @@ def moment(text: str) -> dt.datetime:
 
 
 def is_pid(text: str) -> bool:
-    """Return whether a text is a possible PID."""
+    """Return whether a text can be a PID."""
     return re.fullmatch(r"\d{1,10}", text) is not None and int(text) <= LARGEST_PID
 
 
@@ -106,25 +110,28 @@ def check_rising(times: Sequence[float], location: str) -> None:
 
 
 def check_columns(key: str, time_s: Sequence[float], *others: Sequence[object]) -> None:
-    """Raise WrongValueError for columns of different lengths, and for times that go back."""
+    """Raise WrongValueError if columns have different lengths, or if times go back."""
     if any(len(column) != len(time_s) for column in others):
         raise error_at(key, "columns of the same length expected")
     check_rising(time_s, f"{key}.time_s")
 
 
 def shown(value: object) -> str:
-    """Return a value from outside for a message: short and printable."""
+    """Return a value from outside as text for a message: shortened and printable."""
     text = value if isinstance(value, str) else repr(value)
     return printable(shortened(text, _SHOWN))
 
 
 def unknown_text(count: int, location: str) -> str:
-    """Return the warning that values out of range count as unknown; ``location`` is where the first such value is."""
+    """Return the warning that values out of range count as unknown.
+
+    ``location`` is the location of the first such value.
+    """
     return f"values out of range count as unknown: {count:,}, the first at `{printable(location)}`"
 
 
 def error_at(location: str, problem: str) -> WrongValueError:
-    """Return the error for the value at a location."""
+    """Return an error that names the location of a value and the problem."""
     place = printable(shortened(location, _LONGEST_LOCATION))
     return WrongValueError(f"at `{place}`: {problem}")
 
@@ -134,9 +141,10 @@ _STEP = re.compile(r"\.(\w+)|\[[^]]*\]")
 
 
 def decode(raw: bytes, kind: Any, path: str, warnings: list[str]) -> Any:  # noqa: ANN401 — of any field
-    """Decode JSON as a ``kind``. Numbers out of range become None, counted in a warning.
+    """Decode JSON to the type ``kind``. A number out of range becomes None, and a warning counts such numbers.
 
-    Raises WrongValueError for any other invalid value.
+    ``path`` is the location of ``raw`` in the whole document, for messages. Raises WrongValueError for any other
+    invalid value.
     """
     earlier = ""
     while True:
@@ -146,7 +154,7 @@ def decode(raw: bytes, kind: Any, path: str, warnings: list[str]) -> Any:  # noq
             text = str(error) if "at `$" in str(error) else f"{error} - at `$`"
             text = text.replace("`$", f"`{path}", 1)
             match = _OUT_OF_RANGE.fullmatch(str(error))
-            if match is None:  # perhaps None is not allowed there
+            if match is None:  # the type may not allow None
                 raise WrongValueError(earlier if earlier and "`null`" in text else text) from error
             limit = LARGEST if match[2] is None else msgspec.json.decode(match[2])
             low = limit if match[1] == ">=" else -inf
@@ -162,7 +170,10 @@ def decode(raw: bytes, kind: Any, path: str, warnings: list[str]) -> Any:  # noq
 
 
 def _set_unknown(value: Any, steps: Sequence[str], low: float, high: float) -> int:  # noqa: ANN401 — of any field
-    """Set numbers out of range to None; return the count. An empty step of ``steps`` means every key."""
+    """Set numbers out of range to None; return how many.
+
+    ``steps`` is the path of keys to the numbers; an empty key stands for every key.
+    """
     step, *inner = steps
     keys: Iterable[Any] = [step]
     if not step:
@@ -179,24 +190,27 @@ def _set_unknown(value: Any, steps: Sequence[str], low: float, high: float) -> i
 
 
 UTF_8_MARK = b"\xef\xbb\xbf"
-"""Byte-order mark that some editors and PowerShell write at the start of a file; ignored."""
+"""Byte-order mark of UTF-8, which is ignored. Some editors and PowerShell write the mark at the start of a file."""
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 GZIP = b"\x1f\x8b"
 _PIECE = 1 << 16
 _FREE = 64 << 20
-"""Every file may unpack to this number of bytes, at any ratio."""
+"""Up to this number of unpacked bytes, ``packed_ratio`` does not apply."""
 _WRITER_S = 3.0
-"""Seconds to wait until a program opens a FIFO for writing."""
+"""Seconds to wait for a program that writes to a FIFO."""
 _PAUSE_S = 0.05
 _READ = os.O_RDONLY
 for _name in ("O_NONBLOCK", "O_BINARY"):
     _READ |= getattr(os, _name, 0)
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
-"""Errors that a damaged or cut-off gzip file raises."""
+"""Exceptions that a damaged or truncated gzip file raises."""
 
 
 def open_file(path: pathlib.Path, holding: str = "", *, may_wait: bool = True) -> io.BufferedReader:
-    """Open a file, or with ``may_wait`` a FIFO, for reading. Raises SessionFileError, also for other kinds of files."""
+    """Open a file for reading; with ``may_wait``, also a FIFO.
+
+    Raises SessionFileError, also for other kinds of files.
+    """
     try:
         descriptor = os.open(path, _READ)
         mode = os.fstat(descriptor).st_mode
@@ -211,7 +225,7 @@ def open_file(path: pathlib.Path, holding: str = "", *, may_wait: bool = True) -
 
 
 class _Fifo(io.FileIO):
-    """A FIFO that waits for a writer for a limited time, and then for data without a limit."""
+    """A FIFO. Waits up to 3 s for a writer, and after that for data without a time limit."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor)
@@ -221,7 +235,7 @@ class _Fifo(io.FileIO):
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         while not (count := super().readinto(buffer)):
-            if count is None:  # there is a writer
+            if count is None:  # there is a writer, but no data yet
                 self._until_s = None
                 self._poll.poll()
                 continue
@@ -229,24 +243,24 @@ class _Fifo(io.FileIO):
             if self._until_s is None or has_closed:
                 return 0
             if time.monotonic() > self._until_s:
-                raise OSError(f"nobody writes to this FIFO: a writer within {_WRITER_S:g} seconds expected")
+                raise OSError(f"no program has opened this FIFO for writing within {_WRITER_S:g} seconds")
             time.sleep(_PAUSE_S)
         self._until_s = None
         return count
 
 
 def read_file(path: pathlib.Path, *, most: int | None = None, may_wait: bool = True) -> bytes:
-    """Return the unpacked content of a file without a byte-order mark; with ``may_wait``, also of a FIFO.
+    """Return the unpacked content of a file (with ``may_wait``, also of a FIFO) without a byte-order mark.
 
-    Raises SessionFileError, also for more than ``most`` bytes.
+    Raises SessionFileError, also if the content has more than ``most`` bytes.
     """
     with open_file(path, may_wait=may_wait) as file:
         return content(file, path, most)
 
 
 def content(file: BinaryIO, path: pathlib.Path, most: int | None = None) -> bytes:
-    """Return the content of an open file, like ``whole``."""
-    data = io.BytesIO()  # getvalue() does not copy the content
+    """Return the content of an open file, as ``read_file`` does."""
+    data = io.BytesIO()  # unlike joining parts, getvalue() does not copy the content
     limit = LIMITS.size if most is None else min(most, LIMITS.size)
     try:
         for piece in pieces(file, path):
@@ -263,34 +277,38 @@ def content(file: BinaryIO, path: pathlib.Path, most: int | None = None) -> byte
 
 
 def size_of(file: BinaryIO) -> int | None:
-    """Return the size of an open file, without unpacking; None for a FIFO."""
+    """Return the size of an open file without unpacking; None for a FIFO."""
     status = os.fstat(file.fileno())
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def check_size(file: BinaryIO, path: pathlib.Path) -> None:
-    """Raise SessionFileError for a file above the limit, before reading: the file may be sparse."""
+    """Raise SessionFileError if a file is too large.
+
+    The size is checked before reading, because a sparse file may be huge although the file takes no disk space.
+    """
     if (size_of(file) or 0) > LIMITS.size:
         raise too_large(path, LIMITS.size)
 
 
 def too_large(path: pathlib.Path, limit: int) -> SessionFileError:
-    """Return the error for a file above ``limit`` bytes."""
+    """Return the error that a file is larger than ``limit`` bytes."""
     size = f"{limit >> 30} GiB" if limit >= 1 << 30 else f"{limit:,} bytes"
     return SessionFileError(f"{path}: larger than {size}, the largest file that is read")
 
 
 def pieces(file: BinaryIO, path: pathlib.Path) -> Iterator[bytes]:
-    """Yield an unpacked file in short pieces, without a byte-order mark.
+    """Yield the unpacked content of a file in short parts, without a byte-order mark.
 
-    Raises SessionFileError for a file that unpacks to far more bytes than a recording; OSError; errors in ``DAMAGED``.
+    Raises SessionFileError if the file unpacks to far more bytes than any recording; OSError; exceptions in
+    ``DAMAGED``.
     """
     counted = io.BufferedReader(Counted(file), _PIECE)
     read = counted.raw
     is_packed = counted.peek(len(GZIP))[: len(GZIP)] == GZIP
     source = gzip.GzipFile(fileobj=counted) if is_packed else counted
     total = 0
-    piece = source.read1(_PIECE).removeprefix(UTF_8_MARK) or source.read1(_PIECE)  # a mark alone is not the end
+    piece = source.read1(_PIECE).removeprefix(UTF_8_MARK) or source.read1(_PIECE)  # a lone mark is not the end
     while piece:
         total += len(piece)
         ratio = LIMITS.packed_ratio
@@ -301,7 +319,7 @@ def pieces(file: BinaryIO, path: pathlib.Path) -> Iterator[bytes]:
 
 
 def begin(packed: bytes, most: int) -> bytes:
-    """Unpack the beginning of a gzip file to at most ``most`` bytes; empty for a damaged file."""
+    """Unpack the start of a gzip file, to at most ``most`` bytes. Return nothing if the file is damaged."""
     try:
         return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(packed, most)
     except zlib.error:
@@ -309,7 +327,7 @@ def begin(packed: bytes, most: int) -> bytes:
 
 
 class Counted(io.RawIOBase):
-    """A file that counts and reports the bytes read."""
+    """Wraps a file: counts the bytes read, and reports them to ``progress``."""
 
     def __init__(self, file: BinaryIO, progress: Progress | None = None) -> None:
         super().__init__()
@@ -333,7 +351,7 @@ _OF_A_MODEL = (
     "pad", "eos", "bos", "unk", "sep", "cls", "mask", "special", "start", "end", "stop", "image", "audio", "video",
     "prompt", "num", "max", "min", "new", "per", "first", "last", "next",
 )  # fmt: skip
-"""`--pad-token` and similar options are settings of a tokenizer, not secrets."""
+"""Kinds of tokens that are not secret: `--pad-token` and similar options are settings of a tokenizer."""
 _TOKEN = "".join(f"(?<!{kind}[-_])" for kind in _OF_A_MODEL) + "token"
 _NAME = (
     rf"(?:pass(?:word|wd|phrase|code)?|secret|credentials?|{_TOKEN}|api[-_]?key"
@@ -341,24 +359,25 @@ _NAME = (
 )
 _KEY = rf"(?:[\w.-]*[-_.])?{_NAME}"
 _VARIABLE = r"[\w.-]*(?:_KEY|_PWD|PASSWORD|PASSWD|PASSPHRASE|(?<![\w.-])KEY)"
-"""Names in capitals, such as `PGPASSWORD` or `WANDB_KEY`: weaker hints make these names secret."""
+"""Matches a name in capitals, such as `PGPASSWORD` or `WANDB_KEY`. In capitals, a name counts as secret more easily."""
 _SECRET = rf"(?:(?i:{_KEY})|{_VARIABLE})"
 _NAME_START = r"(?<![\w.-])"
-"""Match only at the start of a name: otherwise a word of 100,000 letters would take minutes."""
+"""Matches only at the start of a name. Without this condition, a word of 100,000 letters would take minutes."""
 _QUOTED = r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\."
 _VALUE = rf"(?:{_QUOTED}|[^\s;&|])+"
-"""A word of a shell command line."""
-# Patterns are compiled on use: the two patterns for whole words take 3 ms, and most words need neither.
+"""Matches a word in a shell command line."""
+# Patterns are compiled on first use: two patterns for whole words take 3 ms, and most words do not need them.
 _WHOLE_OPTION = rf"(?i)--?{_KEY}"
 _WHOLE_SETTING = rf"[-+]{{0,2}}{_SECRET}="
 _SCRIPT_NEXT = r"-\w*c"
-"""An option as in `sh -c`: the next word is a command line, and only a part may be secret."""
+"""Matches an option as in `sh -c`: the next word is a command line, and only a part of it may be secret."""
 _SETTINGS = (
     ("=", rf"{_NAME_START}({_SECRET})( ?=(?!=) ?){_VALUE}", r"\1\2***"),
     ("-", rf"(?i){_NAME_START}(--?{_KEY}\s+)(?!-){_VALUE}", r"\1***"),
     (":", rf"(?i){_NAME_START}({_KEY}(?:\\?[\"']\s*:\s*|:\s+)){_VALUE}", r"\1***"),
 )
-"""Settings and options inside a word, which may be a shell command line; in the form of ``_TOKENS``."""
+"""Settings and options inside a word, because a word may be a whole shell command line. The entries have the form of
+``_TOKENS``."""
 _TOKENS = (
     (":", r"(?i)\b(authorization[\"']?\s*:\s*[\"']?)[^\"'\n]+", r"\1***"),
     ("://", r"(://)[^\s/@:]*:[^\s/]+@", r"\1***@"),
@@ -373,34 +392,38 @@ _TOKENS = (
     ("npm_", r"(?<![A-Za-z0-9])npm_[A-Za-z0-9]{36}", HIDDEN),
     ("eyj", r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*", HIDDEN),
 )
-"""Headers, URLs and known tokens inside a word: a lower-case text in every match, the pattern, the replacement.
-
-Most words contain none of these texts, so the patterns, which take 3 ms to compile, are compiled on use. Each pattern
-runs in linear time: the kernel allows words of 128 KiB.
-"""
+"""Headers, URLs and known tokens inside a word. Each entry: a text in lower case that every match contains, the
+pattern, the replacement. Most words contain none of the texts, so patterns are compiled on first use (together 3 ms).
+Each pattern takes linear time, because a word may have 128 KiB."""
 _TEXT = r"\"(?:\\.|[^\"\\])*|'(?:\\.|[^'\\])*"
-"""A string in a line of Python, without the closing quote: the string may end in a later line."""
+"""Matches a string in a line of Python, without the closing quotation mark, because the string may end in a later
+line."""
 _STRING = rf"(?:\b[A-Za-z]{{1,2}})?(?:{_TEXT})[\"']?"
 _OPERATOR = r"\]*\s*(?::[^=,;\"'(){}]{0,80}=(?!=)|[:!+]?={1,2}|:)"
 _IN_CODE = rf"(?:{_SECRET}|(?i:[\w.]*(?:pwd|_key|authorization))|[a-z]\w*(?:Token|Password|Secret|Key))"
-"""More names are secret in code than on a command line: a reader can find the line without its strings."""
+"""Matches a name that counts as secret in code. More names count than on a command line, because a reader of the code
+can still find the line."""
 _ASSIGNMENT = (
     rf"((?:{_NAME_START}{_IN_CODE}|[\"']-{{0,2}}{_IN_CODE}[\"'](?:\s*,)?)(?:(?<=,)|{_OPERATOR}))"
     rf"((?:{_STRING}|\((?:{_STRING}|[^\"'()])*\)|[^,;\"'])*)"
 )
-"""The name of a secret with an operator, such as ``token: str =`` or ``"token":``, and the value."""
+"""Matches an assignment to a secret name, such as ``token: str = "x"`` or ``"token": "x"``. Groups: name and operator,
+value."""
 
 
 class Redaction:
-    """Hide secrets by known patterns, and by patterns of the user."""
+    """Hides secrets in texts, by known patterns and by patterns of the user."""
 
     def __init__(self, more: Sequence[str] | None = ()) -> None:
-        """Hide the first group, or the whole match, of the user's regular expressions, too; None turns hiding off."""
+        """Also hide matches of the user's regular expressions ``more``; None: hide nothing at all.
+
+        If an expression has a group, only the first group is hidden.
+        """
         self._is_off = more is None
         self._more = [re.compile(pattern) for pattern in more or ()]
 
     def words(self, words: Sequence[str]) -> list[str]:
-        """Return a command line with secrets hidden."""
+        """Return the words of a command line with secrets hidden."""
         if self._is_off:
             return list(words)
         safe = []
@@ -419,13 +442,16 @@ class Redaction:
         return safe
 
     def text(self, text: str) -> str:
-        """Return text, such as a shell command line, with secrets hidden."""
+        """Return a text, such as a shell command line, with secrets hidden."""
         if self._is_off:
             return text
         return self._hide_more(_replace(text, _SETTINGS + _TOKENS))
 
     def code(self, line: str) -> str:
-        """Return a line of Python with secrets hidden: tokens, and strings assigned to a name such as ``password``."""
+        """Return a line of Python code with secrets hidden.
+
+        Secrets are known tokens, and strings that are assigned to a name such as ``password``.
+        """
         if self._is_off:
             return line
         line = re.sub(f"{_ASSIGNMENT}|({_TEXT})([\"']?)", _hide_strings, line)
@@ -446,7 +472,7 @@ def _replace(text: str, patterns: Sequence[tuple[str, str, str]]) -> str:
 
 
 def _hide_strings(match: re.Match[str]) -> str:
-    """Hide the strings in the value of an assignment, or the settings in another string."""
+    """Hide the strings in an assignment to a secret name. In any other string, hide settings."""
     if match[3] is not None:
         return _replace(match[3], _SETTINGS) + match[4]
     value = re.sub(rf"{_STRING}(?:\s*{_STRING})*", HIDDEN, match[2])

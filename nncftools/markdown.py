@@ -1,4 +1,4 @@
-"""Write Markdown and CSV: tables, and text from outside that neither renderers nor spreadsheets interpret."""
+"""Write tables as Markdown and CSV. Text from outside cannot become Markdown syntax or a spreadsheet formula."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from itertools import chain
 from nncftools.units import printable
 
 _SPECIAL = re.compile(r"[\\`*\[\]<|~$&]|(?<!\w)_|_(?!\w)")
-"""Characters with a meaning in Markdown, HTML or mathematics; ``_`` is harmless inside a word."""
+"""Characters with a meaning in Markdown, HTML or mathematics. The character ``_`` is included only at the start or end
+of a word."""
 _LINKS = re.compile(r"[@#]|\bGH-|://|www\.")
-"""Text that GitHub turns into a mention, a reference or a link, except in code."""
+"""Matches text that GitHub would turn into a mention, a reference or a link; in code, GitHub would not."""
 
 MARK = "nncf-tools put ' before some texts"
-"""Name of an empty last column, which says that each ``'`` at the start of a cell was added."""
+"""Heading of an empty last column. This column says that every ``'`` at the start of a cell was added by nncf-tools."""
 _FORMULA = re.compile(r"(?!-(?:inf|nan|[\d.]+(?:e[-+]?\d+)?)\Z)[-=+@\t\r']")
-"""Matches the start of a cell that a spreadsheet would run, or whose ``'`` would be lost; never a number."""
+"""Matches the start of a cell that a spreadsheet would run as a formula, and a ``'`` that a spreadsheet would drop.
+Never matches a number."""
 
 
 def text(plain: str) -> str:
-    """Return ``plain`` escaped for a paragraph or a cell, as one line."""
+    """Return ``plain`` as a single line of Markdown, escaped for a paragraph or a cell."""
     line = printable(" ".join(plain.split()))
     return code(line) if _LINKS.search(line) else _SPECIAL.sub(r"\\\g<0>", line)
 
 
 def code(plain: str) -> str:
-    """Return a code span that shows ``plain`` in a paragraph or a cell."""
+    """Return ``plain`` as a code span, for a paragraph or a cell."""
     line = printable(" ".join(plain.split()))
     longest = max(map(len, re.findall("`+", line)), default=0)
     fence = "`" * (longest + 1)
@@ -36,7 +38,7 @@ def code(plain: str) -> str:
 
 
 def draw_table(headings: Sequence[str], rows: Sequence[Sequence[str]], alignments: Sequence[str]) -> str:
-    """Return a table whose source has aligned columns, without a newline at the end.
+    """Return a Markdown table with aligned columns, without a line break at the end.
 
     ``headings`` and ``rows`` are Markdown, made by ``text`` or ``code``.
     """
@@ -47,7 +49,7 @@ def draw_table(headings: Sequence[str], rows: Sequence[Sequence[str]], alignment
 
 
 def csv_line(cells: Iterable[str]) -> str:
-    """Return a line of a CSV file, with a ``'`` before a text that a spreadsheet would run."""
+    """Return a line of a CSV file. A cell that a spreadsheet would run as a formula gets a ``'`` at the start."""
     return ",".join(map(_csv_cell, cells)) + "\n"
 
 
@@ -58,9 +60,9 @@ def _csv_cell(cell: str) -> str:
 
 
 def draw_csv(header: Sequence[str], rows: Iterable[Mapping[str, str]]) -> str:
-    """Return a CSV file; a missing cell of a row is empty.
+    """Return a CSV file; a cell that a row lacks is empty.
 
-    The last column is ``MARK`` if a cell begins with an added ``'``, or begins or ends with white space.
+    If a ``'`` was added to a cell, or if a cell has white space at the start or end, the last column is ``MARK``.
     """
     table = [list(header)]
     table += [[row.get(column, "") for column in header] for row in rows]

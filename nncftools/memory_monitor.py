@@ -1,7 +1,8 @@
-"""NNCF's ``memory_monitor.py`` with our sampler: the same names to import, and the same command line.
+"""NNCF's ``memory_monitor.py`` with the sampler of nncf-tools: the same names and the same command line.
 
-``from nncftools.memory_monitor import MemoryMonitor`` replaces ``from memory_monitor import MemoryMonitor``, and
-``python -m nncftools.memory_monitor`` replaces ``python memory_monitor.py``. docs/migrating.md lists the differences.
+To switch, replace ``from memory_monitor import MemoryMonitor`` by ``from nncftools.memory_monitor import
+MemoryMonitor``, or ``python memory_monitor.py`` by ``python -m nncftools.memory_monitor``. docs/migrating.md lists the
+differences.
 """
 
 from nncftools.api.memory_monitor import MemoryMonitor, MemoryType, memory_monitor_context

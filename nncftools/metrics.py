@@ -1,7 +1,7 @@
-"""Every metric, declared once: name, unit, kind, scope, texts for users, and the probe that reads the metric.
+"""All metrics. Each metric is declared once: name, unit, kind, scope, texts for users, and the probe.
 
-A column of a session is ``metric``, or ``metric@device`` for a single device (``device_memory@npu0``).
-The sampler imports this module, so the module imports nothing.
+A probe reads a metric. A column of a session is ``metric``, or ``metric@device`` for a metric of a single device, such
+as ``device_memory@npu0``. The sampler imports this module, so the module imports nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SUM = "sum"
 ONCE_PER_MACHINE = "once per machine"
 NEVER = "never"
 _MERGING = {TREE: SUM, GROUP: NEVER, MACHINE: ONCE_PER_MACHINE, DEVICE: ONCE_PER_MACHINE}
-"""How a metric is merged by default, by scope."""
+"""By scope: how a metric is merged, unless the declaration says otherwise."""
 
 CPU_TIME = ("CPU", "CPU")
 STORAGE = ("Storage", "Storage")
@@ -30,7 +30,7 @@ SYSTEM_CALLS = ("System calls", "Calls")
 
 
 class Metric:
-    """A figure that a session can hold."""
+    """A kind of figure that a recording may contain, such as RSS."""
 
     def __init__(  # noqa: PLR0913 — one parameter per property
         self,
@@ -53,35 +53,37 @@ class Metric:
     ) -> None:
         self.name = name
         self.unit = unit
-        """``"B"`` (bytes), ``"s"`` (seconds), ``"%"`` or ``""`` (a count)."""
+        """``"B"`` (bytes), ``"s"`` (seconds), ``"%"``, or ``""`` for a count."""
         self.kind = kind
-        """A gauge is a level at the time of the sample; a counter is a total since the start that never falls."""
+        """``gauge`` for a level at the time of the sample; ``counter`` for a total since the start. A total never
+        falls."""
         self.label = label
         self.meaning = meaning
         self.probe = probe
-        """``module:Class`` in ``nncftools.sampler.probes``; empty for a metric only in logs of other tools."""
+        """The probe as ``module:Class`` in ``nncftools.sampler.probes``. Empty if only logs of other tools contain the
+        metric."""
         self.scope = scope
-        """The measured thing: the process tree, the control group, the machine or a device."""
+        """The part of the system that is measured: process tree, control group, machine or device."""
         self.merging = merging or _MERGING[scope]
-        """How recordings of several ranks are merged: into the sum, a figure per machine, or not at all."""
+        """How figures of several ranks are merged: ``sum``, ``once per machine`` or ``never``."""
         self.family = family
-        """Name, and short name for narrow columns, of a group of counters that are shown side by side."""
+        """A group of counters that tables show side by side: the name, and a short name for narrow columns."""
         self.action = action
-        """The action that a counter of a family counts: ``read``, ``written``."""
+        """What a counter of a family counts: ``read`` or ``written``."""
         self.part_of = part_of
-        """The metric that contains this metric."""
+        """The metric that includes this metric: ``rss`` for ``anon``."""
         self.per_operation = bool(family) if per_operation is None else per_operation
-        """Whether tables of operations show the metric, by default for counters of a family."""
+        """Whether tables of operations show the metric. By default, only metrics of a family are shown."""
         self.is_virtual = is_virtual
-        """Whether the metric is address space, which takes no memory."""
+        """Whether the metric is address space, and so occupies no memory."""
         self.is_room = is_room
-        """Whether the metric is free space on a disk, not memory."""
+        """Whether the metric is free disk space instead of memory."""
         self.device = device
-        """The device of a column of one device; otherwise empty."""
+        """The device if this is the column of a single device; otherwise empty."""
 
     @property
     def is_memory(self) -> bool:
-        """Whether the metric is a level of memory, and so a choice for ``--type``."""
+        """Whether the metric is an amount of memory. Only such metrics can be chosen with ``--type``."""
         return self.kind == GAUGE and self.unit == "B" and not self.is_room
 
     @property
@@ -91,23 +93,23 @@ class Metric:
 
     @property
     def group(self) -> str:
-        """The heading above the columns of a family: the family's short name with the device, or the label."""
+        """Heading above the columns of a family: short name and device. Without a family, the label."""
         return self.label if self.family is None else f"{self.family[1]} {self.device}".rstrip()
 
     @property
     def short_label(self) -> str:
-        """The label for narrow places: ``Storage read``."""
+        """Label for narrow places: ``Storage read``."""
         return f"{self.group} {self.action}".rstrip() if self.family is not None else self.label
 
     def on(self, device: str) -> Metric:
-        """Return the metric of one device."""
+        """Return this metric for a single device."""
         return Metric(**{**vars(self), "label": f"{self.label} {device}", "device": device})
 
 
 METRICS = {
     metric.name: metric
     for metric in (
-        Metric("rss", "B", "RSS", "resident memory; a page that several processes share counts once for each",
+        Metric("rss", "B", "RSS", "resident memory; a page that several processes share counts for each of them",
                probe="process:Stat", per_operation=True),
         Metric("vms", "B", "VMS", "virtual size: all mapped memory, resident or not",
                probe="process:Stat", is_virtual=True),
@@ -123,17 +125,17 @@ METRICS = {
                probe="smaps:Smaps"),
         Metric("uss", "B", "USS", "resident memory that no other process shares: the end of the process would free it",
                probe="smaps:Smaps"),
-        Metric("pss_age", "s", "Age of PSS", "how long before the sample PSS and USS were counted",
+        Metric("pss_age", "s", "Age of PSS", "time since PSS and USS were last counted",
                probe="smaps:Smaps", merging=NEVER),
         Metric("system", "B", "System", "memory in use on the whole machine: MemTotal - MemAvailable",
                probe="machine:Meminfo", scope=MACHINE),
         Metric("cgroup", "B", "Cgroup", "memory charged to the command's control group, page cache included",
                probe="machine:Cgroup", scope=GROUP),
-        Metric("device_memory", "B", "Device memory", "memory of a GPU or NPU that the run's processes hold",
+        Metric("device_memory", "B", "Device memory", "GPU or NPU memory that the run's processes use",
                probe="machine:Devices", scope=DEVICE, merging=SUM, per_operation=True),
-        Metric("device_allocated", "B", "Torch memory", "device memory that torch's allocator had given out",
+        Metric("device_allocated", "B", "Torch memory", "device memory that torch's allocator has in use",
                probe="machine:Devices", scope=DEVICE, merging=SUM, per_operation=True),
-        Metric("device_used", "B", "Device in use", "memory of a GPU or NPU that all programs together hold",
+        Metric("device_used", "B", "Device in use", "GPU or NPU memory that all programs together use",
                probe="machine:Devices", scope=DEVICE),
         Metric("device_busy", "%", "Device busy", "share of the time in which a GPU or NPU worked, for all programs",
                probe="machine:Devices", scope=DEVICE, merging=NEVER),
@@ -170,10 +172,10 @@ METRICS = {
                "processes of the machine that the kernel killed because memory ran out",
                kind=COUNTER, probe="machine:Pressure", scope=MACHINE),
         Metric("group_oom_kills", "", "OOM kills in group",
-               "killed processes of the control group that the command was started in",
+               "processes that the kernel killed in the control group where the command was started",
                kind=COUNTER, probe="machine:Pressure", scope=GROUP),
         Metric("disk_free", "B", "Disk free",
-               "bytes that can be written to the file system of working folder, TMPDIR, output or an argument",
+               "free space where the command may write: working folder, TMPDIR, output or an argument",
                probe="machine:FreeSpace", scope=DEVICE, merging=NEVER, is_room=True),
         Metric("threads", "", "Threads", "threads of all processes", probe="process:Stat"),
         Metric("processes", "", "Processes", "processes alive", probe="process:Stat"),
@@ -184,12 +186,12 @@ _PLACES = {name: number for number, name in enumerate(METRICS)}
 
 
 def name_of(column: str) -> str:
-    """Return the name of a column's metric: the column without the device."""
+    """Return the name of a column's metric: ``device_memory`` for ``device_memory@npu0``."""
     return column.partition("@")[0]
 
 
 def of(column: str) -> Metric | None:
-    """Return the metric of a column; None for a metric unknown to this version."""
+    """Return the metric of a column; None if this version does not know the metric."""
     name, at, device = column.partition("@")
     metric = METRICS.get(name)
     if metric is None or not at:
@@ -198,31 +200,34 @@ def of(column: str) -> Metric | None:
 
 
 def is_memory(column: str) -> bool:
-    """Return whether a column is a level of memory in bytes."""
+    """Return whether a column is an amount of memory, in bytes."""
     metric = of(column)
     return metric is not None and metric.is_memory
 
 
 def is_room(column: str) -> bool:
-    """Return whether a column is free space on a disk."""
+    """Return whether a column is free disk space."""
     metric = of(column)
     return metric is not None and metric.is_room
 
 
 def is_counter(column: str) -> bool:
-    """Return whether a column is a counter."""
+    """Return whether a column is a counter, a total that never falls."""
     metric = of(column)
     return metric is not None and metric.is_counter
 
 
 def unit_of(column: str) -> str | None:
-    """Return the unit of a column; None for a metric unknown to this version."""
+    """Return the unit of a column; None if this version does not know the metric."""
     metric = of(column)
     return None if metric is None else metric.unit
 
 
 def in_order(columns: Iterable[str]) -> list[str]:
-    """Return columns in the order of the declarations, a family's metrics by device, and unknown columns last."""
+    """Return columns in the order of ``METRICS``; unknown columns come last.
+
+    If the metrics of a family have devices, all columns of a device are side by side.
+    """
 
     def position(column: str) -> tuple[int, str, int]:
         name, _, device = column.partition("@")
@@ -235,9 +240,9 @@ def in_order(columns: Iterable[str]) -> list[str]:
 
 
 def columns_of(names: Iterable[str], columns: Iterable[str]) -> list[str]:
-    """Return the columns for names of columns or metrics: a metric of devices has a column for each device.
+    """Return the recorded columns for ``names``: names of columns or of metrics.
 
-    ``device`` means all memory of devices.
+    A device metric has a column for each device. The name ``device`` stands for all memory of devices.
     """
     recorded = list(columns)
     chosen = []
@@ -254,7 +259,7 @@ def _names_of(column: str) -> set[str]:
 
 
 def memory_of(columns: Iterable[str]) -> list[str]:
-    """Return the columns that are levels of memory, in the same order."""
+    """Return the columns that are amounts of memory, in the given order."""
     return [column for column in columns if is_memory(column)]
 
 
@@ -262,19 +267,19 @@ MEMORY = tuple(memory_of(METRICS))
 DEVICE_MEMORY = "device_memory"
 DEVICE_ALLOCATED = "device_allocated"
 OF_DEVICES = (DEVICE_MEMORY, DEVICE_ALLOCATED, "device_used", "device_busy")
-"""The metrics of GPUs and NPUs, read by a helper process, and of torch's allocator, read at marks."""
+"""Metrics of devices. A helper process reads GPUs and NPUs; the memory of torch's allocator is read at marks."""
 _BESIDE = {"pss_age": ("pss", "uss"), **dict.fromkeys(OF_DEVICES, OF_DEVICES)}
-"""Metrics that are recorded if any of the listed metrics is recorded."""
+"""Each key is a metric that is recorded if any metric in the value is requested."""
 ALWAYS_RECORDED = tuple(
     name
     for name, metric in METRICS.items()
     if metric.probe and not (metric.is_memory or metric.is_room) and name not in _BESIDE
 )
-"""The metrics of every recording, besides the requested memory metrics: they cost next to nothing."""
+"""Metrics that every recording contains, because they cost next to nothing."""
 
 
 def recorded_with(memory: Collection[str]) -> list[str]:
-    """Return the metrics to record besides these: the metrics of every recording, ages, metrics of devices."""
+    """Return the metrics to record in addition to ``memory``, the requested memory metrics."""
     beside = []
     for name, others in _BESIDE.items():
         if name not in memory and any(other in memory for other in others):
@@ -283,7 +288,7 @@ def recorded_with(memory: Collection[str]) -> list[str]:
 
 
 def cpu_counters(columns: Collection[str]) -> tuple[str, ...]:
-    """Return the columns whose sum is CPU time; empty for unknown CPU time."""
+    """Return the columns whose sum is the CPU time; empty if the CPU time is unknown."""
     for names in (("cpu_user", "cpu_system"), ("cpu",)):
         if all(name in columns for name in names):
             return names
@@ -291,9 +296,9 @@ def cpu_counters(columns: Collection[str]) -> tuple[str, ...]:
 
 
 def of_operations(columns: Iterable[str]) -> dict[str, Metric]:
-    """Return the columns for tables of operations, except CPU time, with their metrics.
+    """Return the columns for tables of operations, with their metrics; CPU time is not included.
 
-    The columns are RSS, storage and system calls, even if not recorded, and all recorded columns with
+    RSS, storage and system calls are always included, even if not recorded; of the other columns, those with
     ``per_operation``.
     """
     always = ["rss"]

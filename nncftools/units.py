@@ -1,6 +1,6 @@
-"""Format and parse bytes, seconds and rates, and make text from outside short and safe to display.
+"""Format and parse sizes, times and rates; make text from outside short and safe to display.
 
-The package itself computes only in bytes and seconds. Every layer may import this module, so the module imports little.
+All other modules compute in bytes and seconds. Every layer may import this module, so the module imports little.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from nncftools.backports import StrEnum
 
 
 def shortened(text: str, length: int) -> str:
-    """Return ``text`` shortened in the middle to ``length`` characters: beginning and end are most informative."""
+    """Return ``text``, cut to ``length`` characters. The middle is cut out, because the two ends say more."""
     if len(text) <= length:
         return text
     head = (length - 1) * 2 // 3
@@ -22,7 +22,7 @@ def shortened(text: str, length: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with control characters and other unprintable characters as escape sequences."""
+    """Return ``text`` with every unprintable character, such as a control character, as an escape sequence."""
     return text if text.isprintable() else "".join(map(_escape, text))
 
 
@@ -31,13 +31,16 @@ def _escape(sign: str) -> str:
 
 
 _WORD = r"\s*(?:(?:\d+ (?:h|min) )?[^\s\d]?\d\S* (?:[KMG]i?B\b|[Bsh]\b|min\b|cores\b|%)\S*|<- \S+|\S+)\s*"
-"""A word, or a figure with a unit."""
+"""Matches a word, or a figure together with a unit."""
 _END = re.compile("[-_]")
 _PART = re.compile(r"[/._(,=-]*[^/._(,=-]+[/._(,=-]*|[/._(,=-]+")
 
 
 def find_breaks(text: str, width: int) -> list[int]:
-    """Return where to break a line: never between a figure and its unit, in a long name only after punctuation."""
+    """Return the indexes where ``text`` can be broken into lines.
+
+    A line never ends between a figure and the unit. A word longer than ``width`` is broken after punctuation.
+    """
     places = []
     used = 0
     for word in re.finditer(_WORD, text):
@@ -51,14 +54,15 @@ def find_breaks(text: str, width: int) -> list[int]:
 
 
 _ALIKE = 0.75
-"""The similarity of a word of four letters with two swapped letters."""
+"""Two words count as similar from this value on: the similarity of two words of four letters, with two letters
+swapped."""
 _FEWEST_LETTERS = 3
 
 
 def nearest(word: str, known: Iterable[str], alike: float = _ALIKE) -> str:
-    """Return the name in ``known`` that is most similar to a mistyped word in any case; empty if none is similar.
+    """Return the name in ``known`` that is most similar to ``word``; empty if no name is similar enough.
 
-    ``alike`` is the least similarity, from 0 to 1.
+    Upper and lower case are equal. ``alike`` is the smallest similarity, from 0 to 1.
     """
     from difflib import SequenceMatcher
 
@@ -73,9 +77,9 @@ def nearest(word: str, known: Iterable[str], alike: float = _ALIKE) -> str:
 
 
 def guess(word: str, known: Iterable[str], alike: float = _ALIKE) -> str:
-    """Return the name in ``known`` that a word abbreviates, or that is similar; empty for none.
+    """Return the name in ``known`` that ``word`` abbreviates, or else a similar name; empty if there is none.
 
-    ``peak`` and ``rss`` abbreviate ``peak_rss``.
+    For instance, ``peak`` and ``rss`` abbreviate ``peak_rss``.
     """
     names = list(known)
     folded = word.casefold()
@@ -91,7 +95,7 @@ def guess(word: str, known: Iterable[str], alike: float = _ALIKE) -> str:
 
 
 def not_one_of(word: str, known: Iterable[str], alike: float = _ALIKE) -> str:
-    """Return the message for a word that is none of ``known``, with the name that was probably meant."""
+    """Return the message that ``word`` is not in ``known``, with a proposal if a name is similar."""
     names = list(known)
     message = f"{word!r} is not one of {', '.join(names)}"
     near = guess(word, names, alike)
@@ -111,22 +115,22 @@ class MemoryUnit(StrEnum):
 
     @property
     def factor(self) -> int:
-        """Bytes in one unit."""
+        """Bytes in this unit."""
         return _UNITS[self][0]
 
     @property
     def decimals(self) -> int:
-        """Digits after the point of a size in this unit."""
+        """Number of decimals of sizes in this unit."""
         return _UNITS[self][1]
 
     def of(self, size: float) -> float:
-        """Return ``size`` bytes in this unit."""
+        """Convert ``size`` bytes to this unit."""
         return size / self.factor
 
     def text(self, size: float | None) -> str:
-        """Return ``size`` bytes as text without the unit: ``"1,234.5"``, or a dash for unknown.
+        """Return ``size`` bytes as text without the unit: ``"1,234.5"``; a dash if ``size`` is None.
 
-        One decimal up to 10,000 and none beyond; three decimals for GiB and GB, none for bytes.
+        GiB and GB have three decimals, B, KiB and KB none. MiB and MB have a decimal up to 10,000 and none above.
         """
         if size is None:
             return UNKNOWN
@@ -134,7 +138,7 @@ class MemoryUnit(StrEnum):
         return fixed(self.of(size), 0 if is_long else self.decimals)
 
     def brief(self, size: float) -> str:
-        """Return ``size`` bytes as text without needless digits: ``"1,235"``, ``"6.1"``; in GiB and GB ``"1.31"``."""
+        """Return ``size`` bytes as short text without the unit: ``"1,235"``, ``"6.1"``; for GiB and GB ``"1.31"``."""
         number = self.of(size)
         decimals = min(self.decimals, 2)
         digits = decimals + 1
@@ -143,7 +147,7 @@ class MemoryUnit(StrEnum):
         return fixed(number, decimals)
 
     def label(self, size: float | None) -> str:
-        """Return ``size`` bytes as text with the unit: ``"633.2 MiB"``, or a dash for unknown."""
+        """Return ``size`` bytes as text with the unit: ``"633.2 MiB"``; a dash if ``size`` is None."""
         return UNKNOWN if size is None else f"{self.text(size)} {self}"
 
 
@@ -160,11 +164,11 @@ _UNITS = {
     MemoryUnit.MB: (10**6, 1),
     MemoryUnit.GB: (10**9, 3),
 }
-"""Bytes in each unit, and the decimals of a size in this unit."""
+"""By unit: (bytes, number of decimals)."""
 
 
 def fixed(number: float, decimals: int) -> str:
-    """Return a number as text with a number of decimals: ``"1,234.5"``. A number that rounds to zero has no sign."""
+    """Return a number as text with ``decimals`` decimals: ``"1,234.5"``. Never returns ``"-0.0"``."""
     text = f"{number:,.{decimals}f}"
     return text if text.strip("-0.,") else text.removeprefix("-")
 
@@ -185,20 +189,20 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def about_text(seconds: float) -> str:
-    """Return an estimated duration as text, from 10 s on in whole seconds: ``"41 s"``, ``"1 min 14 s"``."""
+    """Return an estimated duration as text. From 10 s on, seconds have no decimals: ``"41 s"``, ``"1 min 14 s"``."""
     text = seconds_text(seconds if seconds < 10 else round(seconds))  # noqa: PLR2004 — two digits
     return text.replace(".00 s", " s").replace(".0 s", " s")
 
 
 def brief_seconds(seconds: float) -> str:
-    """Return a duration as text with one decimal up to 10 s, then in whole seconds: ``"1.7 s"``, ``"1 min 14 s"``."""
+    """Return a duration as text; seconds have a decimal below 10 s, and none above: ``"1.7 s"``, ``"1 min 14 s"``."""
     if round(seconds, 1) < 0.1:  # noqa: PLR2004 — one decimal would be 0
         return seconds_text(seconds)
     return f"{seconds:.1f} s" if seconds < 9.95 else about_text(max(10.0, seconds))  # noqa: PLR2004 — two digits
 
 
 def time_unit(duration_s: float) -> tuple[int, str]:
-    """Return a time axis's unit (seconds and name): minutes from 3 min on, hours from 3 h on."""
+    """Return the unit for a time axis as (seconds, name): minutes from 3 min on, hours from 3 h on."""
     for factor, unit in ((_HOUR, "h"), (_MINUTE, "min")):
         if duration_s >= 3 * factor:
             return factor, unit
@@ -206,7 +210,7 @@ def time_unit(duration_s: float) -> tuple[int, str]:
 
 
 def size_text(size: float | None) -> str:
-    """Return bytes as text in the best-fitting binary unit: ``"52.0 KiB"``, ``"1.5 GiB"``."""
+    """Return bytes as text in a suitable binary unit: ``"52.0 KiB"``, ``"1.5 GiB"``."""
     if size is None:
         return UNKNOWN
     unit = _fitting(size)
@@ -214,7 +218,7 @@ def size_text(size: float | None) -> str:
 
 
 def _fitting(size: float) -> MemoryUnit:
-    """Return the largest binary unit that is not above a size."""
+    """Return the largest binary unit that is not larger than ``size``."""
     if round(size) < MemoryUnit.KiB.factor:
         return MemoryUnit.B
     for unit in (MemoryUnit.KiB, MemoryUnit.MiB):
@@ -224,19 +228,19 @@ def _fitting(size: float) -> MemoryUnit:
 
 
 def brief_size(size: float) -> str:
-    """Return bytes as text in the best-fitting binary unit without needless digits: ``"8 GiB"``, ``"2.75 GiB"``."""
+    """Return bytes as text in a suitable binary unit, without zeros at the end: ``"8 GiB"``, ``"2.75 GiB"``."""
     unit = _fitting(size)
     return f"{_brief(unit.of(size), 2)} {unit}"
 
 
 def part_text(part: float, whole: float) -> str:
-    """Return a part and a whole in the best-fitting unit of the whole: ``"7.6 of 8 GiB"``."""
+    """Return two sizes as text, in the unit that suits ``whole``: ``"7.6 of 8 GiB"``."""
     unit = _fitting(whole)
     return f"{_brief(unit.of(part), 1)} of {_brief(unit.of(whole), 2)} {unit}"
 
 
 def _brief(number: float, decimals: int) -> str:
-    """Return a number with three digits at most, and without zeros at the end of decimals."""
+    """Return a number with at most ``decimals`` decimals and about three digits: ``"2.75"``, ``"27.5"``, ``"8"``."""
     while decimals and round(number, decimals) >= 10 ** (3 - decimals):
         decimals -= 1
     text = fixed(number, decimals)
@@ -244,17 +248,17 @@ def _brief(number: float, decimals: int) -> str:
 
 
 def cores_text(cores: float | None) -> str:
-    """Return an average number of busy cores as text: ``"0.62 cores"``, or a dash for unknown."""
+    """Return a mean number of busy cores as text: ``"0.62 cores"``; a dash if None."""
     return UNKNOWN if cores is None else f"{fixed(cores, 2)} cores"
 
 
 def number_text(number: float | None) -> str:
-    """Return a count as text: ``"1,234"``, or a dash for unknown."""
+    """Return a count as text: ``"1,234"``; a dash if None."""
     return UNKNOWN if number is None else f"{number:,.0f}"
 
 
 def text_of(value: float | None, unit: str) -> str:
-    """Return a figure in ``"B"``, ``"s"`` or ``""`` as text in the best-fitting unit."""
+    """Return a figure as text in a suitable unit; ``unit`` is ``"B"``, ``"s"`` or ``""``."""
     formatters = {"B": size_text, "s": seconds_text}
     return formatters.get(unit, number_text)(value)
 
@@ -271,7 +275,7 @@ _SIZES = {unit.casefold(): (unit, 1) for unit in MemoryUnit} | {
     "tib": (MemoryUnit.GiB, 2**10),
     "tb": (MemoryUnit.GB, 10**3),
 }
-"""By lower-case spelling: our unit, and the number of our units; with the spellings of `ulimit`, Docker and Java."""
+"""By spelling in lower case: our unit, and a factor. Includes the spellings of `ulimit`, Docker and Java."""
 _TIMES = {
     **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), 1.0),
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1e-3),
@@ -280,11 +284,11 @@ _TIMES = {
     **dict.fromkeys(("h", "hour", "hours"), float(_HOUR)),
     **dict.fromkeys(("d", "day", "days"), 24.0 * _HOUR),
 }
-"""Seconds in a unit of time; without a unit, a number is seconds."""
+"""By spelling: seconds in a unit of time. A number without a unit is in seconds."""
 
 
 def unit_from(text: str) -> MemoryUnit:
-    """Parse a unit in any case, also by the first letter: ``"gib"``, ``"G"``.
+    """Parse a unit, also if abbreviated to the first letter: ``"gib"``, ``"G"``. Upper and lower case are equal.
 
     Raises ValueError with the expected and the actual text.
     """
@@ -295,7 +299,7 @@ def unit_from(text: str) -> MemoryUnit:
 
 
 def size_from(text: str) -> tuple[int, MemoryUnit]:
-    """Parse a size with a unit, in any case: ``"8GiB"``, ``"8G"`` (the same), ``"1.5 MB"``.
+    """Parse a size with a unit: ``"8GiB"``, ``"8G"`` (the same), ``"1.5 MB"``. Upper and lower case are equal.
 
     Returns the bytes and the unit. Raises ValueError with the expected and the actual text.
     """
@@ -310,12 +314,12 @@ def size_from(text: str) -> tuple[int, MemoryUnit]:
 
 
 def bytes_from(text: str) -> int:
-    """Parse a size like ``size_from``, and return only the bytes. Raises ValueError."""
+    """Parse a size as ``size_from`` does, but return only the bytes. Raises ValueError."""
     return size_from(text)[0]
 
 
 def seconds_from(text: str) -> float:
-    """Parse a time, in seconds without a unit: ``"0.5"``, ``"100ms"``, ``"2 min"``.
+    """Parse a time: ``"100ms"``, ``"2 min"``, or ``"0.5"`` for seconds.
 
     Raises ValueError with the expected and the actual text.
     """

@@ -1,7 +1,7 @@
 """What people and programs see, to the byte: the outputs in ``tests/golden``, made from the files in ``tests/data``.
 
-``python -m tests.golden_outputs`` writes them again: read the difference before you commit it. With names of outputs or
-their beginnings, it writes these only.
+``tests/golden_commands.txt`` has the command line of each. ``python -m tests.golden_outputs`` writes them again: read
+the difference before you commit it. With names of outputs or their beginnings, it writes these only.
 
 Everything is made by the command line or by public names, never by modules of the package, so that code can move and
 its goldens stay. What mistakes print is in ``docs/limits-and-mistakes.md``.
@@ -25,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from unittest import mock
 from xml.etree import ElementTree as ET
@@ -33,6 +34,7 @@ import nncftools
 from nncftools.__main__ import main
 
 FOLDER = pathlib.Path(__file__).parent / "golden"
+COMMANDS = pathlib.Path(__file__).parent / "golden_commands.txt"
 DATA = pathlib.Path(__file__).parent / "data"
 ROOT = DATA.parents[1]
 _INPUTS = (
@@ -240,24 +242,11 @@ def _readable(content: bytes) -> str:
     return text if text.endswith("\n") else f"{text}\n"
 
 
-def _told(line: str, **how: Any) -> Callable[[], str]:  # noqa: ANN401 — as ``command`` takes them
-    return lambda: _whole(command(line, **how))
-
-
-def _alone(line: str, **how: Any) -> Callable[[], str]:  # noqa: ANN401 — the same
-    """Return what makes standard output, where nothing else may be."""
-
-    def make() -> str:
-        result = command(line, **how)
-        assert (result.status, result.err, result.files) == (0, "", {}), result
-        return result.out
-
-    return make
-
-
-def _picture(line: str) -> Callable[[], str]:
-    """Return what makes the lines of the only picture."""
-    return lambda: "".join(command(line, draws=SHOWN).pictures)
+def _alone(line: str, **look: Any) -> str:  # noqa: ANN401 — as ``command`` takes them
+    """Return standard output, where nothing else may be."""
+    result = command(line, **look)
+    assert (result.status, result.err, result.files) == (0, "", {}), result
+    return result.out
 
 
 def page(text: str) -> str:
@@ -276,16 +265,12 @@ def readable_json(text: str) -> str:
     return re.sub(r"\[[^][{}]*\]", lambda found: re.sub(r"\n\s*", " ", found[0]), indented) + "\n"
 
 
-def _page(files: str, more: str = "--depth 2") -> Callable[[], str]:
-    return lambda: page(command(f"report {files} -f html {more}").out)
-
-
-def _parquet(file: str) -> str:
+def _parquet(line: str) -> str:
     """Return the columns of a Parquet file with their types, and what is said about them."""
-    result = command(f"report {file} -f parquet -o out.parquet")
+    (content,) = command(line).files.values()
     import pandas as pd
 
-    frame = pd.read_parquet(io.BytesIO(result.files["out.parquet"]))
+    frame = pd.read_parquet(io.BytesIO(content))
     values = frame.astype(object).where(frame.notna(), None)
     columns = {str(name): [str(frame[name].dtype), values[name].tolist()] for name in frame}
     return readable_json(json.dumps({"attrs": frame.attrs, "columns": columns}))
@@ -299,15 +284,15 @@ def _notebook(file: str) -> str:
     return "\n\n".join(shown)
 
 
-def _metrics() -> str:
+def _metrics(line: str) -> str:
     """Return the list of metrics; whether they can be recorded depends on the machine."""
-    found = json.loads(command("metrics --json").out)
+    found = json.loads(command(line).out)
     for metric in found:
         del metric["missing"]
     return readable_json(json.dumps(found))
 
 
-def _schema() -> str:
+def _schema(line: str) -> str:
     """Return the schema, without what depends on releases: msgspec's order of types, Python 3.13's clean docstrings."""
 
     def normalised(of: dict[str, Any]) -> dict[str, Any]:
@@ -317,269 +302,83 @@ def _schema() -> str:
             of["description"] = inspect.cleandoc(of["description"])
         return of
 
-    return f"{json.dumps(json.loads(command('schema').out, object_hook=normalised), indent=1)}\n"
+    return f"{json.dumps(json.loads(command(line).out, object_hook=normalised), indent=1)}\n"
 
 
-def _apart(make: Callable[[], str]) -> Callable[[], str]:
-    """Return what makes an output and leaves signals as they were: searches and sweeps change them."""
-
-    def made() -> str:
-        before = {number: signal.getsignal(number) for number in signal.valid_signals()}
-        try:
-            return make()
-        finally:
-            for number, handler in before.items():
-                if signal.getsignal(number) is not handler:
-                    signal.signal(number, handler)
-
-    return made
+def _apart(line: str) -> str:
+    """Return what shows a search or sweep that is in a folder; nothing runs again, and signals are as they were."""
+    before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    try:
+        text = _whole(command(line, draws=SHOWN))
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
+    return re.sub(r"^(Written to ).*/|^(Took ).*", r"\1\2…", text, flags=re.MULTILINE)
 
 
-def _fits() -> str:
-    """Return what shows the searches that are in folders; nothing runs again."""
-    lines = (
-        "fit --resume --free-only -o fit -- python -S -E needs.py",
-        "fit --resume --free-only -o fit_of_made_up -u GiB -- python 'export $x.py'",
-        "fit --resume --free-only -o fit_of_made_up --json -- python 'export $x.py'",
-    )
-    text = "".join(f"=== nncf-tools {line}\n{_whole(command(line, draws=SHOWN))}" for line in lines)
-    return re.sub(r"^(Written to ).*/", r"\1FOLDER/", text, flags=re.MULTILINE)
+def _refusal(line: str) -> str:
+    """Return what a command prints that is refused by one line, and writes nothing."""
+    result = command(line)
+    assert (result.err.count("\n"), result.files) == (1, {}), result
+    return f"$ nncf-tools {line}\n{_whole(result)}"
 
 
-def _sweep(words: str) -> Callable[[], str]:
-    """Return what shows the sweep that is in a folder; nothing runs again."""
-    texts = "--text sweep/text.txt --calibration sweep/calibration.txt --grid sweep/grid.toml"
-    line = f"sweep --model sweep/model -o sweep/results.csv {texts} --python sweep/python --resume {words}"
-    return lambda: re.sub(r"^Took .*", "Took TIME", _whole(command(line, draws=SHOWN)), flags=re.MULTILINE)
-
-
-_ENDINGS = {
-    "text": "txt",
-    "markdown": "md",
-    "json": "json",
-    "csv": "csv",
-    "terminal": "chart.txt",
-    "perfetto": "perfetto.json",
-    "bencher": "bencher.json",
-    "benchmark-action": "benchmark-action.json",
-    "session": "session.json",
+MAKERS: dict[str, Callable[..., str]] = {
+    "whole": lambda line, **look: _whole(command(line, **look)),
+    "alone": _alone,
+    "standard output": lambda line: command(line, draws=LEFT_OUT).out,
+    "picture": lambda line: "".join(command(line, draws=SHOWN).pictures),
+    "page": lambda line: page(command(line).out),
+    "parquet": _parquet,
+    "notebook": _notebook,
+    "apart": _apart,
+    "metrics": _metrics,
+    "schema": _schema,
+    "refused": _refusal,
 }
-_EXPORT = "export.json -t rss,system --depth 2"
-_SESSIONS = {
-    **{
-        name: f"{name}.json --depth 3"
-        for name in (
-            *("recorded", "parallel", "stacks", "built_up", "hostile"),
-            *("died_of_limit", "died_of_disk", "died_of_address_space", "died_of_signal"),
-            *("no_samples", "no_metrics", "unknown", "marked"),
-            *("operations", "odd_stacks", "attached"),
-        )
-    },
-    "facts": "facts.json -t all --depth 2",
-    "long": "long.json.gz",
-    "monitored": "monitored.json.gz",
-    "killed": "killed.journal.jsonl",
-    "unfinished": "unfinished.journal.jsonl --depth 2",
-    "complete": "complete.journal.jsonl",
-    "job": "job-rank0.json job-rank1.json job-rank2.json --depth 2",
-    "pair": "rank-rank0.json rank-rank1.json",
-    "rank": "job-rank1.json",
-}
-"""Recordings of every kind, as ``report`` is asked for them."""
-_PEAK_OF = {
-    "recorded": "recorded.json",
-    "recorded.operation": "recorded.json --operation Calibration",
-    "recorded.at": "recorded.json --at 0.9",
-    "recorded.end": "recorded.json --at end",
-    "parallel": "parallel.json",
-    "stacks": "stacks.json",
-    "built_up": "built_up.json",
-    "built_up.second": "built_up.json --operation 'Trace (2)'",
-    "odd_stacks": "odd_stacks.json",
-    "odd_stacks.step": "odd_stacks.json --operation Step",
-    "odd_stacks.growth": "odd_stacks.json --from 1 --to 8",
-    "unfinished": "unfinished.journal.jsonl",
-}
-_GATES = (
-    "--fail-if 'peak_rss>+5%' --fail-if 'duration>90s' --fail-if 'peak_rss@Export>3GiB' --fail-if 'cpu@Export<1s' "
-    "--fail-if 'write_bytes>-10MiB'"
-)
-_COMPARISONS = {
-    "two": f"base-1.json new-1.json {_GATES}",
-    "details": "base-1.json new-1.json --details --depth 2 -u GB",
-    "three": "base-1.json base-2.json new-1.json",
-    "groups": f"--base 'base-*.json' --new 'new-*.json' {_GATES}",
-    "others": "recorded.json parallel.json --depth 2",
-    "functions": "built_up.json built_up_more.json --details --fail-if 'peak_rss@trace>+1MiB'",
-    "died": "died_of_limit.json killed.journal.jsonl",
-    "odd": "odd_before.json odd_after.json --fail-if 'peak_rss@Epoch (1)>+1MiB' --fail-if 'peak_rss@Epoch>+1MiB'",
-    "odd.details": "odd_before.json odd_after.json --details",
-    "one_side": "died_of_limit.json odd_stacks.json --details",
-}
-_VIEWS = {"80": {"columns": 80}, "120": {"columns": 120}, "40": {"columns": 40}}
-_VIZ = {
-    "standard": "-i made_up_compression.csv",
-    "measured": "-i measured.csv --recommend 'error<=5%, peak<=8GiB' --also peak --also latency --extra --lenient",
-    "smollm2": "-i smollm2.csv --max-error 30% --metric 'held-out text, perplexity:lower' --lenient --extra",
+"""By name: what makes an output from a command line. Those alone are nothing but standard output."""
+LOOKS: dict[str, dict[str, Any]] = {
+    "": {},
+    "80 columns": {"columns": 80, "in_colour": False},
+    "120 columns": {"columns": 120, "in_colour": False},
+    "40 columns": {"columns": 40, "in_colour": False},
+    "in colour": {"in_colour": True},
+    "pictures shown": {"draws": SHOWN},
+    "pictures left out": {"draws": LEFT_OUT},
 }
 
 
-def _formats() -> Iterator[tuple[str, Callable[[], str]]]:
-    for name, ending in _ENDINGS.items():
-        yield f"report.{ending}", _alone(f"report {_EXPORT} --details -f {name}")
-    yield "report.from-zero.txt", _told("report export.json --details --from-zero -u GB --title 'another $title'")
-    yield "report.all-types.txt", _told("report monitored.json.gz --details -t all -u KiB")
-    yield "report.marks.txt", _told("report export.json --marks more.csv --depth 2 --details")
-    yield "report.memory-log.txt", _told("report export.json -f memory-log -o log", draws=LEFT_OUT)
-    yield "report.parquet.json", lambda: _parquet("export.json")
-    yield "report.facts.parquet.json", lambda: _parquet("facts.json")
-    for name in ("odd_before", "facts"):
-        yield f"report.{name}.bencher.json", _alone(f"report {name}.json -f bencher")
-    yield "report.facts.csv", _alone("report facts.json -f csv")
-    yield (
-        "report.facts.memory-log.txt",
-        _told("report facts.json -t rss,pss --from-zero -u GiB -f memory-log -o log", draws=LEFT_OUT),
-    )
-    yield "report.log.txt", _told("report logs/io.txt --details")
-    yield "report.output.txt", _told("report no_samples.json -f csv -o out.csv")
+def _read_commands() -> dict[str, list[Callable[[], str]]]:
+    """Return what makes the parts of each golden output, by the name of its file."""
+    outputs: dict[str, list[Callable[[], str]]] = {}
+    maker = look = ""
+    for line in COMMANDS.read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            maker, _, look = line.strip("[]").partition(", ")
+        elif line and not line.startswith("#"):
+            name, _, words = line.partition(": ")
+            outputs.setdefault(name, []).append(partial(MAKERS[maker], words, **LOOKS[look]))
+    return outputs
 
 
-def _kinds() -> Iterator[tuple[str, Callable[[], str]]]:
-    for name, files in _SESSIONS.items():
-        for of, ending in (("text", "txt"), ("markdown", "md"), ("json", "json")):
-            yield f"report.{name}.{ending}", _told(f"report {files} --details -f {of}")
-    for name in ("parallel", "job", "recorded", "operations", "facts", "odd_stacks", "unknown", "attached"):
-        yield f"report.{name}.perfetto.json", _told(f"report {_SESSIONS[name]} -f perfetto")
-    for name in ("recorded", "stacks", "built_up", "odd_stacks"):
-        for ending in ("collapsed", "speedscope"):
-            yield f"report.{name}.{ending}.txt", _told(f"report {_SESSIONS[name]} -f {ending}")
-    for name in ("long", "job", "hostile", "no_samples", "unfinished", "operations", "facts"):
-        yield f"report.{name}.chart.txt", _told(f"report {_SESSIONS[name]} -f terminal")
-    for name in ("unfinished", "complete", "died_of_limit"):
-        yield f"report.{name}.session.json", _told(f"report {_SESSIONS[name].partition(' ')[0]} -f session")
-
-
-def _screens() -> Iterator[tuple[str, Callable[[], str]]]:
-    for name, how in _VIEWS.items():
-        yield f"report.{name}-columns.txt", _told(f"report {_EXPORT} --details", in_colour=False, **how)
-        yield f"report.brief.{name}-columns.txt", _told("report parallel.json", in_colour=False, **how)
-        yield f"report.{name}-columns.chart.txt", _told(f"report {_EXPORT} -f terminal", in_colour=False, **how)
-        yield (
-            f"report.parallel.{name}-columns.txt",
-            _told("report parallel.json --depth 2 --details", in_colour=False, **how),
-        )
-    yield "report.colour.txt", _told(f"report {_EXPORT} --details", in_colour=True)
-    yield "report.colour.chart.txt", _told(f"report {_EXPORT} -f terminal", in_colour=True)
-    yield "report.died.colour.txt", _told("report died_of_limit.json --details", in_colour=True)
-    yield "report.brief.died.txt", _told("report died_of_limit.json")
-    yield "report.brief.facts.txt", _told("report facts.json -t rss,pss,shmem,system")
-    yield "report.brief.txt", _told("report no_samples.json")
-    yield "report.brief.job.txt", _told(f"report {_SESSIONS['job']}")
-
-
-def _peaks() -> Iterator[tuple[str, Callable[[], str]]]:
-    for name, files in _PEAK_OF.items():
-        yield f"peak.{name}.txt", _told(f"report {files} --peak")
-        yield f"peak.{name}.md", _told(f"report {files} --peak -f markdown")
-    for name in ("recorded", "recorded.end", "parallel", "built_up", "odd_stacks"):
-        yield f"peak.{name}.json", _told(f"report {_PEAK_OF[name]} --peak -f json")
-    yield "peak.colour.txt", _told("report built_up.json --peak", in_colour=True)
-    yield "peak.none.txt", _told("report export.json --peak")
-
-
-def _pages() -> Iterator[tuple[str, Callable[[], str]]]:
-    yield "page.export.html", _page(_EXPORT, "")
-    of_pages = (
-        "parallel",
-        "recorded",
-        "built_up",
-        "job",
-        "hostile",
-        "died_of_limit",
-        "operations",
-        "facts",
-        "odd_stacks",
-    )
-    for name in (*of_pages, "no_samples"):
-        yield f"page.{name}.html", _page(_SESSIONS[name], "")
-    yield "notebook.recorded.md", lambda: _notebook("recorded.json")
-    yield "notebook.died_of_limit.md", lambda: _notebook("died_of_limit.json")
-
-
-def _pictures() -> Iterator[tuple[str, Callable[[], str]]]:
-    yield "plot.picture.txt", _picture(f"report {_EXPORT} --plot run.svg")
-    yield "plot.facts.picture.txt", _picture("report facts.json -t rss,device_allocated --plot run.svg")
-    yield "panels.picture.txt", _picture("report parallel.json --depth 2 --panels run.svg")
-    yield "plot.job.picture.txt", _picture(f"report {_SESSIONS['job']} --plot run.svg")
-    yield "panels.facts.picture.txt", _picture("report facts.json --panels run.svg")
-    yield "panels.from-zero.picture.txt", _picture("report export.json --from-zero --panels run.svg")
-    yield "panels.no_samples.picture.txt", _picture("report no_samples.json --panels run.svg")
-    yield "panels.operations.picture.txt", _picture("report operations.json --depth 3 --panels run.svg")
-    yield "overlay.picture.txt", _picture("compare base-1.json new-1.json --plot overlay.svg")
-    yield "viz.picture.txt", _picture(f"viz-compression {_VIZ['measured']} -f svg -o out")
-
-
-def _comparisons() -> Iterator[tuple[str, Callable[[], str]]]:
-    for name, words in _COMPARISONS.items():
-        for of, ending in (("text", "txt"), ("markdown", "md"), ("json", "json")):
-            yield f"compare.{name}.{ending}", _told(f"compare {words} -f {of}")
-    for of in ("bencher", "benchmark-action"):
-        yield f"compare.{of}.json", _told(f"compare --base 'base-*.json' --new 'new-*.json' -f {of}")
-    for name, how in _VIEWS.items():
-        yield f"compare.{name}-columns.txt", _told("compare base-1.json new-1.json", in_colour=False, **how)
-    yield "compare.colour.txt", _told(f"compare base-1.json new-1.json {_GATES} --details", in_colour=True)
-
-
-def _logs() -> Iterator[tuple[str, Callable[[], str]]]:
-    for path in sorted((DATA / "runs" / "logs").iterdir()):
-        yield f"log.{path.name}.session.json", _told(f"report logs/{path.name} -f session")
-
-
-def _tables() -> Iterator[tuple[str, Callable[[], str]]]:
-    for name, words in _VIZ.items():
-        yield f"viz.{name}.txt", _told(f"viz-compression {words} -f html -o out", draws=SHOWN)
-        yield f"viz.{name}.json", _told(f"viz-compression {words} --json -o out", draws=LEFT_OUT)
-        yield f"viz.{name}.terminal.txt", _terminal(f"viz-compression {words} --terminal -o out")
-    sweep = "-i smollm2_sweep.csv --extra --lenient --metric 'held-out text, word perplexity:lower'"
-    yield "viz.sweep.txt", _told(f"viz-compression {sweep} --recommend 'error<=10%' -o out", draws=SHOWN)
-    row = "results.json -o data.csv --model made-up --mode fp32 --task mmlu:acc --wwb metrics.csv"
-    yield "from-lm-eval.txt", _told(f"from-lm-eval {row}")
-    yield "fit.txt", _apart(_fits)
-    yield "sweep.txt", _apart(_sweep("--recommend 'error<=30%'"))
-    yield "sweep.dry.txt", _sweep("--dry-run")
-
-
-def _terminal(line: str) -> Callable[[], str]:
-    """Return what makes what a command prints, without the files that it writes."""
-    return lambda: command(line, draws=LEFT_OUT).out
-
-
-def _others() -> Iterator[tuple[str, Callable[[], str]]]:
-    yield "metrics.json", _metrics
-    yield "schema.json", _schema
-    yield "help.txt", _alone("--help")
-    for name, how in _VIEWS.items():
-        yield f"help.{name}-columns.txt", _alone("monitor --help", **how)
-    yield "help.colour.txt", _alone("monitor --help", in_colour=True)
-    yield "mistake.no-stacks.txt", _told("report export.json -f collapsed")
-
-
-OUTPUTS = dict(
-    output
-    for group in (_formats, _kinds, _screens, _peaks, _pages, _pictures, _comparisons, _logs, _tables, _others)
-    for output in group()
-)
-"""What makes each golden output, by the name of its file."""
-STARTING = {"fit.txt", "sweep.txt"}
+OUTPUTS = _read_commands()
+"""What makes the parts of each golden output, by the name of its file."""
+STARTING = {"fit.txt", "fit.made_up.txt", "fit.made_up.json", "sweep.txt"}
 """Those that start processes."""
+
+
+def make_output(name: str) -> str:
+    """Return a golden output as it is today."""
+    return "".join(make() for make in OUTPUTS[name])
 
 
 def write(beginnings: tuple[str, ...]) -> None:
     """Write golden outputs; without beginnings of names all, and remove those that are no more."""
     FOLDER.mkdir(exist_ok=True)
-    for name, make in OUTPUTS.items():
+    for name in OUTPUTS:
         if name.startswith(beginnings or ("",)):
-            (FOLDER / name).write_bytes(make().encode())
+            (FOLDER / name).write_bytes(make_output(name).encode())
     if not beginnings:
         for path in FOLDER.iterdir():
             if path.is_file() and path.name not in OUTPUTS:

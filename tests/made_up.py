@@ -15,7 +15,7 @@ import pytest
 from nncftools.analysis.operation import Operation
 from nncftools.analysis.peaks import Bracket, Figures, peaks
 from nncftools.analysis.session import Session
-from nncftools.session.model import Exit, Host, Process, SamplerFacts, Start
+from nncftools.session.model import Exit, Host, Mark, Process, SamplerFacts, Start
 from nncftools.session.nesting import find_parents
 from nncftools.session.samples import TIME, Samples
 
@@ -46,6 +46,21 @@ def process(number: int = 0, **fields: Any) -> Process:  # noqa: ANN401 — any 
     """Return a process that lives through the whole recording of ``session``."""
     given = {"pid": 100 + number, "name": "work", "command": ["work"], "start_s": 0.0, "end_s": 1.0}
     return Process(id=number, **{**given, **fields})
+
+
+def marks(text: str, **fields: Any) -> list[Mark]:  # noqa: ANN401 — any field of a mark
+    """Return operations from a text such as ``Export 0-0.9, Export/trace 0.1-0.2, Saving 0.9``.
+
+    A path says which operations are around one. Without an end, an operation is ended by the next one.
+    """
+    found = []
+    for operation in text.split(", "):
+        path, _, span = operation.rpartition(" ")
+        start, _, end = span.partition("-")
+        ends = {"end_s": float(end)} if end else {}
+        name = path.rpartition("/")[2]
+        found.append(Mark(**{"name": name, "start_s": float(start), "depth": path.count("/"), **ends, **fields}))
+    return found
 
 
 def nested(operations: Sequence[Operation]) -> Sequence[Operation]:

@@ -18,20 +18,25 @@ ROOT = pathlib.Path(__file__).parents[1]
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
 
 
+def run_step(number: int, folder: pathlib.Path, program: str, script: str, **inputs: str) -> int:
+    """Run a step of the action, in which a program is this script; return the exit status."""
+    (folder / program).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / program).chmod(0o755)
+    files = {"GITHUB_STEP_SUMMARY": str(folder / "summary.md"), "GITHUB_OUTPUT": str(folder / "output")}
+    ours = {"RUNNER_TEMP": str(folder), "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    words = ["bash", "-e", "-o", "pipefail", "-c", ACTION["runs"]["steps"][number]["run"]]
+    return subprocess.run(words, cwd=folder, env={**os.environ, **files, **ours, **inputs}, check=False).returncode
+
+
 @pytest.mark.process
 @pytest.mark.parametrize(("gates", "status"), [("", "0"), ("peak_rss>+5%\n\nduration>3600s\n", "3")])
 def test_comparison(tmp_path: pathlib.Path, gates: str, status: str) -> None:
     """The first step writes the table into the summary and passes on the status of the gates."""
     session({"rss": mib(10, 60)}).save(tmp_path / "base.json")
     session({"rss": mib(10, 90)}).save(tmp_path / "new.json")
-    (tmp_path / "nncf-tools").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nncftools "$@"\n')
-    (tmp_path / "nncf-tools").chmod(0o755)
-    files = {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"), "GITHUB_OUTPUT": str(tmp_path / "output")}
-    inputs = {"BASE": "base.json", "NEW": "new.json", "GATES": gates, "RUNNER_TEMP": str(tmp_path)}
-    env = {**os.environ, **files, **inputs, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    script = ["bash", "-e", "-o", "pipefail", "-c", ACTION["runs"]["steps"][0]["run"]]
-    subprocess.run(script, cwd=tmp_path, env=env, check=True, timeout=60)
+    ours = f'exec "{sys.executable}" -m nncftools "$@"'
 
+    assert run_step(0, tmp_path, "nncf-tools", ours, BASE="base.json", NEW="new.json", GATES=gates) == 0
     assert (tmp_path / "output").read_text() == f"status={status}\n"
     assert "Peak memory rose by 30.0 MiB" in (tmp_path / "summary.md").read_text("utf-8")
 
@@ -39,20 +44,13 @@ def test_comparison(tmp_path: pathlib.Path, gates: str, status: str) -> None:
 @pytest.mark.process
 def test_earlier_table(tmp_path: pathlib.Path) -> None:
     """A comparison that fails shows no table of an earlier step with this action."""
-    (tmp_path / "nncf-tools").write_text("#!/bin/sh\nexit 2\n")
-    (tmp_path / "nncf-tools").chmod(0o755)
     (tmp_path / "nncf-tools.md").write_text("of another comparison")
-    files = {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"), "GITHUB_OUTPUT": str(tmp_path / "output")}
-    inputs = {"BASE": "base.json", "NEW": "new.json", "GATES": "", "RUNNER_TEMP": str(tmp_path)}
-    env = {**os.environ, **files, **inputs, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    script = ["bash", "-e", "-o", "pipefail", "-c", ACTION["runs"]["steps"][0]["run"]]
 
-    assert subprocess.run(script, cwd=tmp_path, env=env, check=False, timeout=60).returncode == 2
-    assert not (tmp_path / "summary.md").exists()
-    assert not (tmp_path / "nncf-tools.md").exists()
+    assert run_step(0, tmp_path, "nncf-tools", "exit 2", BASE="base.json", NEW="new.json", GATES="") == 2
+    assert {path.name for path in tmp_path.iterdir()} <= {"nncf-tools", "output"}
 
 
-COMMENT = """#!/bin/sh
+COMMENT = """
 for word; do [ "$before" = --jq ] && asked=$word; before=$word; done
 [ "$asked" ] && exec jq -r "$asked" comments.json
 echo "$@" > called
@@ -71,12 +69,7 @@ def test_comment_of_another_user(tmp_path: pathlib.Path, kind: str, association:
     comment = {"id": 7, "body": "<!-- nncf-tools -->", "user": {"type": kind}, "author_association": association}
     (tmp_path / "comments.json").write_text(json.dumps([comment]))
     (tmp_path / "nncf-tools.md").write_text("table")
-    (tmp_path / "gh").write_text(COMMENT)
-    (tmp_path / "gh").chmod(0o755)
-    places = {"RUNNER_TEMP": str(tmp_path), "COMMENTS": "all", "COMMENT": "one"}
-    env = {**os.environ, **places, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    script = ["bash", "-e", "-o", "pipefail", "-c", ACTION["runs"]["steps"][1]["run"]]
-    subprocess.run(script, cwd=tmp_path, env=env, check=True, timeout=60)
+    run_step(1, tmp_path, "gh", COMMENT, COMMENTS="all", COMMENT="one")
 
     assert ("PATCH one/7" in (tmp_path / "called").read_text()) == is_updated
 

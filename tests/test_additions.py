@@ -16,7 +16,6 @@ import pytest
 import nncftools
 from nncftools import Session
 from tests.conftest import BURNERS
-from tests.render.page_content import rows_of, traces_of
 from tests.surroundings import HANGING_S
 
 pytestmark = [pytest.mark.long, pytest.mark.process]
@@ -138,9 +137,10 @@ import contextlib, io, json, sys
 from nncftools.cli.app import run
 for line in sys.stdin:
     sys.argv[1:] = json.loads(line)
-    with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(io.StringIO()) as errors:
+    output, errors = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         status = run()
-    print(json.dumps([status, output.getvalue(), errors.getvalue()]), flush=True)
+    print(json.dumps([status, *(stream.buffer.getvalue().decode() for stream in (output, errors))]), flush=True)
 """
 """Runs one command line after the other: most of their time is that of imports."""
 
@@ -165,19 +165,14 @@ def ours(folder: pathlib.Path) -> Iterator[Ours]:
         yield run
 
 
-def alone(folder: pathlib.Path, *words: object) -> str:
-    """Run that nncf-tools in a process of its own; return its output."""
-    line = [sys.executable, "-m", "nncftools", *map(str, words)]
-    environment = {**os.environ, "PYTHONPATH": str(folder / "package"), "COLUMNS": "80", "NO_COLOR": "1"}
-    done = subprocess.run(line, cwd=folder, env=environment, stdout=subprocess.PIPE, timeout=HANGING_S, check=True)
-    return done.stdout.decode()
-
-
 @pytest.fixture(scope="module")
 def recorded(folder: pathlib.Path) -> Session:
     """Record operations with them."""
-    alone(folder, "monitor", *RECORD, "--name", "new", "--", sys.executable, BURNERS / "phases.py", 5)
-    shutil.copy(folder / "memory_logs" / "latest" / "session.json", folder / "run.json")
+    words = ["monitor", *RECORD, "--name", "new", "-o", "run.json", "--", sys.executable, BURNERS / "phases.py", 5]
+    line = [sys.executable, "-m", "nncftools", *map(str, words)]
+    environment = {**os.environ, "PYTHONPATH": str(folder / "package")}
+    subprocess.run(line, cwd=folder, env=environment, timeout=HANGING_S, check=True)
+    shutil.copy(folder / "run.json", folder / "other.json")
     return Session.load(folder / "run.json")
 
 
@@ -191,132 +186,44 @@ def test_recorded(recorded: Session) -> None:
     assert recorded.totals["wakeups"] is not None
 
 
-@pytest.mark.usefixtures("recorded")
-class TestReport:
-    @pytest.mark.parametrize("name", ["text", "markdown"])
-    def test_tables(self, ours: Ours, name: str) -> None:
-        """Text and Markdown have them in the tables of memory and operations, and the counter's total."""
-        text = " ".join(ours("report", "run.json", "--type", "all", "--format", name, "--details").stdout.split())
-
-        assert "NPU memory npu0" in text
-        assert "NPU memory npu1" in text
-        assert "Huge pages" in text
-        assert text.count("Wake-ups") == 2
-
-    def test_devices_in_order(self, ours: Ours) -> None:
-        """Columns of devices are in one order; a family of counters is headed by its device."""
-        text = ours("report", "run.json", "--format", "markdown").stdout
-        (head,) = (line for line in text.splitlines() if line.startswith("| # "))
-        places = [head.index(name) for name in ("NPU memory npu0", "NPU memory npu1", "NPU busy npu0", "NPU busy npu1")]
-
-        assert places == sorted(places)
-
-    def test_type_of_devices(self, ours: Ours) -> None:
-        """The name of a metric means all of its devices."""
-        text = ours("report", "run.json", "--type", "npu_memory", "--details").stdout
-
-        assert "NPU memory npu0" in text
-        assert "NPU memory npu1" in text
-
-    def test_text_fits_a_terminal(self, ours: Ours) -> None:
-        """However many columns there are, no line is longer than it may be, and no figure is cut."""
-        text = ours("report", "run.json", "--type", "all").stdout
-
-        assert max(map(len, text.splitlines())) <= 100
-        assert "…" not in text.partition("Operations\n")[2]
-
-    def test_page(self, ours: Ours, folder: pathlib.Path) -> None:
-        """The page has them in tables and charts."""
-        ours("report", "run.json", "--type", "all", "--format", "html", "--output", "page.html", "--force")
-        text = (folder / "page.html").read_text()
-
-        assert {row.cells[0] for row in rows_of(text, "memory")} >= {"NPU memory npu0", "Huge pages"}
-        assert '<th scope="col" class="" title="Wake-ups' in text
-        assert {line["name"] for line in traces_of(text, "Memory")} >= {"NPU memory npu0", "NPU memory npu1"}
-
-    def test_json(self, ours: Ours) -> None:
-        """The summary for scripts has peaks, levels, totals, and what each operation had."""
-        document = json.loads(ours("report", "run.json", "--format", "json").stdout)
-        first = document["phases"][0]
-
-        assert document["peaks"]["npu_memory@npu1"]["low"] == 7 << 20
-        assert document["memory"]["huge"]["average"] == 64 << 20
-        assert document["totals"]["wakeups"] > 0
-        assert first["npu_memory@npu0_start"] >= 512 << 20
-        assert first["wakeups"] > 0
-        assert 0 < first["npu_busy@npu1"] < 1
-
-    def test_csv(self, ours: Ours) -> None:
-        """CSV has a column for each."""
-        header = ours("report", "run.json", "--format", "csv").stdout.partition("\n")[0]
-
-        assert set(COLUMNS) <= set(header.split(","))
-
-    def test_parquet(self, ours: Ours, folder: pathlib.Path) -> None:
-        """Parquet has a column of whole numbers for each."""
-        ours("report", "run.json", "--format", "parquet", "--output", "run.parquet", "--force")
-        import pandas as pd
-
-        frame = pd.read_parquet(folder / "run.parquet")
-
-        assert [str(frame[name].dtype) for name in COLUMNS] == ["Int64"] * 4
-
-    def test_perfetto(self, ours: Ours, folder: pathlib.Path) -> None:
-        """The trace has a track for each."""
-        ours("report", "run.json", "--format", "perfetto", "--output", "trace.json", "--force")
-        events = json.loads((folder / "trace.json").read_text())["traceEvents"]
-        tracks = {event["name"] for event in events if event["ph"] == "C"}
-
-        assert tracks >= {"NPU memory npu0", "NPU memory npu1", "Huge pages", "Wake-ups"}
-
-    def test_pictures(self, ours: Ours, folder: pathlib.Path) -> None:
-        """Both pictures are drawn: levels over time, and as many columns of bars as fit."""
-        ours("report", "run.json", "--panels", "panels.svg", "--plot", "plot.svg", "--type", "npu_memory@npu0")
-
-        assert "NPU memory npu0 peak" in (folder / "plot.svg").read_text()
-        assert "NPU memory npu0, MiB" in (folder / "panels.svg").read_text()
-
-    def test_chart(self, ours: Ours) -> None:
-        """The chart for a terminal draws a device's memory, and the counter as a rate."""
-        text = ours("report", "run.json", "--format", "terminal", "--type", "npu_memory@npu1").stdout
-
-        assert "NPU memory npu1" in text
-        assert "\nWa…ps" in text
-
-
-@pytest.mark.usefixtures("recorded")
-def test_comparison(ours: Ours, folder: pathlib.Path) -> None:
-    """They are compared, of the whole run and of operations."""
-    shutil.copy(folder / "run.json", folder / "other.json")
-    text = ours("compare", "run.json", "other.json", "--details").stdout
-
-    assert text.count("Peak NPU memory npu0") == 5
-    assert text.count("Wake-ups") == 5
+DEVICES = ["NPU memory npu0", "NPU memory npu1"]
 
 
 @pytest.mark.usefixtures("recorded")
 @pytest.mark.parametrize(
-    "gate", ["peak_npu_memory@npu1>8MiB", "peak_npu_memory@npu0@Export>8GiB", "wakeups>1000000000", "peak_huge>+1%"]
+    ("words", "names"),
+    [
+        ("report run.json --type all --details", [*DEVICES, "Huge pages", "Wake-ups"]),
+        ("report run.json --type all -f markdown --details", [*DEVICES, "NPU busy npu1", "Huge pages", "Wake-ups"]),
+        ("report run.json --type npu_memory --details", DEVICES),
+        ("report run.json --type all -f html", [*DEVICES, "Huge pages", 'title="Wake-ups']),
+        ("report run.json -f csv", COLUMNS),
+        ("report run.json -f perfetto", [*DEVICES, "Huge pages", "Wake-ups"]),
+        ("report run.json -f terminal --type npu_memory@npu1", ["NPU memory npu1", "Wa…ps"]),
+        ("report run.json -f made-up", ["samples"]),
+        ("compare run.json other.json --details", ["Peak NPU memory npu0", "Wake-ups"]),
+        ("compare run.json other.json --fail-if peak_npu_memory@npu0@Export>8GiB --fail-if wakeups>1000000000", []),
+    ],
 )
-def test_gate(ours: Ours, folder: pathlib.Path, gate: str) -> None:
-    """A gate names a device's memory, of the run or of an operation, and a counter."""
-    shutil.copy(folder / "run.json", folder / "again.json")
+def test_outputs(ours: Ours, words: str, names: list[str]) -> None:
+    """Each output has each device's memory, and the counter; a gate may name them."""
+    text = ours(*words.split()).stdout
 
-    assert "passed" in ours("compare", "run.json", "again.json", "--fail-if", gate).stderr
-
-
-@pytest.mark.usefixtures("recorded")
-def test_live_view(folder: pathlib.Path) -> None:
-    """The view of a run knows them: it names the metric that was asked for."""
-    text = alone(folder, "replay", "run.json", "--type", "npu_memory@npu1", "--speed", "1000")
-
-    assert "NPU memory npu1 7.0 MiB" in text
+    assert [name for name in names if name not in text] == []
 
 
 @pytest.mark.usefixtures("recorded")
-def test_output(ours: Ours) -> None:
-    """An output is its file and its line."""
-    assert " samples\n" in ours("report", "run.json", "--format", "made-up").stdout
+def test_json(ours: Ours) -> None:
+    """The summary for scripts has peaks, levels, totals, and what each operation had."""
+    document = json.loads(ours("report", "run.json", "--format", "json").stdout)
+    first = document["phases"][0]
+
+    assert document["peaks"]["npu_memory@npu1"]["low"] == 7 << 20
+    assert document["memory"]["huge"]["average"] == 64 << 20
+    assert document["totals"]["wakeups"] > 0
+    assert first["npu_memory@npu0_start"] >= 512 << 20
+    assert first["wakeups"] > 0
+    assert 0 < first["npu_busy@npu1"] < 1
 
 
 def test_importer(ours: Ours, folder: pathlib.Path) -> None:

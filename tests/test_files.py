@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nncftools.files import Folder, file_behind, open_ours, replacing, write_file
+from nncftools.files import Folder, open_ours, replacing, write_file
 from tests.trust.another_user import OTHER, as_another
 
 
@@ -15,28 +15,17 @@ def contents(folder: pathlib.Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("before", [None, "old"])
-def test_the_file_takes_its_place(tmp_path: pathlib.Path, before: str | None) -> None:
-    """In the end, the content is under the name, and there is no other file."""
-    path = tmp_path / "a.txt"
-    if before is not None:
-        path.write_text(before)
-    with replacing(path) as output:
-        output.write(b"new")
-
-    assert contents(tmp_path) == {"a.txt": "new"}
-
-
-def test_until_the_end_the_old_file_stays(tmp_path: pathlib.Path) -> None:
-    """While the new file is written, the name shows the old one."""
-    path = tmp_path / "a.txt"
-    path.write_text("old")
-    with replacing(path) as output:
+@pytest.mark.parametrize("before", [{}, {"a.txt": "old"}])
+def test_the_file_takes_its_place(tmp_path: pathlib.Path, before: dict[str, str]) -> None:
+    """While the new file is written, the name shows the old one; in the end, there is no other file."""
+    for name, content in before.items():
+        (tmp_path / name).write_text(content)
+    with replacing(tmp_path / "a.txt") as output:
         output.write(b"new")
         output.flush()
-        during = path.read_text()
+        assert [path.read_text() for path in tmp_path.glob("a.txt")] == list(before.values())
 
-    assert during == "old"
+    assert contents(tmp_path) == {"a.txt": "new"}
 
 
 @pytest.mark.parametrize("error", [ValueError, OSError, KeyboardInterrupt])
@@ -68,19 +57,15 @@ def test_nobody_leads_the_content_elsewhere(tmp_path: pathlib.Path) -> None:
     assert precious.read_text() == "mine"
 
 
-def test_the_new_file_is_empty_at_first(tmp_path: pathlib.Path) -> None:
-    """Writing nothing makes an empty file."""
-    with replacing(tmp_path / "a.txt"):
-        pass
-
-    assert contents(tmp_path) == {"a.txt": ""}
-
-
-def test_the_file_has_the_usual_permissions(tmp_path: pathlib.Path) -> None:
-    """The file is as readable as one written directly."""
-    (tmp_path / "plain").write_text("")
-    with replacing(tmp_path / "a.txt"):
-        pass
+@pytest.mark.parametrize("mode", [None, 0o600, 0o444])
+def test_permissions(tmp_path: pathlib.Path, mode: int | None) -> None:
+    """A new file is as readable as one written directly; another content changes nothing about who may read."""
+    (tmp_path / "plain").touch()
+    if mode is not None:
+        for name in ("plain", "a.txt"):
+            (tmp_path / name).touch()
+            (tmp_path / name).chmod(mode)
+    write_file(tmp_path / "a.txt", b"new")
 
     assert (tmp_path / "a.txt").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
@@ -260,15 +245,3 @@ class TestWhereEveryUserMayRename:
             write_file(tmp_path / "new", content)
 
         assert contents(tmp_path) == {"old": "old", "new": "2"}
-
-
-@as_another
-def test_links_of_others_are_not_followed(tmp_path: pathlib.Path) -> None:
-    """A link of ours is followed; one of another user, who chose where it leads, is refused."""
-    (tmp_path / "link").symlink_to("file")
-    ours = file_behind(tmp_path / "link")
-    os.chown(tmp_path / "link", OTHER, OTHER, follow_symlinks=False)
-
-    assert ours == tmp_path / "file"
-    with pytest.raises(OSError, match="it is a symbolic link that belongs to another user"):
-        file_behind(tmp_path / "link")

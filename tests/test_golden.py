@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tests.conftest import NEWEST_TYPER
-from tests.golden_outputs import FOLDER, OUTPUTS, STARTING, texts_of
+from tests.golden_outputs import FOLDER, OUTPUTS, STARTING, make_output, texts_of
 
 _HAS_OLD_RICH = tuple(map(int, importlib.metadata.version("rich").split(".")[:2])) < (14, 3)
 """It gives columns of tables other widths."""
@@ -33,7 +33,7 @@ def _marks(name: str) -> list[pytest.MarkDecorator]:
 @pytest.mark.parametrize("name", [pytest.param(name, marks=_marks(name)) for name in OUTPUTS])
 def test_golden(name: str) -> None:
     """An output is as in ``tests/golden``, to the byte."""
-    expected, found = (FOLDER / name).read_bytes().decode(), OUTPUTS[name]()
+    expected, found = (FOLDER / name).read_bytes().decode(), make_output(name)
 
     assert _comparable(name, found, expected) == _comparable(name, expected, found)
 

@@ -67,22 +67,15 @@ def test_pids(text: str, is_one: bool) -> None:  # noqa: FBT001 — a parameter 
 MIB = 1 << 20
 
 
-@pytest.fixture
-def bomb(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Return a file of 3 MB that unpacks to 3 GB."""
+def test_a_bomb_is_refused_soon(tmp_path: pathlib.Path) -> None:
+    """A file that unpacks to a thousand times its size is refused early: gzip of Python 3.12 on reads 128 KiB ahead."""
     path = tmp_path / "bomb.json.gz"
     begin = gzip.compress(b'{"format": "nncf-tools-session", "name": "', mtime=0)
     path.write_bytes(begin + gzip.compress(bytes(MIB), mtime=0) * 3000)
-    return path
-
-
-@pytest.mark.parametrize("forced", [None, "mprof"])
-def test_a_bomb_is_refused_soon(bomb: pathlib.Path, forced: str | None) -> None:
-    """A file that unpacks to a thousand times its size is refused early: gzip of Python 3.12 on reads 128 KiB ahead."""
     tracemalloc.start()
     try:
         with pytest.raises(SessionFileError, match="unpacks to more than 800 times the file size"):
-            read_session(bomb, forced)
+            read_session(path)
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -163,7 +156,7 @@ class TestFifo:
         path = tmp_path / "fifo"
         os.mkfifo(path)
 
-        with pytest.raises(SessionFileError, match=r"nobody writes to this FIFO: a writer within 0\.1 s"):
+        with pytest.raises(SessionFileError, match=r"no program has opened this FIFO for writing within 0\.1 s"):
             read_session(path)
 
     def test_a_slow_writer_is_waited_for(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from benchmarks import machine
 from benchmarks.limits import floors
-from benchmarks.limits.floors import BURNER, KINDS, MIB, ROOT
+from benchmarks.limits.floors import KINDS, MIB, NEEDS, ROOT
 from nncftools.cli.fit_runs import GIVE_UP
 from nncftools.cli.fit_search import Fit
 from tests.memory_group import MemoryGroup
@@ -85,7 +85,7 @@ def _fitted(kind: str, file: pathlib.Path, folder: pathlib.Path) -> tuple[Fit, f
     words = [sys.executable, "-m", "nncftools", "fit", "--force", "-o", str(output), "--"]
     machine.drop_from_cache(file)
     begun_s = time.monotonic()
-    subprocess.run([*words, sys.executable, str(BURNER), kind, str(file)], check=True, cwd=ROOT, capture_output=True)
+    subprocess.run([*words, sys.executable, str(NEEDS), kind, str(file)], check=True, cwd=ROOT, capture_output=True)
     seconds = time.monotonic() - begun_s
     return msgspec.json.decode((output / "fit.json").read_bytes(), type=Fit), seconds
 
@@ -94,7 +94,7 @@ def _seconds(file: pathlib.Path, limit: float) -> float:
     """Return how long reading takes under a limit."""
     machine.drop_from_cache(file)
     with MemoryGroup("fast", int(limit)) as group:
-        words = [sys.executable, str(BURNER), REREAD, str(file)]
+        words = [sys.executable, str(NEEDS), REREAD, str(file)]
         begun_s = time.monotonic()
         subprocess.run(["sh", "-c", f'{group.enter}; exec "$0" "$@"', *words], check=True)
         return time.monotonic() - begun_s

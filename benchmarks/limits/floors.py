@@ -13,7 +13,7 @@ from tests.memory_group import MemoryGroup
 
 MIB = 1 << 20
 ROOT = pathlib.Path(__file__).parent.parent.parent
-BURNER = ROOT / "tests" / "burners" / "needs.py"
+NEEDS = ROOT / "benchmarks" / "workloads" / "needs.py"
 KINDS = {
     "anonymous": "300 MiB anonymous",
     "two": "two processes of 150 MiB",
@@ -50,7 +50,7 @@ def _recorded(kind: str, file: pathlib.Path, folder: pathlib.Path) -> tuple[int,
     """Return floor and comfortable amount of a recording."""
     output = folder / "run.json"
     words = [sys.executable, "-m", "nncftools", "monitor", "-q", "--force", "-o", str(output), "--"]
-    subprocess.run([*words, sys.executable, str(BURNER), kind, str(file)], check=True, cwd=ROOT, stdout=subprocess.PIPE)
+    subprocess.run([*words, sys.executable, str(NEEDS), kind, str(file)], check=True, cwd=ROOT, stdout=subprocess.PIPE)
     found = needs(Session.load(output))
     assert found is not None
     return found.floor, found.comfortable
@@ -73,7 +73,7 @@ def smallest(kind: str, file: pathlib.Path, guess: int, most_s: float | None = N
 def _works(kind: str, file: pathlib.Path, limit: float, most_s: float | None) -> bool:
     machine.drop_from_cache(file)
     with MemoryGroup("floor", int(limit)) as group:
-        words = [sys.executable, str(BURNER), kind, str(file)]
+        words = [sys.executable, str(NEEDS), kind, str(file)]
         entering = ["sh", "-c", f'{group.enter}; exec "$0" "$@"', *words]
         try:
             run = subprocess.run(entering, capture_output=True, check=False, timeout=most_s)

@@ -1,8 +1,8 @@
-"""Imports logs of other recorders as sessions.
+"""Import logs of other recorders as sessions.
 
-An importer is a subclass of ``RowLog`` in ``source.py`` that describes the lines. To add an importer, write the class
-and list the class here as ``module:Class``; no other file changes. The pattern ``head`` must not match another tool's
-log. A figure that is not in the log is unknown in the session, never 0.
+An importer is a subclass of ``RowLog`` in ``source.py`` that describes the lines of a log. To add an importer, write
+the class and list the class here as ``module:Class``; no other file changes. The pattern ``head`` must not match logs
+of other tools. If a log lacks a figure, the figure is unknown in the session, never 0.
 """
 
 IMPORTERS = {

@@ -1,4 +1,4 @@
-"""The logs of NNCF, mprof, psrecord and con-duct: each class describes the lines of one recorder."""
+"""Read the logs of NNCF, mprof, psrecord and con-duct. Each class describes the lines of one recorder."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from nncftools.session.samples import TIME
 from nncftools.units import MemoryUnit
 
 _COMMAND = LARGEST_PID
-"""The PID of ``MEM``, the command: no kernel gives this PID."""
+"""Used as the PID of the command, because ``MEM`` lines have no PID. The kernel gives no process such a large PID."""
 _MAX_CALLS = 10_000
 
 
 class Mprof(RowLog):
-    """``mprof run`` of memory-profiler (0.61): lines that begin with a keyword.
+    """``mprof run`` of memory-profiler (0.61): each line begins with a keyword.
 
     - ``CMDLINE``: the command;
-    - ``MEM``: MiB and Unix seconds;
-    - ``CHLD``: PID, MiB and Unix seconds of each child, after the ``MEM`` of the same sample (``--multiprocess``; PID
-      0: some children could not be read);
-    - ``FUNC``: name, MiB and Unix seconds at the start and at the end, and the call depth.
+    - ``MEM``: MiB and Unix seconds of the command;
+    - ``CHLD``: PID, MiB and Unix seconds of a child, after the ``MEM`` of the same sample (with ``--multiprocess``). If
+      some children could not be read, the PID is 0;
+    - ``FUNC``: a call. Name, MiB and Unix seconds at the start, MiB and Unix seconds at the end, and the call depth.
 
-    ``FUNC`` lines are written when the program ends, while ``MEM`` lines are buffered, fifty at a time. ``FUNC`` may
-    come first. A row is PID, MiB and Unix seconds.
+    mprof writes ``MEM`` lines in blocks of fifty, and ``FUNC`` lines when the program ends, so ``FUNC`` may come first.
+    A row is PID, MiB and Unix seconds.
     """
 
     head = re.compile(
@@ -56,13 +56,12 @@ class Mprof(RowLog):
     )
 
     def __init__(self, source: Source) -> None:
-        """Read nothing yet. Calls may come first, and before the command."""
         super().__init__(source)
         self._calls: list[tuple[float, float, int, str]] = []
         self._unread_children = 0
 
     def parse(self, texts: list[bytes]) -> Columns:
-        """Return ``MEM`` and ``CHLD`` lines as rows."""
+        """Return ``MEM`` and ``CHLD`` lines as rows: PID, MiB, Unix seconds."""
         if not all(text.startswith((b"MEM ", b"CHLD ")) for text in texts):
             raise ValueError("a line of CMDLINE, MEM, CHLD or FUNC expected")
         command = b"%d" % _COMMAND
@@ -70,7 +69,7 @@ class Mprof(RowLog):
         return super().parse([text.replace(b"CHLD", b"") for text in texts])
 
     def take(self, columns: Columns) -> None:
-        """Add rows: most logs have no children."""
+        """Add rows to the samples and, if the log has children, to the processes."""
         if not self.children.tables and {*columns["pid"]} == {_COMMAND}:
             super().take(columns)
             return
@@ -81,7 +80,7 @@ class Mprof(RowLog):
                 if self.children.tables:
                     self.children.extend(None, [time_s], [size])
             elif pid and self.table.taken:
-                if not self.children.tables:  # so far, all rows are of the command
+                if not self.children.tables:  # the first child: all rows before are of the command
                     self.children.extend(None, times, sizes, self._split_command())
                 self.children.extend(int(pid), times[-1:], [size])
                 sizes[-1] += size
@@ -89,7 +88,7 @@ class Mprof(RowLog):
                 self._unread_children += 1
 
     def take_other(self, found: dict[str, str]) -> None:
-        """Take the command, or a call."""
+        """Store the command, or a call."""
         if "command" in found:
             super().take_other(found)
             return
@@ -101,15 +100,17 @@ class Mprof(RowLog):
             heapq.heappop(self._calls)
 
     def known(self) -> dict[str, Any]:
-        """Return the command and the calls."""
+        """Return command, calls and duration as fields of the session."""
         warn = self.source.warn
         if self.children.tables:
             warn(
-                "RSS is the sum of the command (MEM) and its children (CHLD); if mprof also ran with "
-                "--include-children, MEM includes the children already, and they are counted twice"
+                "RSS is the sum of the command (MEM) and its children (CHLD); if mprof ran with --include-children, "
+                "MEM includes the children, so that they count twice"
             )
         if self._unread_children:
-            warn(f"children (CHLD) without a PID or a sample (MEM): {self._unread_children:,}; RSS is a lower bound")
+            warn(
+                f"lines of children (CHLD) without a PID or a MEM line: {self._unread_children:,}; RSS is a lower bound"
+            )
         if len(self._calls) == _MAX_CALLS:
             warn(f"at most the {_MAX_CALLS:,} longest calls (FUNC) are kept")
         begin = self.began or 0.0
@@ -117,7 +118,7 @@ class Mprof(RowLog):
         duration_s = 0.0
         for duration, start, level, name in self._calls:
             end = start + duration
-            if duration >= 0 and begin <= end <= LATEST_S:  # the file may have older calls
+            if duration >= 0 and begin <= end <= LATEST_S:  # drop calls from before the first sample
                 duration_s = max(duration_s, end - begin)
                 start_s = max(0.0, start - begin)
                 mark = Mark(name=name, start_s=start_s, depth=level, source="mprof")
@@ -134,7 +135,7 @@ class Mprof(RowLog):
         }
 
     def _split_command(self) -> list[str]:
-        """Return the words of the command; ``mprof attach`` writes a list of words."""
+        """Return the words of the command. A log of ``mprof attach`` has a list of words instead of a command line."""
         text = self.found.get("command", "").strip()
         if text.startswith("['"):
             return [word.removesuffix(",") for word in split_command(text.strip("[]"))]
@@ -153,21 +154,21 @@ _COLUMNS = {
     "read bytes": "read_bytes",
     "write bytes": "write_bytes",
 }
-"""Metrics by column name; other columns are ignored."""
+"""Metrics by name of the column in the log; other columns are ignored."""
 
 
 class Psrecord(RowLog):
-    """psrecord (1.4): a header, then one row per sample, plain or CSV.
+    """psrecord (1.4): a header that names the columns, then a row per sample, as plain text or CSV.
 
-    Memory is in units of 2^20 bytes, CPU in per cent of one core since the previous row (psutil's ``cpu_percent``: 0 in
-    a process's first row). Read and write bytes are storage I/O of the live processes. The text that psrecord prints
-    around the rows on standard output is read, too. The header before the rows names the columns.
+    Memory is in units of 2^20 bytes. CPU is in per cent of a core since the previous row (psutil's ``cpu_percent``; 0
+    in the first row of a process). Read and written bytes are storage I/O of the processes that are alive. If the log
+    is psrecord's standard output, the text around the rows is also read.
     """
 
     head = re.compile(
         rb"(.*\n){1,3}(# *Elapsed time  +CPU \(%\)  +Real \(MB\)  +Virtual \(MB\)|elapsed_time,nproc,cpu,mem_real,)"
     )
-    """Two lines may precede the header."""
+    """Matches the file name of a log and the header, in the first three lines."""
     recorder = "psrecord"
     columns: Sequence[str] = (TIME, "cpu", "rss", "vms")
     unit = MemoryUnit.MiB.factor
@@ -179,13 +180,13 @@ class Psrecord(RowLog):
     )
 
     def reset(self) -> None:
-        """Drop all rows."""
+        """Drop all rows, and forget the previous row."""
         super().reset()
         self._last: Columns = {}
-        """The last row, as in the log."""
+        """The previous row, with the values of the log."""
 
     def take(self, columns: Columns) -> None:
-        """Add rows, with CPU time and bytes counted from the first row."""
+        """Add rows. Counters of the log are converted to totals since the first row."""
         rises = {}
         for name, values in columns.items():
             previous = [*self._last.get(name, values[:1]), *values]
@@ -201,7 +202,7 @@ class Psrecord(RowLog):
         super().take(columns)
 
     def take_other(self, found: dict[str, str]) -> None:
-        """Take the columns that a header names, or a fact that psrecord printed."""
+        """Store the columns that a header names, or a fact that psrecord printed."""
         super().take_other(found)
         if "header" in found:
             header = found["header"].strip("# ").lower().replace("_", " ")
@@ -210,7 +211,7 @@ class Psrecord(RowLog):
             self.reset()
 
     def known(self) -> dict[str, Any]:
-        """Return the facts that psrecord printed."""
+        """Return the facts that psrecord printed as fields of the session."""
         return {
             "command": split_command(self.found.get("command", "")),
             "attached_to": int(self.found.get("pid", 0)) or None,
@@ -229,7 +230,7 @@ _HOST = {
     "cpus": "cpu_total",
     "memory": "memory_total",
 }
-"""The keys of con-duct by field of a session's host."""
+"""Fields of ``Host`` with their keys in con-duct's info file."""
 _Figure = Annotated[float, msgspec.Meta(ge=0, le=intake.LARGEST)] | None
 
 
@@ -274,15 +275,14 @@ _REPORT = msgspec.json.Decoder(_Report)
 
 
 class ConDuct(RowLog):
-    """con-duct (0.1 to 0.23): a line of JSON per report, and an info file about the run in the same folder.
+    """con-duct (0.1 to 0.23): a usage file with a report per line, and an info file in the same folder.
 
-    A report, by default every minute, has maxima of the samples since the last report, by default a sample per second:
-    of the sum over all processes, and of each process. Before version 0.4, a report has the first of these samples.
-    Version 0.1 counts in KiB, names the sums ``rss_kb`` and ``vsz_kb``, and writes texts such as ``"3680 KiB"`` to the
-    info file.
+    con-duct writes a report every minute, and takes a sample every second (by default). A report has maxima over the
+    samples since the previous report: the maximum of the sum over all processes, and the maximum of each process.
+    Before version 0.4, a report has only the first of these samples. Version 0.1 counts in KiB, names the sums
+    ``rss_kb`` and ``vsz_kb``, and writes texts such as ``"3680 KiB"`` to the info file.
 
-    ``pcpu`` is the maximum of ps's figure, CPU time divided by the process's lifetime rather than by the time since the
-    last report; CPU time is therefore unknown.
+    CPU time is unknown: ``pcpu`` is ps's figure, the CPU time divided by the whole lifetime of the process.
 
     A row is a report: the sums, and the time in Unix seconds.
     """
@@ -299,7 +299,7 @@ class ConDuct(RowLog):
     _most_samples = 0
 
     def read(self) -> Session:
-        """Return the session of a usage and info file, given either file. Raises SessionFileError."""
+        """Return the session of a usage file and an info file; the source may be either. Raises SessionFileError."""
         source = self.source
         if b'"execution_summary"' in source.head:
             stem = source.path.name.removesuffix(_INFO)
@@ -318,7 +318,7 @@ class ConDuct(RowLog):
     def _read_info(self, path: pathlib.Path) -> None:
         try:
             text = intake.read_file(path, most=_LARGEST_INFO, may_wait=False)
-            info = msgspec.json.decode(re.sub(rb'"([\d.]+) sec"', rb"\1", text), type=_Info)  # of version 0.1
+            info = msgspec.json.decode(re.sub(rb'"([\d.]+) sec"', rb"\1", text), type=_Info)  # texts of version 0.1
         except (msgspec.DecodeError, ValueError, RecursionError, SessionFileError) as error:
             self.source.warn(f"command, exit status and machine are unknown without con-duct's info file: {error}")
             return
@@ -326,7 +326,7 @@ class ConDuct(RowLog):
         self.start_s = info.execution_summary.start_s or inf
 
     def parse(self, texts: list[bytes]) -> Columns:
-        """Return reports as rows."""
+        """Return reports as rows: the sums, the time, and the report itself."""
         if b'"rss_kb"' in texts[0]:  # version 0.1
             self.unit = 1024
             texts = [text.replace(b'_kb"', b'"') for text in texts]
@@ -341,7 +341,7 @@ class ConDuct(RowLog):
         }
 
     def take(self, columns: Columns) -> None:
-        """Add the sums and processes of reports."""
+        """Add reports: their sums to the samples, and their processes to the processes."""
         super().take(columns)
         for time_s, report in zip(columns[TIME], columns["report"], strict=True):
             self._samples += report.num_samples
@@ -352,17 +352,17 @@ class ConDuct(RowLog):
                     self.children.extend(int(pid), [time_s], [process.rss], command)
 
     def known(self) -> dict[str, Any]:
-        """Return the facts of the info file."""
+        """Return the facts of the info file as fields of the session."""
         info = self._info
         version = "" if info is None else info.duct_version
         if self.unit > 1:
             version = "0.1."
         if self._most_samples > 1:
-            warning = "each row is a report of con-duct before 0.4: the first sample of several, so peaks may be higher"
+            warning = "con-duct before 0.4 reports only the first of several samples, so peaks may be higher"
             if not version.startswith(_WITHOUT_MAXIMA):
                 warning = (
-                    f"each row is a con-duct report: the maxima of up to {self._most_samples:,} samples before the "
-                    "report; the peak is exact, its time is the report's time, averages are averages of maxima"
+                    f"each sample is a con-duct report, with the maxima of up to {self._most_samples:,} samples: "
+                    "the peak is exact, but has the time of the report, and averages are averages of maxima"
                 )
                 self.table.taken = self._samples
             self.source.warn(warning)
@@ -388,24 +388,25 @@ _ALIASES = {"rss_top": "rss", "system-normalized": "system"}
 _NAME = rf"(?:.*[^a-z])?((?:{'|'.join((*MEMORY, *_ALIASES))})(?:@[\w.]+?)?)_memory_usage.*"
 _FROM_ZERO = re.compile("_from-zero|_mem_increase|system-normalized_")
 _NEVER_ZERO = ("rss", "vms", "pss", "system")
-"""A running program never has 0 of these."""
+"""Metrics that are never 0 for a running program."""
 _ROW = r"\d+(\.\d+)?(e-\d+)? -?\d+\.\d{3}(\n|$)"
 _OURS = re.compile(rb"\d+\.\d{3} ")
-"""Only nncf-tools writes times with three decimals."""
+"""Matches a time with three decimals, which only nncf-tools writes."""
 
 
 class Nncf(RowLog):
     """NNCF's memory monitor (``memory_monitor.py``): rows of seconds and a value, then total time and maximum.
 
-    ``report --format memory-log`` writes the same format. So does llm_bench of OpenVINO GenAI, with a third line at the
-    end: the start in whole Unix seconds. Only the last line, ``Max memory: 900.000 (MiB)``, gives the unit.
+    ``report --format memory-log`` writes the same format. llm_bench of OpenVINO GenAI adds a third line at the end: the
+    start in whole Unix seconds. Only the line ``Max memory: 900.000 (MiB)`` gives the unit.
 
-    The file name gives the metric: ``rss_memory_usage.txt``. It also says if the first value was subtracted from all
-    values: ``system_memory_usage_from-zero.txt``; in llm_bench, ``rss_memory_usage_mem_increase_0.txt``; in the older
-    ``memory_logger.py``, ``system-normalized_memory_usage.txt``.
+    The file name gives the metric, as in ``rss_memory_usage.txt``. The name also says whether the first value was
+    subtracted from all values: as in ``system_memory_usage_from-zero.txt``, in llm_bench's
+    ``rss_memory_usage_mem_increase_0.txt``, and in ``system-normalized_memory_usage.txt`` of the older
+    ``memory_logger.py``.
 
-    A file is such a log if the rows begin at 0, if the maximum ends the file, if the file has a name like these, or if
-    the log is empty.
+    A file is recognised by any of these: the rows begin at 0, the maximum ends the file, the file has such a name, or
+    the text says that there are no samples.
     """
 
     head = re.compile(
@@ -422,12 +423,15 @@ class Nncf(RowLog):
     last = "unit"
 
     def __init__(self, source: Source, metric: str | None = None, unit: MemoryUnit = MemoryUnit.MiB) -> None:
-        """Read nothing yet; ``metric`` overrides the file name, ``unit`` is used if the last line is missing."""
+        """Start without rows.
+
+        If ``metric`` is given, ignore the file name. If the log does not give a unit, use ``unit``.
+        """
         named = re.fullmatch(_NAME, source.path.name)
         if metric is None and named is None:
             source.warn(
-                "the file name does not give the metric, RSS is assumed; "
-                "NNCF's names are rss_memory_usage.txt, system_memory_usage.txt"
+                "the file name does not give the metric, so RSS is assumed; "
+                "NNCF's file names are rss_memory_usage.txt and system_memory_usage.txt"
             )
         metric = metric or (named[1] if named else "rss")
         self.columns = (TIME, _ALIASES.get(metric, metric))
@@ -435,7 +439,10 @@ class Nncf(RowLog):
         super().__init__(source)
 
     def known(self) -> dict[str, Any]:
-        """Return the unit and start that the last lines give, and whether the values are relative."""
+        """Return fields of the session: whether values count from the first sample, and whether the log is complete.
+
+        Also take unit and start from the last lines.
+        """
         warn = self.source.warn
         unit = MemoryUnit(self.found.get("unit", self._unit))
         if "unit" not in self.found:
@@ -447,7 +454,7 @@ class Nncf(RowLog):
         rises_from_zero = values[0] == 0 < max(values)
         if not is_from_zero and (min(values) < 0 or (rises_from_zero and not may_be_0)):
             is_from_zero = True
-            warn("some values are below zero, or the first is 0: all are taken as relative to an unknown first sample")
+            warn("some values are below zero, or the first is 0: all are read as changes since an unknown first sample")
         self.unit = unit.factor
         if "began" in self.found:
             self.began = float(self.found["began"])

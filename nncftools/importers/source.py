@@ -1,7 +1,7 @@
-"""Opens any file as a session: a session or journal of nncf-tools, or another recorder's log.
+"""Open any file as a session: a session or journal of nncf-tools, or the log of another recorder.
 
-A log is read in pieces, in bounded memory for any size: the head, then whole lines as rows. Beyond a number of rows,
-neighbours are merged; no peak is lost. Lines that cannot be used are counted.
+A log is read in blocks of whole lines, so memory use is limited for logs of any size. If a log has very many rows,
+neighbouring rows are merged, and no peak is lost. Lines that cannot be read are counted.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ from nncftools.units import not_one_of
 
 _HEAD = 1 << 16
 _LONGEST_LINE = 4 << 20
-"""Enough for twenty thousand processes in a line of con-duct."""
+"""Longest line in bytes: enough for a line of con-duct with 20,000 processes."""
 _SHOWN = 60
 
 
 class LogLines(NamedTuple):
-    """Neighbouring lines of a file, without their ends."""
+    """Consecutive lines of a file, without their line breaks."""
 
     number: int
-    """The number of the first line, from 1."""
+    """Number of the first of these lines; the first line of the file is line 1."""
     texts: list[bytes]
     is_whole: bool = True
-    """False for a last line without a line break."""
+    """False if this is the last line of a file and lacks a line break."""
 
 
 class Source:
     """An open log; a context manager."""
 
     def __init__(self, path: pathlib.Path, progress: Progress | None = None) -> None:
-        """Open a file or FIFO, also gzipped. Raises SessionFileError."""
+        """Open a file or FIFO, also if gzipped. Raises SessionFileError."""
         self.path = path
         self.progress = progress
         self.first_left_out = ""
-        """The first line that was left out, and the reason; empty when all lines were used."""
+        """The first line that could not be used, with the reason; empty if all lines were used."""
         self._left_out = 0
         self._warnings: dict[str, None] = {}
         self._file = intake.open_file(path)
@@ -70,7 +70,10 @@ class Source:
 
     @functools.cached_property
     def head(self) -> bytes:
-        """The first 64 KiB at most, decompressed, with Unix line ends; the last line may be cut off. Raises OSError."""
+        """Up to 64 KiB from the start of the file, unpacked and with Unix line breaks. Raises OSError.
+
+        The last line may be cut off.
+        """
         begin = self._bytes.peek(_HEAD)[:_HEAD]
         if begin.startswith(intake.GZIP):
             begin = intake.begin(begin, _HEAD)
@@ -83,28 +86,31 @@ class Source:
         self._file.close()
 
     def as_session(self) -> Session:
-        """Read the file as a session or journal of nncf-tools. Raises SessionFileError."""
+        """Read the file as a session or a journal of nncf-tools. Raises SessionFileError."""
         intake.check_size(self._file, self.path)
         return Session.of(session.load_from(self._bytes, self.path))
 
     def leave_out(self, number: int, text: bytes, why: object) -> None:
-        """Count a line that is not used."""
+        """Count a line that cannot be used."""
         self.first_left_out = self.first_left_out or f"line {number}: {quote(text)}: {why}"
         self._left_out += 1
 
     def warn(self, text: str) -> None:
-        """Add a warning; the same text is added once."""
+        """Add a warning, unless the same text was already added."""
         self._warnings[text] = None
 
     def warnings(self) -> list[str]:
-        """Return all warnings."""
+        """Return all warnings, including the number of lines that could not be used."""
         warnings = list(self._warnings)
         if self._left_out:
             warnings.insert(0, f"lines left out: {self._left_out:,}; the first is {self.first_left_out}")
         return warnings
 
     def lines(self) -> Iterator[LogLines]:
-        """Yield all lines, each up to 4 MiB, until the gzip data is damaged. Raises SessionFileError, OSError."""
+        """Yield all lines; lines of more than 4 MiB are cut. Raises SessionFileError, OSError.
+
+        If the gzip data is damaged, stop there with a warning.
+        """
         number = 1
         rest = b""
         try:
@@ -115,13 +121,13 @@ class Source:
                     yield LogLines(number, texts)
                     number += len(texts)
         except intake.DAMAGED as error:
-            self.warn(f"the gzip file is damaged or truncated, everything before that was read: {error}")
+            self.warn(f"the gzip file is damaged or truncated; only the part before the damage was read: {error}")
         if rest and not rest.isspace():
             yield LogLines(number, [rest], is_whole=False)
 
 
 def quote(line: bytes) -> str:
-    """Return a line as a message quotes it: short, printable, in quotation marks."""
+    """Return a line for a message: shortened, printable and in quotation marks."""
     return f"'{intake.shown(line[:_SHOWN].decode('utf-8', 'backslashreplace'))}'"
 
 
@@ -129,11 +135,11 @@ _OURS = re.compile(rb'"format"\s*:\s*"nncf-tools-(session|journal)"')
 
 
 def read_session(path: str | os.PathLike[str], forced: str | None = None, progress: Progress | None = None) -> Session:
-    """Return a session, a journal or another recorder's log, each also gzipped, as a session.
+    """Load any file as a session: a session, a journal, or another recorder's log; each may be gzipped.
 
-    ``forced`` names the importer; by default the content decides. ``progress`` is called often while an importer reads,
-    with the bytes read and the total, None if the total is unknown. Raises SessionFileError, which names the file, the
-    line and the expected content, and UsageError for an unknown importer.
+    ``forced`` is the name of the importer; if None, the content of the file decides. While an importer reads,
+    ``progress`` is called with the bytes read so far and the total (None if unknown). Raises SessionFileError with the
+    file, the line and the expected content; raises UsageError for an unknown importer.
     """
     if forced not in (None, *IMPORTERS):
         raise UsageError(not_one_of(str(forced), IMPORTERS))
@@ -165,7 +171,10 @@ def _read(source: Source, forced: str | None) -> Session:
 
 
 def _remove_secrets(session: Session, path: pathlib.Path) -> Session:
-    """Check a session, and hide secrets: other recorders store command lines as typed. Raises SessionFileError."""
+    """Check a session, and hide secrets in commands. Raises SessionFileError.
+
+    Other recorders store commands as typed.
+    """
     try:
         mend(session)
     except WrongValueError as error:
@@ -178,38 +187,39 @@ def _remove_secrets(session: Session, path: pathlib.Path) -> Session:
 
 
 MAX_ROWS = 1_000_000
-"""The most rows that a session holds."""
+"""Most rows of a session; with more, neighbouring rows are merged."""
 MAX_PROCESSES = 10_000
 _BATCH = 100_000
-"""Rows beyond the limit that are merged together."""
+"""Rows above the limit that are collected before rows are merged."""
 Columns = dict[str, Sequence[Any]]
-"""The values of several rows, by the column's name."""
+"""Values of several rows, by name of the column."""
 
 
 class LogTable:
-    """The samples of a log as they are read, with their count and longest gap.
+    """The samples of a log, merged while they are read if there are too many.
 
-    Beyond a limit, rows merge into buckets of equal numbers of original rows, so early and late rows count alike.
+    Rows are merged in buckets. All buckets have the same number of original rows, so that early and late rows count
+    alike.
     """
 
     def __init__(self, names: Iterable[str], command: Sequence[str] = ()) -> None:
-        """Begin without rows; ``names`` are metrics; a time column is added."""
+        """Start without rows. ``names`` are metrics; the column for the time is added."""
         self.columns = {name: array("d") for name in (TIME, *names)}
         self.command = command
         self.taken = 0
-        """The number of samples before merging."""
+        """Number of rows that were added, counted before merging."""
         self._numbers = array("d")
-        """The number of samples before each row."""
+        """Original number of each remaining row."""
         self.bucket = 1
-        """Original rows per bucket; 1 while no rows are merged."""
+        """Number of original rows per bucket; 1 as long as nothing was merged."""
         self._merged = 0
-        """The first row that may still be merged with later rows."""
+        """Index of the first row of the last bucket. More rows may be added to this bucket."""
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def extend(self, columns: Columns) -> None:
-        """Add rows: columns of equal length, times ascending; columns of other names are ignored."""
+        """Add rows as columns of equal length, in time order. Columns that this table lacks are ignored."""
         for name, column in self.columns.items():
             column.extend(columns[name])
         taken = self.taken + len(columns[TIME])
@@ -219,14 +229,17 @@ class LogTable:
             self.shorten()
 
     def shorten(self) -> None:
-        """Merge rows until there are at most as many as a session holds."""
+        """Merge rows until a session can contain all of them."""
         if self.bucket > 1:
             self._merge()
         while len(self) > MAX_ROWS:
             self.halve()
 
     def halve(self) -> None:
-        """Double the size of buckets; each keeps the last row and the rows with the smallest and largest values."""
+        """Double the bucket size, and merge the rows.
+
+        Each bucket keeps the last row, and the rows with the smallest and the largest value of each metric.
+        """
         self.bucket *= 2
         self._merged = 0
         self._merge()
@@ -237,7 +250,7 @@ class LogTable:
         kept: list[int] = []
         rows_left = range(begin, len(self))
         for _, rows in groupby(rows_left, lambda row: self._numbers[row] // self.bucket):
-            self._merged = begin + len(kept)  # the last bucket may get further rows
+            self._merged = begin + len(kept)  # the last bucket may get more rows
             first, *others = rows
             kept += select_extremes(gauges, first, first + len(others) + 1)
         for column in (*self.columns.values(), self._numbers):
@@ -245,10 +258,9 @@ class LogTable:
 
 
 class Children:
-    """The processes that a log lists, each with RSS over time. Rows with the same PID belong to the same process."""
+    """RSS over time for each process in a log. All rows with the same PID belong to the same process."""
 
     def __init__(self) -> None:
-        """Begin without processes."""
         self.tables: dict[int | None, LogTable] = {}
         self._left_out = False
         self._rows = 0
@@ -256,7 +268,7 @@ class Children:
     def extend(
         self, pid: int | None, times: Sequence[float], sizes: Sequence[float], command: Sequence[str] = ()
     ) -> None:
-        """Add samples, in the log's units; PID None is a process with an unknown PID."""
+        """Add samples of a process, in the log's unit; ``pid`` is None if unknown."""
         if pid not in self.tables:
             if len(self.tables) == MAX_PROCESSES:
                 self._left_out = True
@@ -270,9 +282,10 @@ class Children:
             self._rows = sum(map(len, self.tables.values()))
 
     def processes(self, source: Source, end_s: float, unit: int = 1) -> list[Process]:
-        """Return the processes; a process with a row at ``end_s``, the time of the last row, had not ended.
+        """Return the processes. If the last row of a process is at ``end_s``, the process is still alive.
 
-        ``unit`` is the size of the log's unit in bytes. Warn if processes were left out.
+        ``end_s`` is the time of the log's last row; ``unit`` is the log's unit in bytes. Add a warning if processes
+        were left out.
         """
         if self._left_out:
             source.warn(f"only the first {MAX_PROCESSES:,} processes are listed; RSS is the sum of all")
@@ -298,7 +311,7 @@ class Children:
 
 
 def split_command(command: str) -> list[str]:
-    """Split a command line into words; return the whole line as a word if the quotes do not match."""
+    """Split a command line into words. If a quotation mark is missing, return the whole line as a single word."""
     try:
         return shlex.split(command)
     except ValueError:
@@ -310,60 +323,61 @@ _UNREADABLE = (ValueError, msgspec.DecodeError, OverflowError, RecursionError)
 
 
 class RowLog:
-    """Reads a log with a row for each sample, in time order.
+    """Reads a log that has a row for each sample, in time order. The base class of the importers.
 
-    Many lines are parsed at once. If a line is not a row, each half of the lines is parsed alone, down to a single
-    line.
+    Many lines are parsed at once. If that fails, each half of the lines is parsed separately, and so on down to a
+    single line.
     """
 
     head: re.Pattern[bytes]
-    """The pattern of the file's name and first lines, which recognises the recorder."""
+    """Matches the file name, a line break, and the first lines of a log of this recorder."""
     recorder: str
-    """The importer's name."""
+    """Name of the importer, for the option ``--from``."""
     columns: Sequence[str]
-    """The values of a row: the time, metrics, and values that are not in the samples."""
+    """The values of a row in order: the time, metrics, and other values (not part of the samples)."""
     unit = 1
-    """The log's unit of memory, in bytes."""
+    """The log's unit of memory in bytes."""
     lowest = 0.0
-    """The smallest valid number; a time is never below zero."""
+    """Smallest valid value. Times are never below 0."""
     start_s: float | None = None
-    """The start, if times are Unix seconds; the first row counts if it is earlier. None: times are since the start."""
+    """Start of the recording if the log has Unix seconds. If the first row is earlier, the time of the first row. None:
+    the log has seconds since the start."""
     others = ""
-    """The pattern of lines that are not rows; the named groups are facts."""
+    """Matches lines that are not rows; each named group is a fact."""
     first = ""
-    """The fact that begins a recording, if there is such a fact."""
+    """Name of the fact that is at the start of every recording; empty if there is none."""
     last = ""
-    """The fact that ends a recording: later lines belong to another recording in the same file."""
+    """Name of the fact that is at the end of every recording. Later lines belong to another recording in the same file.
+    Empty if there is none."""
     other_may_end_open = False
-    """Whether a last line that is not a row is complete even without a line break."""
+    """Whether the last line counts as complete even without a line break, if the line is not a row."""
 
     def __init__(self, source: Source) -> None:
-        """Read nothing yet."""
         self.source = source
         self.found: dict[str, str] = {}
         self.reset()
 
     def reset(self) -> None:
-        """Drop all rows: another recording begins in the same file."""
+        """Drop all rows, because another recording begins in the same file."""
         self.began: float | None = None
         names = filter(metrics.of, self.columns)
         self.table = LogTable(metrics.in_order(names))
         self.children = Children()
 
     def take(self, columns: Columns) -> None:
-        """Add rows."""
+        """Add rows to the samples."""
         self.table.extend(columns)
 
     def take_other(self, found: dict[str, str]) -> None:
-        """Take the facts of a line that is not a row, by their names."""
+        """Store the facts of a line that is not a row, by their names."""
         self.found.update(found)
 
     def known(self) -> dict[str, Any]:
-        """Return further fields of the session, after all lines were read."""
+        """Return further fields of the session. Called after all lines were read."""
         return {}
 
     def read(self) -> Session:
-        """Return the session of the whole log. Raises SessionFileError when there is no sample."""
+        """Return the session of the whole log. Raises SessionFileError if the log has no sample."""
         source = self.source
         for lines in source.lines():
             if lines.is_whole:
@@ -378,7 +392,7 @@ class RowLog:
         return self._make_session(self.known())
 
     def parse(self, texts: list[bytes]) -> Columns:
-        """Return lines as the values of rows. Raises ValueError with the reason if a line is not a row."""
+        """Return lines as columns of rows. Raises ValueError with the reason if a line is not a row."""
         rows = [text.replace(b",", b" ").split() for text in texts]
         if {*map(len, rows)} != {len(self.columns)}:
             raise ValueError(f"{len(self.columns)} values expected, found {len(rows[-1])}")
@@ -398,7 +412,6 @@ class RowLog:
         return columns
 
     def _make_session(self, known: dict[str, Any]) -> Session:
-        """Return the session of all rows; ``known`` are fields of the session."""
         source = self.source
         table = self.table
         table.shorten()
@@ -424,7 +437,7 @@ class RowLog:
         if self.began is not None:
             begin = dt.datetime.fromtimestamp(self.began, dt.timezone.utc)
             start = Start(utc=begin.isoformat(timespec="microseconds"))
-        end_s = inf if known.get("finished") else time_s[-1]  # then all processes have ended
+        end_s = inf if known.get("finished") else time_s[-1]  # in a finished log, all processes have ended
         fields: dict[str, Any] = {"host": Host(), "finished": None, **known}
         fields["duration_s"] = max(known.get("duration_s", 0.0), time_s[-1])
         processes = self.children.processes(source, end_s, self.unit)
@@ -439,7 +452,7 @@ class RowLog:
                 **fields,
             )
         )
-        session.processes = processes  # set now, because peaks of processes are not peaks of the sum
+        session.processes = processes  # added last, because the peak of a process is not a peak of the sum
         return session
 
     def _read_lines(self, lines: LogLines) -> None:
@@ -456,7 +469,7 @@ class RowLog:
             self.take(columns)
 
     def _parse_in_order(self, texts: list[bytes]) -> Columns:
-        """Return lines as rows after the last row. Raises ValueError with the reason if the times are not in order."""
+        """Return lines as rows. Raises ValueError with the reason if a time is before the time of the previous row."""
         columns = self.parse(texts)
         if self.last in self.found:
             self.found.clear()
@@ -472,7 +485,6 @@ class RowLog:
         return columns
 
     def _read_other(self, lines: LogLines, why: object) -> None:
-        """Take a line that is not a row."""
         (text,) = lines.texts
         match = re.fullmatch(self.others, text.decode("utf-8", "backslashreplace"))
         if match and (lines.is_whole or self.other_may_end_open):
@@ -487,7 +499,7 @@ class RowLog:
             self.source.leave_out(lines.number, text, why)
 
     def _begin_again(self) -> None:
-        """Start another recording, if the previous one has rows."""
+        """Drop the rows of the previous recording, if there are any, because another recording begins."""
         if self.table.taken:
             self.source.warn("the file holds several recordings, one after another: the last recording is shown")
         self.reset()

@@ -1,1 +1,1 @@
-"""The journal that a recording writes during the run: plan, lines, writer and reader."""
+"""Write and read the journal, the file that a recording fills while the command runs."""

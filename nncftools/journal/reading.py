@@ -1,16 +1,17 @@
-"""Creates, locks, reads and removes the file of a journal, and never touches another recording's file.
+"""Create, lock, read and remove the journal of a recording; journals of other recordings stay untouched.
 
 Each recording holds a file lock (flock(2)) on the journal until the sampler exits. The lock belongs to the open file
-description: the starter locks, passes the descriptor to the sampler and closes its own descriptor. Readers open another
-description; otherwise a dead sampler would look alive. Only the holder of a file's lock removes that file.
+description. The starter (the process that starts the sampler) locks the journal, passes the descriptor to the sampler
+and closes its own descriptor. A reader opens the file again: a shared description would keep the lock after the
+sampler's death. Only the process that holds the lock removes the file.
 
-``Lines`` reads a file of lines while another process appends to it.
+``Lines`` reads a file while another process appends lines.
 
-A journal is JSON Lines, UTF-8; sizes are in bytes and times in seconds; null is unknown. The first line is a
+A journal is JSON Lines in UTF-8. Sizes are in bytes and times in seconds; null is unknown. The first line is a
 ``Header``. Every other line is a sample or an object. A sample is a list: the seconds since the start, and a value per
-column of the plan. An object has a single key; ``nncftools.session.recording.Line`` has the types of the values, as in
-a session. Keys that are always there have a class of their own, apart from keys that may be missing (``Required`` needs
-Python 3.11).
+column of the plan. An object has a single key; ``nncftools.session.recording.JournalLine`` has the type of each value.
+
+Required keys and optional keys are in separate classes, because ``Required`` needs Python 3.11.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from nncftools.files import NEW_LOG, above_standard
 
 FORMAT = "nncf-tools-journal"
 VERSION = 1
-"""1: first version (2026-11)."""
+"""Version 1 is the first version (2026-11)."""
 
 
 class MemoryLimit(TypedDict):
-    """The memory limit for all processes together, and the action when they exceed it."""
+    """A limit on the memory of all processes together, and the action if the limit is exceeded."""
 
     rss: int
-    """In bytes."""
+    """Limit of RSS in bytes."""
     action: str
     """``warn`` or ``kill``."""
 
@@ -45,7 +46,7 @@ class _RequiredOfPlan(TypedDict):
 
 
 class PlanFields(_RequiredOfPlan, total=False):
-    """The request to the sampler; ``nncftools.journal.writing.Plan`` documents each field."""
+    """The settings of a recording, for the sampler; ``nncftools.journal.writing.Plan`` documents each field."""
 
     pid: int | None
     duration_s: float | None
@@ -67,20 +68,20 @@ class _RequiredOfHeader(TypedDict):
 
 
 class Header(_RequiredOfHeader, total=False):
-    """The first line: the facts of a run that are known before the start."""
+    """The first line of a journal: the facts that are known before the command starts."""
 
     version: int
     tool_version: str
     name: str
     command: list[str]
-    """The command as typed; bytes that are not UTF-8 are written ``\\xff``."""
+    """The command as typed. A byte that is not UTF-8 is written as an escape, such as ``\\xff``."""
     cwd: str
     rank: dict[str, Any] | None
     """See ``nncftools.session.model.Rank``."""
 
 
 class ExitStatus(TypedDict):
-    """How a process ended: ``code`` if it exited, ``signal`` if it was killed; the other is null."""
+    """How a process ended: by an exit status (``code``) or by a ``signal``. The other field is null."""
 
     code: int | None
     signal: int | None
@@ -88,71 +89,76 @@ class ExitStatus(TypedDict):
 
 class _RequiredOfStart(TypedDict):
     utc: str
-    """ISO 8601 with zone."""
+    """Date and time in ISO 8601, with the time zone."""
     monotonic_ns: int
-    """The time of ``utc`` on CLOCK_MONOTONIC."""
+    """The same moment as ``utc``, on CLOCK_MONOTONIC."""
     pid: int
     """The PID of the command."""
 
 
 class Start(_RequiredOfStart, total=False):
-    """The start of the command: all seconds of a session count from here."""
+    """The start of the command. All other times of the journal count from this moment."""
 
     utc_error_s: float | None
-    """The possible error of ``utc``, as the kernel estimates it (adjtimex(2))."""
+    """Largest possible error of ``utc`` in seconds, as the kernel estimates it (adjtimex(2))."""
     sampler_pid: int
 
 
 class End(TypedDict, total=False):
-    """The last line of a finished recording."""
+    """The last line of a finished recording: how the command ended."""
 
     error: str | None
-    """Why the command did not start; the other keys are missing then."""
+    """Why the command did not start. If this key exists, all other keys are missing."""
     duration_s: float | None
     totals: dict[str, int | float | None]
-    """The counters at the end, including processes that ended earlier."""
+    """Final values of the counters, including processes that ended earlier."""
     exit: ExitStatus | None
     sampler: dict[str, Any]
-    """The cost and punctuality of the sampler: see ``nncftools.session.recording.SamplerEnd``."""
+    """CPU time, memory and missed samples of the sampler: see ``nncftools.session.recording.SamplerEnd``."""
     unwritten: str
-    """Lines that could not be written because the disk was full; sent to the starter, never in the journal itself."""
+    """Lines that could not be written because the disk was full. The starter receives them from the sampler; a journal
+    never contains this key."""
 
 
 ENDING = ".journal.jsonl"
 SNAPSHOTS_ENDING = ".snapshots.jsonl"
-"""The ending of the helper's log, next to the journal."""
+"""File name ending of the helper's log. The helper is the process that reads stacks and mappings."""
 SIDECARS = (".marks.json", ".marks.jsonl", ".marks.csv")
-"""Endings of the sidecars that are found automatically next to a session or journal."""
+"""File name endings of sidecars. A sidecar is a file with marks next to a session or journal, and is read
+automatically."""
 MARKS_ENDING = SIDECARS[1]
-"""The ending of the marks log of a running recording."""
+"""File name ending of the marks log of a running recording."""
 PRIVATE = 0o600
-"""The mode of a journal, which holds the command as typed."""
+"""File mode of a journal: only the user may read the journal, because the command may contain secrets."""
 _OLD = os.O_NONBLOCK | os.O_CLOEXEC
 _TRIES = 50
 _PAUSE_S = 0.01
-"""The pause before the next try: a reader that checks for a recording holds the lock for microseconds."""
+"""Seconds between two tries to lock. A process that only checks the lock holds the lock for microseconds."""
 
 
 def snapshots_beside(journal: pathlib.Path) -> pathlib.Path:
-    """Return the path of the helper's log of a recording."""
+    """Return the path of the helper's log, next to the journal."""
     return journal.with_name(journal.name.removesuffix(ENDING) + SNAPSHOTS_ENDING)
 
 
 def find_sidecar(path: pathlib.Path) -> pathlib.Path | None:
-    """Return the sidecar next to a session ``NAME.json`` or a journal, such as ``NAME.marks.json``, or None."""
+    """Return the sidecar next to a session or a journal: ``NAME.marks.json`` for ``NAME.json``.
+
+    None if there is no sidecar.
+    """
     name = path.name.removesuffix(".gz").removesuffix(".json").removesuffix(".journal.jsonl")
     sidecars = (path.with_name(name + ending) for ending in SIDECARS)
     return next(filter(pathlib.Path.is_file, sidecars), None)
 
 
 class BusyError(OSError):
-    """Another recording holds the journal."""
+    """Another recording still writes to the journal."""
 
 
 def create(path: pathlib.Path, *, replace: bool) -> int:
-    """Create and lock a new journal, and return the descriptor (append-only, mode 0600).
+    """Create and lock a new journal; return the descriptor (append-only, file mode 0600).
 
-    With ``replace``, the journal of an ended recording is removed first. Raises BusyError, FileExistsError, OSError.
+    If ``replace`` is true, remove the journal of an ended recording first. Raises BusyError, FileExistsError, OSError.
     """
     for _ in range(_TRIES):
         try:
@@ -169,7 +175,7 @@ def create(path: pathlib.Path, *, replace: bool) -> int:
 
 
 def remove_ended(path: pathlib.Path) -> None:
-    """Remove the journal of an ended recording, if there is such a journal. Raises BusyError, OSError."""
+    """Remove the journal of an ended recording, if the file exists. Raises BusyError, OSError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | _OLD)
     except FileNotFoundError:
@@ -183,19 +189,20 @@ def remove_ended(path: pathlib.Path) -> None:
 
 
 def remove(path: pathlib.Path, descriptor: int) -> None:
-    """Remove a file locked through ``descriptor``, unless ``path`` now leads to another file. Raises OSError."""
+    """Remove a locked file, unless ``path`` now leads to another file than ``descriptor``. Raises OSError."""
     if leads_to(path, descriptor):
         path.unlink(missing_ok=True)
 
 
 class NotAFileError(OSError):
-    """A FIFO, device or folder is in the place of a file."""
+    """The path leads to a FIFO, a device or a folder instead of a file."""
 
 
 def reader(path: pathlib.Path, descriptor: int | None = None) -> BinaryIO:
     """Open a journal or a marks log for reading while another process appends to the file.
 
-    With ``descriptor``, open the file of that descriptor. Raises OSError, also if the file is not a regular file.
+    If ``descriptor`` is given, open the descriptor's file again. Raises OSError, also if the file is not a regular
+    file.
     """
     file = os.open(path, os.O_RDONLY | _OLD) if descriptor is None else _reopen(path, descriptor)
     if not stat.S_ISREG(os.fstat(file).st_mode):
@@ -205,7 +212,10 @@ def reader(path: pathlib.Path, descriptor: int | None = None) -> BinaryIO:
 
 
 def _reopen(path: pathlib.Path, descriptor: int) -> int:
-    """Open the file of a descriptor again, even when the path leads to another file by now. Raises OSError."""
+    """Open the file of a descriptor again, even if ``path`` now leads to another file.
+
+    Without /proc, open ``path`` instead. Raises OSError, also if ``path`` leads to another file.
+    """
     with suppress(OSError):
         return os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | _OLD)
     file = os.open(path, os.O_RDONLY | _OLD)
@@ -216,7 +226,10 @@ def _reopen(path: pathlib.Path, descriptor: int) -> int:
 
 
 def is_recording(path: pathlib.Path) -> bool:
-    """Return whether a recording holds the journal; False if we may not read the journal. Raises OSError."""
+    """Return whether a recording still writes to the journal; False if this user may not read the journal.
+
+    Raises OSError.
+    """
     with suppress(FileNotFoundError, PermissionError, NotAFileError):
         if path.is_file():
             with reader(path) as journal:
@@ -225,7 +238,7 @@ def is_recording(path: pathlib.Path) -> bool:
 
 
 def is_locked(descriptor: int) -> bool:
-    """Return whether another description of the same file is locked; False where the file system has no locks."""
+    """Return whether the file is locked through another descriptor; False if the file system has no locks."""
     import fcntl
 
     try:
@@ -246,9 +259,10 @@ def leads_to(path: pathlib.Path, descriptor: int) -> bool:
 
 
 def lock(descriptor: int) -> bool:
-    """Lock a file; return False when another process holds the lock. Without lock support, succeed.
+    """Lock a file; return False if another process holds the lock.
 
-    The starter locks the file again when the sampler has ended, so that the journal does not look abandoned.
+    If the file system has no locks, return True. The starter locks the journal again after the end of the sampler, so
+    that the journal does not look abandoned.
     """
     import fcntl
 
@@ -257,7 +271,7 @@ def lock(descriptor: int) -> bool:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             time.sleep(_PAUSE_S)
-        except OSError:  # a file system without locks
+        except OSError:  # the file system has no locks
             return True
         else:
             return True
@@ -266,13 +280,13 @@ def lock(descriptor: int) -> bool:
 
 _CHUNK = 1 << 18
 _LONGEST_LINE = 1 << 26
-"""Header and process lines hold a command line. On most machines, the kernel limits command lines to 2 MiB."""
+"""Most bytes of a line. Header and process lines contain a command line: at most 2 MiB on most machines."""
 
 
 class Lines:
-    """The complete lines appended to a file since the last read.
+    """Reads the complete lines that were appended to a file since the last read.
 
-    An incomplete line is read again when the rest is there: the writer may truncate the line.
+    An incomplete line stays unread until the line is complete, because the writer may still truncate the line.
     """
 
     _offset = 0
@@ -281,7 +295,10 @@ class Lines:
         self.file = file
 
     def next(self, *, single: bool = False) -> bytes:
-        """Return the next lines, or a ``single`` line; empty when there are none. Raises OSError."""
+        """Return the next lines; empty if there are none. With ``single``, return at most a single line.
+
+        Raises OSError.
+        """
         size = _CHUNK
         while True:
             self.file.seek(self._offset)
@@ -292,6 +309,6 @@ class Lines:
                 return data[:end]
             if len(data) < size:
                 return b""
-            if size >= _LONGEST_LINE:  # the rest of the line is not JSON, and counts as a bad line
+            if size >= _LONGEST_LINE:  # the rest of the line is not JSON and will count as a bad line
                 self._offset += size
             size = min(2 * size, _LONGEST_LINE)

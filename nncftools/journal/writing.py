@@ -1,12 +1,12 @@
-"""The plan of a recording, the rows to keep, and the writer of the journal.
+"""The plan of a recording, the selection of samples to keep, and the writer of the journal.
 
-The writer makes one ``write`` per tick: a kill leaves only whole lines.
+The writer calls ``write`` once per sample, so that a kill leaves only whole lines.
 
-A recording that grows too long is cut into buckets of neighbouring rows. Each bucket keeps the rows with the smallest
-and the largest value of each gauge, and the last row. So every row is a real sample with the time of that sample, and
-no peak is lost.
+If a recording gets too long, neighbouring samples are grouped into buckets. Each bucket keeps the samples with the
+smallest and the largest value of each gauge, and the last sample. So every row of the journal is a real sample at the
+time of that sample, and no peak is lost.
 
-This module runs in the sampler, and needs only the standard library and little memory.
+This module runs in the sampler, so the module needs only the standard library and little memory.
 """
 
 from __future__ import annotations
@@ -25,23 +25,24 @@ if TYPE_CHECKING:
     from nncftools.journal.reading import MemoryLimit, PlanFields
 
     SampleRow = tuple[float, Sequence[float | None], dict[int, int]]
-    """Seconds since the start, a value per column, and the RSS of every process if that is recorded."""
+    """A sample: seconds since the start, a value per column, and ``{process id: rss}`` (empty unless requested)."""
 
 GROUP = "control group"
 THROTTLE = "control group, memory.high"
-"""Above this limit, the kernel slows processes down and does not kill them."""
+"""The limit ``memory.high``. If the limit is exceeded, the kernel slows the processes down but does not kill them."""
 ADDRESS_SPACE = "RLIMIT_AS"
-"""Above this limit, allocations fail (getrlimit(2))."""
+"""Limit on the address space of a process. If the limit is reached, allocations fail (getrlimit(2))."""
 DATA = "RLIMIT_DATA"
-"""Above this limit, too, allocations fail. Journals and sessions use these names of limits."""
+"""Limit on the data of a process. If the limit is reached, allocations fail (getrlimit(2)). Journals and sessions
+contain these four names of limits."""
 
 
 MOST_OF_TABLES = 4 << 20
-"""Bytes of all line tables in the log of the helper."""
+"""Most bytes of line tables in the helper's log. A line table maps bytecode to line numbers."""
 
 
 class Plan:
-    """A requested recording. A plain class, because ``dataclasses`` would cost the sampler 1.5 MiB."""
+    """The settings of a recording. A plain class, because ``dataclasses`` would cost the sampler 1.5 MiB."""
 
     def __init__(  # noqa: PLR0913 — one parameter per key
         self,
@@ -61,31 +62,31 @@ class Plan:
         file_systems: Sequence[Sequence[str]] = (),
     ) -> None:
         self.columns = list(columns)
-        """The metrics to record, in the order of a sample's values."""
+        """The metrics to record. The values of a sample have the same order."""
         self.pid = pid
-        """The process to attach to; None when a command is started."""
+        """The PID to attach to; None if the recording starts a command."""
         self.interval_s = interval_s
-        """Seconds between samples, on absolute deadlines."""
+        """Seconds between samples. A late sample does not delay the next samples."""
         self.duration_s = duration_s
-        """Stop sampling after this many seconds; the command continues."""
+        """Seconds after which sampling stops, while the command continues; None: sample until the end."""
         self.children = children
-        """Whether descendants belong to the run."""
+        """Whether to record descendants, too."""
         self.wait_all = wait_all
-        """Whether to record until the command's last descendant has ended."""
+        """Whether to continue after the end of the command, until the last descendant has ended."""
         self.per_process = per_process
-        """Whether to keep the RSS of every process at every sample."""
+        """Whether to record the RSS of every process at every sample."""
         self.max_samples = max_samples
-        """Beyond this number, neighbouring samples are merged."""
+        """If a recording has more samples, neighbouring samples are merged."""
         self.source = source
         """The source of the figures: ``proc`` or ``psutil``."""
         self.limit = limit
         """A limit for the column ``rss``, checked at each sample."""
         self.redact = None if redact is None else list(redact)
-        """Regular expressions of text to hide, besides text that looks like a secret; None hides nothing at all."""
+        """Regular expressions of texts to hide, in addition to texts that look like secrets. None: hide nothing."""
         self.slow_share = slow_share
-        """The share of the time that reading PSS and USS may take."""
+        """Largest share of the time, from 0 to 1, that reading PSS and USS may take."""
         self.file_systems = [list(pair) for pair in file_systems]
-        """The file systems whose free bytes are watched: pairs of a role, such as ``TMPDIR``, and a folder."""
+        """File systems whose free space is recorded: pairs of a role and a folder, such as ``["TMPDIR", "/tmp"]``."""
 
     def fields(self) -> PlanFields:
         """Return the plan as JSON fields."""
@@ -94,21 +95,21 @@ class Plan:
 
 
 def format_span(from_s: float, to_s: float) -> dict[str, float]:
-    """Return two times as the keys of a journal line."""
+    """Return a time span as fields of a journal line: ``{"from_s": 1.0, "to_s": 2.5}``."""
     return {"from_s": round(from_s, 6), "to_s": round(to_s, 6)}
 
 
 class Counters:
-    """Turns the counters of a row, sums over the processes, into totals that never fall.
+    """Turns counters, which are sums over the running processes, into totals that never fall.
 
-    A sum falls for a moment between the end of a process and the time when the kernel adds the figures of the process
-    to the parent. The total then keeps the last level. Unknown values stay unknown.
+    When a process ends, the sum falls for a moment, until the kernel adds the figures of the process to the parent.
+    During that moment, the total keeps the last value. Unknown values stay unknown.
     """
 
     def __init__(self, columns: Sequence[str], *, from_now: bool, besides: Collection[str] = ()) -> None:
-        """Count from zero; with ``from_now``, subtract the first row, which has the counts from before the start.
+        """Count from zero. With ``from_now``, subtract the counts of the first row: they are from before the start.
 
-        The columns ``besides`` are not sums but totals already.
+        The columns in ``besides`` stay unchanged, because they are totals already.
         """
         counters = {name for name in columns if is_counter(name) and name not in besides}
         self._positions = [position for position, name in enumerate(columns) if name in counters]
@@ -117,7 +118,7 @@ class Counters:
         self._totals: list[float] = [0] * len(columns)
 
     def settle(self, row: list[float | None]) -> None:
-        """Replace the sums of a row by totals."""
+        """Replace the counters of a row by totals, in place."""
         if self._from_now:
             self._from_now = False
             self._offsets = list(row)
@@ -133,27 +134,28 @@ class Counters:
 
 _UNKNOWN = float("nan")
 COARSER = 8
-"""Above the limit, the number of rows falls by this factor."""
+"""Above the limit, about one of 8 rows is written; later even fewer."""
 PROCESSES_OF_ROW = 16
 DEVICES_OF_ROW = 32
-"""This many processes, or columns of devices, take as much room in a session as a row without them."""
+"""In a session, 16 processes or 32 device columns double the space of a row."""
 
 
 class Thinner:
-    """Writes all rows up to a limit; after that, the extremes of buckets, whose size doubles as the recording grows.
+    """Writes all rows up to a limit. Later rows are grouped into buckets; only the extremes of a bucket are written.
 
-    A recording of T samples leaves about ``limit * (1 + log2(T / limit) / 8)`` rows. A row with the RSS of many
-    processes, or with many devices, counts several times, so that no session grows too large to be read.
+    The buckets double in size as the recording grows: T samples leave about ``limit * (1 + log2(T / limit) / 8)`` rows.
+    A row with the RSS of many processes, or with many devices, counts as several rows, so that no session becomes too
+    large to read.
     """
 
     devices = 0
-    """The number of columns of devices. Their readings are not in the rows."""
+    """Number of device columns. Values of devices are not in the rows."""
     _size = 1
 
     def __init__(self, limit: int, write: Callable[[SampleRow], None]) -> None:
-        """Merge above ``limit`` rows."""
+        """Write all rows up to ``limit`` rows; merge later rows."""
         self.gauges: Sequence[int] = ()
-        """The positions of the values whose extremes are kept."""
+        """Indexes of the gauges in a row. Each bucket keeps the extremes of the gauges."""
         self._write = write
         self._room = limit
         self._limit = limit
@@ -169,7 +171,7 @@ class Thinner:
             self.flush()
 
     def flush(self) -> None:
-        """Write the rows that the current bucket keeps."""
+        """Write the rows to keep from the current bucket, and start the next bucket."""
         bucket = self._bucket
         if not bucket:
             return
@@ -194,14 +196,15 @@ class Thinner:
 
 
 def select_extremes(gauges: Sequence[array[float] | list[float]], begin: int, end: int) -> list[int]:
-    """Return the rows that a bucket keeps, in time order; among equal values, the first row.
+    """Return the indexes of the rows to keep from the bucket ``begin`` to ``end - 1``, in time order.
 
-    The bucket has the rows from ``begin`` to before ``end``. A gauge is a column of values, NaN where unknown.
+    These are the last row and, for each gauge, the rows with the smallest and the largest value. Among equal values,
+    the first row counts. A gauge is a column of values, with NaN for unknown.
     """
     rows = {end - 1}
     for gauge in gauges:
         values = gauge[begin:end]
-        total = sum(values)  # only NaN is unequal to itself; importing math would cost the sampler 44 KiB
+        total = sum(values)  # only NaN differs from itself; importing math would cost the sampler 44 KiB
         numbers = values if total == total else [value for value in values if value == value]  # noqa: PLR0124
         if numbers:
             rows.add(begin + values.index(min(numbers)))
@@ -215,46 +218,46 @@ _NULL = "null"
 _EACH = b'{"each"'
 _LONGEST_WAIT_S = 0.1
 MAX_KEPT = 1 << 20
-"""Bytes that may wait for a full disk; beyond that, the oldest samples are dropped."""
+"""Most bytes that wait while the disk is full. If more bytes wait, the oldest samples are dropped."""
 
 
 class Writer:
-    """Writes to an open descriptor that belongs to this recording alone.
+    """Appends lines to a journal through an open descriptor. No other recording writes to this file.
 
-    Lines that cannot be written (full disk) are kept and retried at the next flush. Dropped samples are a gap; ``lost``
-    counts them.
+    Lines that cannot be written, for instance to a full disk, are kept for the next flush. If too many lines wait,
+    samples are dropped; ``lost`` counts the dropped samples.
     """
 
     _write_at_s = 0.0
     is_urgent = False
-    """Whether a queued line waits for the next flush."""
+    """Whether a queued line must be written with the next sample, even if no value has changed."""
     _text = ""
     _unwritten = b""
     _trouble = ""
     _has_warned = False
     _reported = 0
-    """The lost samples that a warning has counted."""
+    """Number of lost samples that the warnings so far have reported."""
     _lost_from_s: float | None = None
     lost = 0
-    """Samples that could not be written."""
+    """Number of samples that could not be written."""
     longest_lost_s = 0.0
-    """The longest time from a first to a last lost sample."""
+    """Longest gap: seconds from the first to the last sample of a series of lost samples."""
     rows = 0
-    """Samples so far, including lost samples."""
+    """Number of samples so far, including lost samples."""
 
     def __init__(self, descriptor: int, warn: Callable[[str], object] = str) -> None:
-        """Append to ``descriptor``, opened with O_APPEND; ``warn`` tells the user that the disk fails."""
+        """Append to ``descriptor``, opened with O_APPEND. ``warn`` is called with a message if writing fails."""
         self._file = descriptor
         self._warn = warn
         self._lines: list[str] = []
         self._values: Sequence[float | None] = ()
         self._repeats_s: list[float] = []
-        """The times of samples that have the same values as the last sample in ``_lines``."""
+        """Times of samples that are not queued yet, because no value has changed since the last queued sample."""
 
     def sample(self, row: SampleRow) -> None:
-        """Append a sample, and the lines that wait since the last write, in a single write.
+        """Append a sample and all queued lines by a single ``write``.
 
-        A sample with the values of the previous sample may wait for a moment, because a kill would lose no new value.
+        If no value has changed, the sample may wait for up to 0.1 s, because a kill would lose no new value.
         """
         time_s, values, each = row
         self.rows += 1
@@ -262,7 +265,7 @@ class Writer:
             self._repeats_s.append(time_s)
             return
         self._queue_repeats()
-        if values != self._values:  # values of sleeping processes do not change
+        if values != self._values:  # if all processes sleep, no value changes
             self._text = ",".join(map(str, values)).replace("None", _NULL)
         self._values = values
         self._lines.append(f"[{time_s:.6f},{self._text}]\n")
@@ -277,14 +280,14 @@ class Writer:
             self._repeats_s = []
 
     def line(self, key: str, value: object) -> None:
-        """Queue a line that is not a sample for the next ``flush``."""
+        """Queue the line ``{key: value}`` for the next ``flush``."""
         self._queue_repeats()
         text = json.dumps({key: value}, separators=(",", ":"))
         self._lines.append(f"{text}\n")
         self.is_urgent = True
 
     def flush(self) -> bool:
-        """Write the queued lines; return whether all are written. A failed write leaves no partial line."""
+        """Write the queued lines; return whether all lines are written. A failed write leaves no partial line."""
         self.is_urgent = False
         self._queue_repeats()
         data = self._unwritten + "".join(self._lines).encode()
@@ -313,13 +316,13 @@ class Writer:
 
     @property
     def unwritten(self) -> str:
-        """The lines that still wait for the disk."""
+        """The lines that could not be written so far."""
         return self._unwritten.decode()
 
     def _keep(self, data: bytes, written: int, error: OSError) -> None:
-        """Keep the lines that a failed write did not write; truncate the file to remove a partial line."""
+        """Keep the lines that were not written; truncate the file to remove a partial line."""
         end = data.rfind(b"\n", 0, written) + 1
-        if data.startswith(_EACH, end):  # belongs to the previous sample
+        if data.startswith(_EACH, end):  # this line has the RSS of the last sample's processes: write both again
             end = data.rfind(b"\n", 0, end - 1) + 1
         if written > end:
             try:
@@ -337,7 +340,7 @@ class Writer:
             self._warn(f"the journal cannot be written: {self._trouble}; trying again")
 
     def _drop_samples(self, limit: int) -> None:
-        """Drop the oldest unwritten samples until ``limit`` bytes are left; keep all other lines."""
+        """Drop the oldest unwritten samples until at most ``limit`` bytes are left; keep all other lines."""
         lines = []
         length = len(self._unwritten)
         is_dropped = False
@@ -350,7 +353,7 @@ class Writer:
                     if self._lost_from_s is None:
                         self._lost_from_s = time_s
                     self.longest_lost_s = max(self.longest_lost_s, time_s - self._lost_from_s)
-            if is_dropped and line.startswith((b"[", _EACH)):  # the RSS of each process is dropped with the sample
+            if is_dropped and line.startswith((b"[", _EACH)):  # the RSS of each process belongs to the sample
                 length -= len(line)
             else:
                 lines.append(line)

@@ -1,1 +1,1 @@
-"""Memory limits of a run, what it needs at least, and why something died."""
+"""Memory limits: the limits of a run, the memory that a run needs, and the verdict on why a process died."""

@@ -1,7 +1,8 @@
-"""The verdict on a run: a judge for each cause of death. The first judge with evidence decides.
+"""The verdict on a run: why the command or another process died.
 
-Causes are memory that a program could not allocate, a full disk, kills by the kernel when memory ran out, other
-signals, and recordings that stop early.
+There is a function (judge) for each cause of death; the first judge that finds evidence decides. Causes: a program
+could not allocate memory, a disk was full, the kernel killed a process because memory ran out, another signal, the
+recording stopped early.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _EXCEPTION = "an exception, reported by the hook of `profile`"
 
 
 def judge_allocation(case: Evidence) -> Verdict | None:
-    """Judge by an exception whether a program could not allocate memory."""
+    """Judge, by a reported exception, whether a program could not allocate memory."""
     evidence = [_EXCEPTION]
     limit = smallest_of(case.session, ADDRESS_SPACE, DATA)
     if limit is not None:
@@ -36,13 +37,13 @@ def judge_allocation(case: Evidence) -> Verdict | None:
         Cause.ALLOCATION,
         "could not allocate memory",
         evidence=evidence,
-        limit=case.limit if limit is None else None,  # a limit of address space is no limit of RSS
+        limit=case.limit if limit is None else None,  # a limit on the address space is not a limit on RSS
         is_for_memory=True,
     )
 
 
 def judge_device(case: Evidence) -> Verdict | None:
-    """Judge by an exception whether a program could not allocate memory of a GPU."""
+    """Judge, by a reported exception, whether a program could not allocate memory of a GPU."""
     failure = case.failure(DEVICE)
     if failure is None:
         return None
@@ -53,7 +54,7 @@ def judge_device(case: Evidence) -> Verdict | None:
 
 
 def _describe_device(case: Evidence, name: str, at_s: float) -> Iterator[str]:
-    """Yield the size of a device, and the memory in use at the last reading before a moment."""
+    """Yield the size of a device, and the memory in use when the device was last read before ``at_s``."""
     for device in case.session.devices:
         if device.device == name and device.memory:
             yield f"{name} has {case.size(device.memory)} ({printable(device.model)})"
@@ -76,11 +77,11 @@ _LEAST = 1 << 20
 _MOST = 16 << 20
 _LEAST_SHARE = 0.005
 _FELL = 1 << 20
-"""A full disk counts only if the free space fell by this much during the run."""
+"""Least decrease of the free space during the run, in bytes, for the verdict that a disk was full."""
 
 
 def judge_full_disk(case: Evidence) -> Verdict | None:
-    """Judge by an exception whether a program failed because a disk was full."""
+    """Judge, by a reported exception, whether a program failed because a disk was full."""
     evidence = [_EXCEPTION]
     full = fullest(case.session)
     if full is not None:
@@ -90,7 +91,7 @@ def judge_full_disk(case: Evidence) -> Verdict | None:
 
 
 def judge_by_room(case: Evidence) -> Verdict | None:
-    """Judge whether the command probably failed because a disk was full."""
+    """Judge, by the free space, whether the command probably failed because a disk was full."""
     death = case.death_by(signal.SIGBUS, of_command=True)
     full = fullest(case.session)
     if full is None or case.has_other_reason or not (case.has_failed or death is not None):
@@ -102,7 +103,7 @@ def judge_by_room(case: Evidence) -> Verdict | None:
 
 
 def fullest(session: SessionData) -> FileSystem | None:
-    """Return the file system with the least room, if almost full during the run but not before."""
+    """Return the file system with the least free space, if it became almost full during the run; otherwise None."""
     disks = [disk for disk in session.file_systems if disk.size and disk.lowest is not None]
     disk = min(disks, key=lambda disk: disk.lowest or 0, default=None)
     if disk is None:
@@ -113,7 +114,7 @@ def fullest(session: SessionData) -> FileSystem | None:
 
 
 def describe_place(file_system: FileSystem) -> str:
-    """Return the folder of a file system as part of a sentence."""
+    """Return the folder of a file system as part of a sentence: ``/tmp (TMPDIR)``."""
     role = " (TMPDIR)" if file_system.role == "TMPDIR" else ""
     return f"{printable(file_system.path)}{role}"
 
@@ -125,11 +126,12 @@ def _describe_room(case: Evidence, disk: FileSystem) -> str:
 
 
 _AROUND_S = 0.15
-"""Tolerance of times: the end of a process is known at the next sample, the group's count of kills maybe earlier."""
+"""Tolerance between the end of a process, seen at the next sample, and the kill, seen in the group's counter."""
 _FULL = 0.95
-"""Above this share of memory in use, the machine is full."""
+"""The machine counts as full if more than this share of memory is in use."""
 _LARGE = 0.3
-"""A victim holds at least this share of the group's limit, because the kernel kills the largest process."""
+"""A killed process usually had at least this share of the group's limit, because the kernel kills the largest
+process."""
 _MUCH_MORE = 2.0
 
 
@@ -149,7 +151,7 @@ def judge_out_of_memory(case: Evidence) -> Verdict | None:
     if not _is_of_group(case.session, limit):
         group = "the machine"
     elif limit is None or (case.session.rss_peak.sampled or 0) > limit.size * _MUCH_MORE:
-        reached = None  # a limit of another group
+        reached = None  # the limit that was reached is in another group
     else:
         reached = limit
     ends_s = [process.end_s for process in victims if process.end_s is not None]
@@ -167,9 +169,9 @@ def judge_out_of_memory(case: Evidence) -> Verdict | None:
 
 
 def _find_victims(case: Evidence, limit: Effective | None) -> tuple[list[Process], str | None]:
-    """Return the victims, the largest first, and how certain they are; None for no victim.
+    """Return the killed processes, largest first, and the ``Certainty``; None if the kernel killed no process.
 
-    If the kernel's log can be read and names no process of the run, the kernel killed none.
+    If the kernel's log is readable, only processes that are named in the log were killed by the kernel.
     """
     session = case.session
     if session.kernel_kills is not None:
@@ -192,12 +194,15 @@ def _find_victims(case: Evidence, limit: Effective | None) -> tuple[list[Process
 
 
 def _may_be_killed(process: Process) -> bool:
-    """Return whether SIGKILL may have ended a process; if not, the kernel's log means another process."""
+    """Return whether SIGKILL may have ended a process.
+
+    If not, the PID in the kernel's log belongs to another process.
+    """
     return process.exit is None or process.exit.signal == signal.SIGKILL
 
 
 def _is_within(at_s: float | None, session: SessionData) -> bool:
-    """Return whether the kernel killed a process around a moment; False if the moment is unknown."""
+    """Return whether the kernel killed a process of the run around ``at_s``; False if ``at_s`` is None."""
     if at_s is None:
         return False
     return any(rise.from_s - _AROUND_S <= at_s <= rise.to_s + _AROUND_S for rise in session.oom_kills)
@@ -208,7 +213,7 @@ def _sort_by_size(processes: Sequence[Process]) -> list[Process]:
 
 
 def _is_of_group(session: SessionData, limit: Effective | None) -> bool:
-    """Return whether a control group ran out of memory, and not the machine."""
+    """Return whether memory ran out in a control group; False if memory ran out on the whole machine."""
     if session.kernel_kills:
         return any(kill.group is not None for kill in session.kernel_kills)
     if limit is None or not session.host.memory or "system" not in session.samples:
@@ -256,7 +261,7 @@ def judge_max_memory(case: Evidence) -> Verdict | None:
 
 
 def judge_lost(case: Evidence) -> Verdict | None:
-    """Judge why a recording stops early: the end of the command is unknown."""
+    """Judge why a recording stops early. The end of the command is then unknown."""
     session = case.session
     if session.finished is not False or session.exit is not None:
         return None
@@ -272,9 +277,9 @@ def judge_lost(case: Evidence) -> Verdict | None:
 
 
 def judge_killed(case: Evidence, *, of_command: bool) -> Verdict | None:
-    """Judge whether SIGKILL ended the command, or another process, for another reason than memory.
+    """Judge whether SIGKILL ended the command or, if ``of_command`` is false, another process.
 
-    Small processes do not count: programs kill small helpers.
+    Of the other processes, only large processes count, because programs kill small helpers.
     """
     death = case.death_by(signal.SIGKILL, of_command=of_command)
     if death is None or not (of_command or case.is_significant(death.process)):
@@ -292,7 +297,7 @@ def judge_killed(case: Evidence, *, of_command: bool) -> Verdict | None:
 
 
 def judge_crashed(case: Evidence, *, of_command: bool) -> Verdict | None:
-    """Judge whether a fault ended the command, or another process."""
+    """Judge whether a crash, such as SIGSEGV, ended the command or, if ``of_command`` is false, another process."""
     death = case.death_by(*_FAULTS, of_command=of_command)
     if death is None:
         return None
@@ -301,9 +306,9 @@ def judge_crashed(case: Evidence, *, of_command: bool) -> Verdict | None:
 
 
 def judge_terminated(case: Evidence) -> Verdict | None:
-    """Judge whether another signal ended the command."""
+    """Judge whether any other signal ended the command."""
     death = next((death for death in case.deaths if death.is_command or death.by_status), None)
-    if death is None or death.number in {signal.SIGINT, signal.SIGPIPE}:  # Ctrl-C; a reader like `head` that stops
+    if death is None or death.number in {signal.SIGINT, signal.SIGPIPE}:  # Ctrl-C, or `head` has ended
         return None
     sender = "from a scheduler, another program or a user"
     if death.number == signal.SIGXCPU:
@@ -312,7 +317,10 @@ def judge_terminated(case: Evidence) -> Verdict | None:
 
 
 def _judge_death(case: Evidence, death: Death, cause: str, problem: str) -> Verdict:
-    """Return a verdict on a process that a signal ended; uncertain if only the exit status shows the signal."""
+    """Return a verdict on a process that a signal ended.
+
+    If only the command's exit status shows the signal, the certainty is ``possible``.
+    """
     subject = case.describe(death.process)
     if death.by_status and case.session.exit is not None:
         subject = f"a process of the command (exit status {case.session.exit.code})"
@@ -341,13 +349,13 @@ _JUDGES = (
     partial(judge_killed, of_command=False),
     partial(judge_crashed, of_command=False),
 )
-"""In order: evidence of the kernel and of exceptions, then the end of the command, then the ends of other processes."""
+"""Judges in this order: evidence by the kernel and by exceptions, then the end of the command, then other processes."""
 
 
 def verdict(session: Session, unit: MemoryUnit) -> Verdict | None:
-    """Return why the command or a process of the tree died.
+    """Return why the command or another process of the run died; None if none died or if the recording still runs.
 
-    For a job of several ranks, return the first failed rank. Return None if nothing died, and for a running recording.
+    If the session merges the ranks of a job, the verdict is about the first rank that failed.
     """
     if session.ranks:
         return judge_ranks(session)
@@ -363,11 +371,11 @@ def verdict(session: Session, unit: MemoryUnit) -> Verdict | None:
 
 _MOST_RANKS = 3
 _SOON_S = 0.02
-"""Ranks that fail within this time may have failed for a common reason."""
+"""If ranks fail within this time, the failures may have a common cause."""
 
 
 def judge_ranks(session: Session) -> Verdict | None:
-    """Return the first failed rank; None if none failed."""
+    """Return a verdict about the first rank of a job that failed; None if no rank failed."""
     failed = failed_in_order(session.ranks)
     if not failed:
         return None
@@ -393,6 +401,6 @@ def judge_ranks(session: Session) -> Verdict | None:
 
 
 def is_consequence(verdict: Verdict, name: str, job: Session) -> bool:
-    """Return whether the verdict on the rank of this name only says that a signal followed another rank's failure."""
+    """Return whether a signal ended the rank ``name`` only because another rank of the job had failed before."""
     later = {run.name for run in failed_in_order(job.ranks)[1:]}
     return name in later and verdict.cause in {Cause.KILLED, Cause.TERMINATED}

@@ -1,13 +1,16 @@
-"""Memory limits: the needs of a run, the room on this machine, and control groups with a limit for a search.
+"""The memory that a run needs, the memory and disk space that are available, and control groups with a memory limit.
 
-The needs depend on the first limit of a run. The room is the memory that programs can still get (on the machine, and in
-the control group of a process), and the free space of file systems that a command probably writes to.
+Available memory is the memory that programs can still get: on the machine, and in the control group of a process. Disk
+space is the free space of file systems that a command probably writes to.
 
-Control groups of our own (cgroups(7)) are made inside our own group with v1, so a container's limit still holds. With
-v2, a group with processes cannot contain groups with controllers (cgroup-v2.rst, No Internal Process Constraint), so
-groups are made at the top. If that is not allowed, but our own group was delegated to this user, groups are made there,
-and this process moves to a group beside them. Before a run, files are dropped from the page cache: a page that was
-cached outside a control group is not charged to the group.
+To run a command under a limit, this module makes control groups (cgroups(7)). With cgroup v1, they are made inside this
+process's own group, so that a container's limit still applies. With v2, a group that contains processes cannot also
+contain groups with controllers (cgroup-v2.rst, No Internal Process Constraint). So the groups are made in the top
+folder. If that is not allowed, but this process's group was delegated to the user, the groups are made in that group,
+and this process moves to a new group there.
+
+Files are dropped from the page cache before a run: pages that were cached outside the control group would not count in
+the group.
 """
 
 from __future__ import annotations
@@ -39,26 +42,27 @@ if TYPE_CHECKING:
 MAX_MEMORY = "--max-memory"
 MACHINE = "machine"
 _ABOVE = 1.1
-"""RSS may slightly exceed the limit of a control group: another group may be charged for shared libraries."""
+"""RSS may exceed the limit of a control group by this factor, because shared libraries may count in another group."""
 
 
 class Effective(NamedTuple):
-    """A limit on resident memory."""
+    """A memory limit that applied to a run."""
 
     kind: str
-    """``control group``, ``control group, memory.high``, ``--max-memory`` or ``machine``."""
+    """``--max-memory``, ``machine``, or a kind of ``nncftools.session.model.MemoryLimit``, such as ``control
+    group``."""
     size: int
-    """In bytes."""
+    """Limit in bytes."""
     set_by: str = ""
-    """The file that sets the limit."""
+    """The file or system call that sets the limit; empty for ``--max-memory`` and ``machine``."""
 
     @property
     def name(self) -> str:
-        """A short name."""
+        """``machine`` for the size of the machine, ``limit`` for any other limit."""
         return "machine" if self.kind == MACHINE else "limit"
 
     def share_text(self, size: float) -> str:
-        """Return a part of the limit as text: ``95 %``."""
+        """Return ``size`` as a share of the limit: ``95 %``."""
         percent = size / self.size * 100
         return f"{percent:.0f} %" if percent >= 0.5 or not size else "less than 1 %"  # noqa: PLR2004 — rounds to 1
 
@@ -66,7 +70,8 @@ class Effective(NamedTuple):
 def effective_limit(session: SessionData) -> Effective | None:
     """Return the smallest limit on resident memory; None if unknown.
 
-    The limit of a control group is ignored if the whole run held more, because the group then had only some processes.
+    A control group may have only some processes of the run. So if the run exceeded the limit of a group, this limit is
+    ignored.
     """
     highest = session.rss_peak.sampled or 0
     max_memory = None if session.limit_reached is None else session.limit_reached.limit
@@ -76,7 +81,11 @@ def effective_limit(session: SessionData) -> Effective | None:
 def smallest(
     limits: Iterable[MemoryLimit], highest: float, max_memory: int | None, machine: int | None
 ) -> Effective | None:
-    """Return the smallest limit on a run that held ``highest`` bytes: of a group, the recording, or the machine."""
+    """Return the smallest limit on a run whose RSS peak was ``highest``.
+
+    Limits are of control groups, of nncf-tools (``max_memory``) and of the machine. If the run exceeded the limit of a
+    control group, that limit is ignored.
+    """
     least = max(1.0, highest / _ABOVE)
     groups = [limit for limit in limits if limit.kind in {GROUP, THROTTLE} and limit.size >= least]
     effective = [Effective(limit.kind, limit.size, limit.set_by) for limit in groups]
@@ -88,31 +97,31 @@ def smallest(
 
 
 def smallest_of(session: SessionData, *kinds: str) -> Effective | None:
-    """Return the smallest limit of these kinds, even if the run held more; None without a limit."""
+    """Return the smallest limit of these kinds, even if the run exceeded the limit; None if there is no such limit."""
     limits = [limit for limit in session.memory_limits if limit.kind in kinds and limit.size > 0]
     effective = [Effective(limit.kind, limit.size, limit.set_by) for limit in limits]
     return min(effective, key=lambda limit: limit.size, default=None)
 
 
 _PAGES_OF_FILES = 0.02
-"""The kernel needs room for some pages of mapped files: with 200 MiB of anonymous memory and a file of 300 MiB, 5 MiB
-(``python -m benchmarks.limits --only floors``)."""
+"""Share of memory that the kernel also needs for pages of mapped files: 5 MiB for 200 MiB of anonymous memory and a
+file of 300 MiB (``python -m benchmarks.limits --only floors``)."""
 
 
 class Needs(NamedTuple):
     """The memory that a run needs, in bytes."""
 
     floor: int
-    """Memory that the kernel can neither drop nor share."""
+    """Memory that the kernel can neither drop nor share: the smallest possible limit."""
     at_s: float
-    """When the run held this memory, in seconds since the start."""
+    """Time when the run had this memory, in seconds since the start."""
     comfortable: int
-    """Memory that also holds all mapped and read files, so that no file is read twice."""
+    """The floor plus all mapped and read files: with this limit, no file has to be read twice."""
     is_bound: bool = False
-    """Whether the run needs more, because it did not end by itself."""
+    """True if the run did not end by itself, so that a complete run may need more than the floor."""
 
     def text(self, unit: MemoryUnit) -> str:
-        """Return the object of a sentence with "needs"."""
+        """Return the needs as a phrase that completes "the run needs"."""
         floor = f"{unit.brief(self.floor)} {unit}"
         comfortable = f"{unit.brief(self.comfortable)} {unit}"
         if self.is_bound:
@@ -122,10 +131,10 @@ class Needs(NamedTuple):
 
 
 def needs(session: SessionData) -> Needs | None:
-    """Return the needs of a run; None if not recorded.
+    """Return the memory that a run needs; None if the floor was not recorded.
 
-    The floor was sampled. If a high-water mark proves more RSS between two samples, the difference counts as anonymous
-    memory. A run that did not end with an exit status needs more.
+    The floor is the largest sample. If a high-water mark shows that RSS rose higher between two samples, the difference
+    is added as anonymous memory.
     """
     floor = session.floor
     if floor is None:
@@ -145,7 +154,7 @@ def needs(session: SessionData) -> Needs | None:
 
 
 def was_running(session: SessionData) -> bool:
-    """Return whether the command was still running at the end of the recording (``--duration``)."""
+    """Return whether the command was still running when the recording ended, as with ``--duration``."""
     unended = [process.id for process in session.processes if process.end_s is None]
     return session.attached_to is None and 0 in unended
 
@@ -163,22 +172,22 @@ class Available(NamedTuple):
     """Available memory in bytes; None for unknown."""
 
     machine: int | None = None
-    """Memory that programs can get without swapping, as the kernel estimates."""
+    """The kernel's estimate of the memory that programs can get without swapping."""
     machine_size: int | None = None
     group: int | None = None
-    """Memory that the processes of the control group can still get below the limit; None also without a limit."""
+    """Memory that the control group can still get below the limit; None if unknown or if there is no limit."""
     group_limit: int | None = None
-    """The smallest limit of the group and of the groups above."""
+    """The smallest limit of the group and of the groups that contain the group."""
 
     @property
     def least(self) -> int | None:
-        """Memory that a program can get."""
+        """Memory that a program can get: the smaller of ``machine`` and ``group``."""
         sizes = [size for size in (self.machine, self.group) if size is not None]
         return min(sizes, default=None)
 
 
 def available(proc: str, pid: int | None) -> Available:
-    """Return the memory available on this machine and, with ``pid``, to the control group of a process."""
+    """Return the memory available on this machine and, if ``pid`` is given, in the control group of that process."""
     memory = _available_on_machine(proc)
     group = None if pid is None else Hierarchies(proc).group_of(pid)
     if group is None:
@@ -204,20 +213,20 @@ _MOST_WORDS = 1000
 _MOST_INSIDE = 8
 _OF_KERNEL = ("/dev/", "/proc/", "/sys/")
 _INSIDE = re.compile(r"/[\w.+@%~-]+(?:/[\w.+@%~-]+)*")
-"""Paths inside a word, such as a shell command line or ``of=/data/model.bin``."""
+"""Matches paths inside a word, such as a shell command line or ``of=/data/model.bin``."""
 
 
 def file_systems(argv: Sequence[str], output: pathlib.Path) -> list[tuple[str, str]]:
-    """Return role and folder of each file system that a run may fill, each file system once.
+    """Return (role, folder) for each file system that a run may fill; each file system only once.
 
-    The folders are the working folder, TMPDIR, the recording's ``output``, and paths among the arguments.
+    The folders are the working folder, TMPDIR, the folder of ``output`` (the recording), and paths in the arguments.
     """
     by_device: dict[int, tuple[str, str]] = {}
     for role, path in _list_folders(argv, output):
         folder = _find_existing(path)
         try:
             device = folder.stat().st_dev
-            is_real = os.statvfs(folder).f_blocks > 0  # /proc, /sys and the like have 0 blocks
+            is_real = os.statvfs(folder).f_blocks > 0  # /proc, /sys and similar file systems have 0 blocks
         except OSError:
             continue
         if is_real and device not in by_device:
@@ -227,7 +236,7 @@ def file_systems(argv: Sequence[str], output: pathlib.Path) -> list[tuple[str, s
 
 
 class Room(NamedTuple):
-    """A file system: bytes that a run probably writes, and free bytes."""
+    """A file system, with the bytes that a run will probably write and the free bytes."""
 
     folder: str
     needed: int
@@ -235,10 +244,10 @@ class Room(NamedTuple):
 
 
 def rooms(used: Mapping[str, int], argv: Sequence[str], output: pathlib.Path) -> list[Room]:
-    """Return the file systems of a run on this machine.
+    """Return the file systems that a run will write to on this machine.
 
-    ``used`` has the bytes that the run used on another machine, by role. Two roles with separate file systems there may
-    share a file system here.
+    ``used`` has the bytes that an earlier run wrote, perhaps on another machine, by role. If two roles have the same
+    file system on this machine, their bytes are added.
     """
     folders: dict[str, str | pathlib.Path] = dict(_list_folders(argv, output))
     folders.update(file_systems(argv, output))
@@ -271,7 +280,7 @@ def _list_folders(argv: Sequence[str], output: pathlib.Path) -> Iterator[tuple[s
 
 
 def _find_existing(path: pathlib.Path) -> pathlib.Path:
-    """Return the nearest existing folder: the command may make the folders inside."""
+    """Return the folder ``path`` or, if missing, the nearest existing parent: the command may make missing folders."""
     try:
         path = path.absolute()
         existing = (folder for folder in (path, *path.parents) if folder.is_dir())
@@ -285,13 +294,13 @@ class Requirement(NamedTuple):
 
     memory: int
     disks: Mapping[str, int]
-    """Space used during an earlier run, by role of a file system (``nncftools.session.model.FileSystem``)."""
+    """Disk space that an earlier run used, by role of the file system (``nncftools.session.model.FileSystem``)."""
     is_bound: bool = False
-    """Whether the command needs more memory, because the earlier run did not end by itself."""
+    """True if the earlier run did not end by itself, so that a complete run may need more memory."""
 
 
 def of_session(session: SessionData) -> Requirement | None:
-    """Return the requirement of a command, taken from an earlier run; None if the least memory was not recorded."""
+    """Return the memory and disk space that a command needs, from an earlier run; None if not recorded."""
     needed = needs(session)
     if needed is None:
         return None
@@ -303,7 +312,7 @@ def of_session(session: SessionData) -> Requirement | None:
 
 
 def of_forecast(result: Result) -> Requirement | None:
-    """Return the requirement of a command with the whole model, taken from a forecast; None if unknown."""
+    """Return the memory and disk space that a command with the whole model needs, from a forecast; None if unknown."""
     forecast = result.forecast
     if forecast is None:
         return None
@@ -312,7 +321,7 @@ def of_forecast(result: Result) -> Requirement | None:
 
 
 def shortage(memory: int, rooms: Sequence[Room], available: Available) -> str:
-    """Return missing memory and disk space as text with figures; empty if everything fits, as far as known."""
+    """Return a text about missing memory and disk space, with figures; empty if nothing is known to be missing."""
     missing = []
     if available.least is not None and memory > available.least:
         sources = []
@@ -334,7 +343,6 @@ def _describe_part(size: int, total: int | None) -> str:
 
 
 def _distinct_sizes(needed: int, free: int) -> tuple[str, str]:
-    """Return two sizes as text with enough digits to differ."""
     if brief_size(needed) == brief_size(free):
         return MemoryUnit.MiB.label(needed), MemoryUnit.MiB.label(free)
     return brief_size(needed), brief_size(free)
@@ -347,18 +355,21 @@ _LIMITS_V2 = "memory.max", "memory.swap.max"
 _REMOVE_WITHIN_S = 10.0
 _PAUSE_S = 0.02
 _MAPPED = re.compile(r"^[^/\n]*(/(?!dev/|memfd:|SYSV).*)(?<! \(deleted\))$", re.MULTILINE)
-"""A line of /proc/PID/maps with a file that can be dropped from the page cache."""
+"""Matches the path of a mapped file in /proc/PID/maps, if the file can be dropped from the page cache."""
 
 
 class ParentGroup(NamedTuple):
-    """A group that can contain groups of our own."""
+    """An existing control group that may contain groups with limits."""
 
     folder: str
     is_v2: bool
 
 
 class LimitedGroup:
-    """A group that exists within a ``with`` block; at the end, all processes in the group are killed."""
+    """A control group with a limit, as a context manager.
+
+    At the end, all processes in the group are killed, and the group is removed.
+    """
 
     def __init__(self, parent: ParentGroup, number: int) -> None:
         self.folder = pathlib.Path(parent.folder) / f"{own_name()}-{number}"
@@ -373,7 +384,7 @@ class LimitedGroup:
         remove(self.folder)
 
     def limit(self, size: int) -> None:
-        """Limit memory, in bytes, and allow no swap. Raises OSError."""
+        """Set the memory limit in bytes, and forbid swapping. Raises OSError."""
         memory, swap = _LIMITS_V2 if self._is_v2 else _LIMITS_V1
         _write(self.folder / memory, size)
         if (self.folder / swap).exists():
@@ -381,28 +392,28 @@ class LimitedGroup:
 
     @property
     def entry(self) -> list[str]:
-        """Words to put before a command, so that the command enters the group before taking memory."""
+        """Words to put before a command, so that the command enters the group before the command takes memory."""
         return ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.folder / "cgroup.procs")]
 
     def oom_kills(self) -> int:
-        """Return the number of processes that the kernel killed."""
+        """Return how many processes of the group the kernel killed because memory ran out."""
         return self._counts.oom_kills() or 0
 
     def most_charged(self) -> int | None:
-        """Return the most bytes charged to the group; None for unknown (memory.peak: Linux 5.19)."""
+        """Return the group's largest memory in bytes; None if unknown (memory.peak: Linux 5.19)."""
         return self._counts.number("memory.peak" if self._is_v2 else "memory.max_usage_in_bytes")
 
     def refaults(self) -> int | None:
-        """Return the bytes of files that were dropped and read again; None for unknown (memory.stat: Linux 5.9)."""
+        """Return the bytes of files that were dropped and read again; None if unknown (memory.stat: Linux 5.9)."""
         pages = self._counts.in_stat(b"workingset_refault_file ")
         return None if pages is None else pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def remove(folder: pathlib.Path) -> None:
-    """Kill all processes of a group, free the page cache and remove the group; do nothing if the group is gone.
+    """Kill all processes of a group, free its page cache and remove the group, if the group exists.
 
-    The parent would inherit the cache, and files that a run has read would cost nothing in the next run. Raises
-    NncfToolsError.
+    Otherwise the parent group would take over the cache, and files that this run has read would not count in the next
+    run. Raises NncfToolsError.
     """
     until_s = time.monotonic() + _REMOVE_WITHIN_S
     while folder.exists():
@@ -416,13 +427,13 @@ def remove(folder: pathlib.Path) -> None:
         if not pids:
             with contextlib.suppress(OSError):
                 _write(folder / "memory.force_empty", 0)
-            with contextlib.suppress(OSError, ValueError):  # a v2 group drops as many bytes as written
+            with contextlib.suppress(OSError, ValueError):  # with v2, the kernel frees as many bytes as written
                 _write(folder / "memory.reclaim", (folder / "memory.current").read_text())
         try:
             folder.rmdir()
         except FileNotFoundError:
             return
-        except OSError as error:  # EBUSY while a process ends
+        except OSError as error:  # EBUSY while a process is still ending
             if time.monotonic() > until_s:
                 reason = error.strerror or error
                 raise NncfToolsError(f"the control group {str(folder)!r} cannot be removed: {reason}") from error
@@ -430,19 +441,19 @@ def remove(folder: pathlib.Path) -> None:
 
 
 def pids_of(folder: pathlib.Path) -> list[int]:
-    """Return the processes of a group; none if the group is gone."""
+    """Return the PIDs in a group; empty if the group does not exist."""
     with contextlib.suppress(OSError):
         return [int(line) for line in (folder / "cgroup.procs").read_text().split()]
     return []
 
 
 def own_name() -> str:
-    """Return the beginning of the names of this process's groups, with the PID and the start."""
+    """Return the first part of the names of this process's groups: prefix, PID and start of the process."""
     return f"{PREFIX}{os.getpid()}-{_start_of(os.getpid())}"
 
 
 def _start_of(pid: int) -> str:
-    """Return the start of a process in clock ticks; empty if there is no such process."""
+    """Return the start of a process in clock ticks; empty if the process does not exist."""
     with contextlib.suppress(OSError, IndexError):
         text = pathlib.Path(PROC, str(pid), "stat").read_text()
         return text.rpartition(")")[2].split()[19]
@@ -450,7 +461,10 @@ def _start_of(pid: int) -> str:
 
 
 def _write(file: pathlib.Path, value: int | str) -> None:
-    """Write to a group's file. Raises OSError, which a Python file would swallow on closing."""
+    """Write to a file of a control group.
+
+    Raises OSError. (With a Python file object, the error could get lost when the file is closed.)
+    """
     descriptor = os.open(file, os.O_WRONLY)
     try:
         os.write(descriptor, str(value).encode())
@@ -459,7 +473,10 @@ def _write(file: pathlib.Path, value: int | str) -> None:
 
 
 def files_of(pids: Iterable[int]) -> set[str]:
-    """Return the files that processes have mapped; bytes outside UTF-8 become ``\\xff``, as in sessions."""
+    """Return the paths of files that processes have mapped.
+
+    A byte that is not UTF-8 becomes an escape, such as ``\\xff``.
+    """
     files = set()
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -469,17 +486,17 @@ def files_of(pids: Iterable[int]) -> set[str]:
 
 
 _BESIDE = "nncf-tools"
-"""The name of the group that this process moves to."""
+"""Name of the group to which this process moves."""
 _SCOPE = ["systemd-run", "--user", "--scope", "--quiet", "--property=Delegate=yes"]
-"""Run a command in a separate group that is delegated to this user (systemd.resource-control(5))."""
+"""Runs a command in a new group that is delegated to this user (systemd.resource-control(5))."""
 _LONGEST_S = 10
 
 
 def parent_group() -> ParentGroup:
-    """Return the group that can contain groups. Raises OSError with a reason if that is not allowed."""
+    """Return the group that may contain groups with limits. Raises OSError with the reason if there is none."""
     own = Hierarchies(PROC).group_of(os.getpid())
     if own is None:
-        raise OSError("no memory controller accounts this process's control group")
+        raise OSError("no memory controller counts the memory of this process's control group")
     if not own.is_v2:
         return _try_out(ParentGroup(own.folder, is_v2=False))
     try:
@@ -495,7 +512,10 @@ def _try_out(parent: ParentGroup) -> ParentGroup:
 
 
 def _make_delegated_room(own: pathlib.Path) -> ParentGroup:
-    """Make room in our own group for groups with limits. Raises OSError if the group is not delegated to us."""
+    """Move this process out of its own group, so that groups with limits can be made there.
+
+    Raises OSError if the group is not delegated to this user.
+    """
     folder = own.parent if own.name == _BESIDE else own
     beside = folder / _BESIDE
     beside.mkdir(exist_ok=True)
@@ -506,9 +526,9 @@ def _make_delegated_room(own: pathlib.Path) -> ParentGroup:
 
 
 def start_in_scope() -> None:
-    """Start this program again in a group that this user's systemd delegates; return if that is not possible.
+    """Start this program again in a group that systemd delegates to this user. Return if that is not possible.
 
-    The process and the PID stay the same: ``systemd-run --scope`` executes the command itself.
+    The PID stays the same, because ``systemd-run --scope`` replaces itself by the command.
     """
     import subprocess
 
@@ -530,7 +550,7 @@ def start_in_scope() -> None:
 
 
 def remove_leftovers(parent: ParentGroup) -> list[str]:
-    """Remove the groups of killed searches, with all processes inside; return the folders."""
+    """Remove groups that killed searches left behind, and kill the processes in them. Return the folders."""
     top = pathlib.Path(parent.folder)
     folders = list(top.glob(f"{PREFIX}*"))
     if top.name.startswith(PREFIX):

@@ -1,12 +1,13 @@
-"""The parts of a verdict on a run: killed processes, the state of the run at that time, and evidence.
+"""A verdict on a run: the processes that died, the state of the run just before, and the evidence.
 
-In a job of several ranks, the first failed rank counts: a launcher ends the other ranks, so their ends say nothing.
+In a job of several ranks, the first rank that failed counts. The launcher then ends the other ranks, so their ends are
+no evidence.
 
-Some evidence is left on the machine after the recording, even if the sampler died. The kernel's log (for root only)
-names processes that the kernel killed because memory ran out (mm/oom_kill.c). Two lines name a victim.
+Some evidence is on the machine, even if the sampler was killed. The kernel's log, which only root can read, names each
+process that the kernel killed because memory ran out (mm/oom_kill.c), in two lines.
 ``oom-kill:constraint=CONSTRAINT_MEMCG,…,oom_memcg=/job,…,task=python3,pid=4711,uid=0`` names the control group that
 reached the limit. ``Memory cgroup out of memory: Killed process 4711 (python3) total-vm:…kB, anon-rss:…kB,
-file-rss:…kB, shmem-rss:…kB`` has the memory of the victim.
+file-rss:…kB, shmem-rss:…kB`` has the memory of the process.
 """
 
 from __future__ import annotations
@@ -29,31 +30,32 @@ from nncftools.session.model import Failure, KernelKill, OomKills, Process, Sess
 from nncftools.units import MemoryUnit, printable, shortened
 
 SHELL = 128
-"""A shell ends with this plus the number of the signal that killed the command (POSIX, Shell Command Language)."""
+"""If a signal kills the command of a shell, the shell's exit status is this number plus the signal (POSIX, Shell
+Command Language)."""
 _SIGNALS_IN_STATUS = {signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGTERM}
-"""Programs use other statuses above 128 for ordinary failures."""
+"""Only these signals are recognised in an exit status: programs use other values above 128 for ordinary failures."""
 
 
 class Death(NamedTuple):
-    """The end of a process by a signal."""
+    """A process that died by a signal."""
 
     number: int
-    """Number of the signal."""
+    """Number of the signal, such as 9."""
     at_s: float
     process: Process | None
-    """None if unknown."""
+    """The dead process; None if unknown."""
     is_command: bool
     by_status: bool = False
-    """Whether the signal is known only from the command's exit status."""
+    """Whether the signal is known only from the exit status of the command."""
 
     @property
     def signal_name(self) -> str:
-        """``SIGKILL``."""
+        """Name of the signal, such as ``SIGKILL``."""
         return signal_name(self.number)
 
 
 def deaths(session: SessionData) -> list[Death]:
-    """Return all deaths by signals in order."""
+    """Return all processes that died by a signal, in the order of their deaths."""
     command = command_of(session)
     dead = []
     for process in session.processes:
@@ -71,7 +73,7 @@ def deaths(session: SessionData) -> list[Death]:
 
 
 def command_of(session: SessionData) -> Process | None:
-    """Return the process of the command; None if not seen, or if the recording was attached to a process."""
+    """Return the command's process. None if no sample has it, or if the recording was attached to a process."""
     if session.attached_to is not None:
         return None
     return next((process for process in session.processes if process.id == 0), None)
@@ -79,35 +81,35 @@ def command_of(session: SessionData) -> Process | None:
 
 _TREND_S = 0.5
 _FEWEST = 3
-"""Samples that make a trend."""
+"""Fewest samples for a trend."""
 _SLOWEST = 1 << 20
-"""Slower growth, in bytes a second, is not reported."""
+"""Growth in bytes per second; slower growth is not reported."""
 _ENDING_S = 0.3
-"""A process may be missing from the samples for this time before its end is known."""
+"""Before the end of a process is recorded, the process may be missing from the samples for this time."""
 _NAMED = 3
 
 
 class LastState(NamedTuple):
-    """The run just before a death; bytes and seconds."""
+    """The state of the run just before a death. Sizes are bytes; times are seconds."""
 
     at_s: float | None
-    """Time of the last sample before the death; None without a sample."""
+    """Time of the last sample before the death; None if there is no such sample."""
     rss: int
     growth_per_s: float | None
-    """Growth of RSS just before the death; None without growth."""
+    """Growth of RSS just before the death, in bytes per second; None if RSS did not grow."""
     largest: Sequence[Process]
-    """Living processes, the highest peak first."""
+    """Processes that were alive, highest peak first."""
     operation: str
-    """Running operations, outermost first; empty for none."""
+    """Names of the running operations, outermost first; empty if there were none."""
     running: str
-    """The running code, from stacks; empty for unknown."""
+    """The code that was running, from stacks; empty if unknown."""
 
 
 UNKNOWN = LastState(None, 0, None, (), operation="", running="")
 
 
 def last_state(session: Session, before_s: float) -> LastState:
-    """Return the state at the last sample before ``before_s``; a sample at that time lacks the dead process."""
+    """Return the state at the last sample before ``before_s``: a sample at ``before_s`` lacks the dead process."""
     begun = [process for process in session.processes if (process.start_s or 0.0) <= before_s]
     alive = [process for process in begun if process.end_s is None or process.end_s >= before_s - _ENDING_S]
     state = UNKNOWN._replace(
@@ -132,7 +134,7 @@ def last_state(session: Session, before_s: float) -> LastState:
 
 
 def _measure_growth(times: Sequence[float], values: Sequence[float]) -> float | None:
-    """Return the growth at the end in bytes a second; None for slow growth, and for too few samples."""
+    """Return the growth at the end of a curve in bytes per second; None if slow, or if there are too few samples."""
     first = min(len(times) - _FEWEST, bisect_right(times, times[-1] - _TREND_S))
     if first < 0 or times[first] == times[-1]:
         return None
@@ -142,16 +144,16 @@ def _measure_growth(times: Sequence[float], values: Sequence[float]) -> float | 
 
 
 def _running_code(session: Session, at_s: float) -> str:
-    from nncftools.analysis import build_up  # a run without stacks does not need this module
+    from nncftools.analysis import build_up  # imported late: a run without stacks does not need this module
 
     rise = build_up.at(session, at_s)
     return "" if rise is None or rise.top is None else build_up.running_text(rise.top)
 
 
 def _running_operations(session: Session, at_s: float) -> list[str]:
-    """Return the names of the running operations: the latest outermost operation, the latest inside, and so on."""
+    """Return the names of nested running operations: the latest outermost operation, the latest in it, and so on."""
     latest = {}
-    """The latest operation in each operation."""
+    """By operation: the last operation that started inside."""
     for operation in session.operations:
         if operation.start_s <= at_s <= operation.end_s + _ENDING_S:
             latest[operation.parent] = operation
@@ -164,7 +166,7 @@ def _running_operations(session: Session, at_s: float) -> list[str]:
 
 
 class Certainty:
-    """How sure a verdict is."""
+    """How certain a verdict is."""
 
     CERTAIN = "certain"
     LIKELY = "likely"
@@ -172,51 +174,51 @@ class Certainty:
 
 
 class Cause:
-    """Why something died."""
+    """Why a process died, or why the recording stopped."""
 
     OUT_OF_MEMORY = "out_of_memory"
     """The kernel killed a process because the control group or the machine had no memory left."""
     MAX_MEMORY = "max_memory"
-    """Our own limit ended the run."""
+    """nncf-tools ended the run, because of ``--max-memory``."""
     ALLOCATION = "allocation_failed"
-    """The program itself could not allocate memory: MemoryError, std::bad_alloc."""
+    """The program could not allocate memory, as reported by MemoryError or std::bad_alloc."""
     DISK_FULL = "disk_full"
     KILLED = "killed"
-    """SIGKILL from another process."""
+    """Another process or a user sent SIGKILL."""
     CRASHED = "crashed"
-    """A fault of the program: SIGSEGV, SIGABRT."""
+    """The program crashed with a signal such as SIGSEGV or SIGABRT."""
     TERMINATED = "terminated"
-    """Another signal from outside."""
+    """Another signal ended the command."""
     RANK_FAILED = "rank_failed"
-    """The first failed rank of a job."""
+    """The verdict is about the first rank of a job that failed."""
     LOST = "recorder_lost"
-    """The recording stops early, and the end of the command is unknown."""
+    """The recording stops early, so the end of the command is unknown."""
 
 
 class Verdict(NamedTuple):
-    """A conclusion with evidence; bytes, and seconds since the start."""
+    """Why a run or a process died, with the evidence. Sizes are bytes; times are seconds since the start."""
 
     cause: str
     certainty: str
     """``certain``, ``likely`` or ``possible``."""
     text: str
-    """The conclusion in one sentence, without a full stop."""
+    """The verdict in one sentence, without a full stop."""
     at_s: float
     state: LastState
     process: Process | None = None
-    """The dead process; None for the whole run, and for an unknown process."""
+    """The dead process; None if unknown, or if the verdict is about the whole run."""
     signal: str | None = None
     evidence: Sequence[str] = ()
     is_not: Sequence[str] = ()
-    """Causes that the evidence excludes."""
+    """Causes that the evidence excludes, such as "not because memory ran out"."""
     limit: Effective | None = None
-    """The limit that was reached, or the nearest limit; None for unknown."""
+    """The limit that was reached, or the limit that was nearest; None if unknown."""
     is_for_memory: bool = False
-    """Whether more memory would have helped."""
+    """Whether the run would have needed more memory."""
 
 
 _NEAR = 0.9
-"""Above this share of the limit, RSS does not show that memory was left."""
+"""Memory may have run out if RSS was above this share of the limit."""
 _NAME = 40
 _SIGNIFICANT = 0.1
 _SMALL = 16 << 20
@@ -224,14 +226,14 @@ _LATELY_S = 0.3
 
 
 class Evidence:
-    """A session in which something may have died."""
+    """A session, with facts that the judges use as evidence."""
 
     def __init__(self, session: Session, unit: MemoryUnit) -> None:
         self.session = session
         self.deaths = deaths(session)
         self.command = command_of(session)
         self.limit = effective_limit(session)
-        """The smallest limit of RSS."""
+        """The smallest limit on RSS; None if unknown."""
         self._unit = unit
 
     @property
@@ -241,37 +243,37 @@ class Evidence:
 
     @property
     def end_s(self) -> float:
-        """When the command ended."""
+        """Time when the command ended; if unknown, the end of the recording."""
         if self.command is None or self.command.end_s is None:
             return self.session.duration_s
         return self.command.end_s
 
     def death_by(self, *numbers: int, of_command: bool) -> Death | None:
-        """Return the first death by one of these signals: of the command, or of another process."""
+        """Return the first death by any of these signals: of the command, or of another process."""
         for death in self.deaths:
             if death.number in numbers and of_command == (death.is_command or death.by_status):
                 return death
         return None
 
     def is_significant(self, process: Process | None) -> bool:
-        """Return whether a process held a large part of the memory: programs kill small helpers."""
+        """Return whether a process had a large part of the memory: programs often kill small helpers."""
         highest = self.session.rss_peak.low or 0
         return process is None or process.most_memory >= max(highest * _SIGNIFICANT, _SMALL)
 
     @property
     def has_other_reason(self) -> bool:
-        """Whether an exception that is not about memory or disk space ended the command."""
+        """Whether the command ended by an exception that is not about memory or disk space."""
         pid = None if self.command is None else self.command.pid
         causes = {failure.cause for failure in self.session.failures if failure.fatal and failure.pid == pid}
         return causes == {None}
 
     def failure(self, resource: str) -> Failure | None:
-        """Return the exception that says that memory or disk space ran out; None for none."""
+        """Return the exception that reports that ``resource`` (memory, disk, device) ran out; None if there is none."""
         failures = [failure for failure in self.session.failures if failure.cause == resource]
         return min(failures, key=lambda failure: (not failure.fatal, failure.at_s), default=None)
 
     def judge_exception(self, failure: Failure | None, cause: str, problem: str, **fields: Any) -> Verdict | None:  # noqa: ANN401 — further fields of the verdict
-        """Return a verdict on a program that failed with an exception; None for none."""
+        """Return a verdict on a program that failed with an exception; None if there was no exception or no failure."""
         if failure is None or not (failure.fatal or self.has_failed):
             return None
         processes = {process.pid: process for process in self.session.processes[::-1]}
@@ -281,7 +283,7 @@ class Evidence:
         return self.verdict(cause, certainty, text, failure.at_s, process=process, **fields)
 
     def describe(self, process: Process | None) -> str:
-        """Return a process as the subject of a sentence."""
+        """Return text about a process, for use as the subject of a sentence."""
         if process is None:
             return "a process of the command"
         name = shortened(printable(process.name), _NAME)
@@ -290,7 +292,7 @@ class Evidence:
         return f"{name or 'a process'} (pid {process.pid})"
 
     def size(self, size: float) -> str:
-        """Return bytes as text."""
+        """Return a size as text with the unit."""
         return f"{self._unit.brief(size)} {self._unit}"
 
     def verdict(
@@ -303,7 +305,7 @@ class Evidence:
         process: Process | None = None,
         **fields: Any,  # noqa: ANN401 — further fields of the verdict
     ) -> Verdict:
-        """Return a verdict, with the state of the run just before ``at_s``."""
+        """Return a verdict that includes the state of the run just before ``at_s``."""
         return Verdict(
             cause=cause,
             certainty=certainty,
@@ -315,16 +317,17 @@ class Evidence:
         )
 
     def exclude_memory(self, at_s: float) -> list[str]:
-        """Return a note that memory did not run out, if RSS was far from the limit."""
+        """If RSS was far below the limit, return a note that memory did not run out; otherwise return an empty list."""
         state = last_state(self.session, at_s)
         if self.limit is None or state.at_s is None or state.rss >= self.limit.size * _NEAR:
             return []
         return ["not because memory ran out"]
 
     def _last_alive_s(self, process: Process | None, at_s: float) -> float:
-        """Return the end of a process, or the time just after the largest sample, if the process died soon after.
+        """Return the last time when a process was certainly alive.
 
-        The end of a child is known only one or two samples later.
+        The end of a child is known one or two samples late. So if a child died soon after the child's largest sample,
+        return the time just after that sample.
         """
         if process is None or process is self.command or process.peak_s is None:
             return at_s
@@ -335,19 +338,23 @@ class Evidence:
 
 LOG = "/dev/kmsg"
 _RECORD = 8192
-"""Longest record (Documentation/ABI/testing/dev-kmsg)."""
+"""Most bytes of a record in the kernel's log (Documentation/ABI/testing/dev-kmsg)."""
 _FIRST_NAMESPACE = 0xEFFFFFFC
-"""The inode of the first PID namespace (PROC_PID_INIT_INO, include/linux/proc_ns.h)."""
+"""Inode of the first PID namespace (PROC_PID_INIT_INO, include/linux/proc_ns.h)."""
 _EARLIER_NS = 1_000_000_000
-"""The log's clock goes on when CLOCK_MONOTONIC stops, and begins a little earlier."""
+"""Tolerance. The clock of the kernel's log starts earlier than CLOCK_MONOTONIC, and runs on while the machine
+sleeps."""
 _CHOSEN = r"oom-kill:constraint=(\w+).*?(?:,oom_memcg=([^,]*))?,task_memcg=.*,pid=(\d+),uid="
 _KILLED = r"[Kk]illed process (\d+) \((.*)\) total-vm:\d+kB, anon-rss:(\d+)kB, file-rss:(\d+)kB, shmem-rss:(\d+)kB"
 
 
 def kernel_kills(pids: Collection[int], since_ns: int, log: str = LOG) -> list[KernelKill] | None:
-    """Return the victims among ``pids`` since a time on CLOCK_MONOTONIC; None if the log cannot be read."""
+    """Return the processes among ``pids`` that the kernel killed since ``since_ns``; None if the log is not readable.
+
+    ``since_ns`` is a time on CLOCK_MONOTONIC.
+    """
     try:
-        if pathlib.Path("/proc/self/ns/pid").stat().st_ino != _FIRST_NAMESPACE:  # the log has other PIDs than we see
+        if pathlib.Path("/proc/self/ns/pid").stat().st_ino != _FIRST_NAMESPACE:  # the log has other PIDs
             return None
         descriptor = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
@@ -360,7 +367,7 @@ def _read_records(descriptor: int, since_ns: int) -> Iterator[str]:
         while True:
             try:
                 data = os.read(descriptor, _RECORD)
-            except BrokenPipeError:  # older records have been overwritten
+            except BrokenPipeError:  # the next records were overwritten by newer records
                 continue
             if not data:
                 return
@@ -369,7 +376,7 @@ def _read_records(descriptor: int, since_ns: int) -> Iterator[str]:
                 microseconds = "".join(head.split(",")[2:3])
                 if microseconds.isdigit() and int(microseconds) * 1000 >= since_ns:
                     yield text
-    except OSError:  # EAGAIN: no more records
+    except OSError:  # EAGAIN means that there are no more records
         return
     finally:
         os.close(descriptor)
@@ -394,7 +401,7 @@ def _find_kills(records: Iterable[str]) -> Iterator[KernelKill]:
 
 
 def take_kernel_log(session: Session) -> None:
-    """Add processes of a run that may have been killed, from the kernel's log."""
+    """If the cause of a death is unclear, add the kills in the kernel's log to the session."""
     if session.start.monotonic_ns is None:
         return
     is_unsure = session.exit is None or bool(session.oom_kills)
@@ -404,7 +411,7 @@ def take_kernel_log(session: Session) -> None:
 
 
 def take_counts(session: Session) -> None:
-    """Add the processes that the kernel killed in control groups after the sampler was lost."""
+    """Add kills in control groups that happened after the sampler had died, from the groups' counters."""
     last_s = max(session.samples.time_s, default=0.0)
     later = []
     for group in session.control_groups:

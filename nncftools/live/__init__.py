@@ -1,1 +1,1 @@
-"""The live view: draws a recording in a terminal during the run, and replays a session."""
+"""The live view: draws a recording in a terminal while the recording runs, or replays a session."""

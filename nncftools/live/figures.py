@@ -1,6 +1,6 @@
-"""The words and figures of a live view, the same for the drawn view and for plain lines, and the viewer's settings.
+"""The texts and figures of the live view, for the drawn view and for plain status lines; and the viewer's settings.
 
-``Machine`` reads figures that are not in the recording: memory and CPU time of processes, and available memory.
+``Machine`` reads figures that the recording lacks: memory and CPU time of processes, and available memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import psutil
 
 _MOST = 200
-"""The most processes that a reading looks at."""
+"""Most processes whose memory and CPU are read."""
 _MOSTLY_FREE = 0.9
 _HALF_FREE = 0.5
 _SOON_S = 60.0
@@ -39,17 +39,18 @@ _LATEST_S = 900.0
 
 
 def time_until_full(time_s: Floats, used: Floats, available: float, size: float | None) -> float | None:
-    """Return the seconds until ``available`` bytes of ``size`` are used up, or None when there is no such trend.
+    """Return the seconds until ``available`` bytes of ``size`` are used up; None if there is no clear trend.
 
-    The trend is the least-squares line through the used bytes of the last half minute, at least 20 figures. The trend
-    counts if
+    The trend is a least-squares line through the used bytes of the last half minute (at least 20 figures). The trend
+    is clear if all of these are true:
 
-    - memory rises, over at least 5 seconds, by more than 16 MiB and by more than three times the standard deviation of
-      the residuals;
-    - the last figure is above the mean of the second half, and no figure exceeds the last by a tenth of the rise or
-      more: a program that frees memory at times may not need more;
-    - the memory is used up within a quarter of an hour, and within thirty times the span of the figures. With half of
-      the memory free, only the next minute is predicted; with nine tenths free, nothing is predicted.
+    - The figures span at least 5 seconds.
+    - The line rises by more than 16 MiB, and by more than three times the standard deviation of the residuals.
+    - The last figure is above the mean of the second half.
+    - The last figure is near the largest: the largest is less than a tenth of the rise above. Otherwise the program
+      frees memory at times, and may not need more.
+    - The memory will be used up within a quarter of an hour, and within thirty times the span of the figures. If half
+      of the memory is free, within a minute; if nine tenths are free, nothing is predicted.
     """
     is_known = ~np.isnan(used)
     time = time_s[is_known]
@@ -80,32 +81,35 @@ _SCROLLS = {"j": 1, "k": -1, "J": 10, "K": -10}
 
 @dataclass(frozen=True)
 class ViewSettings:
-    """The choices of a viewer."""
+    """What the viewer has chosen: metrics, unit, colours, and the effects of pressed keys."""
 
     metrics: Sequence[str] = ()
-    """The requested memory metrics; empty: all recorded metrics."""
+    """The requested memory metrics; empty for all recorded metrics."""
     unit: MemoryUnit = MemoryUnit.MiB
     unicode: bool = True
     colours: ColorSystem | None = ColorSystem.EIGHT_BIT
-    """None: no colours."""
+    """The colours that the terminal can show; None for no colours."""
     choice: int = 0
-    """The index of the shown chart in ``charts``."""
+    """Number of the shown chart: an index of ``charts``."""
     paused: bool = False
     listing: bool = False
-    """Whether the list of processes takes all the room that there is."""
+    """Whether the list of processes takes all the available space."""
     keys: bool = False
-    """Whether keys work and are listed."""
+    """Whether the view obeys keys, and lists them."""
     moves: bool = False
-    """Whether keys also move in time, as in a replay."""
+    """Whether there are also keys for moving in time, as in a replay."""
     first: int = 0
-    """The number of processes above the first shown process."""
+    """Index of the first process in the list: how far the list is scrolled."""
     helping: bool = False
-    """Whether an explanation of the keys is shown above the chart."""
+    """Whether the keys are explained above the chart."""
     state: str = ""
-    """The state in the title: ``recording``, ``replay x10``."""
+    """The state that the title shows: ``recording`` or ``replay x10``."""
 
     def charts(self, columns: Sequence[str]) -> list[list[str]]:
-        """Return the metrics of each chart: first all metrics on a shared axis, then each metric alone."""
+        """Return the metrics of each chart.
+
+        The first chart has several metrics on a shared axis; each further chart has a single metric.
+        """
         recorded = [name for name in columns if is_memory(name)]
         asked = metrics.columns_of(self.metrics, recorded) or recorded
         whole: list[str] = []
@@ -121,15 +125,15 @@ class ViewSettings:
         return [together, *alone] if len(together) > 1 else alone
 
     def chart(self, columns: Sequence[str]) -> list[str]:
-        """Return the metrics in the chart."""
+        """Return the metrics of the shown chart."""
         charts = self.charts(columns)
         return charts[self.choice % len(charts)] if charts else []
 
 
 def apply_key(settings: ViewSettings, key: str, processes: int) -> ViewSettings:
-    """Return the settings after a key was pressed; unknown keys change nothing.
+    """Return the settings after a key was pressed. An unknown key changes nothing.
 
-    ``processes`` is the number of processes to scroll.
+    ``processes`` is the length of the list that keys scroll.
     """
     if key in {"p", " "}:
         return replace(settings, paused=not settings.paused)
@@ -148,25 +152,24 @@ _MINUTE = 60
 _ASK_EVERY_S = 1.0
 _FEW = 20
 _STILL_S = 3.0
-"""Growth is shown as going on for this time after it was last seen."""
+"""If growth was seen in the last few seconds, the view says "grows"; otherwise, the view says "grew"."""
 
 
 class Machine:
-    """Reads figures of this machine when the view is drawn; reads nothing if the run is on another machine."""
+    """Reads current figures of this machine for the view. If the run is on another machine, nothing is read."""
 
     def __init__(self, *, is_here: bool, proc: str = "/proc") -> None:
-        """Ask this machine only if the run is here."""
         self._is_here = is_here
         self._proc = proc
         self._asked_s = -_ASK_EVERY_S
         self._available = Available()
         self._processes: dict[int, psutil.Process] = {}
-        """Readers by number in the session."""
+        """By ``id`` of a process: the object of psutil that reads the process."""
         self._readings: dict[int, tuple[int, float | None]] = {}
-        """RSS, and busy cores since the previous reading, by number in the session."""
+        """By ``id`` of a process: RSS, and number of busy cores since the previous reading (None at first)."""
 
     def _ask(self, run: Run) -> None:
-        """Ask the kernel, at most once a second."""
+        """Read all figures again, at most once a second."""
         if self._is_here and time.monotonic() >= self._asked_s + _ASK_EVERY_S:
             self._asked_s = time.monotonic()
             alive = {} if run.ended else run.processes
@@ -177,7 +180,7 @@ class Machine:
     def available(self, run: Run) -> float | None:
         """Return the bytes that the run can still get: the least of machine, control group and limit.
 
-        A recorded figure of the machine's memory counts more than the kernel's figure.
+        For the machine, the recorded metric ``system`` is used if available, otherwise the kernel's current figure.
         """
         self._ask(run)
         machine: float | None = self._available.machine
@@ -192,7 +195,7 @@ class Machine:
         return min((size for size in sizes if size is not None), default=None)
 
     def processes(self, run: Run) -> list[LiveProcess]:
-        """Return the processes that are alive and whose current or largest RSS is known; the largest first."""
+        """Return the processes that are alive, largest first, if their current or largest RSS is known."""
         self._ask(run)
         processes = []
         for number, process in run.processes.items():
@@ -204,7 +207,7 @@ class Machine:
         return sorted(processes, key=lambda process: -process.size)
 
     def _read(self, alive: Mapping[int, LiveProcess]) -> None:
-        """Read memory and CPU of the first 200 processes; the CPU of a new process is known at the next reading."""
+        """Read memory and CPU of the first 200 processes. CPU needs two readings."""
         import psutil
 
         earlier = self._processes
@@ -219,7 +222,7 @@ class Machine:
 
 
 def time_left(run: Run, available: float | None) -> float | None:
-    """Return the seconds until the memory or the limit is exhausted; None if the trend does not lead there."""
+    """Return the seconds until the memory or the limit is exhausted; None if no trend leads to that."""
     if available is None or run.ended:
         return None
     name = "rss"
@@ -232,12 +235,15 @@ def time_left(run: Run, available: float | None) -> float | None:
 
 
 def at(moment_s: float) -> str:
-    """Return a moment in whole seconds."""
+    """Return a time as text in whole seconds."""
     return write_clock(float(int(moment_s)))
 
 
 def choose_metrics(run: Run, settings: ViewSettings) -> list[str]:
-    """Return the metrics in the chart, except metrics so low (1/200 of the chart) that they would lie on the axis."""
+    """Return the metrics of the shown chart, without metrics that are too small to see.
+
+    A metric below 1/200 of the first metric would lie on the axis.
+    """
     first, *others = settings.chart(run.columns) or [""]
     sizes = {name: peak.value for name, peak in run.peaks.items()}
     least = sizes.get(first, 0.0) / 200
@@ -246,7 +252,7 @@ def choose_metrics(run: Run, settings: ViewSettings) -> list[str]:
 
 
 def peak_words(run: Run, settings: ViewSettings, name: str) -> list[str]:
-    """Return the peak of a metric, with its time and operation if known."""
+    """Return the peak of a metric as words, with time and operation if known."""
     peak = run.peaks.get(name)
     if peak is None:
         return []
@@ -261,7 +267,7 @@ def peak_words(run: Run, settings: ViewSettings, name: str) -> list[str]:
 
 
 def activity(run: Run) -> list[str]:
-    """Return CPU and number of processes; nothing when the run has ended."""
+    """Return CPU and number of processes as words; empty after the end of the run."""
     if run.ended:
         return []
     cores = run.cpu()
@@ -273,7 +279,7 @@ def activity(run: Run) -> list[str]:
 
 
 def operation_words(run: Run) -> list[str]:
-    """Return the names of the open operations, and the time since the last of them began; nothing if none is open."""
+    """Return the names of the running operations, and the time since the innermost began; empty if none is running."""
     spans = [] if run.ended else run.open_operations
     if not spans:
         return []
@@ -285,7 +291,7 @@ def operation_words(run: Run) -> list[str]:
 
 
 def growth(run: Run, room: int | None = None) -> str:
-    """Return the code that made memory grow last, in at most ``room`` characters; empty if unknown."""
+    """Return a text with the code that made memory grow last; at most ``room`` characters, empty if unknown."""
     if run.grown is None or run.ended:
         return ""
     frame, at_s = run.grown
@@ -301,19 +307,19 @@ def growth(run: Run, room: int | None = None) -> str:
 
 
 class MemoryLeft(NamedTuple):
-    """The memory that is still available."""
+    """Texts about the memory that is still available."""
 
     name: str
-    """The limited memory: ``limit`` or ``machine``."""
+    """What limits the memory: ``limit`` or ``machine``."""
     amount: str
     exhausted: str
-    """When the memory will be exhausted at this rate; empty if not soon."""
+    """When the memory will be exhausted at the present rate; empty if not soon."""
     used: float | None
-    """The share of the memory that is used."""
+    """Share of the memory that is in use, from 0 to 1; None if unknown."""
 
 
 def memory_left(run: Run, available: float | None) -> MemoryLeft:
-    """Return the kind of limited memory, how much is available, and when the memory will be exhausted."""
+    """Return what limits the memory, how much is available, and when the memory will be exhausted."""
     limit = run.limit
     rss = run.latest.get("rss")
     total = run.host.memory
@@ -338,7 +344,7 @@ def memory_left(run: Run, available: float | None) -> MemoryLeft:
 
 
 def describe_ending(run: Run) -> str:
-    """Return the words for the end of the run."""
+    """Return how the run ended, as words."""
     if run.exit is None:
         return "ended"
     signal = run.exit.signal
@@ -346,7 +352,7 @@ def describe_ending(run: Run) -> str:
 
 
 def status_line(run: Run, settings: ViewSettings, here: Machine) -> str:
-    """Return a plain line for logs."""
+    """Return the state of the run as a plain line."""
     available = here.available(run)
     left = memory_left(run, available)
     memory = ["no memory metric"]

@@ -1,7 +1,8 @@
-"""The sources of a live view: a recording that goes on, and a recorded session that is replayed.
+"""The two sources of a live view: a recording that is still running, and the replay of a session.
 
-A ``Follower`` reads a journal, the marks log and the helper's log while others append to these files; nothing is parsed
-twice. The helper reads stacks only of growing processes, so the newest window belongs to the process that grew last.
+A ``Follower`` reads a journal, the marks log and the helper's log while other processes append to these files. Every
+line is parsed only once. The helper reads stacks only of growing processes, so the newest stacks belong to the process
+that grew last.
 """
 
 from __future__ import annotations
@@ -36,41 +37,40 @@ from nncftools.session.snapshots import WRONG, LostError, SnapshotLine, Stacks, 
 from nncftools.units import printable
 
 _MOST = 50_000
-"""The most frames, stacks and processes, some 30 MiB; with more, the view names no new code."""
+"""Most frames, stacks or processes, about 30 MiB. If there are more, the view names no further code."""
 
 
 _MOVES = 20
-"""The number of moves through a whole replay."""
+"""A key moves by the whole replay divided by this number."""
 
 
 class Growth(NamedTuple):
-    """The most informative frame of a stack at which a process grew."""
+    """The code that ran while a process grew: the most informative frame of the stack."""
 
     frame: Frame
     at_ns: int
-    """The time on CLOCK_MONOTONIC."""
+    """Time on CLOCK_MONOTONIC."""
 
 
 _NUMBERED = (b'{"table"', b'{"frame"', b'{"stack"')
-"""Lines that give a number to a table, frame or stack: if such a line is lost, later numbers may mean something else.
-"""
+"""Lines that define a number of a table, frame or stack. If such a line is damaged, later numbers may refer to other
+frames."""
 _LINES = (*_NUMBERED, b'{"faults"', b'{"window"')
 
 
 class GrowthLog:
-    """Finds the code that made memory grow last, from the lines of the helper's log."""
+    """Finds the code that made memory grow last. Reads the lines of the helper's log."""
 
     def __init__(self, redaction: Redaction) -> None:
-        """Hide secrets in file names."""
         self._stacks = Stacks(redaction)
         self._faults: dict[int, dict[int, int]] = {}
-        """The last known page faults of each thread, by process."""
+        """By process: the latest page faults of each thread."""
         self._is_lost = False
         self.last: Growth | None = None
-        """None until growth was seen."""
+        """The code that made memory grow last; None if no growth was seen."""
 
     def take(self, data: bytes) -> None:
-        """Take complete lines; after a damaged frame or stack, nothing more is taken."""
+        """Read complete lines. If a line with a frame or stack is damaged, ignore all further lines."""
         for text in data.split(b"\n"):
             if self._is_lost or not text.startswith(_LINES):
                 continue
@@ -91,7 +91,10 @@ class GrowthLog:
         self._is_lost = size > _MOST
 
     def _take_window(self, line: Window) -> None:
-        """Take the last stack of the thread with the most page faults; ignore several threads without page faults."""
+        """Read the last stack of the thread with the most page faults.
+
+        If there are several threads and none had page faults, read nothing.
+        """
         threads = dict[int, int]()
         for thread, changes in line["threads"].items():
             for change in changes:
@@ -109,12 +112,12 @@ class GrowthLog:
 
 
 class Follower:
-    """The state of a run according to the journal, as far as the journal was read."""
+    """Follows a recording that is still running: the state of the run, as far as the journal has been read."""
 
     def __init__(self, journal: pathlib.Path, descriptor: int | None = None) -> None:
-        """Read the first line of a journal; ``descriptor`` may have this file open.
+        """Read the first line of a journal; ``descriptor`` may already have the journal open.
 
-        Raises SessionFileError when the line is not the header of a journal, OSError.
+        Raises SessionFileError if the line is not the header of a journal; OSError.
         """
         self._journal = reading.reader(journal, descriptor)
         stem = journal.name.removesuffix(reading.ENDING)
@@ -133,7 +136,7 @@ class Follower:
         self._growth = GrowthLog(recording.redaction)
         self._operations = LiveOperations()
         self._readings: dict[str, float | None] = {}
-        """The last figures of devices by column, until the next sample."""
+        """By column: the latest value of a device, until the next sample."""
         plan = recording.plan
         command = shlex.join(recording.command) or recording.header.get("name", "")
         self.run = Run(
@@ -156,11 +159,11 @@ class Follower:
 
     @property
     def error(self) -> str | None:
-        """The reason why the command was never started."""
+        """Why the command was not started; None if the command was started, or if nothing is known yet."""
         return None if self._recording.end is None else self._recording.end.get("error")
 
     def read(self) -> None:
-        """Read the lines that were appended since the last call."""
+        """Read the lines that were appended since the last call, and update ``run``."""
         run = self.run
         for chunk in self._recording.read():
             columns = self._recording.plan.columns
@@ -184,11 +187,11 @@ class Follower:
         self.run.operations = self._operations.spans()
 
     def recorder_lives(self) -> bool:
-        """Return whether the sampler still holds its lock on the journal."""
+        """Return whether the sampler is still running, and so has the journal locked."""
         return reading.is_locked(self._journal.fileno())
 
     def step(self, _passed_s: float) -> bool:
-        """Read new lines; return whether more lines may follow."""
+        """Read new lines; return whether there may be more lines later."""
         lives = self.recorder_lives()
         self.read()
         return lives and not self.run.ended
@@ -208,7 +211,7 @@ class Follower:
             if new and DEVICE_MEMORY in map(name_of, (*new, *run.columns)):
                 run.add_columns(new)
         if "end" in line:
-            # Reaping the command shows the largest mark of the command and of all descendants that it waited for.
+            # the end shows the largest high-water mark of the command and of descendants that were waited for
             end = line["end"]
             peak_rss = end.get("sampler", {}).get("peak_rss") or 0
             size = mark_of_tree(self._command, peak_rss)
@@ -220,7 +223,7 @@ class Follower:
             run.exit = msgspec.convert(line["end"].get("exit"), Exit | None)
 
     def _take_process(self, fields: Mapping[str, Any]) -> None:
-        """Take facts of a process; a process that has ended is forgotten."""
+        """Store facts of a process; drop the process if it has ended."""
         run = self.run
         number = fields["id"]
         mark = fields.get("high_water_mark")
@@ -242,13 +245,12 @@ class Follower:
                 run.command = printable(shlex.join(process.command))
 
     def _end_operations(self, number: int, at_s: float) -> None:
-        """End the operations of a process that has ended, or that runs another program now."""
+        """End the operations of a process that has ended, or that has started another program."""
         process = self.run.processes.get(number)
         if process is not None and process.pid is not None:
             self._operations.end_process(process.pid, at_s)
 
     def _read_logs(self, start: Start) -> None:
-        """Read operations, and the code that made memory grow; the logs may be absent."""
         for data in self._read_new(reading.MARKS_ENDING):
             for row in entries_of(io.BytesIO(data), reading.MARKS_ENDING, start):
                 if row.entry is not None:
@@ -261,7 +263,7 @@ class Follower:
                 self.run.grown = last.frame, (last.at_ns - start.monotonic_ns) / 1e9
 
     def _read_new(self, ending: str) -> Iterator[bytes]:
-        """Yield the lines appended to a log since the last call."""
+        """Yield the lines that were appended to a log since the last call."""
         if ending not in self._logs:
             try:
                 self._logs[ending] = Lines(reading.reader(self._paths[ending]))
@@ -271,10 +273,10 @@ class Follower:
 
 
 class Replay:
-    """A session up to a moment."""
+    """Replays a session: the state of the run up to a moment."""
 
     def __init__(self, session: Session, speed: float = 1.0) -> None:
-        """Begin at the session's start; ``speed`` is the number of seconds of the session in a second of the replay."""
+        """Start at the beginning of the session; in a second, the replay shows ``speed`` seconds of the session."""
         self._session = session
         self._speed = speed
         samples = session.samples
@@ -308,13 +310,13 @@ class Replay:
         )
 
     def step(self, passed_s: float) -> bool:
-        """Move on by ``passed_s`` times the speed of the replay; return whether the session goes on."""
+        """Move on in the replay, ``passed_s`` seconds after the last step; return whether the replay goes on."""
         self._now_s += passed_s * self._speed
         self.advance(self._now_s)
         return not self.run.ended
 
     def move(self, key: str) -> bool:
-        """Move by a twentieth of the run (``<``, ``>``) or to the peak (``g``); return False for any other key."""
+        """Move by a twentieth of the run (``<``, ``>``) or to the peak (``g``). For any other key, return False."""
         duration_s = self._session.duration_s
         now_s = min(self._now_s, duration_s)
         moments = {
@@ -330,7 +332,10 @@ class Replay:
         return True
 
     def advance(self, now_s: float) -> None:
-        """Take samples and peaks up to ``now_s`` seconds from the start; at the end, show all processes of the run."""
+        """Show the run up to ``now_s`` seconds from the start.
+
+        At the end, show all processes of the run, also ended ones.
+        """
         until = int(np.searchsorted(self._time_s, now_s, side="right"))
         self.run.take_samples(self._samples[self._taken : until])
         self._taken = max(self._taken, until)
@@ -360,7 +365,6 @@ class Replay:
 
 
 def _find_rss(process: Process, now_s: float) -> int | None:
-    """Return the RSS of a process at a moment; None if unknown."""
     series = process.series
     if series is None or not series.time_s or now_s < series.time_s[0]:
         return None
@@ -368,7 +372,7 @@ def _find_rss(process: Process, now_s: float) -> int | None:
 
 
 def _peaks(session: Session) -> Iterator[tuple[float, str, PeakSoFar]]:
-    """Yield the time, the metric and the peak of each metric, RSS first; reports name the same peaks."""
+    """Yield (time, metric, peak) for each metric, RSS first. These are the same peaks as in reports."""
     peak_place = session.peak_place
     for name, peak in session.peaks.items():
         from_s, to_s = peak.span_s or (session.duration_s, session.duration_s)

@@ -1,7 +1,7 @@
-"""The live view for any size of the screen, as rich's Layout and tables.
+"""Arranges the live view for a screen of any size, as rich's Layout and tables.
 
-From top to bottom: facts of the run, the chart of memory, operations and rates on a shared time axis, processes, the
-memory that is left, and the keys.
+From top to bottom: facts about the run, memory chart, operations and rates on the same time axis, processes, available
+memory, keys.
 """
 
 from __future__ import annotations
@@ -55,12 +55,13 @@ if TYPE_CHECKING:
     from rich.segment import Segment
 
     Part = tuple[RenderableType, int]
-    """A part of the view, and the number of rows."""
+    """(part of the view, height in rows)."""
 
 
 _SHORTEST_S = 5.0
 _GROWTH = 1.25
-"""The time axis begins with ``_SHORTEST_S``, and grows by this factor whenever the run fills the axis."""
+"""At first, the time axis is ``_SHORTEST_S`` long. Whenever the run fills the axis, the axis gets longer by this
+factor."""
 _SMALLEST_CHART = 3
 _SMALLEST_BODY = 5
 _RATES = (
@@ -69,12 +70,13 @@ _RATES = (
     (8, (1, 1)),
     (7, (1, 0)),
 )
-"""Each entry: the least height of the body, and at this height the rows for CPU and for the other rates."""
+"""Each entry: (height of the body, (rows for CPU, rows for each other rate)). The first entry counts whose height is
+not above the height of the body."""
 _NARROW = 60
 _WIDE = 100
 _BOXED_ROWS = 12
 _SIDES = 4
-"""Columns that the frame takes."""
+"""Columns that the left and right sides of the frame take."""
 _MOST_PROCESSES = (
     (58, 12),
     (38, 8),
@@ -82,39 +84,43 @@ _MOST_PROCESSES = (
     (12, 2),
     (10, 1),
 )
-"""Each entry: the least height between title and keys, and at this height the most processes below the chart."""
+"""Each entry: (height of the body, most processes below the chart). The first entry counts whose height is not above
+the height of the body."""
 _GAP = 3
 _LONGEST_GAUGE = 40
 _SHORTEST_GAUGE = 8
 _HIGH = 0.75
 _VERY_HIGH = 0.9
 _KEYS = {
-    "q": ("quit", "quit; a recording goes on"),
+    "q": ("quit", "quit; a recording continues"),
     "?": ("help", "the keys and what they do"),
-    "space": ("pause", "pause, and go on"),
+    "space": ("pause", "pause or continue"),
     "l": ("list", "list as many processes as there is room for"),
-    "m": ("metric", "other metrics"),
+    "m": ("metric", "show other metrics"),
     "↑ ↓": ("scroll", "scroll the processes; Page Up and Page Down by ten"),
 }
-"""The effect of each key, in a word and in full; the most important keys first."""
+"""The effect of each key: in a word, and in full. The most important keys come first."""
 _REPLAY_KEYS = {"← →": ("move", "move by a twentieth of the run"), "g": ("peak", "go to the peak")}
 _NO_KEYS = "keys: nncf-tools watch, in another terminal"
 
 
 class Drawing:
-    """Draws a run repeatedly."""
+    """Draws a run again and again."""
 
     def __init__(self, here: Machine) -> None:
-        """Ask ``here`` for figures that are not in the recording."""
+        """Use ``here`` to read figures that the recording lacks."""
         self._here = here
 
     def frame(self, run: Run, settings: ViewSettings, width: int, height: int) -> list[str]:
-        """Return ``height`` lines of ``width`` columns at most, with colours as escape sequences."""
+        """Return at most ``height`` lines of at most ``width`` columns, with escape sequences for colours."""
         rows = self.rows(run, settings, width, height)
         return [terminal_plot.coloured(row) for row in rows]
 
     def rows(self, run: Run, settings: ViewSettings, width: int, height: int) -> list[list[Segment]]:
-        """Return ``height`` rows of ``width`` columns: in a frame if there is room, else between title and keys."""
+        """Return ``height`` rows of ``width`` columns.
+
+        If there is room, a frame with title and keys surrounds the body; otherwise, title and keys are separate rows.
+        """
         gutter = GUTTER
         if width < _NARROW:
             gutter = 10
@@ -146,7 +152,7 @@ class Drawing:
     def _lay_out_body(
         self, run: Run, settings: ViewSettings, style: TerminalStyle, *, width: int, height: int
     ) -> list[Part]:
-        """Return the parts between title and keys: ``height`` rows."""
+        """Return the parts of the body, between title and keys: ``height`` rows."""
         head = [_summarize(run, settings, width), *_describe_activity(run, settings, width)]
         foot = _describe_memory_left(run, self._here.available(run), width)
         above: list[Part] = [(row, 1) for row in head]
@@ -178,7 +184,7 @@ def _stack(parts: Sequence[Part]) -> Layout:
 def _draw_over_time(
     run: Run, settings: ViewSettings, style: TerminalStyle, *, width: int, height: int
 ) -> Iterator[Part]:
-    """Yield chart, operations and rates, with their heights; without the chart if there is little room."""
+    """Yield the chart, operations and rates. If there is little room, leave the chart out."""
     columns = max(10, width - style.gutter - 1)
     window = _choose_window(run.latest_s, columns, has_ended=run.ended)
     spans = run.outermost_operations
@@ -200,7 +206,6 @@ def _draw_over_time(
 
 
 def _draw_rates(run: Run, window: Window, style: TerminalStyle, height: int) -> Iterator[Text]:
-    """Yield CPU and I/O as bars, with the present rate."""
     heights = [rows for least, rows in _RATES if height >= least]
     cpu_rows, other_rows = heights[0] if heights else (0, 0)
     average_s = max(RATE_WINDOW_S, window.end_s / window.columns)
@@ -213,7 +218,7 @@ def _draw_rates(run: Run, window: Window, style: TerminalStyle, height: int) -> 
 
 
 def _choose_window(now_s: float, columns: int, *, has_ended: bool) -> Window:
-    """Return the time axis: the whole run if it has ended, otherwise with room for the next seconds."""
+    """Return the time axis: the whole run if the run has ended; otherwise also the next few seconds."""
     if has_ended:
         return Window(max(now_s, 1e-3), columns, now_s)
     steps = math.ceil(math.log(max(now_s / _SHORTEST_S, 1.0), _GROWTH) - 1e-9)
@@ -221,7 +226,6 @@ def _choose_window(now_s: float, columns: int, *, has_ended: bool) -> Window:
 
 
 def _make_title(run: Run, settings: ViewSettings, width: int, line: str) -> Text:
-    """Return the command, the state of the view, and the time of the run."""
     state = settings.state
     colour = DANGER if state == "recording" else GOOD
     if run.ended:
@@ -241,7 +245,7 @@ def _make_title(run: Run, settings: ViewSettings, width: int, line: str) -> Text
 
 
 def _shorten(text: str, width: int) -> str:
-    """Shorten a text in the middle to ``width`` columns of the terminal; some characters take two columns."""
+    """Cut out the middle of a text, so that the text fits into ``width`` columns; some characters take two columns."""
     length = width
     while cell_len(shortened(text, length)) > width:
         length -= 1
@@ -249,7 +253,7 @@ def _shorten(text: str, width: int) -> str:
 
 
 def _list_keys(settings: ViewSettings, width: int) -> Text:
-    """Return the keys and their effects, as many as fit."""
+    """Return as many keys as fit into a row, each with a word for the effect."""
     if not settings.keys:
         return Text(_NO_KEYS, AXIS)
     keys = _get_keys(settings)
@@ -273,7 +277,6 @@ def _explain_keys(settings: ViewSettings) -> Table:
 
 
 def _spread(left: Text, right: RenderableType) -> Table:
-    """Return a row with a text at the left end and content at the right end."""
     row = Table.grid(expand=True)
     row.add_column(no_wrap=True, overflow="crop", ratio=1)
     row.add_column(no_wrap=True, justify="right")
@@ -282,7 +285,7 @@ def _spread(left: Text, right: RenderableType) -> Table:
 
 
 def _summarize(run: Run, settings: ViewSettings, width: int) -> RenderableType:
-    """Return memory with the peak, CPU and processes, as far as there is room."""
+    """Return a row with memory, peak, CPU and number of processes; omit parts for which there is no room."""
     names = choose_metrics(run, settings)
     if not names:
         return Text("no memory metric")
@@ -302,7 +305,10 @@ def _describe_metric(run: Run, settings: ViewSettings, names: Sequence[str], num
 
 
 def _describe_activity(run: Run, settings: ViewSettings, width: int) -> Iterator[RenderableType]:
-    """Yield a row: the current operation, the code that made memory grow, and at the right the other metrics."""
+    """Yield a row with the current operation, the code that made memory grow, and at the right other memory metrics.
+
+    Yield nothing if all parts are empty.
+    """
     names = choose_metrics(run, settings)
     left = Text()
     words = figures.operation_words(run)
@@ -324,7 +330,7 @@ def _describe_activity(run: Run, settings: ViewSettings, width: int) -> Iterator
 
 
 def _describe_memory_left(run: Run, available: float | None, width: int) -> RenderableType:
-    """Return the limited memory by name, how much is left, until when, and a bar of the used share."""
+    """Return a row with the available memory, how long the memory will last, and a bar with the share in use."""
     memory = figures.memory_left(run, available)
     words = f"{memory.amount}, {memory.exhausted}" if memory.exhausted else memory.amount
     name = f"{memory.name.capitalize()}  "
@@ -353,14 +359,14 @@ _INTERPRETER = re.compile(
 )
 _FOLDERS = re.compile(r"^\S*/(?=\S)")
 _LONG = 40
-"""Commands that have at least this many characters in common at the beginning are shortened."""
+"""Commands are shortened if at least this many characters at the start are equal."""
 _HEAD = 20
 _CONTEXT = 8
-"""Equal characters that stay in a shortened command: at the beginning, and before the first different character."""
+"""Number of equal characters that a shortened command still has just before the first difference."""
 
 
 def _shorten_command(command: Sequence[str]) -> str:
-    """Return a command without folders and without the interpreter of a script, harmless to a terminal."""
+    """Return a command as short, printable text: without folders, and without the interpreter of a script."""
     text = " ".join(word[:_MOST_CHARACTERS] for word in command[:_MOST_WORDS])
     interpreter = _INTERPRETER.match(text)
     if interpreter is not None:
@@ -371,7 +377,7 @@ def _shorten_command(command: Sequence[str]) -> str:
 
 
 def short_commands(commands: Iterable[Sequence[str]]) -> list[str]:
-    """Return a short text for each command; a long beginning that several commands share is cut."""
+    """Return a short text for each command. If several commands have a long start in common, cut this start."""
     texts = [_shorten_command(command) for command in commands]
     alike = defaultdict[str, list[str]](list)
     for text in texts:
@@ -388,15 +394,14 @@ _PID = 7
 _CPU = 11
 _RSS = 13
 _CPU_FROM = 44
-"""The least number of columns that leaves room for CPU."""
+"""From this number of columns on, the table has a column for CPU."""
 _BAR_FROM = 56
 _LONGEST_BAR = 24
 _MOST = 200
-"""The most commands that are compared with the commands on the screen."""
+"""Number of commands that are compared to find a common start, even if fewer are shown."""
 
 
 def _list_processes(processes: Sequence[LiveProcess], settings: ViewSettings, rows: int, width: int) -> list[Part]:
-    """Return ``rows`` rows of processes, below a line with the number of all processes."""
     first = min(settings.first, len(processes) - rows)
     words = f" {len(processes)} by memory"
     if first:
@@ -409,13 +414,13 @@ def _list_processes(processes: Sequence[LiveProcess], settings: ViewSettings, ro
 def process_table(
     processes: Sequence[LiveProcess], first: int, rows: int, settings: ViewSettings, *, width: int
 ) -> Table:
-    """Return a table of ``rows`` processes, from the index ``first`` on."""
+    """Return a table of ``rows`` processes, starting with the process at the index ``first``."""
     last = first + rows
     names = short_commands(process.command for process in processes[: max(last, _MOST)])
     total = sum(process.size for process in processes)
     has_cpu = width >= _CPU_FROM and any(process.cpu is not None for process in processes)
     bar = min(width // 5, _LONGEST_BAR) if width >= _BAR_FROM else 0
-    table = Table.grid(expand=True)  # without padding, whose place differs between releases of rich
+    table = Table.grid(expand=True)  # no padding: releases of rich draw padding in different places
     table.add_column(justify="right", style=AXIS, width=_PID)
     table.add_column(ratio=1, no_wrap=True)
     room = width - _PID - _RSS - 1

@@ -1,7 +1,7 @@
-"""The state of a run up to now; a long run takes no more memory than a short run.
+"""The state of a run so far, in limited memory: a long run takes no more memory than a short run.
 
-Only outermost and open operations are stored: ``reading_marks.resolving`` computes all operations exactly when the run
-has ended. Figures over time are stored in buckets that double their width.
+Only outermost and running operations are stored. When the run has ended, ``reading_marks.resolving`` computes all
+operations exactly. Figures over time are stored in buckets. The buckets double in width as the run grows.
 """
 
 from __future__ import annotations
@@ -26,24 +26,22 @@ Points = tuple[Floats, Floats]
 
 _MOST = 400
 _RECENT = 200
-"""The usual time between samples is measured on this many samples at the end: a long recording has merged earlier
-samples.
-"""
+"""The usual time between samples is computed from this many recent samples. Earlier samples of a long recording may be
+merged."""
 
 
 class LiveOperations:
-    """Operations of a run that goes on, from the lines of its marks log."""
+    """The operations of a recording that is still running, from the lines of the marks log."""
 
     def __init__(self) -> None:
-        """Begin without operations."""
         self._nesting: Nesting = Nesting()
         self._ended: list[Span] = []
-        """Outermost operations only."""
+        """Operations that have ended; only outermost operations."""
         self._programs: set[int | None] = {None}
-        """The numbers of programs that wrote a first line."""
+        """Programs that have written a line, by the number in the marks log."""
 
     def take(self, entry: Entry) -> None:
-        """Take the next line; the time is in seconds from the start."""
+        """Read the next line of the marks log, with a time in seconds since the start."""
         assert entry.start_s is not None
         if entry.program not in self._programs:
             self._programs.add(entry.program)
@@ -69,7 +67,7 @@ class LiveOperations:
             self._store(span)
 
     def end_process(self, pid: int, at_s: float) -> None:
-        """End the operations of a process that has ended."""
+        """End the operations of a process that has ended, at the time ``at_s``."""
         self._close(self._nesting.end_process(pid), at_s)
 
     def _close(self, ended: Sequence[Open], at_s: float) -> None:
@@ -81,7 +79,7 @@ class LiveOperations:
         ended = self._ended
         if span.depth:
             return
-        if len(ended) > _MOST // 2 and ended[-1].name == span.name:  # join calls of the same function
+        if len(ended) > _MOST // 2 and ended[-1].name == span.name:  # join successive operations with the same name
             ended[-1] = replace(ended[-1], end_s=span.end_s)
         else:
             ended.append(span)
@@ -90,25 +88,25 @@ class LiveOperations:
             ended.remove(shortest)
 
     def spans(self) -> list[Span]:
-        """Return the outermost and the open operations, in the order of their starts."""
+        """Return the outermost and the running operations, in the order of their starts."""
         current = [operation.payload for operation in self._nesting.every()]
         return sorted([*self._ended, *current], key=lambda span: span.start_s)
 
 
 class History:
-    """The smallest and the largest value of every column in buckets of equal length; the first column is the time."""
+    """The smallest and the largest value of each column, in buckets of equal length; the first column is the time."""
 
     def __init__(self, columns: Sequence[str], interval_s: float, buckets: int = 4096) -> None:
-        """Begin with buckets of a sample each."""
+        """Start with buckets that are ``interval_s`` wide, so that a bucket has a single sample."""
         self._rows = dict(zip(columns, itertools.count(1), strict=False))
         self._interval_s = interval_s
         self.width_s = max(interval_s, 0.01)
-        """Seconds that a bucket covers."""
+        """Width of a bucket in seconds."""
         self._low = np.full((1 + len(columns), buckets), np.nan)
         self._high = np.full_like(self._low, np.nan)
 
     def widen(self, columns: Sequence[str]) -> None:
-        """Add columns without figures."""
+        """Add columns whose values are unknown so far."""
         self._rows |= zip(columns, itertools.count(len(self._low)), strict=False)
         _, buckets = self._low.shape
         unknown = np.full((len(columns), buckets), np.nan)
@@ -116,7 +114,7 @@ class History:
         self._high = np.vstack([self._high, unknown])
 
     def add(self, samples: Floats) -> None:
-        """Take samples in the order of their times, a row for each; NaN is unknown."""
+        """Add samples in time order. A row is a sample; NaN is unknown."""
         while samples[-1, 0] >= self.width_s * self._low.shape[1]:
             self._double()
         buckets = (samples[:, 0] / self.width_s).astype(np.intp)
@@ -133,9 +131,10 @@ class History:
         self.width_s *= 2
 
     def points(self, name: str) -> Points:
-        """Return times and values to draw: the smallest and the largest value of each bucket; NaN where unknown.
+        """Return times and values to draw: smallest and largest value of each bucket, with NaN for gaps.
 
-        The smallest value is at the beginning of the bucket, the largest at the last sample.
+        The smallest value is drawn at the start of the bucket, the largest value at the time of the bucket's last
+        sample.
         """
         buckets = np.flatnonzero(~np.isnan(self._high[0]))
         if name not in self._rows or not len(buckets):
@@ -154,7 +153,7 @@ class History:
         return decimated_with_gaps(time_s, values, distance_s, 2 * len(values))
 
     def totals(self, counters: Sequence[str]) -> Points:
-        """Return moments, and the sum of some counters at each moment; nothing if a counter is unknown."""
+        """Return times, and the sum of ``counters`` at each time; empty if a counter is unknown."""
         if not counters or not self._rows.keys() >= set(counters):
             return np.empty(0), np.empty(0)
         rows = [self._rows[name] for name in counters]
@@ -175,66 +174,65 @@ def _join_pairs(values: Floats, extreme: np.ufunc) -> Floats:
 
 @dataclass
 class LiveProcess:
-    """A process that is alive; ``rss`` in bytes, None for unknown."""
+    """A process that is alive."""
 
     pid: int | None = None
     name: str = ""
     rss: int | None = None
     command: Sequence[str] = ()
     most: int | None = None
-    """The largest memory of the process; only in a replay."""
+    """Largest memory of the process; only set in a replay."""
     cpu: float | None = None
-    """The number of busy cores."""
+    """Number of busy cores; None if unknown."""
 
     @property
     def size(self) -> int:
-        """The process's memory, or the largest memory if the present memory is unknown."""
+        """Current memory of the process; if unknown, the largest memory."""
         return self.rss if self.rss is not None else self.most or 0
 
 
 @dataclass
 class Run:
-    """A run up to now."""
+    """A run so far."""
 
     command: str
-    """The command line as typed. The command of a process that was attached to becomes known during the run."""
+    """The command as typed. If the recording was attached to a process, the command of the process, once known."""
     columns: Sequence[str]
     interval_s: float
     host: Host
     attached_to: int | None = None
     operations: Sequence[Span] = ()
-    """The outermost and the open operations, in the order of their starts."""
+    """The outermost and the running operations, in the order of their starts."""
     processes: dict[int, LiveProcess] = field(default_factory=dict)
-    """The processes that are alive, by their number in the session."""
+    """The processes that are alive, by ``id``."""
     latest: dict[str, float] = field(default_factory=dict)
-    """The last known value of every metric."""
+    """The last known value of each metric."""
     latest_s: float = 0.0
     peaks: dict[str, PeakSoFar] = field(default_factory=dict)
     limits: list[MemoryLimit] = field(default_factory=list)
-    """The limits of the processes."""
+    """Memory limits that apply to the processes."""
     max_memory: int | None = None
-    """The limit of the option ``--max-memory``."""
+    """The limit that ``--max-memory`` sets; None for no limit."""
     grown: tuple[Frame, float] | None = None
-    """The code that ran when memory last grew, and the time; None for unknown."""
+    """The code that ran when memory last grew, and the time in seconds; None if unknown."""
     ended: bool = False
     exit: Exit | None = None
 
     def __post_init__(self) -> None:
-        """Begin without samples."""
         self.take_columns(self.columns)
 
     def take_columns(self, columns: Sequence[str]) -> None:
-        """Set the columns of the samples, before the first sample."""
+        """Set the columns of the samples. Only allowed before the first sample."""
         self.columns = columns
         self.history = History(columns, self.interval_s)
 
     def add_columns(self, columns: Sequence[str]) -> None:
-        """Add columns that no sample contained so far."""
+        """Add columns that earlier samples lack."""
         self.columns = [*self.columns, *columns]
         self.history.widen(columns)
 
     def take_samples(self, samples: Floats) -> None:
-        """Take samples in the order of their times: a row for each, with its time first; NaN is unknown."""
+        """Add samples in time order. A row is a sample: the time, then the values; NaN is unknown."""
         time_s = samples[:, 0]
         latest_s = np.maximum.accumulate(np.append(self.latest_s, time_s))
         samples = samples[time_s >= latest_s[:-1]]
@@ -255,32 +253,32 @@ class Run:
 
     @property
     def limit(self) -> Effective | None:
-        """The limit that RSS meets first; None when the machine's memory is the limit."""
+        """The limit that RSS would reach first; None if only the machine's memory limits the run."""
         peak = self.peaks.get("rss")
         rss = 0.0 if peak is None else peak.value
         lowest = smallest(self.limits, rss, self.max_memory, self.host.memory)
         return None if lowest is None or lowest.kind == MACHINE else lowest
 
     def reach(self, name: str, candidate: PeakCandidate) -> None:
-        """Take a level of a metric, proved by samples or by a high-water mark, as a candidate for the peak."""
+        """Raise the peak of a metric if ``candidate``, a sample or a high-water mark, is higher."""
         self.peaks[name] = raise_peak(self.peaks.get(name), candidate)
 
     @property
     def outermost_operations(self) -> list[Span]:
-        """The operations that are not inside another operation."""
+        """The operations that are not inside other operations."""
         return [span for span in self.operations if not span.depth]
 
     @property
     def open_operations(self) -> list[Span]:
-        """The operations of all threads that go on."""
+        """The operations that are still running, of all threads."""
         return [span for span in self.operations if span.end_s is None]
 
     def cpu(self) -> float | None:
-        """Return the number of busy cores, on average over the last second."""
+        """Return the mean number of busy cores over the last second."""
         return self.rate(cpu_counters(self.columns))
 
     def rate(self, counters: Sequence[str]) -> float | None:
-        """Return the rate of the sum of some counters, on average over the last second; None for unknown."""
+        """Return how fast the sum of ``counters`` grew over the last second; None if unknown."""
         moments, totals = self.history.totals(counters)
         begin_s = max(0.0, self.latest_s - max(1.0, 2 * self.interval_s))
         duration_s = self.latest_s - begin_s

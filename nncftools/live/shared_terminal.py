@@ -1,9 +1,9 @@
-"""A terminal with a command's output, which scrolls, and a view below.
+"""Share a terminal: the command's output scrolls above, and the live view stays below.
 
-The view uses neither raw mode nor the alternate screen nor a hidden cursor nor a scrolling region. So whatever kills
-this process, the terminal works as before, and shows the last view. The cursor rests at the end of the command's
-output: echoed keys and the output of other programs appear there. ``Tail`` is the end of the command's output that can
-still change: a progress bar, a prompt, an unfinished line.
+The view does not use raw mode, the alternate screen, a hidden cursor or a scrolling region. So if this process is
+killed, the terminal works as before, and still shows the last view. The cursor stays at the end of the command's
+output, where echoed keys and the output of other programs appear. ``Tail`` contains the last lines of the command's
+output, which may still change: a progress bar, a prompt, an unfinished line.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from rich.cells import get_character_cell_size
 from nncftools.files import write_all
 
 FRAME_S = 0.5
-"""The time between two drawings of a view."""
+"""Seconds between two drawings of the view."""
 STATUS_S = 5.0
-"""The time between two status lines."""
+"""Seconds between two status lines."""
 _TOKENS = re.compile(
     r"\x1b\[(?P<parameters>[0-?]*)[ -/]*(?P<final>[@-~])"
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]"
@@ -42,19 +42,18 @@ _LONGEST_LINE = 20_000
 
 
 def takes_the_screen(data: bytes) -> bool:
-    """Return whether a command that writes this takes over the screen, as an editor or a pager does."""
+    """Return whether output of a command takes over the whole screen, as an editor or a pager does."""
     return _SCREEN.search(data) is not None
 
 
 class Tail:
-    """Takes a command's output and releases lines that will not change any more.
+    """Reads a command's output, and returns lines as soon as they cannot change any more.
 
-    While a command moves the cursor upwards (several progress bars), up to 16 of the last lines are held. They are
-    released when the command shows the cursor again.
+    If the command moves the cursor up, as several progress bars do, up to 16 lines are kept until the command shows the
+    cursor again.
     """
 
     def __init__(self) -> None:
-        """Begin with an empty line."""
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         self._rest = ""
         self._lines: list[list[tuple[str, str]]] = [[]]
@@ -65,14 +64,14 @@ class Tail:
         self._done: list[str] = []
 
     def feed(self, data: bytes) -> list[str]:
-        """Take output; return the complete lines, with their colours."""
+        """Read output; return the lines that cannot change any more, with their colours."""
         text = self._rest + self._decode(data)
         unfinished = _UNFINISHED.search(text)
         self._rest = text[unfinished.start() :] if unfinished is not None else ""
         *lines, last = text.removesuffix(self._rest).split("\n")
         for line in lines:
             content = line.rstrip("\r")
-            if self._lines == [[]] and content.isprintable():  # most lines need no parsing
+            if self._lines == [[]] and content.isprintable():  # most lines are plain text
                 self._done.append(_colour(self._style, content))
             else:
                 self._write(line)
@@ -83,7 +82,7 @@ class Tail:
         return done
 
     def end(self) -> list[str]:
-        """Return and release all lines that are held."""
+        """Return all remaining lines, and start again with an empty line."""
         lines = [_join(line) for line in self._lines]
         self._lines = [[]]
         self._row = 0
@@ -91,11 +90,11 @@ class Tail:
         return lines if lines[-1] else lines[:-1]
 
     def shown(self, width: int) -> list[str]:
-        """Return the lines that are held, cut to ``width`` columns."""
+        """Return the lines that may still change, cut to ``width`` columns."""
         return [_join(_cut(line, width)) for line in self._lines]
 
     def cursor(self, width: int) -> tuple[int, int]:
-        """Return row and column of the cursor in the shown lines."""
+        """Return row and column of the cursor within the lines of ``shown``."""
         before = self._line[: self._column]
         column = sum(get_character_cell_size(character) for character, _ in before)
         return self._row, min(width, column)
@@ -112,7 +111,7 @@ class Tail:
         self._release(_HELD if self._holds else 0)
 
     def _release(self, most: int) -> None:
-        """Release lines until at most ``most`` lines are above the cursor."""
+        """Mark lines as done until at most ``most`` lines are above the cursor."""
         while self._row > most:
             self._done.append(_join(self._lines.pop(0)))
             self._row -= 1
@@ -214,25 +213,24 @@ _READ = {
     "ppc64le": "3",
     "s390x": "3",
 }
-"""The number of read(2), by machine."""
+"""Number of the system call read(2), by type of machine."""
 _LOCAL_MODES = 3
 _MOST = 50
 
 
 def can_draw(descriptor: int) -> bool:
-    """Return whether a descriptor is a terminal with a movable cursor."""
+    """Return whether a descriptor is a terminal whose cursor can be moved."""
     return os.isatty(descriptor) and os.environ.get("TERM", "") not in {"", "dumb"}
 
 
 class Terminal:
-    """A terminal to write to."""
+    """A terminal for output."""
 
     def __init__(self, descriptor: int) -> None:
-        """Write to the terminal ``descriptor``."""
         self._descriptor = descriptor
 
     def size(self) -> tuple[int, int]:
-        """Return columns and rows."""
+        """Return the number of columns and rows."""
         with contextlib.suppress(OSError):
             columns, rows = os.get_terminal_size(self._descriptor)
             if columns and rows:
@@ -240,15 +238,15 @@ class Terminal:
         return 80, 24
 
     def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # the terminal is gone
+        with contextlib.suppress(OSError):  # the terminal no longer exists
             write_all(self._descriptor, text.encode(errors="replace"))
 
 
 class TerminalReaders:
-    """Watches the modes of a terminal, and processes that wait for input from this terminal in read(2)."""
+    """Notices programs that read from a terminal: by the terminal's modes, and by processes that wait in read(2)."""
 
     def __init__(self, descriptor: int) -> None:
-        """Store the terminal's modes while no process reads from it."""
+        """Store the present modes of the terminal. Call this before a program reads from the terminal."""
         self._terminal = descriptor
         self._modes = self._read_modes()
         self._names = {"/dev/tty"}
@@ -256,7 +254,7 @@ class TerminalReaders:
             self._names.add(os.ttyname(descriptor))
 
     def _read_modes(self) -> int | None:
-        """Return the modes of editing and echo: password prompts, editors and pagers change them."""
+        """Return the modes for line editing and echo. Password prompts, editors and pagers change these modes."""
         import termios
 
         try:
@@ -266,14 +264,20 @@ class TerminalReaders:
         return modes & (termios.ECHO | termios.ICANON)
 
     def are_there(self, pids: Iterable[int]) -> bool:
-        """Return whether the terminal's modes have changed, or any of the first 50 processes waits for input."""
+        """Return whether a program reads from the terminal.
+
+        This is so if the terminal's modes have changed, or if any of the first 50 processes waits for input.
+        """
         if self._read_modes() != self._modes:
             return True
         return any(file_read(pid) in self._names for pid in islice(pids, _MOST))
 
 
 def file_read(pid: int) -> str:
-    """Return the file that a process waits for in read(2), or nothing; proc_pid_syscall(5) has the format."""
+    """Return the path of the file from which a process waits to read; empty if the process does not wait in read(2).
+
+    proc_pid_syscall(5) documents the format.
+    """
     process = pathlib.Path(f"/proc/{pid}")
     with contextlib.suppress(OSError, ValueError, IndexError):
         call, file, *_ = (process / "syscall").read_text(encoding="ascii").split()
@@ -283,7 +287,7 @@ def file_read(pid: int) -> str:
 
 
 def descendants(pid: int | str = "self") -> Iterator[int]:
-    """Yield the children of a process, their children, and so on."""
+    """Yield all descendants of a process: children, their children, and so on."""
     for children in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
             for child in children.read_text(encoding="ascii").split():
@@ -298,14 +302,13 @@ _ERASE_LINE = "\x1b[2K"
 _INSERT_LINE = "\x1b[L"
 _DOWN = "\x1b[B"
 _MOST_WAITING = 2000
-"""The most lines that wait to be painted; then the command waits."""
+"""Most lines that wait to be painted. If there are more, they are painted at once, while the command waits."""
 
 
 class SharedTerminal(Terminal):
-    """Paints a view at the bottom of a terminal, and the command's output above it."""
+    """Paints a view at the bottom of a terminal, and the command's output above the view."""
 
     def __init__(self, descriptor: int) -> None:
-        """Paint on the terminal ``descriptor``."""
         super().__init__(descriptor)
         self._lock = threading.RLock()
         self._tail = Tail()
@@ -314,21 +317,21 @@ class SharedTerminal(Terminal):
         """Whether output of the command waits to be painted."""
         self._view: Sequence[str] = []
         self._size: tuple[int, int] | None = None
-        """Columns and rows of the terminal for which the view was made."""
+        """Size of the terminal, as columns and rows, when the view was made."""
         self._painted: Sequence[str] = []
         self._tail_rows = 1
         self._placed: tuple[int, int] | None = None
-        """Columns and rows of the terminal when the view was painted last."""
+        """Size of the terminal when the view was last painted; None if the view is not on the screen."""
         self.is_aside = False
-        """Whether the view has left the terminal to the command for good."""
+        """Whether the view has ended, and the command has the terminal alone."""
 
     def take(self, data: bytes) -> None:
-        """Take output of the command, to paint soon."""
+        """Accept output of the command; the output is painted soon."""
         with self._lock:
             if not self.is_aside and takes_the_screen(data):
                 self.step_aside("the command takes the screen")
             if self.is_aside:
-                with contextlib.suppress(OSError):  # the terminal is gone
+                with contextlib.suppress(OSError):  # the terminal no longer exists
                     write_all(self._descriptor, data)
                 return
             self._waiting += self._tail.feed(data)
@@ -337,16 +340,16 @@ class SharedTerminal(Terminal):
                 self.paint()
 
     def show(self, view: Sequence[str], size: tuple[int, int]) -> None:
-        """Paint another view, made for this size of the terminal, and the output that waits."""
+        """Paint a new view, made for a terminal of this size, and waiting output."""
         with self._lock:
             self._view = view
             self._size = size
             self.paint()
 
     def paint(self) -> None:
-        """Paint the output that waits, and the lines of the view that have changed.
+        """Paint waiting output, and lines of the view that have changed.
 
-        A view for another size of the terminal is not painted: its lines would break.
+        If the terminal now has another size than the view was made for, paint nothing, because long lines would wrap.
         """
         with self._lock:
             columns, rows = size = self.size()
@@ -374,11 +377,10 @@ class SharedTerminal(Terminal):
             self._painted = self._view
 
     def _find_first_row(self, rows: int) -> int:
-        """Return the row where the painted view begins."""
         return rows - len(self._painted) + 1
 
     def _write_output(self, columns: int, rows: int) -> str:
-        """Return the text that erases view and tail, then writes waiting output and the tail again."""
+        """Return the text that erases view and tail, and then writes the waiting output and the tail."""
         text = self._erase_all()
         lines = self._waiting
         self._waiting = []
@@ -390,7 +392,10 @@ class SharedTerminal(Terminal):
         return text + "\r\n".join([*lines, *[""] * missing, *tail, *blank])
 
     def _erase_all(self) -> str:
-        """Return the text that erases tail and view; after a resize, only the cursor shows where they are."""
+        """Return the text that erases tail and view.
+
+        After a change of the terminal's size, only the position of the cursor tells where tail and view are.
+        """
         if self._placed is None:
             return ""
         columns, rows = size = self.size()
@@ -405,20 +410,20 @@ class SharedTerminal(Terminal):
         return "\r" + (f"\x1b[{rows_up}A" if rows_up else "") + _ERASE_BELOW
 
     def repaint(self) -> None:
-        """Paint everything again, after something else has written to the terminal."""
+        """Paint everything again. Needed if another program has written to the terminal."""
         with self._lock:
             self._placed = None
             self.paint()
 
     def pause(self) -> None:
-        """Remove the view for a while; the command's output stays."""
+        """Remove the view for some time; the command's output stays."""
         with self._lock:
             if self._placed is not None and not self.is_aside:
                 _, rows = self.size()
                 self._write(_move_to(self._find_first_row(rows)) + _ERASE_BELOW)
 
     def erase(self) -> None:
-        """Remove the view for good, and leave the cursor below the command's output."""
+        """Remove the view for good; leave the cursor below the command's output."""
         with self._lock:
             if not self.is_aside:
                 lines = [*self._waiting, *self._tail.end()]
@@ -426,7 +431,7 @@ class SharedTerminal(Terminal):
                 self.is_aside = True
 
     def step_aside(self, why: str) -> None:
-        """Leave the terminal to the command, and write a note above the command's last line."""
+        """End the view, and write a note above the last line of the command's output."""
         with self._lock:
             if self.is_aside:
                 return
@@ -434,7 +439,7 @@ class SharedTerminal(Terminal):
                 self.paint()
             columns, rows = size = self.size()
             note = f"nncf-tools: {why}: the live view ends"
-            if self._placed == size:  # others may have written behind the tail: a line is inserted above
+            if self._placed == size:  # other programs may have written after the tail, so insert a line above the tail
                 first = self._find_first_row(rows)
                 above = _move_to(max(1, first - self._tail_rows)) + _INSERT_LINE
                 erasing = _move_to(first) + _ERASE_BELOW
@@ -446,7 +451,6 @@ class SharedTerminal(Terminal):
 
 
 def _move_to(row: int, column: int = 1) -> str:
-    """Return the text that moves the cursor."""
     return f"\x1b[{row};{column}H"
 
 

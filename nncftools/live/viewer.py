@@ -1,6 +1,6 @@
-"""Shows a recording until it ends: on the full screen with keys, below the output of its command, or as lines.
+"""Show a recording until the recording ends: on the full screen, below the output of the command, or as lines.
 
-The command line imports this module while a command starts, so numpy and rich are imported only when needed.
+The command line imports this module while the command starts, so numpy and rich are only imported when needed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ARROWS = {
     b"\x1b[5~": "K",
     b"\x1b[6~": "J",
 }
-"""The keys for arrows, page up and page down."""
+"""The names that this module uses for the arrow keys, page up and page down."""
 _WAIT_S = 0.1
 _LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
 _WATCHDOG = """
@@ -56,7 +56,7 @@ if os.read(0, 5) != b"clean":
 
 
 class Ended(BaseException):
-    """A signal asked for the end; ``status`` is the exit status for this signal."""
+    """A signal has asked this program to end; ``status`` is the exit status for the signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -64,15 +64,16 @@ class Ended(BaseException):
 
 
 class Keyboard(Terminal):
-    """A terminal whose keys arrive at once, without echo.
+    """A terminal that lets each key be read at once, without echo.
 
-    A small watchdog process waits for the end of this process, and restores the terminal if this process was killed.
+    A small watchdog process waits for the end of this process. If this process was killed, the watchdog restores the
+    terminal.
     """
 
     def __init__(self, output: int, leave: str = "") -> None:
-        """Write to the terminal ``output``; keys come from /dev/tty, if that can be opened.
+        """Write to the terminal ``output``; read keys from /dev/tty if possible.
 
-        The watchdog writes ``leave``.
+        If this process is killed, the watchdog writes ``leave`` to the terminal.
         """
         super().__init__(output)
         self._leave = leave
@@ -110,7 +111,7 @@ class Keyboard(Terminal):
             self._keys = -1
 
     def take_over(self) -> None:
-        """Receive keys at once, also after a shell has set other modes."""
+        """Let keys arrive at once; needed at the start and after a shell has changed the terminal's modes."""
         import termios
         import tty
 
@@ -118,7 +119,7 @@ class Keyboard(Terminal):
             tty.setcbreak(self._keys, termios.TCSADRAIN)
 
     def restore(self) -> None:
-        """Set the original modes of the terminal."""
+        """Restore the original modes of the terminal."""
         self._set_modes(self._modes)
 
     def _set_modes(self, modes: list[Any] | None) -> None:
@@ -129,7 +130,7 @@ class Keyboard(Terminal):
                 termios.tcsetattr(self._keys, termios.TCSADRAIN, modes)
 
     def read(self, timeout_s: float) -> bytes:
-        """Return the bytes that the terminal sends within this time; Ctrl-D when the keyboard is gone."""
+        """Return bytes from the keyboard, at most ``timeout_s`` later; Ctrl-D if the terminal no longer exists."""
         keyboards = [self._keys] if self._keys >= 0 else []
         if not select.select(keyboards, [], [], timeout_s)[0]:
             return b""
@@ -138,7 +139,7 @@ class Keyboard(Terminal):
         return _GONE
 
     def pressed(self, timeout_s: float) -> str:
-        """Return the keys that are pressed within this time, or nothing; Ctrl-D when the keyboard is gone."""
+        """Return the keys that are pressed within ``timeout_s``; Ctrl-D if the terminal no longer exists."""
         data = self.read(timeout_s)
         if data.startswith(b"\x1b") and len(data) > 1:
             return _ARROWS.get(data.replace(b"O", b"["), "")
@@ -149,24 +150,24 @@ _LOCAL_MODES = 3
 
 
 class SharedKeyboard(Keyboard):
-    """The keyboard of a terminal that is shared with a command; the terminal still echoes keys.
+    """The keyboard of a terminal that is shared with a command. The terminal still echoes keys.
 
-    A command that asks for a password switches the echo off; ``TerminalReaders`` notices this.
+    If the command asks for a password, the command switches the echo off; ``TerminalReaders`` notices this.
     """
 
     @property
     def works(self) -> bool:
-        """Whether there is a keyboard."""
+        """Whether keys can be read."""
         return self._modes is not None
 
     def _is_in_front(self) -> bool:
-        """Return whether keys are for this job, not for another job or the shell."""
+        """Return whether this job is in the foreground, so that keys go to this job."""
         with contextlib.suppress(OSError):
             return os.tcgetpgrp(self._keys) == os.getpgrp()
         return False
 
     def take_over(self) -> None:
-        """Receive keys at once."""
+        """Let keys arrive at once, if this job is in the foreground."""
         import termios
 
         if self._modes is not None and self._is_in_front():
@@ -187,7 +188,7 @@ class SharedKeyboard(Keyboard):
                 self._set_modes(modes)
 
     def read(self, timeout_s: float) -> bytes:
-        """Return the bytes that the terminal sends within this time; nothing for a job in the background."""
+        """Return bytes from the keyboard, at most ``timeout_s`` later; nothing if this job is in the background."""
         if self._is_in_front():
             return super().read(timeout_s)
         time.sleep(timeout_s)
@@ -195,7 +196,7 @@ class SharedKeyboard(Keyboard):
 
 
 class FullScreen(Keyboard):
-    """The alternate screen, as rich's Live draws it, and the keyboard."""
+    """The full screen: the alternate screen of the terminal, drawn by rich's Live, and the keyboard."""
 
     def __init__(self, output: int) -> None:
         """Draw on the terminal ``output``, which is standard output."""
@@ -217,7 +218,10 @@ class FullScreen(Keyboard):
         self._signal = 0
 
     def __enter__(self) -> FullScreen:
-        """Take over the terminal. Until the signals have handlers, the watchdog restores it."""
+        """Take over the terminal.
+
+        Until the signals have handlers, the watchdog would restore the terminal.
+        """
         super().__enter__()
         self._live.start()
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
@@ -227,9 +231,9 @@ class FullScreen(Keyboard):
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number in self._handlers:  # no signal may keep the terminal from being restored now
+        for number in self._handlers:  # no signal may interrupt the restoring of the terminal
             signal.signal(number, signal.SIG_IGN)
-        with contextlib.suppress(OSError):  # the terminal is gone
+        with contextlib.suppress(OSError):  # the terminal no longer exists
             self._live.stop()
         super().__exit__()
         for number, handler in self._handlers.items():
@@ -246,7 +250,7 @@ class FullScreen(Keyboard):
     def draw(self, drawing: Drawing, run: Run, settings: ViewSettings) -> list[list[Segment]]:
         """Return the rows of a frame.
 
-        A signal raises Ended only after the frame: interrupted, plotext prints a traceback.
+        If a signal arrives while plotext draws, raise Ended only after the frame: plotext would print a traceback.
         """
         self._is_drawing = True
         try:
@@ -258,15 +262,18 @@ class FullScreen(Keyboard):
         return rows
 
     def paint(self, rows: list[list[Segment]]) -> None:
-        """Show rows from the top."""
+        """Show rows from the top of the screen."""
         from rich.segment import SegmentLines
 
-        with contextlib.suppress(OSError):  # the terminal is gone
+        with contextlib.suppress(OSError):  # the terminal no longer exists
             self._console.size = self.size()
             self._live.update(SegmentLines(rows, new_lines=True), refresh=True)
 
     def pressed(self, timeout_s: float) -> str:
-        """Stop the job if a signal asked for this; return the keys that are pressed within this time, or nothing."""
+        """Return the keys that are pressed within ``timeout_s``.
+
+        If a signal asked to stop this job (Ctrl-Z), stop first.
+        """
         if self._is_to_stop:
             self._is_to_stop = False
             self._live.stop()
@@ -280,9 +287,9 @@ class FullScreen(Keyboard):
 def present(
     source: Follower | Replay, settings: ViewSettings, here: Machine, put: Callable[[str], None], *, stays: bool
 ) -> bool:
-    """Show a source on standard output; as lines without a terminal, or where no chart can be drawn.
+    """Show a recording or a replay on standard output: on the full screen or, if that is not possible, as lines.
 
-    Return False if the user quit before the source ended. Raises Ended for a signal.
+    Return False if the user quit before the end. Raises Ended for a signal.
     """
     from nncftools.render.terminal_plot import chart_problem
 
@@ -299,7 +306,7 @@ def present(
 def _show_on_full_screen(
     source: Follower | Replay, settings: ViewSettings, here: Machine, *, output: int, stays: bool
 ) -> bool:
-    """Draw on a terminal until the source ends; with ``stays``, then wait for the user to quit.
+    """Draw on the full screen until the source ends. If ``stays`` is true, then wait until the user quits.
 
     Return False if the user quit before the source ended. Raises Ended for a signal.
     """
@@ -333,7 +340,6 @@ def _show_on_full_screen(
 
 
 def _print_status(source: Follower | Replay, settings: ViewSettings, here: Machine, put: Callable[[str], None]) -> None:
-    """Print a plain status line every few seconds until the source ends."""
     from nncftools.live.figures import status_line
 
     before_s = time.monotonic()
@@ -352,36 +358,35 @@ def _print_status(source: Follower | Replay, settings: ViewSettings, here: Machi
 
 _SMALLEST = 9
 _SHARE = 2 / 3
-"""The part of the screen for the view; the rest is for the command's output."""
+"""Share of the screen that the view takes. The rest shows the command's output."""
 _STANDARD_INPUT = 0
 
 
 @dataclass
 class LiveView:
-    """A context manager around a recording that runs: draws it, with the command's output above the view."""
+    """A context manager during a recording: draws the view below the command's output."""
 
     descriptor: int
-    """A terminal to draw on; any other file gets a line every few seconds."""
+    """Descriptor of the terminal to draw on. Any other file gets a status line every few seconds."""
     settings: ViewSettings
     alone: bool
-    """Whether the command writes to a file, and the view has the whole screen."""
+    """True if the command's output goes to a file, so that the view gets the whole screen."""
 
     def __post_init__(self) -> None:
-        """Begin without a thread."""
         has_terminal = can_draw(self.descriptor)
         self.terminal = SharedTerminal(self.descriptor) if has_terminal else None
-        """None when the descriptor cannot be drawn on."""
+        """None if no view can be drawn on ``descriptor``."""
         self._keyboard: SharedKeyboard | None = None
-        """None while the command may read keys, from the same terminal."""
+        """None as long as the command may read keys from the same terminal."""
         self._readers = TerminalReaders(self.descriptor)
-        """Knows the terminal's modes before the command may change them."""
+        """Created before the command starts, to learn the terminal's original modes."""
         self._is_stopping = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._on_stop: Any = None
 
     def follow(self, journal: pathlib.Path, descriptor: int) -> None:
-        """Begin to show a journal while others write to this file; ``descriptor`` has the journal open."""
+        """Start to show a journal while the sampler appends lines; ``descriptor`` has the journal open."""
         if self.terminal is not None:
             self._on_stop = signal.signal(signal.SIGTSTP, self._be_stopped)
         self._thread = threading.Thread(
@@ -400,14 +405,14 @@ class LiveView:
         try:
             if self._thread is not None:
                 self._thread.join()
-        finally:  # even if the user interrupts the last drawing: output of the command still waits
+        finally:  # output of the command still waits, even if the user interrupts the last drawing
             if self._on_stop is not None:
                 signal.signal(signal.SIGTSTP, self._on_stop)
             if self.terminal is not None:
                 self.terminal.erase()
 
     def _be_stopped(self, _number: int, _frame: object) -> None:
-        """Remove the view from the screen while the job is stopped."""
+        """On Ctrl-Z: remove the view, stop this job and, when continued, paint the view again."""
         assert self.terminal is not None
         self._is_stopping = True
         self.terminal.pause()
@@ -420,7 +425,7 @@ class LiveView:
         self._is_stopping = False
 
     def _run(self, journal: pathlib.Path, descriptor: int) -> None:
-        with contextlib.suppress(Exception):  # a failure here must not harm the recording
+        with contextlib.suppress(Exception):  # an error here must not harm the recording
             from nncftools.live.figures import Machine
             from nncftools.live.follower import Follower
             from nncftools.render.terminal_plot import chart_problem
@@ -456,7 +461,7 @@ class LiveView:
             self._draw_until_aside(follower, here, terminal)
             if self._keyboard is not None:
                 self._keyboard.give_way()
-            self._stop.wait()  # the command may change modes of the terminal now
+            self._stop.wait()  # from now on, the command may change the terminal's modes
             self._keyboard = None
 
     def _draw_until_aside(self, follower: Follower, here: Machine, terminal: SharedTerminal) -> None:
@@ -492,5 +497,5 @@ class LiveView:
                     if key in QUIT:
                         terminal.step_aside(f"{key} was pressed" if key.isprintable() else "Ctrl-D was pressed")
                     settings = apply_key(settings, key, len(run.processes))
-                    terminal.has_output = True  # the key was echoed: the whole view is painted again
+                    terminal.has_output = True  # the terminal echoed the key: paint the whole view again
                     next_s = 0.0

@@ -1,1 +1,1 @@
-"""The session of a run: columns, processes, marks and peaks; loading, saving, recovery from a journal."""
+"""The session of a run: samples, processes, marks and peaks. Loaded from a session file or from a journal."""

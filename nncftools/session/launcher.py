@@ -1,6 +1,6 @@
-"""Find the rank of a process in a job, from the environment variables of the launcher.
+"""Find the rank of a process in a job, from the environment variables of the launcher (torchrun, MPI, Slurm).
 
-The launcher is read before the command starts, so the module imports nothing.
+The rank is needed before the command starts, so this module imports almost nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LAUNCHERS = (
     ),
     ("mpi", "PMI_RANK", ("PMI_SIZE",), "MPI_LOCALRANKID", ("HYDI_JOB_ID", "PMI_JOBID"), ""),
     ("mpi", "MV2_COMM_WORLD_RANK", ("MV2_COMM_WORLD_SIZE",), "MV2_COMM_WORLD_LOCAL_RANK", (), ""),
-    # a batch script also has SLURM_PROCID=0 but is not a task of a step
+    # Slurm also sets SLURM_PROCID=0 for a batch script, but a batch script is not a rank
     (
         "slurm",
         "SLURM_PROCID",
@@ -30,12 +30,13 @@ _LAUNCHERS = (
         "SLURM_STEP_ID",
     ),
 )
-"""Each launcher with its variables: rank, number of ranks, rank on this machine, job, and a variable that must be set.
-Innermost first: a process that torchrun or mpirun started under srun has the variables of both."""
+"""Each launcher, with the variables for rank, number of ranks, rank on this machine, and job; and a variable that must
+exist (empty: none). The first match counts: if srun started torchrun or mpirun, a process has the variables of both
+launchers."""
 
 
 def read_rank(environment: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the fields of ``model.Rank``, or None if no launcher has set them."""
+    """Return the fields of ``model.Rank``; None if no launcher has set the variables."""
     for launcher, rank_name, size_names, local_name, job_names, required in _LAUNCHERS:
         number = _read_number(environment, rank_name)
         if number is not None and (not required or required in environment):
@@ -56,9 +57,9 @@ def _read_number(environment: Mapping[str, str], *names: str) -> int | None:
 
 
 def make_suffix(environment: Mapping[str, str]) -> str:
-    """Return the suffix for the files of a rank: ``-rank03`` of 16 ranks; empty for a single rank.
+    """Return a suffix for the file names of a rank: ``-rank03`` in a job of 16 ranks; empty for a single rank.
 
-    After torchrun has restarted a rank, new files get a suffix with the restart: ``-restart1-rank03``.
+    If torchrun has restarted the rank, the suffix also has the number of the restart: ``-restart1-rank03``.
     """
     rank = read_rank(environment)
     if rank is None or rank["size"] == 1:

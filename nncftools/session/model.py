@@ -1,7 +1,7 @@
-"""The data model: the contents of a session, the JSON document of a recorded run.
+"""The types of a session, which is the JSON document of a recorded run.
 
-Sizes are bytes, times are seconds since the start, and null is unknown. ``Snapshots`` holds the stacks and mappings
-that the helper process read when memory rose.
+Sizes are bytes, times are seconds since the start, and null is unknown. ``Snapshots`` has the stacks and mappings that
+a helper process read when memory rose.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     """A frame of a Python stack."""
 
     function: str
-    """With the class from Python 3.11 on: ``Model.forward``."""
+    """Name of the function, since Python 3.11 with the class: ``Model.forward``."""
     file: str
     line: Whole
 
     @property
     def code(self) -> tuple[str, str]:
-        """Function and file: frames with the same code are in the same function."""
+        """(function, file): frames with an equal pair belong to the same function."""
         return self.function, self.file
 
 
@@ -38,21 +38,25 @@ class ThreadStacks(msgspec.Struct, frozen=True, array_like=True):
     """The Python stacks of a thread over time."""
 
     thread: Whole
-    """The kernel's thread ID; below 0 for several threads of Python 3.10, which does not keep the ID."""
+    """The kernel's thread ID. Negative if Python 3.10 runs several threads, because Python 3.10 does not store their
+    IDs."""
     time_s: list[Seconds]
     stacks: list[Size | None]
-    """Index in ``Snapshots.stacks`` of the stack first seen at each time; null for no stack."""
+    """For each time, the thread's new stack: an index in ``Snapshots.stacks``, or null for no stack."""
     same: list[Size] = []
-    """Number of outer frames in the same call as at the previous reading. At unlisted readings, no call changed."""
+    """For each time, the number of outer frames whose call has gone on since the previous reading. Readings without a
+    change of the stack are not listed."""
     still: list[Size] = []
-    """Number of these frames at the same instruction with the same variables; empty in older recordings."""
+    """For each time, how many of the ``same`` frames have not moved: same instruction and same variables. Empty in
+    older recordings."""
 
 
 class StackWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """Consecutive readings of the stacks of a process."""
+    """A series of readings of a process's stacks, without a break."""
 
     time_s: list[Seconds]
-    """Times of the readings; the first time may be the last time of the previous window."""
+    """Times of the readings. If there is no break after the previous window, the first time is the last time of that
+    window."""
     threads: list[ThreadStacks] = []
 
     @property
@@ -67,54 +71,56 @@ class StackWindow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PageFaults(msgspec.Struct, frozen=True, array_like=True):
-    """Page faults by thread since the previous reading: they show who touched new memory."""
+    """Page faults of each thread since the previous reading. A thread that touches new memory causes page faults."""
 
     time_s: Seconds
     threads: list[tuple[Whole, Whole]]
-    """The kernel's thread IDs, and the page faults."""
+    """Pairs of the kernel's thread ID and the number of page faults."""
     lost: Whole = 0
     """Page faults of threads that have ended."""
 
 
 class RangeChange(msgspec.Struct, frozen=True, array_like=True):
-    """Address ranges of anonymous memory that appeared or disappeared since the previous reading."""
+    """Address ranges of anonymous memory that were mapped or unmapped since the previous reading."""
 
     time_s: Seconds
     came: list[Whole]
-    """First page and number of pages of each range, in turn; a page is 4 KiB."""
+    """New ranges as a flat list: first page, number of pages, first page, number of pages, … A page is 4 KiB."""
     went: list[Whole]
     heap: Whole = 0
-    """Size of malloc's heap and arenas; 0 in earlier recordings, whose ranges may belong to the heap."""
+    """Size of malloc's heap and arenas in bytes. In older recordings, 0: the ranges may belong to the heap."""
 
 
 class WatchedProcess(msgspec.Struct, kw_only=True):
-    """A process that the helper watched."""
+    """A process whose memory and stacks the helper read."""
 
     process: Whole | None = None
-    """The ``id`` in ``processes`` of the session; null if not listed there."""
+    """The ``id`` of the process in ``processes`` of the session; null if the process is not listed there."""
     pid: Pid
     inherited: Whole = 0
-    """RSS of a forked copy when first seen, including the pages shared with the parent."""
+    """For a forked copy: RSS at the first reading, including pages shared with the parent."""
     user: Whole | None = None
-    """ID of the user whose files the process opened; null if unknown, or if paths may have led to other files."""
+    """ID of the user whose files the process opened. Null if unknown, or if the process may have had other files under
+    the same paths."""
     is_native: bool = False
-    """Whether the process grew without any Python file."""
+    """Whether memory rose although no file of a Python interpreter was mapped."""
     time_s: list[Seconds] = []
     rss: list[Whole] = []
-    """RSS at these times; in between, RSS changed about evenly."""
+    """RSS at each of ``time_s``; between two times, RSS changed almost linearly."""
     shared: list[Whole] = []
-    """Bytes of ``rss`` in pages of files and shared memory; empty in earlier recordings."""
+    """The part of ``rss`` in pages of files and of shared memory. Empty in older recordings."""
     apart_s: list[Duration] = []
-    """Longest gap between RSS readings since the previous time; limits the precision of a rise."""
+    """For each time, the longest gap between two RSS readings since the previous time. A rise cannot be located more
+    precisely."""
     faults: list[PageFaults] = []
     ranges: list[RangeChange] = []
-    """Read after large changes of memory."""
+    """Changes of address ranges; only read after large changes of RSS."""
     windows: list[StackWindow] = []
     code_end_s: Seconds | None = None
-    """When Python reported that all code had run; later, Python only clears modules."""
+    """The time when Python reported that all code had run. After that, Python only clears modules."""
 
     def take_end_of_code(self, time_s: float, rss: int) -> None:
-        """Insert the RSS that the process read when all code had run; limit the next point to that RSS."""
+        """Insert ``rss``, as the process itself read at the end of all code, and limit later sizes to ``rss``."""
         index = bisect_left(self.time_s, time_s)
         if rss > 0 and 0 < index < len(self.time_s):
             self.code_end_s = time_s
@@ -125,7 +131,7 @@ class WatchedProcess(msgspec.Struct, kw_only=True):
             self.rss[index] = rss
 
     def frames(self, stacks: Sequence[Sequence[int]]) -> set[int]:
-        """Return the indexes of all frames seen in this process; ``stacks`` are the stacks of the session."""
+        """Return the indexes of all frames that this process had; ``stacks`` are ``Snapshots.stacks``."""
         indexes = set[int]()
         for thread in chain.from_iterable(window.threads for window in self.windows):
             for stack in thread.stacks:
@@ -134,28 +140,29 @@ class WatchedProcess(msgspec.Struct, kw_only=True):
 
 
 class MappingGroup(msgspec.Struct, frozen=True, array_like=True):
-    """Resident pages of one kind, in bytes."""
+    """Resident pages of one kind: sizes in bytes."""
 
     kind: str
     """``anonymous``, ``file``, ``other_files``, ``libraries``, ``stack`` or ``shared``."""
     file: str
-    """Path of the file for the kind ``file``; else empty."""
+    """Path of the mapped file if the kind is ``file``; otherwise empty."""
     rss: Whole
     shared_clean: Whole
     shared_dirty: Whole
     private_clean: Whole
     private_dirty: Whole
     anonymous: Whole
-    """Private copies of pages of a mapped file, which the kernel cannot read from the file again."""
+    """Private copies of pages of a mapped file. The kernel cannot drop such a page and read the page from the file
+    again."""
 
     @property
     def clean(self) -> int:
-        """Bytes that the kernel can drop and read again."""
+        """Bytes that the kernel can drop, and read from the file again later."""
         return self.shared_clean + self.private_clean
 
     @property
     def pages_of_file(self) -> int:
-        """Bytes in pages of files or of shared memory, without private copies."""
+        """Bytes in pages of files or of shared memory, excluding private copies."""
         return self.rss - self.anonymous
 
 
@@ -163,46 +170,46 @@ class ProcessMappings(msgspec.Struct, frozen=True, array_like=True):
     """The mappings of one process."""
 
     process: Whole | None
-    """The ``id`` of the process."""
+    """The ``id`` of the process in the session."""
     groups: list[MappingGroup]
 
 
 class MappingsMoment(msgspec.Struct, kw_only=True):
-    """The mappings of the largest processes at one moment."""
+    """The mappings of the largest processes at one time."""
 
     time_s: Seconds
     total: Whole
-    """RSS of all processes at this moment."""
+    """RSS of all processes at this time."""
     processes: list[ProcessMappings]
 
 
 MOST_FRAMES = 1_000
-"""The helper cuts stacks at 401 frames."""
+"""A longer stack is damaged, because the helper cuts stacks off at 401 frames."""
 
 
 class Snapshots(msgspec.Struct, kw_only=True):
-    """Stacks and mappings of a run; bytes, and seconds since the start."""
+    """Stacks and mappings of a run. Sizes are bytes; times are seconds since the start."""
 
     missing: str | None = None
-    """Why stacks of all or some processes are missing; null if nothing prevented them."""
+    """Why stacks of some or of all processes are missing; null if nothing prevented the helper from reading them."""
     cpu_s: Seconds | None = None
     """CPU time of the helper; null if the helper was killed."""
     failed: Whole = 0
-    """Stacks that could not be read."""
+    """Number of failed attempts to read a stack."""
     frames: list[Frame] = []
     stacks: list[list[Size]] = []
-    """Indexes of ``frames``, outermost first."""
+    """Each stack as a list of indexes of ``frames``, outermost first."""
     loops: list[Size] = []
-    """Indexes of frames that make the same call with equal variables again and again: the calls look like a single
+    """Indexes of frames with a loop that repeats a call with equal variables. The repeated calls look like a single
     call."""
     processes: list[WatchedProcess] = []
     mappings: list[MappingsMoment] = []
     sources: dict[str, dict[Whole, str]] = {}
-    """Text of lines of the user's code, by file and line number."""
+    """``{file: {line number: text}}`` for lines of the user's code."""
 
 
 def check_snapshots(snapshots: Snapshots) -> None:
-    """Raise WrongValueError for an index of a missing stack or frame, and for times out of order."""
+    """Raise WrongValueError if an index refers to a missing stack or frame, or if times are not in order."""
     if max(map(len, snapshots.stacks), default=0) > MOST_FRAMES:
         raise intake.error_at("$.snapshots.stacks", f"at most {MOST_FRAMES:,} frames expected")
     last_frame = max(chain(snapshots.loops, *snapshots.stacks), default=-1)
@@ -232,21 +239,21 @@ def _check_window(window: StackWindow, key: str, number_of_stacks: int) -> None:
 
 FORMAT = "nncf-tools-session"
 VERSION = 1
-"""1: first version (2026-11)."""
+"""Version 1 is the first version (2026-11)."""
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """The moment from which all times count."""
+    """The start of the command. All other times of the session count from this moment."""
 
     utc: str | None = None
-    """ISO 8601 with time zone."""
+    """Date and time in ISO 8601, with the time zone."""
     monotonic_ns: Whole | None = None
-    """The start on CLOCK_MONOTONIC, which aligns marks of all processes on the machine."""
+    """The same moment on CLOCK_MONOTONIC, a clock that all processes of the machine share."""
     utc_error_s: Seconds | None = None
-    """Error bound of ``utc`` (maxerror of adjtimex(2)); null if nothing synchronizes the clock."""
+    """Largest possible error of ``utc`` (maxerror of adjtimex(2)); null if nothing synchronizes the machine's clock."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an impossible time."""
+        """Raise ValueError if ``utc`` is not a valid time."""
         if self.utc is not None:
             intake.moment(self.utc)
 
@@ -258,21 +265,21 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     size: Size | None = None
     """Number of ranks in the job."""
     local: Whole | None = None
-    """Rank number on this machine."""
+    """Number of this rank among the ranks on the same machine."""
     job: str = ""
     launcher: str = ""
     """``torchrun``, ``mpi`` or ``slurm``."""
 
 
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
-    """How a process ended: with exit status ``code``, or killed by ``signal``."""
+    """How a process ended: by an exit status (``code``) or by a ``signal``. The other field is null."""
 
     code: Whole | None = None
     signal: Whole | None = None
 
     @property
     def text(self) -> str:
-        """``exit status 0``, ``killed by SIGKILL``."""
+        """The end as text: ``exit status 0``, ``killed by SIGKILL``."""
         if self.signal is None:
             return f"exit status {'unknown' if self.code is None else self.code}"
         return f"killed by {signal_name(self.signal)}"
@@ -287,25 +294,26 @@ def signal_name(number: int) -> str:
 
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True):
-    """The peak of one metric in bytes, as a bracket."""
+    """The peak of one metric, in bytes: the real peak is between ``low`` and ``high``."""
 
     sampled: Whole | None
     """The largest sample: the sum over all processes at one moment."""
     at_s: Seconds | None
-    """When a sample first came close to the peak (1 %, at least 1 MiB)."""
+    """Time of the first sample close to the peak: less than 1 % or 1 MiB below, whichever is more."""
     low: Whole | None
-    """Lower bound of the real peak: ``sampled``, or the largest high-water mark of a single process."""
+    """Lower bound of the real peak: ``sampled``, or a larger high-water mark of a single process."""
     high: Whole | None = None
-    """Upper bound of the real peak, if no process was missed."""
+    """Upper bound of the real peak, if the recording missed no process."""
     low_from: str | None = None
     """Source of ``low``: ``"sampled"`` or ``"high_water_mark"``."""
     rose_from_s: Seconds | None = None
-    """Memory rose to the peak between this time and ``rose_to_s``; equal if a sample shows the peak."""
+    """Memory rose to the peak between this time and ``rose_to_s``. If a sample shows the peak, both times are equal."""
     rose_to_s: Seconds | None = None
     process: Whole | None = None
-    """The ``id`` of the process whose high-water mark proves this moment; null if a sample proves the moment."""
+    """The ``id`` of the process whose high-water mark proves the time of the peak. Null if a sample proves the time."""
     likely: Whole | None = None
-    """Best estimate, if above ``low``: a high-water mark, plus the other processes in the samples around the mark."""
+    """Best estimate of the peak: the high-water mark of a process plus the memory of the other processes in the samples
+    before and after. Null if not above ``low``."""
 
     @property
     def span_s(self) -> tuple[float, float] | None:
@@ -322,74 +330,75 @@ UNKNOWN_PEAK = Peak(sampled=None, at_s=None, low=None)
 
 
 class Rise(msgspec.Struct, frozen=True, kw_only=True):
-    """A rise of a process's high-water mark above the samples, between two times."""
+    """A time span in which a process's high-water mark rose above the process's samples."""
 
     from_s: Seconds
     to_s: Seconds
     high_water_mark: Size
-    """The mark at ``to_s``."""
+    """The high-water mark at ``to_s``."""
     others: Whole = 0
-    """Memory that all other processes certainly held between these times."""
+    """Certain lower bound of the memory of all other processes together, between ``from_s`` and ``to_s``."""
     others_around: Whole = 0
-    """Least memory of all other processes in the samples around; probably the least between these times, too."""
+    """Smallest memory of all other processes in the samples before and after; a probable lower bound between these
+    samples."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError if the rise ends before the beginning."""
+        """Raise ValueError if ``to_s`` is before ``from_s``."""
         if self.to_s < self.from_s:
             raise ValueError(f"the rise ends at {self.to_s} s, before the beginning at {self.from_s} s")
 
 
 class LateReadings(msgspec.Struct, frozen=True, kw_only=True):
-    """Samples whose processes were read later than the sample's time; columns of equal length."""
+    """Samples that took long: some processes were read later than the time of the sample. Lists of equal length."""
 
     from_s: list[Seconds] = []
     """Times of the samples."""
     to_s: list[Seconds] = []
-    """Times when the last process was read."""
+    """For each sample, the time when the last process was read."""
 
     def by_time(self) -> dict[float, float]:
-        """Return the times of the last reading, by the times of the samples."""
+        """Return ``{time of the sample: time when the last process was read}``."""
         return dict(zip(self.from_s, self.to_s, strict=False))
 
 
 class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory of a process, and of the whole tree, when the process marked an operation."""
+    """Memory of a process, and of the whole process tree, when the process began or ended an operation."""
 
     rss: Whole | None = None
     high_water_mark: Size | None = None
-    """Largest RSS so far (``ru_maxrss``)."""
+    """Largest RSS of the process so far (``ru_maxrss``)."""
     tree: Whole | None = None
-    """Memory of the whole tree: the process and all descendants at the mark, the others in the next sample."""
+    """Memory of the whole tree. The process and its descendants are read at the mark, other processes at the next
+    sample."""
     is_estimate: bool = False
-    """Whether ``tree`` is an estimate, because other processes changed around the mark."""
+    """True if other processes changed around the mark, so that ``tree`` is only an estimate."""
     tree_low: Whole | None = None
-    """Bounds of an estimate, in sessions of earlier versions."""
+    """Bounds of an estimated ``tree``, only in sessions of earlier versions: ``tree_low`` and ``tree_high``."""
     tree_high: Whole | None = None
     devices: dict[str, tuple[Whole, Whole]] | None = None
-    """Memory given out by torch's allocator, and the largest amount so far, by device; null if not read."""
+    """By device: bytes that torch's allocator has in use, and the largest number so far. Null if not read."""
 
 
 class LimitReached(msgspec.Struct, frozen=True, kw_only=True):
-    """The first sample above ``--max-memory``."""
+    """The first sample whose RSS exceeded ``--max-memory``."""
 
     at_s: Seconds
     rss: Whole
     limit: Whole
     action: str
-    """``warn``, or ``kill``: the processes were ended."""
+    """The action: ``warn``, or ``kill`` (the processes were ended)."""
 
 
 class MemoryLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """A memory limit of processes of the run."""
+    """A memory limit that applied to processes of the run."""
 
     kind: str
-    """Defined in ``nncftools.journal.writing``: ``control group``, ``control group, memory.high``, ``RLIMIT_AS``,
-    ``RLIMIT_DATA``."""
+    """``control group``, ``control group, memory.high``, ``RLIMIT_AS`` or ``RLIMIT_DATA``."""
     size: Size
     set_by: str = ""
     """The file that sets the limit, or the system call."""
     process: Whole | None = None
-    """The ``id`` of the first process seen with the limit."""
+    """The ``id`` of the first process with this limit."""
 
 
 class ControlGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -397,21 +406,21 @@ class ControlGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: str
     oom_kills: Whole | None = None
-    """Number of processes that the kernel had killed in the group before the run."""
+    """Number of processes that the kernel had already killed in the group before the run."""
 
 
 class OomKills(msgspec.Struct, frozen=True, kw_only=True):
-    """Processes that the kernel killed in a control group because memory ran out, between two times."""
+    """Number of processes that the kernel killed in a control group between two times, because memory ran out."""
 
     group: str
-    """Folder of the group."""
+    """Folder of the control group."""
     from_s: Seconds
     to_s: Seconds
     count: Size
 
 
 class KernelKill(msgspec.Struct, frozen=True, kw_only=True):
-    """A process of the run that was killed because memory ran out, according to the kernel's log."""
+    """A process of the run that the kernel killed because memory ran out, as reported in the kernel's log."""
 
     pid: Pid
     name: str = ""
@@ -426,42 +435,44 @@ class FileSystem(msgspec.Struct, frozen=True, kw_only=True):
     """The free space of a file system that the command may write to."""
 
     role: str
-    """Reason for watching: ``cwd``, ``TMPDIR``, ``output`` (of the recording), ``argument`` (a path in the command)."""
+    """Why the space is recorded. ``cwd``: working folder; ``TMPDIR``; ``output``: folder of the recording;
+    ``argument``: a path in the command."""
     path: str = ""
-    """A folder in the file system."""
+    """Path of a folder in the file system."""
     size: Size | None = None
     first: Whole | None = None
     """Free bytes at the first reading."""
     lowest: Whole | None = None
-    """Fewest free bytes, at ``lowest_s``."""
+    """Fewest free bytes; reached at ``lowest_s``."""
     lowest_s: Seconds | None = None
     last: Whole | None = None
 
 
 class Floor(msgspec.Struct, frozen=True, kw_only=True):
-    """The least memory that the run needs."""
+    """Memory that the kernel can neither drop nor share: the least memory that the run needs."""
 
     size: Size
-    """Largest sum of anonymous and shared memory at a sample; forked copies count only unshared memory."""
+    """Largest total of anonymous and shared memory in a sample. A forked copy counts only with the memory that the copy
+    does not share."""
     at_s: Seconds
     mapped: Whole = 0
-    """Memory mapped from files: for each program, the largest amount of a single process."""
+    """Memory mapped from files. Each program counts once, with the process that maps most."""
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """A readable GPU or NPU."""
+    """A GPU or NPU that can be read."""
 
     device: str
-    """Name in columns: ``nvidia0``, ``nvidia0.mig1``, ``gpu0``, ``npu0``."""
+    """The device in names of columns: ``nvidia0``, ``nvidia0.mig1``, ``gpu0``, ``npu0``."""
     model: str = ""
     uuid: str = ""
     memory: Size | None = None
     missing: str | None = None
-    """Why the run's memory on the device is unknown, always or at times; null if known."""
+    """Why the run's memory on the device is unknown, all the time or part of the time; null if known."""
 
 
 class FileRead(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that was open for reading while the process read a lot."""
+    """A file that was open for reading while the process read many bytes."""
 
     path: str
     size: Size
@@ -473,16 +484,16 @@ DEVICE = "device"
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """An exception that ended a marked call or the program, as reported by a marked Python program."""
+    """An exception that ended a marked call or the whole program. The marked program reported the exception."""
 
     pid: Pid
     at_s: Seconds
     error: str
     """Name of the exception's class."""
     cause: str | None = None
-    """The resource that ran out: ``memory``, ``disk`` or ``device``; null for other exceptions."""
+    """The resource that ran out: ``memory``, ``disk`` or ``device``. Null if the exception has another cause."""
     device: str | None = None
-    """The device whose memory ran out."""
+    """The device whose memory ran out; null if unknown or if another resource ran out."""
     fatal: bool = False
     """Whether the exception ended the program."""
 
@@ -501,44 +512,45 @@ class Process(msgspec.Struct, kw_only=True):
     """One process of the tree."""
 
     id: Whole
-    """Number in this session (a PID may be reused)."""
+    """Number of the process in this session. A number is unique; a PID may be reused."""
     pid: Pid | None = None
     parent: Whole | None = None
-    """The ``id`` of the parent; null for the first process and for adopted orphans."""
+    """The ``id`` of the parent. Null for the first process, and for an orphan that another process adopted."""
     name: str = ""
     command: list[str] = []
     forked_copy: bool = False
-    """Whether the process was forked without exec: same command as the parent, and shared pages."""
+    """Whether the process was forked and did not call exec: such a process has the parent's command, and shares
+    pages."""
     apart: list[str] = []
-    """Why the process could not write to the marks log at some moment: another ``user``, ``root`` folder or
-    ``clock``."""
+    """Reasons why the process could not write to the marks log for some time: the process had another ``user``, another
+    ``root`` folder or another ``clock``."""
     start_s: Seconds | None = None
     end_s: Seconds | None = None
-    """Null if the process outlived the recording."""
+    """End of the process; null if the process was still running at the end of the recording."""
     exit: Exit | None = None
-    """Null unless the sampler reaped the process: the command, and orphans."""
+    """How the process ended. Only known for children of the sampler: the command, and adopted orphans."""
     counted_s: Seconds | None = None
-    """Time of the first sample with the memory of this process."""
+    """Time of the first sample that includes the memory of this process."""
     first_rss: Whole | None = None
-    """RSS in this sample."""
+    """RSS at ``counted_s``."""
     samples: Whole = 0
     peak_rss: Whole | None = None
-    """Largest sample."""
+    """Largest RSS in a sample."""
     peak_s: Seconds | None = None
-    """Time of this sample."""
+    """Time of the sample with the largest RSS."""
     high_water_mark: Size | None = None
-    """High-water mark of this process: VmHWM, read while the process lived."""
+    """Largest RSS of this process according to the kernel (VmHWM), read while the process was running."""
     high_water_limit: Size | None = None
-    """Upper bound of the mark: ``ru_maxrss``, which may come from a reaped child or from before a fork. In an attached
-    recording, the mark at the beginning."""
+    """Upper bound of ``high_water_mark``: ``ru_maxrss``, perhaps of a child of the process, or from before a fork. In a
+    recording that was attached to the process: the high-water mark at the start of the recording."""
     hugetlb: Size | None = None
-    """Largest size seen in hugetlb pages, which RSS does not contain; null for none."""
+    """Largest size of the hugetlb pages, which are not part of RSS; null for none."""
     cpu_s: Seconds | None = None
     """CPU seconds of this process during the recording."""
     rises: list[Rise] = []
-    """Times when the high-water mark rose above the samples."""
+    """Time spans in which the high-water mark rose above the samples."""
     series: Series | None = None
-    """RSS over time, if requested."""
+    """RSS over time; null unless requested."""
 
     @property
     def is_python(self) -> bool:
@@ -547,66 +559,73 @@ class Process(msgspec.Struct, kw_only=True):
 
     @property
     def most_memory(self) -> int:
-        """Largest known memory of this process alone; 0 for unknown."""
+        """Largest known memory of this process alone; 0 if unknown."""
         return max(self.peak_rss or 0, self.high_water_mark or 0)
 
     @property
     def most_shown(self) -> int:
-        """Largest memory with a known time, from a sample or a rise; 0 for none."""
+        """Largest memory whose time is known, from a sample or a rise; 0 if unknown."""
         return max([self.peak_rss or 0, *(rise.high_water_mark for rise in self.rises)])
 
 
 UNFINISHED = "unfinished"
-"""The ``error`` of an operation whose process ended first."""
+"""``error`` of an operation that was still running when the process ended."""
 END_UNKNOWN = "end unknown"
-"""The ``error`` of an operation whose end may be lost from the marks log; the operation ran at least until
-``end_s``."""
+"""``error`` of an operation whose end is unknown, because lines may be lost from the marks log. The operation ran at
+least until ``end_s``."""
 
 
 class Mark(msgspec.Struct, kw_only=True):
-    """An operation, from ``start_s`` to ``end_s``; if ``end_s`` is null, to the next mark on the same level."""
+    """An operation. If ``end_s`` is null, the operation ends at the next mark on the same level."""
 
     name: str
-    """Display name: the name in the mark, or the plain name of the kind."""
+    """Name to display: the name given in the mark, or the name of the ``kind``."""
     start_s: Seconds
     end_s: Seconds | None = None
     depth: Count = 0
     """Number of enclosing operations."""
     op: Whole | None = None
-    """Number of the operation, if others refer to this number by ``inside``."""
+    """Number of the operation, if other operations refer to this number by ``inside``; otherwise null."""
     inside: Whole | None = None
-    """The ``op`` of the enclosing operation; null means the latest running operation of the level above."""
+    """The ``op`` of the enclosing operation. If null, the last running operation one level above encloses this
+    operation."""
     pid: Pid | None = None
-    """The process that performed the operation; null for a mark from outside."""
+    """PID of the process that ran the operation; null if the mark comes from outside the command."""
     source: str = ""
     """Origin of the mark: ``api``, ``auto`` (a call of a catalogued function), ``output`` (a line of the command's
-    output), ``shell`` (``nncf-tools mark``), ``sidecar``, or the name of another program."""
+    output), ``shell`` (``nncf-tools mark``), ``sidecar`` (a file of marks), or the name of another program."""
     kind: str | None = None
-    """An element of ``nncftools.session.nesting.KINDS``, or null."""
+    """One of ``nncftools.session.nesting.KINDS``, or null."""
     call: str | None = None
-    """The called function."""
+    """Name of the called function; null if the operation is not a call."""
     arguments: str | None = None
-    """Shortened arguments of the call; null if no argument matters, or if several calls differ."""
+    """Shortened arguments of the call. Null if no argument is worth showing, or if several calls had different
+    arguments."""
     saved: str | None = None
-    """Path of the saved file or folder."""
+    """Path of the file or folder that the operation saved."""
     saved_size: Whole | None = None
-    """Bytes in the saved path at the end of the run, including a model's weights in a file beside the path."""
+    """Size of ``saved`` at the end of the run. If a model's weights are in a separate file next to the path, that file
+    counts, too."""
     error: str | None = None
-    """The exception that ended the operation; ``unfinished`` if the process ended first; or ``end unknown``."""
+    """Name of the exception that ended the operation; ``unfinished`` if the process ended first; ``end unknown`` if the
+    line with the end may be lost."""
     count: Size = 1
-    """Number of calls that this mark stands for."""
+    """Number of calls that were joined into this mark."""
     total_s: Seconds | None = None
-    """Total seconds of these calls; null for a single call."""
+    """Total time of all joined calls; null for a single call."""
     longest_s: Seconds | None = None
-    """Seconds of the longest call; null for a single call."""
+    """Time of the longest joined call; null for a single call."""
     own_start: OwnMemory | None = None
-    """Memory at the start, as the process itself read, and memory of the tree."""
+    """Memory at the start of the operation."""
     own_end: OwnMemory | None = None
-    """Memory at the end, like ``own_start``."""
+    """Memory at the end of the operation."""
 
     @property
     def own_peak(self) -> int | None:
-        """Largest RSS of the process during the operation; None unless the high-water mark rose then."""
+        """Largest RSS of the process during the operation.
+
+        None if the high-water mark did not rise during the operation.
+        """
         if self.own_start is None or self.own_end is None:
             return None
         start = self.own_start.high_water_mark
@@ -615,17 +634,17 @@ class Mark(msgspec.Struct, kw_only=True):
 
 
 class SavedModel(msgspec.Struct, kw_only=True):
-    """Facts about compression in the ``rt_info`` of a saved model."""
+    """A saved model, with facts about the compression from ``rt_info``."""
 
     path: str
     saved_s: Seconds
-    """When the model was written."""
+    """Time when the model was written."""
     facts: dict[str, str] = {}
-    """Values by key: ``nncf/weight_compression/mode``, ``optimum/optimum_intel_version``."""
+    """Facts, such as ``{"nncf/weight_compression/mode": "int4_sym"}``."""
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine."""
+    """The machine of the recording."""
 
     name: str = ""
     system: str = ""
@@ -637,40 +656,40 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of swap space."""
     python: str = ""
     boot_id: str = ""
-    """The kernel's ID of this boot: recordings with the same ID share CLOCK_MONOTONIC."""
+    """The kernel's ID of this boot. Recordings with the same ID have the same CLOCK_MONOTONIC."""
 
 
 class SamplerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Cost and punctuality of the sampling."""
+    """Cost and precision of the sampling."""
 
     cpu_s: Seconds | None = None
     peak_rss: Whole | None = None
     interval_s: Seconds | None = None
-    """As requested."""
+    """The requested interval between samples."""
     achieved_interval_s: Seconds | None = None
-    """Mean interval between samples."""
+    """The actual mean interval between samples."""
     taken: Whole | None = None
-    """Samples taken, before neighbours were merged."""
+    """Number of samples taken, counted before neighbouring samples were merged."""
     merged_s: Seconds | None = None
-    """Interval between the remaining samples, if neighbours were merged."""
+    """Interval between the samples that remain after merging; null if no samples were merged."""
     missed: Whole | None = None
-    """Deadlines that passed without a sample."""
+    """Number of planned samples that were not taken in time."""
     longest_gap_s: Seconds | None = None
-    """Longest interval between samples."""
+    """Longest interval between two samples."""
     source: str = ""
-    """``proc`` or ``psutil``; for another tool's log, the name of the importer."""
+    """Source of the figures: ``proc`` or ``psutil``. If the session is another tool's log, the name of the importer."""
 
     @property
     def spacing_s(self) -> float | None:
-        """Interval between neighbouring samples."""
+        """Usual interval between two neighbouring samples of this session."""
         return self.merged_s or self.achieved_interval_s or self.interval_s
 
 
 class RankRun(msgspec.Struct, kw_only=True):
-    """The figures of one rank; times count from the start of the job."""
+    """The figures of one rank of a job. Times count from the start of the job."""
 
     name: str
-    """``rank 3``, or the name of the recording if no launcher numbered the rank."""
+    """``rank 3``. If no launcher set the rank, the name of the recording."""
     rank: Rank | None = None
     host: Host = Host()
     start_s: Seconds
@@ -680,25 +699,25 @@ class RankRun(msgspec.Struct, kw_only=True):
     peaks: dict[str, Peak] = {}
     cpu_s: Seconds | None = None
     time_s: list[Seconds] = []
-    """Times of ``rss``, thinned for drawing: the smallest and the largest value of each interval remain."""
+    """Times of ``rss``. The curve is thinned for drawing, but the smallest and the largest value of each interval
+    remain."""
     rss: list[Whole | None] = []
 
 
 class HeldLine(TypedDict):
-    """RSS of processes at the sample that a mark triggered."""
+    """RSS of the processes at a sample that was triggered by a mark."""
 
     from_s: Seconds
-    """Beginning of the previous sample."""
+    """Start of the previous sample."""
     to_s: Seconds
-    """Beginning of this sample."""
+    """Start of this sample."""
     rss: list[list[Whole]] | None
-    """For each process that changed since the previous line: ``id``, RSS, and the RSS in the previous sample if
-    different. Older journals have the smallest and the largest RSS since ``from_s`` instead. Null if too many
-    changed."""
+    """``[id, rss]`` or ``[id, rss, rss in the previous sample]`` for each process that changed since the previous line.
+    In older journals, smallest and largest RSS since ``from_s``. Null if too many processes changed."""
 
 
 class ExecLine(TypedDict):
-    """Between two times, a process began to run another program (execve(2))."""
+    """A process started another program by execve(2), between ``from_s`` and ``to_s``."""
 
     id: Whole
     from_s: Seconds
@@ -706,7 +725,7 @@ class ExecLine(TypedDict):
 
 
 class HeldLines(NamedTuple):
-    """Lines of a journal about marks, which a session does not keep."""
+    """Lines of a journal that are needed to read the marks, and then dropped: a session does not contain them."""
 
     lines: Sequence[HeldLine] = ()
     with_descendants: bool = True
@@ -714,22 +733,21 @@ class HeldLines(NamedTuple):
 
 
 class Unsaved:
-    """Parts of a session that exist only in memory: they are not saved, and sessions compare equal without them."""
+    """Parts of a session that are not saved. Comparisons of sessions ignore these parts."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self.loaded = b"{}"
-        """JSON of the loaded file."""
+        """JSON of the loaded session file."""
         self.of_marks = HeldLines()
-        """Lines of the journal about marks that are still to be read."""
+        """Journal lines that are needed to read the marks; empty after the marks were read."""
         self.figures: dict[object, tuple[Sequence[object], object]] = {}
-        """Computed figures by function, each with the parts of the session that the figure depends on."""
+        """Cache of computed figures. Key: function; value: the inputs, and the result."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Unsaved)
 
     def __reduce__(self) -> tuple[type[Unsaved], tuple[()]]:
-        """Leave everything out of copies and of other processes."""
+        """Make copies and pickles empty."""
         return Unsaved, ()
 
     __hash__ = None  # type: ignore[assignment] # mutable
@@ -746,36 +764,38 @@ class SessionData(msgspec.Struct, kw_only=True):
     tool_version: str = ""
     name: str = ""
     command: list[str] = []
-    """Command and arguments, also of an attached process."""
+    """Command and arguments. If the recording was attached to a process, the command of that process."""
     cwd: str = ""
     attached_to: Pid | None = None
-    """PID, if the recording was attached to a running process."""
+    """PID, if the recording was attached to a running process; otherwise null."""
     rank: Rank | None = None
-    """Rank in a job; null if no launcher set a rank."""
+    """Rank of this process in a job; null if no launcher set a rank."""
     ranks: list[RankRun] = []
-    """The merged ranks of a job; the rest of the session is their sum."""
+    """The ranks, if this session merges the ranks of a job. All other fields are then sums over the ranks."""
     start: Start
     duration_s: Duration
     finished: bool | None = True
-    """False if the recorder was killed or still runs (see ``warnings``); null if unknown, as in some logs."""
+    """False if the recorder was killed or is still running (see ``warnings``). Null if unknown, as in some logs of
+    other tools."""
     exit: Exit | None = None
     """How the command ended."""
     host: Host
     sampler: SamplerFacts
     samples: Samples
     from_zero: bool = False
-    """Whether memory is relative to an unknown first sample (another tool's log): only differences count."""
+    """Whether memory counts from an unknown first sample, as in some logs of other tools. Only differences are known
+    then."""
     totals: dict[str, Whole | Figure | None] = {}
-    """Counters at the end of the recording, by metric."""
+    """Final values of the counters, by metric."""
     peaks: dict[str, Peak] = {}
     late: LateReadings = LateReadings()
     limit_reached: LimitReached | None = None
-    """Null without a limit, or below the limit."""
+    """Null if there is no limit, or if the limit was not exceeded."""
     memory_limits: list[MemoryLimit] = []
     control_groups: list[ControlGroup] = []
     oom_kills: list[OomKills] = []
     kernel_kills: list[KernelKill] | None = None
-    """Null if the kernel's log was not read."""
+    """Null if the kernel's log could not be read."""
     file_systems: list[FileSystem] = []
     devices: list[Device] = []
     floor: Floor | None = None
@@ -784,28 +804,28 @@ class SessionData(msgspec.Struct, kw_only=True):
     processes: list[Process] = []
     marks: list[Mark] = []
     models: list[SavedModel] = []
-    """Compressed models that the command saved, if their files record the compression."""
+    """Models that the command saved, if their files say how they were compressed."""
     warnings: list[str] = []
-    """Warnings for readers of the figures, repeated in every report."""
+    """Warnings about the figures; every report repeats them."""
     snapshots: Snapshots | None = None
-    """Stacks and mappings of processes whose memory rose; null if not requested."""
+    """Stacks and mappings of processes whose memory rose; null if not recorded."""
     unsaved: Unsaved = msgspec.field(default_factory=Unsaved)
 
     @property
     def rss_peak(self) -> Peak:
-        """The peak of RSS; unknown if not recorded."""
+        """The peak of RSS; an unknown peak if RSS was not recorded."""
         return self.peaks.get("rss", UNKNOWN_PEAK)
 
 
 FIELDS = [field for field in msgspec.structs.fields(SessionData) if field.type is not Unsaved]
-"""The fields in a session's file."""
+"""The fields of a session that are saved."""
 
 
 class ProcessTable:
-    """The processes of a session by number and by PID."""
+    """Finds processes of a session by number or by PID."""
 
     def __init__(self, processes: Iterable[Process]) -> None:
-        """Index processes, given in the order in which they were seen."""
+        """Index ``processes``, in the order in which they were first seen."""
         self.by_id: dict[int | None, Process] = {}
         self._by_pid: dict[int | None, list[Process]] = {}
         for process in processes:
@@ -813,14 +833,17 @@ class ProcessTable:
             self._by_pid.setdefault(process.pid, []).append(process)
 
     def at(self, pid: int | None, at_s: float) -> Process | None:
-        """Return the process that had a PID at a moment: a PID may be reused."""
+        """Return the process that had this PID at this time; None if there is none. PIDs may be reused."""
         for process in reversed(self._by_pid.get(pid, ())):
             if pid is not None and (process.start_s or 0.0) <= at_s:
                 return process
         return None
 
     def upwards(self, process: Process) -> Iterator[Process]:
-        """Yield a process and all ancestors; a damaged journal may contain a circle."""
+        """Yield a process and all ancestors.
+
+        A damaged journal may contain a cycle, so at most as many processes are yielded as there are.
+        """
         ancestor: Process | None = process
         for _ in range(len(self.by_id)):
             if ancestor is None:

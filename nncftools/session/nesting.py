@@ -1,6 +1,6 @@
-"""The marks of a session: kinds, ends, nesting, and the readings of torch's allocator.
+"""The marks of a session: kinds, ends, nesting, and the memory of torch's allocator at each mark.
 
-With torch, each mark reads the memory that the allocator of the process had given out, and the largest amount so far.
+If a process uses torch, each mark contains the memory that torch's allocator has in use, and the largest amount so far.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ KINDS = (
     "Saving",
     "Cleanup",
 )
-"""Plain names, in the order of a workflow."""
+"""The kinds of operations, in the usual order of a workflow."""
 
 
 def kind_of(name: str) -> str | None:
-    """Return the kind with this name in any case, or None."""
+    """Return the kind with this name; upper and lower case are equal. None if there is no such kind."""
     plain = " ".join(name.replace("_", " ").split()).casefold()
     return next((kind for kind in KINDS if kind.casefold() == plain), None)
 
@@ -46,19 +46,19 @@ def renumber_marks(marks: Iterable[Mark], beside: Iterable[Mark]) -> list[Mark]:
 
 
 def in_order(marks: Iterable[Mark]) -> list[Mark]:
-    """Return marks in the order of their starts, outer marks before inner marks with the same start."""
+    """Return marks in the order of their starts. Among marks with the same start, outer marks come first."""
     return sorted(marks, key=lambda mark: (mark.start_s, mark.depth))
 
 
 def add_ends(marks: Iterable[Mark], session: SessionData) -> list[tuple[Mark, float]]:
-    """Return marks in order, each with the end of the operation.
+    """Return (mark, end of the operation) for each mark, in the order of the starts.
 
-    Without an end in the mark, the operation ends at the next mark of the same process on the same level or above, at
-    the end of the process, or at the end of the session.
+    If a mark has no end, the operation ends at the earliest of: the next mark of the same process on the same level or
+    an outer level, the end of the process, the end of the session.
     """
     table = ProcessTable(session.processes)
     next_marks: dict[int | None, list[Mark]] = {}
-    """By process: the next mark of each level, outermost first; a mark of an outer level starts later."""
+    """By PID: the earliest following mark on each level, outermost level first."""
     ends = []
     for mark in reversed(in_order(marks)):
         levels = next_marks.setdefault(mark.pid, [])
@@ -77,7 +77,7 @@ def add_ends(marks: Iterable[Mark], session: SessionData) -> list[tuple[Mark, fl
 
 
 def latest_end_s(mark: Mark, table: ProcessTable, duration_s: float) -> float:
-    """Return the end of the process that performed an operation, or else the end of the session."""
+    """Return the end of the process that ran an operation; if unknown, the end of the session."""
     process = table.at(mark.pid, mark.start_s + TICK_S)
     if process is None or process.end_s is None:
         return duration_s
@@ -85,15 +85,15 @@ def latest_end_s(mark: Mark, table: ProcessTable, duration_s: float) -> float:
 
 
 TICK_S = 0.01
-"""The kernel gives the start of a process in ticks (proc(5))."""
+"""A tick, in seconds. The kernel gives the start of a process in ticks (proc(5))."""
 _MOST_PARALLEL = 64
 
 
 def find_parents(ended: Sequence[tuple[Mark, float]]) -> list[int | None]:
-    """Return the index of the enclosing mark of each mark; ``ended`` has marks with ends, in the order of their starts.
+    """Return the index of the parent of each mark; ``ended`` has marks and ends, in the order of the starts.
 
-    The parent is the mark named by ``inside``, or else the latest running mark of the level above, preferably of the
-    same process.
+    The parent is the mark with the number ``inside``. Without ``inside``, the parent is the last mark of the level
+    above that was still running, preferably of the same process.
     """
     numbers: dict[int | None, int] = {}
     levels: dict[int, list[int]] = {}
@@ -115,7 +115,11 @@ def find_parents(ended: Sequence[tuple[Mark, float]]) -> list[int | None]:
 
 
 def find_device(name: str, uuid: str, devices: Sequence[Device]) -> str:
-    """Return the device that torch calls ``cuda0``: torch may see only some devices, in another order."""
+    """Return our name, such as ``nvidia1``, for the device that torch calls ``cuda0``.
+
+    Torch may see only some of the devices, or see them in another order, so devices are compared by UUID if known.
+    Without a clear match, return torch's name.
+    """
     same = []
     if uuid:
         same = [device.device for device in devices if device.uuid in {f"GPU-{uuid}", f"MIG-{uuid}"}]
@@ -125,10 +129,10 @@ def find_device(name: str, uuid: str, devices: Sequence[Device]) -> str:
 
 
 def take_allocated(session: SessionData) -> None:
-    """Add columns and peaks of the memory that torch's allocator had given out, as read at marks.
+    """Add columns and peaks for the memory that torch's allocators had in use at each mark.
 
-    A device that a mark does not name holds 0: torch has not used the device yet, or holds nothing any more. An ended
-    process holds 0. The largest amount before a recording was attached is not a peak of the recording.
+    If a mark does not list a device, the process uses no memory on that device. An ended process uses no memory either.
+    A peak from before the recording was attached to a process does not count.
     """
     held: dict[str, dict[int, int]] = {}
     sums = []
@@ -164,11 +168,11 @@ def take_allocated(session: SessionData) -> None:
 
 
 _Reading = tuple[float, int, dict[str, tuple[int, int]]]
-"""Time, PID, and by column the memory given out and the largest amount so far."""
+"""(time, PID, ``{column: (memory in use, largest so far)}``)."""
 
 
 def _readings_of_allocators(session: SessionData) -> list[_Reading]:
-    """Return the readings at marks and at the ends of processes, in order."""
+    """Return the allocator's memory at each mark, and nothing in use at the end of each process, in time order."""
     readings = []
     for mark in session.marks:
         moments = (mark.start_s, mark.own_start), (mark.end_s, mark.own_end)

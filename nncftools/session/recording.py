@@ -1,7 +1,8 @@
-"""The lines of a journal, and the session that they make: ended, still running, or killed.
+"""Read the lines of a journal and make a session.
 
-Every line is decoded once, also while the journal grows; an invalid line is counted and skipped. The report, the live
-view and the pytest plugin all follow a recording with a ``Recording``.
+The recording may have ended, may still be running, or may have been killed. Every line is decoded only once, also while
+the journal grows. An invalid line is counted and skipped. The report, the live view and the pytest plugin all read a
+recording through ``Recording``.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ from nncftools.session.samples import (
 from nncftools.session.snapshots import snapshots_from
 
 _MOST_DEVICE_COLUMNS = 500
-"""The largest number of device columns; 8 GPUs with 7 instances each need 168."""
+"""The largest allowed number of device columns: 8 GPUs with 7 instances each need 168."""
 _DAMAGE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, TypeError, KeyError, SystemError)
-"""Errors that a damaged line raises; msgspec before 0.22 raises SystemError for a float of 400 digits."""
+"""Exceptions that a damaged line raises. msgspec before 0.22 raises SystemError for a number of 400 digits."""
 
 
 class Rise(model.Rise, frozen=True, kw_only=True):
-    """A rise of a process's high-water mark."""
+    """A rise of the high-water mark of a process."""
 
     id: int
-    """Number of the process."""
+    """The ``id`` of the process."""
 
 
 class Span(TypedDict):
@@ -56,56 +57,57 @@ class Span(TypedDict):
 
 
 class FilesRead(TypedDict):
-    """Files that were open for reading while processes read a lot; later lines add to earlier lines."""
+    """Files that were open for reading while processes read many bytes. Later lines add files to earlier lines."""
 
     files: list[tuple[str, Whole]]
-    """Path and bytes."""
+    """Pairs of the path and the number of bytes."""
 
 
 class DeviceReadings(TypedDict):
-    """The helper's readings of devices at one moment."""
+    """Values of the devices at one moment, read by the helper for devices."""
 
     at_s: Seconds
     values: dict[str, Level | None]
-    """Readings by column, such as ``device_memory@nvidia0``."""
+    """Values by column, such as ``device_memory@nvidia0``."""
 
 
 class SamplerEnd(SamplerFacts, frozen=True, kw_only=True):
-    """The sampler's facts in the last line."""
+    """Facts about the sampling, in the last line of a journal."""
 
     rows: Whole = 0
-    """Samples written, after merging."""
+    """Number of samples written, after neighbouring samples were merged."""
 
 
 class JournalLine(TypedDict, total=False):
-    """A line that is not a sample, with one of these keys."""
+    """A line that is not a sample. A line has exactly one of these keys."""
 
     start: Start
     columns: list[str]
-    """Columns of all samples, if different from the plan: a device metric has one column per device."""
+    """Columns of all samples, if the plan has others: for a device metric, each device has a column."""
     process: dict[str, Any]
-    """Some fields of a ``Process``, added to earlier lines with the same ``id``; or ``left_out``: the process does not
-    belong to the run after all."""
+    """Some fields of a ``Process``; they add to earlier lines with the same ``id``. With the key ``left_out``, the
+    process does not belong to the run after all."""
     rise: Rise
     held: model.HeldLine
     exec: model.ExecLine
     late: Span
-    """Time of the next sample, and the time when the last process was read."""
+    """A sample that took long. ``from_s``: time of the next sample in the journal; ``to_s``: time when the last process
+    was read."""
     limit_reached: model.LimitReached
     memory_limit: model.MemoryLimit
     group: model.ControlGroup
     oom_kills: model.OomKills
     file_system: model.FileSystem
-    """Later lines replace earlier lines with the same role."""
+    """A later line replaces earlier lines with the same role."""
     floor: model.Floor
     devices: DeviceReadings
     device: model.Device
-    """Later lines replace earlier lines of the same device."""
+    """A later line replaces earlier lines of the same device."""
     files_read: FilesRead
     each: dict[Whole, Whole]
-    """RSS in bytes by process ``id``, at the sample on the previous line (``--per-process``)."""
+    """``{process id: rss}`` for the sample in the previous line (``--per-process``)."""
     warning: str
-    """A warning, repeated in every report."""
+    """A warning; every report repeats the warning."""
     end: End
 
 
@@ -123,25 +125,25 @@ class _EndNumbers(msgspec.Struct, kw_only=True):
 
 
 class Chunk(NamedTuple):
-    """The content of some lines of a journal."""
+    """The decoded content of several lines of a journal."""
 
     samples: list[list[float | None]]
-    """Seconds since the start, then a value per column, for each sample."""
+    """The samples. Each sample is a list: seconds since the start, then a value per column."""
     each: list[tuple[float, dict[int, int]]]
-    """Seconds, and the RSS of every process at that sample: bytes, by the process's ``id``."""
+    """Pairs of the time of a sample and ``{process id: rss}``."""
     lines: list[JournalLine]
     """All other lines, in order."""
     bad: list[int]
-    """Numbers of the unreadable lines, from 1."""
+    """Numbers of unreadable lines; the first line of the journal is line 1."""
 
 
 class Tail:
-    """A journal, read from the first line to the latest line."""
+    """Reads a journal while the journal grows."""
 
     def __init__(self, file: BinaryIO, origin: str, header: Header | None = None) -> None:
-        """Read the first line of ``file``; ``origin`` names the file in messages.
+        """Read the first line of ``file``; ``origin`` is the file's name in messages.
 
-        With ``header``, the first line is skipped and ``header`` is used instead. Raises SessionFileError, OSError.
+        If ``header`` is given, skip the first line and use ``header`` instead. Raises SessionFileError, OSError.
         """
         self._lines = Lines(file)
         self._number = 1
@@ -151,7 +153,7 @@ class Tail:
         self.plan = _read_plan(self.header)
 
     def read(self) -> Iterator[Chunk]:
-        """Yield the lines appended since the last call, in chunks. Raises OSError."""
+        """Yield the lines that were appended since the last call, in chunks. Raises OSError."""
         while data := self._lines.next():
             chunk = Chunk([], [], [], [])
             rows = []
@@ -166,7 +168,7 @@ class Tail:
             yield chunk
 
     def _take_samples(self, rows: Sequence[tuple[int, bytes]], chunk: Chunk) -> None:
-        """Decode many samples at once; on failure, find the bad samples by bisection."""
+        """Decode many samples at once. If that fails, halve the lines repeatedly to find the bad samples."""
         if not rows:
             return
         try:
@@ -203,11 +205,11 @@ class Tail:
 
 
 def _decode_samples(texts: Sequence[bytes], width: int) -> list[list[float | None]]:
-    """Return samples of ``width`` numbers each, the time first. Raises one of ``_DAMAGE``."""
+    """Return samples, each with ``width`` numbers, the time first. Raises one of ``_DAMAGE``."""
     list_text = b"[%b]" % b",".join(texts)
     samples = msgspec.json.decode(list_text, type=list[list[Figure | None]])
     if len(samples) != len(texts) or any(len(sample) != width for sample in samples):
-        raise ValueError("a figure too many or too few")
+        raise ValueError("a sample with too many or too few values")
     times = [nan_for_none(sample[0]) for sample in samples]
     if any(map(isnan, times)):
         raise ValueError("a sample without time")
@@ -217,7 +219,6 @@ def _decode_samples(texts: Sequence[bytes], width: int) -> list[list[float | Non
 
 
 def _check_devices(line: JournalLine) -> None:
-    """Raise ValueError for a reading of devices with unknown columns, or with too many."""
     values = line["devices"]["values"] if "devices" in line else {}
     if not {name_of(name) for name in values} <= {*OF_DEVICES} or len(values) > _MOST_DEVICE_COLUMNS:
         raise ValueError("columns of devices expected")
@@ -240,7 +241,7 @@ def _decode_header(line: bytes, origin: str) -> Header:
 
 
 def _read_plan(header: Header) -> Plan:
-    """Return the plan in a header; ignore unknown keys. Raises ValueError."""
+    """Return the plan in a header, ignoring unknown keys. Raises ValueError."""
     fields: dict[str, Any] = dict(header["plan"])
     msgspec.convert(fields, _PlanNumbers)
     if fields["interval_s"] <= 0:
@@ -260,7 +261,7 @@ def _check_columns(columns: list[str]) -> None:
 
 
 class Recording:
-    """The content of a journal, up to the last read; memory use does not grow with the length of the recording."""
+    """What a journal says about a run, up to the last read. Memory use does not grow with the length of the run."""
 
     def __init__(self, file: BinaryIO, origin: str, header: Header | None = None) -> None:
         """Read the first line of ``file``; see ``Tail``. Raises SessionFileError, OSError."""
@@ -275,17 +276,20 @@ class Recording:
         self.start: Start | None = None
         self.end: End | None = None
         self.limits: list[model.MemoryLimit] = []
-        """Limits of the processes."""
+        """Memory limits that apply to the processes."""
 
     def read(self) -> Iterator[Chunk]:
-        """Yield the lines appended since the last call, in chunks; hide secrets in commands. Raises OSError."""
+        """Yield the lines that were appended since the last call, in chunks. Secrets in commands are hidden.
+
+        Raises OSError.
+        """
         for chunk in self._tail.read():
             for line in chunk.lines:
                 self.take(line)
             yield chunk
 
     def take(self, line: JournalLine) -> None:
-        """Take a line that is not a sample."""
+        """Process a line that is not a sample."""
         self.start = line.get("start", self.start)
         self.end = line.get("end", self.end)
         if "memory_limit" in line:
@@ -295,7 +299,7 @@ class Recording:
 
 
 class StarterFacts(NamedTuple):
-    """Facts that the starter of a recording knows: they replace lines lost by damage or a full disk."""
+    """Facts that the starter knows. They replace journal lines that were lost by damage or a full disk."""
 
     header: Header | None = None
     start: Start | None = None
@@ -306,10 +310,10 @@ _NOTHING = StarterFacts()
 
 
 def session_from(file: BinaryIO, origin: str, known: StarterFacts = _NOTHING, *, snapshots: bytes = b"") -> SessionData:
-    """Return the session in a journal; ``origin`` names the journal in messages, ``snapshots`` is the helper's log.
+    """Return the session in a journal; ``origin`` is the file's name in messages. ``snapshots`` is the helper's log.
 
-    A last line that a kill cut off is ignored. Other unreadable lines are skipped and counted. Without an ``end`` line
-    the session is unfinished. Raises SessionFileError if nothing was recorded, OSError.
+    If a kill cut off the last line, the line is ignored. Other unreadable lines are skipped and counted. If there is no
+    ``end`` line, the session is unfinished. Raises SessionFileError if nothing was recorded; OSError.
     """
     recording = WholeRecording(file, origin, known.header)
     session = recording.session(known.start, known.end)
@@ -319,11 +323,11 @@ def session_from(file: BinaryIO, origin: str, known: StarterFacts = _NOTHING, *,
 
 _LISTED = ("exec", "group", "oom_kills", "warning")
 _NO_USE = model.Peak(sampled=0, at_s=None, low=0)
-"""The peak for the memory of a device that the run did not use."""
+"""Peak of a device's memory if the run did not use the device."""
 
 
 class WholeRecording(Recording):
-    """The whole content of a journal."""
+    """Reads a whole journal, and keeps all samples in memory."""
 
     def __init__(self, file: BinaryIO, origin: str, header: Header | None = None) -> None:
         """Read the first line of ``file``; see ``Tail``. Raises SessionFileError, OSError."""
@@ -340,13 +344,13 @@ class WholeRecording(Recording):
         self._files: dict[str, int] = {}
         self._bad_lines: list[int] = []
         self._fields: dict[str, Any] = {}
-        """Fields of the session, by key of a line."""
+        """Fields of the session by name, from lines whose key is the name of a field."""
         self._lists: dict[str, list[Any]] = {key: [] for key in _LISTED}
-        """The values of all lines with these keys."""
+        """By key: the values of all lines with this key."""
         self._warnings: list[str] = self._lists["warning"]
 
     def take(self, line: JournalLine) -> None:
-        """Take a line that is not a sample."""
+        """Process a line that is not a sample."""
         super().take(line)
         for key, value in line.items():
             if key in self._lists:
@@ -376,7 +380,7 @@ class WholeRecording(Recording):
                 self._files[path] = max(size, self._files.get(path, 0))
 
     def session(self, start: Start | None, end: End | None) -> SessionData:
-        """Return the session; ``start`` and ``end`` replace lost lines of the journal. Raises SessionFileError."""
+        """Return the session. If the journal lacks these lines, use ``start`` and ``end``. Raises SessionFileError."""
         self._read_samples()
         unwritten = "" if self.end is not None or end is None else end.get("unwritten", "")
         if unwritten:
@@ -404,7 +408,7 @@ class WholeRecording(Recording):
                 for column, values in zip(self._columns.values(), by_column, strict=True):
                     try:
                         column.fromlist(list(values))
-                    except TypeError:  # some figures are unknown
+                    except TypeError:  # a value is None
                         column.extend(map(nan_for_none, values))
             for time_s, each in chunk.each:
                 for number, rss in each.items():
@@ -466,7 +470,7 @@ class WholeRecording(Recording):
         return LateReadings(from_s=times, to_s=[self._late[at_s] for at_s in times])
 
     def _read_facts(self, end: End) -> SamplerFacts:
-        """Return the sampler's facts; warn of merged and of missing samples."""
+        """Return the facts about the sampling; add a warning if samples were merged or are missing."""
         fields = end.get("sampler", {})
         facts = msgspec.convert(fields, SamplerFacts)
         facts = replace(facts, interval_s=self.plan.interval_s, source=self.plan.source)
@@ -492,15 +496,15 @@ class WholeRecording(Recording):
         for process in processes:
             process.series = self._series.get(process.id)
             process.rises = self._rises.get(process.id, [])
-            if not self.plan.children:  # ``ru_maxrss`` includes children, which do not count
+            if not self.plan.children:  # ``ru_maxrss`` includes children, but this recording excludes children
                 process.high_water_limit = None
             highest = max((rise.high_water_mark for rise in process.rises), default=0)
-            if highest > (process.high_water_mark or 0):  # a killed sampler recorded no other mark
+            if highest > (process.high_water_mark or 0):  # if the sampler was killed, only rises have the mark
                 process.high_water_mark = highest
         return processes
 
     def _select_largest(self, processes: list[Process]) -> list[Process]:
-        """Return the processes to list: if there are too many, the first process and the largest processes."""
+        """Return the processes to list. If there are too many, only the first process and the largest processes."""
         most = intake.LIMITS.processes
         if len(processes) <= most:
             return processes
@@ -510,11 +514,13 @@ class WholeRecording(Recording):
         return [processes[0], *sorted(largest, key=lambda process: process.id)]
 
     def _drop_out_of_order(self) -> int:
-        """Drop rows whose time goes back, or is far ahead of later rows; return the number of dropped rows."""
+        """Drop rows whose time is not in order; return the number of dropped rows."""
         rows = find_rising_rows(self._columns[TIME])
         dropped = len(self._columns[TIME]) - len(rows)
         if dropped:
-            self._warnings.append(f"{dropped:,} samples of the journal were left out: their time goes back")
+            self._warnings.append(
+                f"{dropped:,} samples of the journal were left out, because their times are not in order"
+            )
             for name, column in self._columns.items():
                 self._columns[name] = array("d", map(column.__getitem__, rows))
         for series in self._series.values():
@@ -535,8 +541,8 @@ def _complete_cpu_time(
 ) -> dict[str, int | float | None]:
     """Return totals whose CPU time is at least the sum over the processes.
 
-    A total counts children only if their parent waits for them (proc(5), ``cutime``). User and system time keep their
-    ratio, as the kernel itself scales both to the exact time (``cputime_adjust``).
+    The recorded total lacks a child if its parent did not wait for the child (proc(5), ``cutime``). User and system
+    time keep their ratio, because the kernel also scales both to the exact total (``cputime_adjust``).
     """
     names = cpu_counters(totals)
     counted = [totals[name] or 0.0 for name in names if totals[name] is not None]
@@ -551,7 +557,7 @@ def _complete_cpu_time(
 
 
 def last_counters(samples: Samples) -> dict[str, int | float | None]:
-    """Return the counters of the last sample: the only totals of an unfinished recording."""
+    """Return the counters of the last sample. An unfinished recording has no other totals."""
     totals = {}
     for name in samples.metrics:
         if is_counter(name) and len(samples):

@@ -1,8 +1,8 @@
-"""The columns of a session: times, and an array of figures per metric; columns of device readings; thinning.
+"""The samples of a session: a column of times, and a column of values per metric. This module also thins samples.
 
-A helper process reads devices at times of its own, and torch's allocator is read at marks. Each of these readings is
-stored in the previous sample; in all other samples, the figure is unknown. A mark triggers a sample, which separates
-readings before the mark from readings after the mark.
+A helper process reads devices at other times than the samples, and torch's allocator is read at marks. Such a value is
+stored in the last sample before the reading; in samples without a reading, the value is unknown. A mark triggers a
+sample, so values from before and after the mark are in different samples.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ _FLOATS_OR_NULLS = msgspec.json.Decoder(list[float | None])
 
 
 class Figures(NamedTuple):
-    """A summary of the known values of a column."""
+    """Statistics of the known values of a column."""
 
     known: int = 0
     """Number of known values."""
     lowest: float = inf
     highest: float = -inf
     average: float | None = None
-    """Mean; None if all values are unknown."""
+    """Mean of the known values; None if all values are unknown."""
 
 
 class Samples(Mapping[str, "array[float]"]):
-    """Columns by metric name: ``array('d')`` of equal length, NaN for unknown.
+    """Columns by metric name: ``array('d')`` of equal length, with NaN for unknown values.
 
-    ``time_s`` holds the seconds since the session's start, rising. Columns of a loaded session are parsed on first use.
-    An invalid column raises ``SessionFileError`` with the column's name and the location. A value out of range is
-    unknown and counted in a warning.
+    The column ``time_s`` has the seconds since the session's start, in rising order. Columns of a loaded session are
+    parsed on first use. If a column is invalid, ``SessionFileError`` names the column and the location. A value that is
+    out of range becomes unknown, and a warning has the number of such values.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Samples(Mapping[str, "array[float]"]):
         may_fall_below_zero: bool = False,
         warnings: list[str] | None = None,
     ) -> None:
-        """Hold ``columns``; ``origin`` names the file in messages; ``warnings`` is the session's list."""
+        """Use ``columns``. ``origin`` is the file's name in messages; warnings are added to ``warnings``."""
         self._warnings = [] if warnings is None else warnings
         self._columns = dict(columns)
         self._origin = origin
@@ -81,7 +81,7 @@ class Samples(Mapping[str, "array[float]"]):
         return column
 
     def check(self, warnings: list[str]) -> None:
-        """Check the columns that were not loaded from a session; add all further warnings to ``warnings``.
+        """Check the columns that were not loaded from a session file; from now on, add warnings to ``warnings``.
 
         Raises SessionFileError for the first invalid column.
         """
@@ -91,7 +91,7 @@ class Samples(Mapping[str, "array[float]"]):
                 self._check(name, column)
 
     def figures(self, name: str) -> Figures:
-        """Return a summary of a column."""
+        """Return statistics of a column."""
         column = self[name]
         return self._figures.get(name) or figures(column)
 
@@ -127,16 +127,19 @@ class Samples(Mapping[str, "array[float]"]):
 
     @property
     def time_s(self) -> array[float]:
-        """Seconds since the session's start."""
+        """Times of the samples, in seconds since the session's start."""
         return self[TIME]
 
     @property
     def metrics(self) -> list[str]:
-        """Names of the recorded metrics: known metrics in the order of this version, then unknown metrics."""
+        """Names of the recorded metrics.
+
+        Metrics that this version knows come first, in the order of ``nncftools.metrics``.
+        """
         return in_order(name for name in self._columns if name != TIME)
 
     def joined(self, columns: Mapping[str, array[float]]) -> Samples:
-        """Return these samples with further columns."""
+        """Return a copy of these samples with ``columns`` added."""
         return Samples(
             {**self._columns, **columns},
             self._origin,
@@ -145,26 +148,30 @@ class Samples(Mapping[str, "array[float]"]):
         )
 
     def raw(self) -> dict[str, msgspec.Raw]:
-        """Return the columns as JSON; columns that were never parsed are unchanged."""
+        """Return the columns as JSON. A column that was never parsed is returned as loaded."""
         return {name: _encode(name, column) for name, column in self._columns.items()}
 
 
 def drift(size: float) -> float:
-    """Return by how much two readings of the same level may differ: 0.1 %, and at least 256 KiB."""
+    """Return the largest difference between two readings of the same level: 0.1 % of ``size``, at least 256 KiB."""
     return max(size / 1000, 256 * 1024)
 
 
 def noise(size: float) -> float:
-    """Return the largest difference of memory that does not matter: 1 %, and at least 1 MiB.
+    """Return the largest difference that does not matter: 1 % of ``size``, at least 1 MiB.
 
-    The peak belongs to the operation in which memory first came this close to the peak: later, an ending interpreter,
-    allocators and caches still change memory a little. Outputs omit bounds that are closer together.
+    A peak belongs to the operation that first brought memory this close to the peak. Later, allocators, caches and the
+    end of the interpreter still change memory a little. If the bounds of a peak are closer together, outputs leave the
+    bounds out.
     """
     return max(size * 0.01, 1 << 20)
 
 
 def first_at_least(values: Sequence[float], level: float) -> int:
-    """Return the index of the first value that is at least ``level``; NaN is unknown. Raises ValueError for none."""
+    """Return the index of the first value that is at least ``level``, ignoring NaN.
+
+    Raises ValueError if there is no such value.
+    """
     for index, value in enumerate(values):
         if value >= level:
             return index
@@ -172,7 +179,7 @@ def first_at_least(values: Sequence[float], level: float) -> int:
 
 
 def figures(column: array[float]) -> Figures:
-    """Return a summary of a column."""
+    """Return statistics of a column."""
     numbers = drop_unknown(column)
     if not numbers:
         return Figures()
@@ -181,13 +188,13 @@ def figures(column: array[float]) -> Figures:
 
 
 def are_whole(name: str, values: array[float]) -> bool:
-    """Return whether a column holds whole numbers: bytes, or counts."""
+    """Return whether a column has only whole numbers: bytes or counts."""
     unit = unit_of(name)
     return unit == "B" or (unit == "" and all(map(float.is_integer, drop_unknown(values))))
 
 
 def drop_unknown(values: array[float]) -> array[float]:
-    """Return the values that are not NaN."""
+    """Return the values without NaN."""
     if not isnan(sum(values)):
         return values
     return array("d", (value for value in values if not isnan(value)))
@@ -196,9 +203,10 @@ def drop_unknown(values: array[float]) -> array[float]:
 def columns_of(
     time_s: Sequence[float], readings: Iterable[tuple[float, Mapping[str, float | None]]]
 ) -> dict[str, array[float]]:
-    """Return columns for readings, which are times and values by column.
+    """Return a column per metric from readings: pairs of a time and ``{column: value}``.
 
-    If a sample has several readings, the largest counts for memory, and the last for other metrics.
+    If several readings fall into the same sample, the largest value counts for memory, and the last value for other
+    metrics.
     """
     columns: dict[str, array[float]] = {}
     for at_s, values in readings:
@@ -214,10 +222,10 @@ def columns_of(
 def columns_in_use(
     time_s: Sequence[float], readings: Collection[tuple[float, Mapping[str, float | None]]]
 ) -> tuple[dict[str, array[float]], set[str]]:
-    """Return the columns of devices that the run may have used, and the names of columns that were always 0.
+    """Return the device columns that matter for the run, and the names of this run's columns that were always 0.
 
-    A column with the memory or load of all programs remains if the run may have held memory of the device, or system
-    memory for the device.
+    A device matters if the run may have used memory of the device, or system memory for the device. For such a device,
+    the columns for all programs of the machine (memory, load) are also returned.
     """
     columns = columns_of(time_s, readings)
     of_run = {name for name in columns if name_of(name) == DEVICE_MEMORY}
@@ -249,18 +257,18 @@ def _whole_or_none(value: float) -> int | None:
 
 
 def nan_for_none(value: float | None) -> float:
-    """Return an unknown value as NaN."""
+    """Return NaN for None; return any other value unchanged."""
     return nan if value is None else value
 
 
 def _parse(raw: msgspec.Raw) -> array[float]:
-    """Return a JSON list of numbers and nulls as a column. Raises DecodeError with the location."""
+    """Parse a JSON list of numbers and nulls into an array. Raises DecodeError with the location."""
     column = array("d")
     try:
         for piece in _split(raw):
             column.extend(_parse_piece(piece))
     except msgspec.DecodeError:
-        _FLOATS_OR_NULLS.decode(raw)  # the same error, with the location in the whole list
+        _FLOATS_OR_NULLS.decode(raw)  # raises the same error, but with the location in the whole list
         raise
     return column
 
@@ -273,7 +281,7 @@ def _parse_piece(piece: bytes) -> Iterable[float]:
 
 
 def _split(raw: msgspec.Raw) -> Iterator[bytes]:
-    """Yield a list as short lists: parsed at once, a million numbers are Python objects of 32 MB."""
+    """Yield a JSON list in short parts. Parsed at once, a million numbers would be Python objects of 32 MB."""
     text = memoryview(raw)
     begin = 1
     while len(text) - begin > _PIECE:
@@ -289,9 +297,10 @@ def _split(raw: msgspec.Raw) -> Iterator[bytes]:
 
 
 def select_rows(gauges: Sequence[array[float]], rows: int, limit: int) -> list[int]:
-    """Return the rows that remain when neighbours merge into buckets of equal length: at most about ``limit``.
+    """Return the indexes of about ``limit`` rows to keep from ``rows`` rows.
 
-    ``nncftools.journal.writing`` chooses the rows that remain of a bucket.
+    Neighbouring rows form buckets of equal length; ``nncftools.journal.writing.select_extremes`` selects the rows of a
+    bucket.
     """
     buckets = max(1, limit // (2 * len(gauges) + 1))
     edges = [bucket * rows // buckets for bucket in range(buckets + 1)]
@@ -303,9 +312,10 @@ def select_rows(gauges: Sequence[array[float]], rows: int, limit: int) -> list[i
 
 
 def find_rising_rows(times: Sequence[float]) -> Sequence[int]:
-    """Return the rows to keep so that times rise.
+    """Return the indexes of the rows to keep so that times rise.
 
-    Drop either the rows whose time goes back, or the rows ahead of later rows, whichever are fewer.
+    Two sets of rows could be dropped: rows before an earlier row's time, or rows after a later row's time. The smaller
+    set is dropped.
     """
     if all(map(le, times, times[1:])):
         return range(len(times))
@@ -317,14 +327,14 @@ def find_rising_rows(times: Sequence[float]) -> Sequence[int]:
 
 
 def merge_warning(taken: int, left: int) -> str:
-    """Return the warning that neighbours were merged."""
+    """Return the warning that neighbouring samples were merged."""
     return (
-        f"{taken:,} samples were taken and neighbours merged into {left:,}, which keep the smallest and the largest "
-        "values: averages count only the remaining samples"
+        f"{taken:,} samples were taken and merged into {left:,}: the smallest and the largest values remain, but "
+        "averages count only the remaining samples"
     )
 
 
 def usual_distance(time_s: array[float]) -> float | None:
-    """Return the 99th percentile of the intervals between samples, in seconds."""
+    """Return a usual long interval between samples, in seconds: the 99th percentile."""
     distances = sorted(after - before for before, after in pairwise(time_s))
     return distances[len(distances) * 99 // 100] if distances else None

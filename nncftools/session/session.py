@@ -1,4 +1,4 @@
-"""The file of a session: load, check, save, and the JSON Schema."""
+"""Load, check and save the file of a session, and make its JSON Schema."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Document = dict[str, msgspec.Raw]
 
 
 def load(path: str | os.PathLike[str]) -> SessionData:
-    """Read a session or a journal; either may be gzipped.
+    """Load a session or a journal; either may be gzipped.
 
     Raises SessionFileError with the file, the location and the expected value.
     """
@@ -35,7 +35,7 @@ def load(path: str | os.PathLike[str]) -> SessionData:
 
 
 def load_from(file: BinaryIO, path: pathlib.Path) -> SessionData:
-    """Read a session or a journal from an open file; ``path`` is the name in messages. Raises SessionFileError."""
+    """Load a session or a journal from an open file; messages name the file ``path``. Raises SessionFileError."""
     data = intake.content(file, path)
     origin = str(path)
     if data.startswith(intake.UTF_16_MARKS):
@@ -58,9 +58,9 @@ def load_from(file: BinaryIO, path: pathlib.Path) -> SessionData:
 
 
 def save(session: SessionData, path: str | os.PathLike[str]) -> pathlib.Path:
-    """Write the session, gzipped if the name ends in ``.gz``, and return the path.
+    """Save a session and return the path. If the name ends in ``.gz``, the file is gzipped.
 
-    The file appears only when complete. Unknown keys of the loaded file are kept. Raises OSError.
+    The file appears only when complete. Unknown keys of the loaded file are saved again. Raises OSError.
     """
     path = pathlib.Path(path)
     write_file(path, encode(session))
@@ -68,7 +68,7 @@ def save(session: SessionData, path: str | os.PathLike[str]) -> pathlib.Path:
 
 
 def encode(session: SessionData) -> bytes:
-    """Return the JSON of a session, with the unknown keys of the loaded file."""
+    """Return a session as JSON, including unknown keys of the loaded file."""
     loaded = msgspec.json.decode(session.unsaved.loaded, type=_Document)
     document = {}
     for field in FIELDS:
@@ -93,7 +93,7 @@ def _session_from(data: bytes, origin: str) -> SessionData:
     try:
         session = _decode_fields(document, origin, warnings)
         _check(session)
-        str(data, "utf-8")  # msgspec does not check the keys of skipped parts
+        str(data, "utf-8")  # msgspec does not check the keys of parts that were skipped
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise SessionFileError(f"{origin}: {error}") from error
     session.unsaved.loaded = data
@@ -101,7 +101,10 @@ def _session_from(data: bytes, origin: str) -> SessionData:
 
 
 def _split(data: bytes, origin: str) -> _Document:
-    """Return the parts of a document as JSON. Raises SessionFileError unless the document is a session."""
+    """Return the top-level values of a document, still as JSON, by key.
+
+    Raises SessionFileError if the document is not a session.
+    """
     try:
         document = msgspec.json.decode(data, type=_Document)
         kind = msgspec.json.decode(document.get("format", b"null"))
@@ -137,9 +140,9 @@ def _decode_fields(document: _Document, origin: str, warnings: list[str]) -> Ses
 
 
 def mend(session: SessionData) -> None:
-    """Set out-of-range numbers of another tool's log to None, with a warning. Raises WrongValueError.
+    """Replace out-of-range numbers, as in another tool's log, by None, and add a warning.
 
-    Samples raise SessionFileError.
+    Raises WrongValueError for other invalid values, and SessionFileError for invalid samples.
     """
     session.samples.check(session.warnings)
     for field in FIELDS:
@@ -150,9 +153,9 @@ def mend(session: SessionData) -> None:
 
 
 def _check(session: SessionData) -> None:
-    """Raise WrongValueError for columns of different lengths, and for times that go back.
+    """Raise WrongValueError if columns have different lengths or if times go back.
 
-    An operation's end that is before its start becomes unknown.
+    If an operation ends before its start, the end becomes unknown.
     """
     for number, mark in enumerate(session.marks):
         if mark.end_s is not None and mark.end_s < mark.start_s:
@@ -181,7 +184,7 @@ _SAMPLES: dict[str, Any] = {
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of a session file."""
+    """Return the JSON Schema (version 2020-12) of a session file."""
     fields = []
     for field in FIELDS:
         default = field.default

@@ -1,10 +1,10 @@
-"""The log of the helper process, and the snapshots in a session: stacks, mappings and the text of lines of code.
+"""Read the helper's log: stacks and mappings, and the text of lines of the user's code.
 
-The log is JSON Lines with bytes, and CLOCK_MONOTONIC in nanoseconds. Every line is an object with one key. Frames and
-stacks are numbered from 0, in the order of their lines. A kill may have cut the log off.
+The log is JSON Lines. Sizes are bytes; times are nanoseconds on CLOCK_MONOTONIC. Every line is an object with one key.
+Frames and stacks are numbered from 0, in the order of their lines. A kill may have cut the log off.
 
-The text of a line is kept only if that text ran, and if the user who ran the line may read the file. A measured program
-can name any file as source code, and other users can replace a file by a link or a pipe.
+A line of code is only kept if the line ran, and if the user who ran the line may read the file. Otherwise a measured
+program could name any file as source code, or another user could replace a file by a link or a pipe.
 """
 
 from __future__ import annotations
@@ -33,144 +33,147 @@ from nncftools.session.model import MOST_FRAMES, Frame, Process, SessionData, Sn
 from nncftools.units import shortened
 
 _HOOK_FILE = "<frozen importlib._bootstrap nncf-tools>"
-"""File of the hook's frames: see ``marks/hook/sitecustomize.py``."""
+"""File of the frames that our hook adds to stacks: see ``marks/hook/sitecustomize.py``."""
 WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, TypeError, ValueError)
-"""Errors that a damaged line raises."""
+"""Exceptions that a damaged line raises."""
 
 
 class HelperStarted(TypedDict):
-    """The first line; also has ``pid``, ``t_ns``, ``share`` and ``least_s``, the budget."""
+    """The first line of the log. Further keys: ``pid``, ``t_ns``, and the CPU budget in ``share`` and ``least_s``."""
 
     missing: str | None
-    """Why the helper takes no stacks, or only stacks of some processes."""
+    """Why the helper reads no stacks, or reads only stacks of some processes."""
 
 
 class IntroducedProcess(TypedDict):
-    """A process of the tree."""
+    """A process of the tree, when the helper first sees the process."""
 
     number: Whole
-    """Number in this log."""
+    """Number of the process in this log."""
     pid: Pid
     t_ns: Whole
-    """When the process was first seen."""
+    """Time when the process was first seen."""
     inherited: Whole
 
 
 class WatchedProcess(IntroducedProcess, total=False):
-    """A process of the tree; logs of earlier versions have no ``user``."""
+    """Further facts about a process. Older logs have no ``user``."""
 
     user: Whole | None
-    """ID of the user whose files the process opened; null if unknown, or if our paths may lead to other files."""
+    """ID of the user whose files the process opened. Null if unknown, or if the process may have other files under the
+    same paths."""
 
 
 class _SharedPoints(TypedDict, total=False):
     shared: list[Whole]
-    """Bytes of ``rss`` in pages of files and shared memory; missing in logs of earlier versions."""
+    """The part of ``rss`` in pages of files and of shared memory. Older logs lack this key."""
 
 
 class RssPoints(_SharedPoints):
-    """RSS of a process since the previous line; between two times, RSS changed about evenly."""
+    """RSS of a process since the previous line for this process; between two times, RSS changed almost linearly."""
 
     process: Whole
     t_ns: list[Whole]
     rss: list[Whole]
     apart_ns: list[Whole]
-    """Longest gap between readings since the previous time."""
+    """For each time, the longest gap between two readings since the previous time."""
 
 
 class Faults(TypedDict):
-    """Page faults of a process since the previous line."""
+    """Page faults of a process since the previous line for this process."""
 
     process: Whole
     t_ns: Whole
     threads: dict[Whole, Whole]
-    """Page faults by thread; a missing thread had none."""
+    """Page faults by thread ID; a thread that is not listed had no page faults."""
     lost: Whole
 
 
 class Ranges(TypedDict):
-    """Address ranges of a process that appeared or disappeared since the previous line."""
+    """Address ranges of a process that were mapped or unmapped since the previous line for this process."""
 
     process: Whole
     t_ns: Whole
     came: list[Whole]
-    """First page and number of pages of each range, in turn."""
+    """New ranges as a flat list: first page, number of pages, first page, number of pages, … A page is 4 KiB."""
     went: list[Whole]
     heap: Whole
     """Size of malloc's heap and arenas in bytes."""
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True):
-    """A new stack of a thread, first seen at this time."""
+    """A thread has had this stack since this time."""
 
     t_ns: Whole
     stack: Size | None
-    """Number of the stack; null for no stack."""
+    """Number of the stack in this log; null for no stack."""
     same: Whole = 0
-    """Number of outer frames in the same call as at the previous reading."""
+    """Number of outer frames whose call has gone on since the previous reading."""
     still: Whole = 0
-    """Number of these frames at the same instruction with the same variables."""
+    """How many of the ``same`` frames have not moved: same instruction and same variables."""
 
 
 class Window(TypedDict):
-    """Consecutive readings of the stacks of a process."""
+    """A series of readings of a process's stacks, without a break."""
 
     process: Whole
     t_ns: list[Whole]
-    """The first time may be the last time of the previous window."""
+    """Times of the readings. If there is no break after the previous window, the first time is the last time of that
+    window."""
     threads: dict[Whole, list[Change]]
 
 
 class Mappings(TypedDict):
-    """Resident memory of the largest processes by kind."""
+    """Resident memory of the largest processes, by kind."""
 
     t_ns: Whole
     total: Whole
     processes: list[tuple[Whole, list[tuple[str, str, list[Whole]]]]]
-    """Number and groups of each process: kind, file, and the sizes in the order of ``model.MappingGroup``."""
+    """For each process, the number and the groups. A group has kind, file, and sizes in the order of
+    ``model.MappingGroup``."""
 
 
 class Problem(TypedDict):
-    """Why stacks of a process could not be read."""
+    """A reason why stacks of a process could not be read."""
 
     process: Whole
     text: str
 
 
 class HelperEnd(TypedDict):
-    """The last line."""
+    """The last line of the log."""
 
     cpu_s: Seconds
     failed: Whole
 
 
 class FrameLine(msgspec.Struct, frozen=True, array_like=True):
-    """A line of code, or an instruction."""
+    """The place of a frame: a line, or an instruction in the bytecode."""
 
     number: Whole
     function: str
     file: str
     line: Whole
-    """First line of the function, if there is a line table; else the line itself."""
+    """If the frame has a line table: first line of the function. Otherwise, the line itself."""
     table: Whole | None = None
     offset: Whole = 0
-    """Offset of the instruction."""
+    """Offset of the instruction in the function's bytecode."""
 
 
 class SnapshotLine(TypedDict, total=False):
-    """A line, with one of these keys."""
+    """A line of the log. A line has exactly one of these keys."""
 
     helper: HelperStarted
     process: WatchedProcess
     table: tuple[Whole, Whole, bytes]
-    """Number of the table, minor version of Python, and the line table of a code object."""
+    """A line table of a code object: number of the table, minor version of Python, the table's bytes."""
     frame: FrameLine
     stack: tuple[Whole, list[Whole]]
     """Number of the stack, and the numbers of the frames, outermost first."""
     loop: Whole
-    """Number of a frame that makes the same call with equal variables again and again."""
+    """Number of a frame with a loop that repeats a call with equal variables."""
     native: Whole
-    """Number of a process that grew without any Python file."""
+    """Number of a process in which memory rose although no file of a Python interpreter was mapped."""
     rss: RssPoints
     faults: Faults
     ranges: Ranges
@@ -178,40 +181,43 @@ class SnapshotLine(TypedDict, total=False):
     mappings: Mappings
     problem: Problem
     failure: str
-    """The error that ended the helper."""
+    """The exception that ended the helper."""
     end: HelperEnd
 
 
 def decode_line(text: bytes) -> SnapshotLine:
-    """Decode a line. Raises one of ``WRONG``."""
+    """Decode a line. Raises one of the exceptions in ``WRONG``."""
     return msgspec.json.decode(text, type=SnapshotLine)
 
 
 _NOT_FIRST = bytes(range(128))
-"""Bytes that cannot start an entry: in tables of 3.11 and later, the first byte has the highest bit."""
+"""Bytes that cannot be the first byte of an entry: since Python 3.11, the highest bit of the first byte is set."""
 _SIZES = bytes(range(2, 18, 2)) * 32
-"""The number of bytes of bytecode, by first byte."""
+"""Bytes of bytecode that an entry covers, by the entry's first byte."""
 _SHORT_STEPS = bytes(0xD8) + b"\1" * 8 + b"\2" * 8 + bytes(24)
-"""The step of the line in entries with small steps, by first byte."""
+"""Difference of the line number in short entries, by the entry's first byte."""
 _LONG_ENTRY = re.compile(rb"([\xe8-\xf7][\x00-\x7f]*)")
-"""In these entries, a step of any size follows the first byte."""
+"""Long entries: after the first byte comes the difference of the line number, of any size."""
 _MOST_BITS = 30
 _NO_LINE = b"\x80"
 _WITH_LOCATIONS = 11
-"""The first minor version whose line tables follow CPython's document Objects/locations.md."""
+"""The first minor version of Python 3 whose line tables follow CPython's document Objects/locations.md."""
 
 
 class LineTable:
-    """The line table of one code object."""
+    """The line table of one code object: finds the line of an instruction."""
 
     def __init__(self, version: int, table: bytes) -> None:
-        """Take the bytes of a table of Python 3.``version``; a damaged table gives wrong lines."""
+        """Use the bytes of a line table of Python 3.``version``. A damaged table gives wrong lines."""
         self._version = version
         self._table = table
 
     @cached_property
     def _ends_and_lines(self) -> tuple[array[int], array[int]]:
-        """Return the end of each piece of bytecode; and the line before the first piece, then each piece's line."""
+        """Return the end of the bytecode of each entry, and the line of each entry.
+
+        The second list starts with the line before the first entry.
+        """
         if self._version >= _WITH_LOCATIONS:
             sizes = self._table.translate(_SIZES, _NOT_FIRST)
             steps = _located_steps(self._table)
@@ -221,14 +227,14 @@ class LineTable:
         return array("q", accumulate(sizes)), array("q", accumulate(steps, initial=0))
 
     def line_at(self, first_line: int, offset: int) -> int:
-        """Return the line of the bytecode at an offset, in a function that begins in ``first_line``."""
+        """Return the line of the instruction at ``offset``, if the function begins in line ``first_line``."""
         ends, lines = self._ends_and_lines
         index = min(bisect_right(ends, offset) + 1, len(lines) - 1)
         return first_line + lines[index]
 
 
 def _located_steps(table: bytes) -> list[int]:
-    """Return the step of the line before each entry, by CPython's Objects/locations.md."""
+    """Return the difference of the line number before each entry, as CPython's Objects/locations.md defines."""
     steps = []
     for number, piece in enumerate(_LONG_ENTRY.split(table)):
         if number % 2:
@@ -239,13 +245,16 @@ def _located_steps(table: bytes) -> list[int]:
 
 
 def _steps(table: bytes) -> list[int]:
-    """Return the step of the line before each pair of bytes, by Objects/lnotab_notes.txt of CPython 3.10."""
+    """Return the difference of the line number before each pair of bytes (Objects/lnotab_notes.txt of CPython 3.10)."""
     steps = table[1::2].replace(_NO_LINE, b"\0")
     return [(step ^ 128) - 128 for step in steps]
 
 
 def _signed(data: bytes) -> int:
-    """Decode the number at the start: six bits a byte, the lowest bits first; the very lowest bit is the sign."""
+    """Decode the signed number at the start of ``data``.
+
+    Each byte has six bits of the number, lowest bits first. The lowest bit of all is the sign.
+    """
     number = 0
     shift = 0
     for byte in data:
@@ -257,29 +266,28 @@ def _signed(data: bytes) -> int:
 
 
 _NEAR_S = 0.2
-"""Start and end of a process may differ this much between the sampler and the helper."""
+"""Largest difference between the start or end of a process as seen by the sampler and as seen by the helper."""
 
 
 class LostError(Exception):
-    """A frame or a stack is missing: later numbers may mean other frames."""
+    """A frame or a stack is missing from the log, so later numbers may refer to other frames."""
 
 
 class Stacks:
-    """The stacks of a log."""
+    """The stacks of the helper's log."""
 
     def __init__(self, redaction: Redaction) -> None:
-        """Hide secrets in file names."""
         self.redaction = redaction
         self._tables: dict[int, LineTable] = {}
         self._table_bytes = 0
         self.frames: list[Frame] = []
         self.stacks: list[list[int]] = []
-        """Indexes of ``frames``, outermost first, without frames of the hook."""
+        """Each stack as a list of indexes of ``frames``, outermost first. Frames of our hook are left out."""
         self.hooked: dict[int | None, list[int]] = {None: []}
-        """Depths of the hook's frames, by stack."""
+        """By stack: positions of the frames of our hook that were left out."""
 
     def take(self, line: SnapshotLine) -> None:
-        """Take a line about stacks; ignore any other line. Raises LostError, LookupError."""
+        """Process a line about stacks; ignore any other line. Raises LostError, LookupError."""
         if "frame" in line:
             frame = line["frame"]
             _expect(frame.number, len(self.frames))
@@ -316,9 +324,9 @@ def _expect(number: int, expected: int) -> None:
 def snapshots_from(
     data: bytes, start: model.Start, processes: Sequence[Process], redact: Sequence[str] | None
 ) -> Snapshots | None:
-    """Return the snapshots in the helper's log ``data``; None if empty.
+    """Return the snapshots in the helper's log ``data``; None if the log is empty.
 
-    Unreadable lines are skipped; after a lost frame or stack, nothing more is read.
+    Unreadable lines are skipped. If a frame or stack is missing, reading ends there.
     """
     if start.monotonic_ns is None or not data:
         return None
@@ -354,7 +362,7 @@ class _SnapshotReader:
         elif "rss" in line:
             self._take_points(line["rss"])
         elif "loop" in line:
-            self._stacks.frames[line["loop"]]  # raises for a missing frame
+            self._stacks.frames[line["loop"]]  # raises LookupError if a frame is missing
             snapshots.loops.append(line["loop"])
         elif "native" in line:
             self._watched[line["native"]].is_native = True
@@ -375,10 +383,10 @@ class _SnapshotReader:
             snapshots.failed = line["end"]["failed"]
 
     def finish(self, reason: str) -> Snapshots:
-        """Return the snapshots; ``reason`` explains a missing last line."""
+        """Return the snapshots. If the log has no last line, ``reason`` says why."""
         snapshots = self._snapshots
         for watched in snapshots.processes:
-            if not any(watched.shared):  # a log of an earlier version
+            if not any(watched.shared):  # an older log
                 watched.shared = []
         if snapshots.cpu_s is None and snapshots.missing is None:
             ends_s = [watched.time_s[-1] for watched in snapshots.processes if watched.time_s]
@@ -393,7 +401,7 @@ class _SnapshotReader:
         at_s = self._seconds(line["t_ns"])
         process = self._table.at(line["pid"], at_s + _NEAR_S)
         if process is not None and process.end_s is not None and process.end_s < at_s - _NEAR_S:
-            process = None  # an earlier process with this PID
+            process = None  # this was an earlier process with the same PID
         watched = model.WatchedProcess(
             process=None if process is None else process.id,
             pid=line["pid"],
@@ -451,7 +459,7 @@ class _SnapshotReader:
         self._watched[line["process"]].windows.append(window)
 
     def _without_hook(self, stack: int | None, depth: int) -> int:
-        """Return the number of frames above ``depth`` without the hook's frames."""
+        """Return how many of the ``depth`` outermost frames are not frames of our hook."""
         return depth - bisect_left(self._stacks.hooked[stack], depth)
 
     def _take_mappings(self, line: Mappings) -> None:
@@ -479,7 +487,6 @@ class _SnapshotReader:
 
 
 def _drop_early(readings: list[_Reading]) -> None:
-    """Drop the last reading if the time goes back."""
     if len(readings) > 1 and readings[-1].time_s < readings[-2].time_s:
         readings.pop()
 
@@ -489,24 +496,28 @@ _MOST_LINES = 2_000
 _LARGEST = 8 << 20
 _LONGEST = 160
 _LONGEST_READ = 2_000
-"""Bytes of a line."""
+"""Bytes of a line that are read."""
 _MOST_STEPS = 400
-"""Folders and links on the way to a file."""
+"""Most folders and links on the way to a file."""
 _PRECISION_S = 0.02
-"""The kernel rounds the start of a process and the time of a change down to a tick of up to 10 ms."""
+"""Tolerance in seconds. The kernel rounds the start of a process, and the time of a change to a file, down to ticks of
+up to 10 ms."""
 
 
 class _Code(NamedTuple):
-    """The lines of a file that were in stacks, and the processes that ran the lines."""
+    """The lines of a file that were seen in stacks, and facts about the processes that ran these lines."""
 
     lines: set[int]
     users: set[int | None]
     starts_s: set[float]
-    """Starts of the programs in seconds since the start of the session; -inf if unknown."""
+    """Start of each program, in seconds since the start of the session; -inf if unknown."""
 
 
 def take_sources(session: SessionData, redaction: Redaction, is_own: Callable[[str], bool]) -> None:
-    """Add the text of lines of the user's own code, in files for which ``is_own`` returns True, to a session."""
+    """Add the text of the user's own lines of code to a session.
+
+    A file is the user's own if ``is_own`` returns True.
+    """
     snapshots = session.snapshots or Snapshots()
     codes = _find_code(session, snapshots, is_own)
     for file in [*codes][:_MOST_FILES]:
@@ -527,7 +538,7 @@ def _find_code(session: SessionData, snapshots: Snapshots, is_own: Callable[[str
         for number in watched.frames(snapshots.stacks).intersection(own[:_MOST_LINES]):
             frame = snapshots.frames[number]
             code = codes.setdefault(frame.file, _Code(set(), set(), set()))
-            # the line between two seen lines may take memory, too
+            # the line between two lines in stacks may also take memory
             code.lines.update((frame.line, frame.line + 1) if frame.line else ())
             code.users.add(watched.user)
             code.starts_s.add(start_s)
@@ -535,18 +546,24 @@ def _find_code(session: SessionData, snapshots: Snapshots, is_own: Callable[[str
 
 
 def _start_of_program(process: Process | None, user: int | None, first_s: float) -> float:
-    """Return the start of a process's program; -inf if unknown, or if a path may lead to another file now."""
+    """Return the start of a process's program.
+
+    Return -inf if the start is unknown, or if the process may have had another file under the same path.
+    """
     if process is None or user is None:
         return -inf
     if process.apart and user in {0, os.geteuid()}:
         return -inf
-    if process.forked_copy or process.parent is None:  # runs code that an earlier process has read
+    if process.forked_copy or process.parent is None:  # the code was read by an earlier process
         return first_s
     return process.start_s or first_s
 
 
 def _read_unchanged(path: str, users: set[int | None], before_s: float) -> bytes:
-    """Read a file that was not changed after a moment, and that all users may read. Raises OSError, ValueError."""
+    """Return the content of a file, if unchanged since ``before_s`` (Unix time) and readable for all of ``users``.
+
+    Raises OSError, ValueError.
+    """
     with contextlib.ExitStack() as folders, open(_open_step_by_step(path, users, folders), "rb") as file:
         content = file.read(_LARGEST)
         status = os.fstat(file.fileno())
@@ -556,10 +573,13 @@ def _read_unchanged(path: str, users: set[int | None], before_s: float) -> bytes
 
 
 def _open_step_by_step(path: str, users: set[int | None], folders: contextlib.ExitStack) -> int:
-    """Return a descriptor of the file. Hold every folder on the way open, so that nobody can put a link there."""
+    """Open a file and return the descriptor.
+
+    Every folder on the way stays open, so that nobody can replace a folder by a link.
+    """
     trusted = {0, os.geteuid()}
     names = [*PurePosixPath(path).parts[::-1]]
-    folder = -1  # a relative path is not found there
+    folder = -1  # -1: a relative path is never found
     for _ in range(_MOST_STEPS):
         step = os.open(names.pop(), os.O_PATH | os.O_NOFOLLOW, dir_fd=folder)
         folders.callback(os.close, step)
@@ -578,7 +598,7 @@ def _open_step_by_step(path: str, users: set[int | None], folders: contextlib.Ex
 
 
 def _may_use(status: os.stat_result, user: int | None) -> bool:
-    """Return whether a user may read a file, or enter a folder; group permissions do not count."""
+    """Return whether ``user`` may read a file or enter a folder. Permissions by group do not count."""
     permission = stat.S_IXOTH if stat.S_ISDIR(status.st_mode) else stat.S_IROTH
     if status.st_uid == user:
         permission <<= 6
@@ -586,7 +606,7 @@ def _may_use(status: os.stat_result, user: int | None) -> bool:
 
 
 def _read_lines(content: bytes, lines: Collection[int], redaction: Redaction) -> Iterator[tuple[int, str]]:
-    """Yield number and text of lines. Raises SyntaxError, LookupError, ValueError for an unknown encoding."""
+    """Yield (number, text) of lines. Raises SyntaxError, LookupError, ValueError for an unknown encoding."""
     from tokenize import detect_encoding
 
     encoding, _ = detect_encoding(io.BytesIO(content).readline)

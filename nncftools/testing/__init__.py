@@ -1,1 +1,1 @@
-"""``pytest --memory``: the memory peak of each test, and limits that fail a test."""
+"""``pytest --memory``: measure the memory peak of each test, and fail tests that exceed their limit."""

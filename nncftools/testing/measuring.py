@@ -1,6 +1,7 @@
-"""The hooks of the pytest plugin, which measure the tests of this process.
+"""The hooks of the pytest plugin that measure the tests of this process.
 
-A test that exceeds its ``@pytest.mark.limit_peak`` fails; the largest peaks are a table at the end of pytest's output.
+A test fails if the peak exceeds the limit in the test's ``@pytest.mark.limit_peak``. A table at the end of pytest's
+output has the largest peaks.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Limit:
 
 
 def limit_of(item: pytest.Item) -> Limit | None:
-    """Return the limit of a test's closest marker, or None. Raises ValueError."""
+    """Return the limit in the marker that is closest to the test, or None. Raises ValueError."""
     marker = item.get_closest_marker(_MARKER)
     if marker is None:
         return None
@@ -57,9 +58,9 @@ def limit_of(item: pytest.Item) -> Limit | None:
 
 
 def excess(limit: Limit, peak: Peak, largest_process: tuple[str, int] | None) -> str | None:
-    """Return the message for a test that exceeded a limit; None for any other test, and for an unknown peak.
+    """Return a message if a test's peak exceeded the limit; None otherwise, and if the peak is unknown.
 
-    ``largest_process`` is the command and the bytes of the largest process at the moment of a sampled peak.
+    ``largest_process`` is used for a sampled peak: command and bytes of the largest process at that moment.
     """
     size = peak.above_start if limit.from_zero else peak.size
     if size is None or size <= limit.size:
@@ -78,14 +79,14 @@ def excess(limit: Limit, peak: Peak, largest_process: tuple[str, int] | None) ->
 
 
 class Measuring:
-    """Measures each test from setup to teardown.
+    """Measures each test, from setup to teardown.
 
-    The recording starts with the first test. A process that runs no tests, like pytest-xdist's controller, starts no
-    sampler.
+    The recording starts with the first test. So a process that runs no tests, such as pytest-xdist's controller, starts
+    no sampler.
     """
 
     def __init__(self, config: pytest.Config, meter: Meter, output: pathlib.Path | None) -> None:
-        """Measure with ``meter``, and write the recording to ``output``."""
+        """Measure with ``meter``; write the recording to ``output`` if ``output`` is not None."""
         self._config = config
         self.meter = meter
         self._output = output
@@ -96,7 +97,7 @@ class Measuring:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_make_collect_report(self) -> Generator[None, pluggy.Result[pytest.CollectReport], None]:
-        """Report an invalid limit as a collection error: pytest-xdist's workers may raise no other error."""
+        """Report an invalid limit as a collection error, because pytest-xdist's workers may raise no other error."""
         report = (yield).get_result()
         try:
             for node in report.result:
@@ -108,7 +109,7 @@ class Measuring:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Start to measure a test."""
+        """Start measuring a test."""
         if self.meter.is_own_process:
             if not self.meter.is_started:
                 try:
@@ -124,13 +125,13 @@ class Measuring:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pluggy.Result[pytest.TestReport], None]:
-        """Measure up to this step, and fail the step in which the test exceeded the limit.
+        """Measure after each phase (setup, call, teardown). If the test exceeded the limit, fail this phase.
 
-        The failure is set before the report is made, so that xfail and other hooks see it.
+        The failure is set before the report is made, so that xfail and other hooks see the failure.
         """
         line = failure = None
         if self._runs and self.meter.is_own_process:
-            line = self._line(item, call)
+            line = self._judge_phase(item, call)
             if line is not None and call.excinfo is None:
                 fail = functools.partial(pytest.fail, line, pytrace=False)
                 failure = pytest.CallInfo.from_call(fail, when="call").excinfo
@@ -140,8 +141,8 @@ class Measuring:
         if line is not None and call.excinfo is not failure and report.failed:
             report.sections.append(("memory limit", line))
 
-    def _line(self, item: pytest.Item, call: pytest.CallInfo[None]) -> str | None:
-        """Return the message on the test's limit after a step, at most once per test; otherwise None."""
+    def _judge_phase(self, item: pytest.Item, call: pytest.CallInfo[None]) -> str | None:
+        """Return a message if the test has exceeded the limit, at most once per test; otherwise None."""
         unimportant = (pytest.skip.Exception, pytest.xfail.Exception)
         if call.excinfo is not None and not isinstance(call.excinfo.value, unimportant):
             self._error = self._error or call.excinfo.typename
@@ -150,7 +151,7 @@ class Measuring:
         line = limit = peak = None
         try:
             limit = limit_of(item)
-        except ValueError as error:  # a marker was added after collection
+        except ValueError as error:  # a marker was added after the collection of the tests
             line = str(error)
         if call.when == "teardown":
             peak = self._end(item)
@@ -191,7 +192,7 @@ class Measuring:
             self._warn(f"{why}: from now on the memory of child processes is unknown", nodeid)
 
     def _warn(self, text: str, nodeid: str = "") -> None:
-        """Show a warning among pytest's own; at this point no filter turns it into an error."""
+        """Show a warning in pytest's summary. At this point, no filter turns the warning into an error."""
         message = warnings.WarningMessage(pytest.PytestWarning(text), pytest.PytestWarning, "nncf-tools", 0, line="")
         record = {
             "warning_message": message,
@@ -211,21 +212,21 @@ _MEANING = {
 
 
 class Summary:
-    """Collects peaks from the reports of tests, also from pytest-xdist's workers."""
+    """Collects peaks from the reports of tests, also from reports of pytest-xdist's workers."""
 
     def __init__(self, most: int) -> None:
-        """Show at most ``most`` tests; 0 shows all."""
+        """Show the ``most`` tests with the largest peaks; 0 shows all tests."""
         self._most = most
         self._peaks: dict[str, Peak] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Store the peak of a finished test; a repeated run replaces the peak."""
+        """Store the peak of a finished test. If a test is repeated, the new peak replaces the old peak."""
         peak = load_peak(report.user_properties) if report.when == "teardown" else None
         if peak is not None:
             self._peaks[report.nodeid] = peak
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Write the table."""
+        """Write the table of the largest peaks."""
         if not self._peaks:
             return
         sizes = {name: peak.size or 0 for name, peak in self._peaks.items()}

@@ -1,8 +1,8 @@
-"""The memory peak of each test, from the kernel's figures of this process and the samples of a recording.
+"""Measure the memory peak of each test, from the kernel's figures of this process and the samples of a recording.
 
-All tests of the process share a recording, whose samples can be read while it runs; the high-water mark is reset for
-each test. Linux only: elsewhere all figures are unknown. The peak of a test is in ``user_properties``, which pytest
-sends from worker to controller.
+All tests of a process share a recording, and its samples are read during the recording. The high-water mark of this
+process is reset before each test. On systems other than Linux, all figures are unknown. The peak of a test is stored in
+``user_properties``, so that pytest-xdist sends the peak from the worker to the controller.
 """
 
 from __future__ import annotations
@@ -29,40 +29,43 @@ from nncftools.session.recording import Recording
 
 @dataclass
 class MeterRow:
-    """A sample of the process tree."""
+    """A sample of the process tree: this process and its descendants."""
 
     at_ns: int
-    """On CLOCK_MONOTONIC."""
+    """Time of the sample, on CLOCK_MONOTONIC."""
     rss: int
-    """The sum of all processes, in bytes."""
+    """RSS of all processes together, in bytes."""
     processes: int
     each: dict[int, int] = field(default_factory=dict)
-    """RSS by process ID within the recording."""
+    """RSS of each process in bytes, by the process's ``id`` in the recording."""
 
 
 class LiveReader(Recorder):
-    """Records RSS, in total and per process."""
+    """Records this process and its descendants, and reads the samples during the recording."""
 
     def __init__(self, interval_s: float) -> None:
-        """Prepare to sample every ``interval_s`` seconds. Raises ValueError for less than 1 ms or more than a year."""
+        """Prepare to sample every ``interval_s`` seconds.
+
+        Raises ValueError if the interval is less than 1 ms or more than a year.
+        """
         super().__init__(["rss"], interval_s)
         self._plan.per_process = True
         self._file: BinaryIO | None = None
         self._recording: Recording | None = None
         self._commands: dict[int, str] = {}
         self.latest: MeterRow | None = None
-        """The last sample read."""
+        """The last sample that was read; None if there is none yet."""
 
     def start(self) -> None:
-        """Start, and return after the first sample. Raises NncfToolsError."""
+        """Start the sampler; return after the first sample. Raises NncfToolsError."""
         super().start()
         self._file = reading.reader(self.journal)
         self._recording = Recording(self._file, str(self.journal))
-        for _ in self.rows():  # reads the start line: the sampler's PID and the start time
+        for _ in self.rows():  # reads the first lines: the sampler's PID and the start time
             pass
 
     def drop(self) -> None:
-        """End a running recording without reading the session (0.1 s)."""
+        """End the recording without reading the session, which takes only 0.1 s."""
         if self.is_running:
             self._clear()
 
@@ -74,7 +77,7 @@ class LiveReader(Recorder):
 
     @property
     def sampler_pid(self) -> int | None:
-        """The sampler's PID; None for unknown."""
+        """PID of the sampler; None if unknown."""
         start = None if self._recording is None else self._recording.start
         return None if start is None else start.get("sampler_pid")
 
@@ -86,14 +89,14 @@ class LiveReader(Recorder):
         return not self._sampler.has_news(0)
 
     def begin(self, name: str) -> int:
-        """Mark the start of an operation; return the operation's number."""
+        """Write the start of an operation to the marks log; return the number of the operation."""
         number = next(line.operations)
         members = line.common_members(name, "pytest")
         self._mark(line.begin(number, members, time.monotonic_ns()))
         return number
 
     def end(self, number: int, error: str | None) -> None:
-        """Mark the end of an operation; ``error`` names an exception."""
+        """Write the end of an operation to the marks log; ``error`` is the name of an exception, or None."""
         self._mark(line.end(number, time.monotonic_ns(), error))
 
     def _mark(self, text: str) -> None:
@@ -101,19 +104,19 @@ class LiveReader(Recorder):
             line.append(os.fsencode(self.marks_log), text)
 
     def rows_to_now(self, within_s: float) -> Iterator[MeterRow]:
-        """Yield the samples since the last call, then request a sample and wait up to ``within_s`` for this sample."""
+        """Yield all samples up to now: request a sample, and wait for this sample up to ``within_s`` seconds."""
         at_ns = time.monotonic_ns()
         until_ns = at_ns + round(within_s * 1e9)
         yield from self.rows()
         while self.is_alive and time.monotonic_ns() < until_ns:
             if self.latest is not None and self.latest.at_ns >= at_ns:
                 return
-            self._mark("\n")  # any write triggers a sample; the sampler pauses after each sample, so write repeatedly
+            self._mark("\n")  # triggers a sample; repeated because the sampler pauses after each sample
             time.sleep(0.001)
             yield from self.rows()
 
     def rows(self) -> Iterator[MeterRow]:
-        """Yield the samples since the last call."""
+        """Yield the samples since the last call of this method."""
         if self._file is None or self._recording is None:
             return
         for chunk in self._recording.read():
@@ -154,19 +157,22 @@ _FIGURES = re.compile(rb"^VmHWM:\s*(\d+) kB\nVmRSS:\s*(\d+) kB$", re.MULTILINE)
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Memory of this process at a moment; in bytes, None for unknown."""
+    """The kernel's memory figures of this process at one moment, in bytes; None if unknown."""
 
     rss: int | None = None
     mark: int | None = None
-    """VmHWM: the largest RSS since the last reset, or since the start."""
+    """VmHWM: the largest RSS since the last reset; without a reset, since the start of the process."""
     children_mark: int | None = None
-    """The largest ``ru_maxrss`` of all descendants that were ever waited for."""
+    """The largest ``ru_maxrss`` of the descendants that have ended and were waited for."""
     has_children: bool = True
-    """Whether the process has a child; also true if unknown."""
+    """Whether this process has a child; also True if unknown."""
 
 
 def read_memory(excluded_child: int | None) -> Memory:
-    """Return the current figures; the process ``excluded_child`` does not count as a child."""
+    """Return the current figures of this process.
+
+    The process ``excluded_child`` (the sampler) does not count as a child.
+    """
     if sys.platform != "linux":
         return Memory()
     import resource
@@ -183,9 +189,9 @@ def read_memory(excluded_child: int | None) -> Memory:
 
 
 def reset_mark() -> bool:
-    """Set VmHWM and getrusage's ``ru_maxrss`` to the current RSS; return whether that worked."""
+    """Set VmHWM and ``ru_maxrss`` of this process to the current RSS; return whether that was possible."""
     try:
-        pathlib.Path(_CLEAR_REFS).write_bytes(b"5")  # since Linux 4.0, proc(5)
+        pathlib.Path(_CLEAR_REFS).write_bytes(b"5")  # Linux 4.0 or later, see proc(5)
     except OSError:
         return False
     return True
@@ -200,45 +206,45 @@ def _has_children(excluded_child: int | None) -> bool:
     try:
         for task in pathlib.Path(_TASKS).iterdir():
             children.update(map(int, (task / "children").read_bytes().split()))
-    except OSError:  # a thread has just ended, or this kernel has no such lists
+    except OSError:  # a thread has just ended, or the kernel does not list children
         return True
     return children != {excluded_child} and bool(children)
 
 
 KERNEL = "kernel"
-"""The kernel's maximum of a process, the test's or a child's; peaks between samples are included."""
+"""Source of a peak: the kernel's maximum of this process or of a child, including peaks between samples."""
 SAMPLED = "sampled"
-"""The largest sampled sum over the processes; a lower bound of the peak."""
+"""Source of a peak: the largest sample of all processes together. The real peak may be higher."""
 UNSAMPLED = "unsampled"
-"""The test's process only: without a sampler, the sum over the processes is unknown."""
+"""Source of a peak: only this process, because without a sampler the memory of all processes together is unknown."""
 UNKNOWN = "unknown"
 _PROPERTIES = ("memory_peak_bytes", "memory_above_start_bytes", "memory_known")
-"""The names of a test's properties, in the order of the fields of ``Peak``."""
+"""Names of the properties for a test's peak, in the order of the fields of ``Peak``."""
 
 
 @dataclass(frozen=True)
 class Peak:
-    """The memory peak of a test; in bytes, None for unknown."""
+    """The memory peak of a test, in bytes; None if unknown."""
 
     size: int | None = None
     above_start: int | None = None
-    """The peak minus the memory held at the start of the test."""
+    """The peak minus the memory at the start of the test."""
     known: str = UNKNOWN
-    """The source of the peak: ``KERNEL``, ``SAMPLED``, ``UNSAMPLED`` or ``UNKNOWN``."""
+    """Source of the peak: ``KERNEL``, ``SAMPLED``, ``UNSAMPLED`` or ``UNKNOWN``."""
 
 
 @dataclass(kw_only=True)
 class Measurement:
-    """The figures of a test that is running."""
+    """Figures of a test that is running or has just ended."""
 
     before: Memory
-    """The kernel's figures at the start."""
+    """The kernel's figures at the start of the test."""
     was_reset: bool
-    """Whether the high-water mark was reset at the start."""
+    """Whether the high-water mark was reset at the start of the test."""
     at_ns: int = 0
-    """The start, on CLOCK_MONOTONIC."""
+    """Time of the start, on CLOCK_MONOTONIC."""
     operation: int | None = None
-    """The test's number in the marks log."""
+    """Number of the test's operation in the marks log; None if tests are not marked."""
     sample_before: MeterRow | None = None
     """The last sample before the test."""
     largest: MeterRow | None = None
@@ -246,7 +252,7 @@ class Measurement:
 
 
 def peak_of(measurement: Measurement, after: Memory, *, is_sampled: bool) -> Peak:
-    """Return the peak of a test; ``after`` has the kernel's figures at its end."""
+    """Return the peak of a test; ``after`` has the kernel's figures at the end of the test."""
     before = measurement.before
     largest = measurement.largest
     own = _find_own_mark(measurement, after)
@@ -268,7 +274,10 @@ def peak_of(measurement: Measurement, after: Memory, *, is_sampled: bool) -> Pea
 
 
 def _find_own_mark(measurement: Measurement, after: Memory) -> int | None:
-    """Return this process's largest RSS during the test; without a reset, only a new maximum is certain."""
+    """Return this process's largest RSS during the test; None if unknown.
+
+    Without a reset of the high-water mark, the largest RSS is known only if the mark has risen.
+    """
     before = measurement.before.mark
     if before is None or after.mark is None:
         return None
@@ -276,10 +285,11 @@ def _find_own_mark(measurement: Measurement, after: Memory) -> int | None:
 
 
 def _find_mark_of_child(before: Memory, after: Memory) -> int | None:
-    """Return the largest RSS of a child that started and was waited for during the test; None if uncertain.
+    """Return the largest RSS of a child that started and ended during the test; None if unknown.
 
-    A child's ``ru_maxrss`` includes its parent's RSS at the fork, and exec keeps it (getrusage(2)): only a larger value
-    is the child's own. A child from before the test may have had its peak before the test.
+    At a fork, a child's ``ru_maxrss`` starts with the parent's RSS, and exec does not reset the value (getrusage(2)).
+    So only a larger value is the child's own. If a child had started before the test, its peak may have been before the
+    test.
     """
     if before.has_children or before.children_mark is None or after.mark is None:
         return None
@@ -288,7 +298,10 @@ def _find_mark_of_child(before: Memory, after: Memory) -> int | None:
 
 
 def store_peak(peak: Peak, properties: list[tuple[str, object]]) -> None:
-    """Store a peak in a test's properties, replacing a peak of an earlier run; unknown figures are left out."""
+    """Store a peak in a test's properties; leave out unknown figures.
+
+    If the test is repeated, the new peak replaces the old peak.
+    """
     properties[:] = [(name, value) for name, value in properties if name not in _PROPERTIES]
     for name, figure in zip(_PROPERTIES, astuple(peak), strict=True):
         if figure is not None:
@@ -296,28 +309,29 @@ def store_peak(peak: Peak, properties: list[tuple[str, object]]) -> None:
 
 
 def load_peak(properties: Iterable[tuple[str, object]]) -> Peak | None:
-    """Return the peak in a test's properties; None if the test was not measured."""
+    """Return the peak that is stored in a test's properties; None if the test was not measured."""
     values: dict[str, Any] = dict(properties)
     figures: list[Any] = [values.get(name) for name in _PROPERTIES]
     return Peak(*figures) if figures[-1] else None
 
 
 _ANSWER_WITHIN_S = 10.0
-"""The longest wait for a requested sample: usually 3 ms, more on a busy machine. Without this sample, the figure is too
-low.
-"""
+"""Longest wait for a requested sample, in seconds. A sample usually takes 3 ms, but more on a busy machine. Without the
+sample, the test's peak would be too low."""
 
 
 class Meter:
-    """Measures tests in the process that created the meter: started once, then dropped or saved."""
+    """Measures the tests of the process that created the meter.
+
+    Start the meter once; at the end, drop or save the recording.
+    """
 
     _begun: Measurement
-    """The test that has begun last."""
 
     def __init__(self, interval_s: float, *, is_kept: bool) -> None:
-        """Prepare to sample every ``interval_s`` seconds; only with ``is_kept`` can the recording be saved.
+        """Prepare to sample every ``interval_s`` seconds. If ``is_kept`` is true, the recording can be saved.
 
-        Raises ValueError for an interval that is not from 1 ms to a year.
+        Raises ValueError if the interval is less than 1 ms or more than a year.
         """
         self._names_tests = is_kept or VARIABLE in os.environ
         self.reader = LiveReader(interval_s)
@@ -328,21 +342,24 @@ class Meter:
 
     @property
     def is_own_process(self) -> bool:
-        """Whether this is the process that created the meter, and not a forked copy."""
+        """Whether this process created the meter, and is not a forked copy of that process."""
         return self._pid == os.getpid()
 
     def start(self) -> None:
-        """Start the sampler. Raises NncfToolsError; then only the peaks of this process are known."""
+        """Start the sampler.
+
+        Raises NncfToolsError if the sampler cannot be started. In that case, only the peaks of this process are known.
+        """
         self.is_started = True
-        self._resets = VARIABLE not in os.environ and reset_mark()  # no reset for an outer recorder
+        self._resets = VARIABLE not in os.environ and reset_mark()  # keep the marks of an outer recorder
         try:
             self.reader.start()
         except OSError as error:
             raise NncfToolsError(f"the recording could not be started: {error}") from error
 
     def begin(self, name: str) -> None:
-        """Start a test."""
-        for _ in self.reader.rows():  # before the mark is reset, because reading takes memory
+        """Start measuring a test."""
+        for _ in self.reader.rows():  # before the high-water mark is reset, because reading takes memory
             pass
         self._note_mark(self._memory())
         was_reset = self._resets and reset_mark()
@@ -355,19 +372,22 @@ class Meter:
             operation=operation,
         )
         self._begun = begun
-        if before.has_children:  # only a sample has the memory of all processes at the start
+        if before.has_children:  # only a sample includes the memory of the children at the start
             self._take(begun, self.reader.rows_to_now(_ANSWER_WITHIN_S))
         begun.sample_before = self.reader.latest if self.reader.is_alive else None
 
     def end(self, error: str | None) -> Peak:
-        """End the test and return its peak; ``error`` names the exception that failed it."""
+        """End the test and return the peak; ``error`` is the name of the exception if the test failed."""
         after = self._memory()
         if self._begun.operation is not None:
             self.reader.end(self._begun.operation, error)
         return self.peak(after)
 
     def peak(self, after: Memory | None = None) -> Peak:
-        """Return the peak since the test began; ``after`` has the kernel's figures at the end, by default now."""
+        """Return the peak since the test began.
+
+        ``after`` has the kernel's figures at the end of the test, by default the current figures.
+        """
         begun = self._begun
         after = after or self._memory()
         self._note_mark(after)
@@ -385,11 +405,11 @@ class Meter:
                 begun.largest = row
 
     def largest_process(self) -> tuple[str, int] | None:
-        """Return command and RSS of the largest process in the test's largest sample."""
+        """Return command and RSS of the largest process in the largest sample of the test; None if unknown."""
         return self.reader.largest_process(self._begun.largest)
 
     def save(self, path: pathlib.Path) -> list[str]:
-        """End and write the recording; return the warnings. Raises OSError."""
+        """End the recording and save the session; return the warnings. Raises OSError."""
         self._note_mark(self._memory())
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -398,7 +418,7 @@ class Meter:
         if session is not None:
             from nncftools.analysis.peaks import peaks
 
-            if self._resets:  # the sampler reads marks once a second, and misses marks that are reset before
+            if self._resets:  # the sampler reads high-water marks only once a second, and resets come between
                 for process in session.processes[:1]:
                     mark = max(process.high_water_mark or 0, self._own_mark)
                     process.high_water_mark = mark or None

@@ -1,6 +1,7 @@
-"""The pytest plugin's options and marker.
+"""The options and the marker of the pytest plugin.
 
-pytest loads this module at every start if nncf-tools is installed; other modules are imported only with ``--memory``.
+pytest loads this module at every start if nncf-tools is installed. The other modules are imported only if ``--memory``
+is given.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _MARKER = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--memory`` and related options."""
+    """Add ``--memory`` and the options that go with ``--memory``."""
     group = parser.getgroup("memory", "memory of each test (nncf-tools)")
     group.addoption("--memory", action="store_true", help="show the tests with the largest peaks and apply limit_peak")
     group.addoption("--memory-top", type=int, default=10, metavar="N", help="tests to show (default: 10, 0: all)")
@@ -26,7 +27,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker and, with ``--memory``, the plugins that measure and show. Raises UsageError."""
+    """Register the marker. With ``--memory``, also register the plugins that measure tests and show peaks.
+
+    Raises UsageError.
+    """
     config.addinivalue_line("markers", _MARKER)
     output = config.getoption("--memory-output")
     if config.getoption("--memory-top") < 0:
@@ -49,9 +53,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _recording_path(config: pytest.Config, given: str) -> pathlib.Path:
-    """Return the path of this process's recording.
+    """Return the path for this process's recording.
 
-    A job's rank and a pytest-xdist worker's name are put before the extension.
+    For a rank of a job, or for a pytest-xdist worker, the name of the rank or worker is put before the extension.
     """
     from nncftools.files import file_behind
     from nncftools.session import launcher
@@ -63,7 +67,7 @@ def _recording_path(config: pytest.Config, given: str) -> pathlib.Path:
         if file_behind(path) is None:
             if config.getoption("numprocesses", None):
                 raise pytest.UsageError(
-                    f"option --memory-output: {given} is not a file; with -n, each worker writes its own"
+                    f"option --memory-output: {given} is not a file, but with -n each worker writes a file of its own"
                 )
             return path
     except IsADirectoryError as error:

@@ -12,13 +12,10 @@ from nncftools.analysis.build_up import (
     SEEN,
     SHARED,
     BuildUp,
-    Part,
     at_end,
     held_at_end,
-    of_operation,
-    of_peak,
 )
-from nncftools.session.model import Exit, Frame, LimitReached, Mark, Process
+from nncftools.session.model import Exit, Frame, LimitReached, Process
 from tests.analysis.made_snapshots import Made, by_function, by_kind
 from tests.made_up import MIB, mib, session
 from tests.made_up_stacks import grown, stack
@@ -94,14 +91,6 @@ def test_certain_up_to_a_change(made: Made) -> None:
     assert sum(by_function(found, certain=True).values()) == 99  # nobody knows which of both took the other
 
 
-def test_certain_to_within_two_frames() -> None:
-    """A part is certain if all but two of its innermost frames are."""
-    parts = [Part(1, SEEN, 0, stack("/a.py:1 a", "/a.py:2 b", "/a.py:3 c"), certain) for certain in range(4)]
-
-    assert [part.is_certain for part in parts] == [False, True, True, True]
-    assert Part(1, PROGRAM, 0).is_certain
-
-
 def test_long_after_the_last_window(made: Made) -> None:
     """What rises more than a second after the last window was not seen."""
     watched = made.process("0@0 100@1 100@3 500@5", "main@0")
@@ -111,13 +100,6 @@ def test_long_after_the_last_window(made: Made) -> None:
 
     assert by_function(found, certain=True) == pytest.approx({"main": 100}, abs=1)
     assert found.sum_of(NOT_SEEN) == 400
-
-
-def test_another_line_is_the_same_function(made: Made) -> None:
-    """If only the line of a function changes, it is certain all the time."""
-    made.process("0@0 100@0.2", "main:3>load:8@0 main:3>load:9@0.1", every_s=0.01)
-
-    assert by_function(made.build_up(0.2), certain=True) == {"load": 100}
 
 
 def test_what_a_parent_cannot_share(made: Made) -> None:
@@ -138,14 +120,6 @@ def test_what_a_parent_that_nobody_watched_cannot_share(made: Made) -> None:
     made.processes[0].parent = 9
 
     assert by_process(made.build_up(0.2))[0] == {SHARED: 70, NOT_SEEN: 80}
-
-
-def test_ended_process(made: Made) -> None:
-    """A process that has ended before holds nothing."""
-    made.process("0@0 300@0.2 300@0.3 0@0.3", "gone@0 gone@0.2")
-    made.process("0@0 50@0.5", "main@0 main@0.5")
-
-    assert by_function(made.build_up(0.5)) == {"main": 50}
 
 
 def test_missed_copy_of_a_parent_that_grows(made: Made) -> None:
@@ -179,26 +153,6 @@ def test_highest_moment_of_a_span(made: Made) -> None:
         "a": 220,
         "b": 180,
     }  # what rose between the readings at 0.54 and 0.55 is likely the later's
-
-
-def test_as_large_as_every_output_says(made: Made) -> None:
-    """A build-up is as large as the peak that the report names, also where a larger one is likely."""
-    made.process("0@0 300M@0.5 200M@1", "a@0 a@0.25 a@0.5")
-    of = session({"rss": mib(100, 300, 200)}, snapshots=made.snapshots, marks=[Mark(name="whole", start_s=0.0)])
-    of.peaks["rss"] = replace(of.peaks["rss"], likely=320 * MIB)
-
-    assert [found and found.size for found in (of_peak(of), of_operation(of, of.operations[0]))] == [300 * MIB] * 2
-
-
-def test_freed_below_the_first_reading(made: Made) -> None:
-    """What a process had at first sight and freed is not held any more: what it takes then is its own."""
-    levels = "400@0 400@0.1 50@0.2 50@0.3 450@0.7"
-    made.process(levels, "a@0.1 again@0.3 again@0.5 again@0.7")
-
-    found = made.build_up(0.7)
-
-    assert found.sum_of(NOT_SEEN) == 50
-    assert by_function(found) == {"again": 400}
 
 
 @pytest.mark.long
@@ -252,22 +206,6 @@ def growth(made: Made, from_s: float, to_s: float) -> BuildUp:
     assert found is not None
     assert sum(part.size for part in found.parts) == found.size
     return found
-
-
-class TestGrowth:
-    def test_levels_above(self, made: Made) -> None:
-        """What grew are the levels above the RSS at the first moment; what was freed meanwhile does not count."""
-        made.process("0@0 100@1 300@2 50@3 200@4", "a@0 b@1 c@2 d@3")
-
-        found = by_function(growth(made, 0.5, 2.0))
-
-        assert found.pop("c", 0) <= 2
-        assert found == pytest.approx({"a": 50, "b": 200}, abs=1)
-        assert by_function(growth(made, 1.0, 4.0)) == {"d": 100}
-
-    def test_programs(self, made: Made) -> None:
-        """A program without Python counts with what it gained."""
-        assert by_kind(growth(compiling(made), 2.5, 4.0)) == {PROGRAM: 390}
 
 
 class TestAtEnd:
@@ -330,6 +268,18 @@ class TestAtEnd:
         """Where the helper saw no process, the answer is not known."""
         assert at_end(made.session()) is None
         assert held_at_end(made.session()) is None
+
+
+class TestGrowth:
+    def test_levels_above(self, made: Made) -> None:
+        """What grew are the levels above the RSS at the first moment; what was freed meanwhile does not count."""
+        made.process("0@0 100@1 300@2 50@3 200@4", "a@0 b@1 c@2 d@3")
+
+        found = by_function(growth(made, 0.5, 2.0))
+
+        assert found.pop("c", 0) <= 2
+        assert found == pytest.approx({"a": 50, "b": 200}, abs=1)
+        assert by_function(growth(made, 1.0, 4.0)) == {"d": 100}
 
 
 ENDED = Exit(code=0)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from nncftools.analysis import forecast
 from nncftools.analysis.forecast_lines import Point, Slice, measure_points
 from nncftools.session.model import Mark, OwnMemory, Rise
-from tests.made_up import mib, process, session
+from tests.made_up import marks, mib, process, session
 
 MIB = 1 << 20
 COUNTS = 2, 4, 6
@@ -154,9 +154,9 @@ def test_peak_in_unmarked_time() -> None:
     slices = []
     for count in (4, 8, 12):
         held = 300 + 9 * count
-        marks = [Mark(name="Loading", start_s=0.5, end_s=1.0)]
+        operations = marks("Loading 0.5-1")
         columns = {"rss": mib(100, 200, 200, held, held), "anon": mib(80, 150, 150, held, held)}
-        run = session(columns, marks=marks, processes=[process(high_water_mark=held * MIB, end_s=None)])
+        run = session(columns, marks=operations, processes=[process(high_water_mark=held * MIB, end_s=None)])
         part = Slice(count, "", 1.0, peak=held * MIB, floor=held * MIB, comfortable=held * MIB)
         slices.append(replace(part, points=measure_points(run)))
     known = forecast.forecast(slices, 30)
@@ -193,19 +193,6 @@ def test_floor_that_is_off() -> None:
     assert not known.peak.is_at_least
 
 
-@pytest.mark.parametrize("limit", range(500, 2400, 100))
-def test_parts_agree(limit: int) -> None:
-    """Peak, floor, comfortable amount and verdict of one forecast do not contradict each other."""
-    slices = of(floor=lambda k: 700 + 50 * k, A=lambda k: 1000 + 40 * k, B=lambda k: 500 + 60 * k)
-    known = forecast.forecast([replace(part, comfortable=part.peak + 50 * MIB) for part in slices], 16)
-    assert known is not None
-    check_parts(known)
-    verdict = forecast.judged(known, limit * MIB)
-
-    assert (verdict == forecast.YES) == (limit * MIB >= known.comfortable.high)
-    assert (verdict == forecast.NO) == (limit * MIB < known.floor.low)
-
-
 def check_parts(known: forecast.Forecast) -> None:
     """Fail if the figures of a forecast contradict each other."""
     assert known.floor.value <= known.peak.value <= known.comfortable.value
@@ -222,14 +209,6 @@ def test_end_above_the_peak() -> None:
 
     assert found.value == pytest.approx(800 + 150 * 16)
     assert found.is_at_least
-
-
-def test_fourth_slice() -> None:
-    """With four slices, the three largest are used."""
-    found = peak(of((2, 4, 6, 8), A=lambda k: max(1300, 600 + 200 * k)))
-
-    assert found.value == pytest.approx(3800)
-    assert not found.is_at_least
 
 
 def test_without_operations() -> None:
@@ -275,9 +254,9 @@ def test_floor_between_samples() -> None:
     """What a high-water mark holds above all files cannot be dropped, though no sample shows it."""
     rises = [Rise(from_s=0.5, to_s=1.0, high_water_mark=350 * MIB)]
     columns = {"rss": mib(100, 300, 200), "anon": mib(60, 200, 100), "file": mib(40, 100, 100)}
-    marks = [Mark(name="Export", start_s=0.0, end_s=1.0)]
+    operations = marks("Export 0-1")
     processes = [process(rises=rises, high_water_mark=350 * MIB, end_s=None)]
-    (point,) = measure_points(session(columns, marks=marks, processes=processes))
+    (point,) = measure_points(session(columns, marks=operations, processes=processes))
 
     assert (point.peak, point.floor) == (350 * MIB, 250 * MIB)
 
@@ -293,25 +272,6 @@ def test_floor_of_the_first_of_many() -> None:
 
     assert known is not None
     assert known.floor.value == pytest.approx(1040 * MIB, rel=0.02)
-
-
-def test_written_and_time() -> None:
-    """Bytes written are a line; a time is a range around one."""
-    known = forecast.forecast(of(A=lambda k: 1000 + k), 16)
-
-    assert known is not None
-    assert known.written is not None
-    assert known.written.value == pytest.approx(16 * MIB)
-    assert known.time.low < 21 < known.time.high
-    assert known.disk is None
-
-
-def test_small() -> None:
-    """Where layers add next to nothing, the model does not matter."""
-    known = forecast.forecast(of(A=lambda k: 1000 + k), 16)
-
-    assert known is not None
-    assert known.is_small
 
 
 @pytest.mark.parametrize(("end_s", "expected"), [(1.4, 500 * MIB), (0.5, None)], ids=["long", "short"])

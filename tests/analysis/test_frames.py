@@ -99,12 +99,6 @@ class TestRows:
         assert (len(kept), left_out) == (10, 21)
         assert [row.size // MIB for row in kept[1:]] == list(range(39, 30, -1))
 
-    def test_deep(self) -> None:
-        """A stack of 1,000 frames is one row."""
-        (row,) = rows(tree(seen(10, *(f"/a/b.py:3 f{number}" for number in range(1000)))))
-
-        assert row == (0, 10, "a/b.py:3 f0 › … › :3 f998 › :3 f999")
-
 
 def test_machinery_is_left_out() -> None:
     """Frames of the import system are no places; what is certain is still counted by whole stacks."""
@@ -165,14 +159,6 @@ class TestOrLater:
         assert [(of.certain // MIB, of.or_later) for of in held_by(root)] == [(100, "")]
         assert root.certain == 100 * MIB
 
-    def test_lines_as_one(self) -> None:
-        """Lines of one function that only call are in doubt together."""
-        calls = [seen(60, MAIN, f"m/a.py:{line} Layer.forward", f"m/b.py:{line} f", certain=2) for line in (3, 4)]
-        fall = Freed(30 * MIB, [(seen(30, MAIN, self.CONVERT), 30 * MIB)])
-        root = tree_of(BuildUp(1.0, 120 * MIB, calls, {(0, HEAP): [fall]}))
-
-        assert [(of.label, of.or_later) for of in held_by(root)] == [("Layer.forward", "b.py convert")]
-
 
 def doubted(size: int, *gone: Part, epoch: int = 0) -> Node:
     """Return the tree of MiB of ``LOAD`` on the heap; parts of the heap are said to be gone after that."""
@@ -193,10 +179,6 @@ class TestRunning:
         assert running_text(seen(1, WORK, *MACHINERY, "torch/__init__.py:5 <module>", STANDARD)) == (
             "import torch, called by work/export.py:12"
         )
-
-    def test_nothing(self) -> None:
-        """A stack without frames is an empty text."""
-        assert running_text(Part(1, SEEN, 0)) == ""
 
     def test_hostile_names(self) -> None:
         """Control characters are escaped, and long names are shortened in the middle."""
@@ -254,25 +236,18 @@ class TestHeldBy:
             (60, 60, "import sympy")
         ]
 
+    def test_program_of_an_unknown_starter(self) -> None:
+        """Without a Python program above, nobody is named."""
+        assert held(Part(10 * MIB, PROGRAM, 1, (), 0, "ld\x1b")) == [(10, 10, "ld\\x1b")]
+
     def test_programs_first(self) -> None:
         """If other programs hold half of the memory, they are named first."""
         parts = [program(26, 2), program(25, 3, "ld"), seen(45, MAIN, LOAD)]
 
         assert [label[:7] for *_, label in held(*parts)] == ["cc1plus", "ld, sta", "b.py:1 "]
 
-    def test_program_of_an_unknown_starter(self) -> None:
-        """Without a Python program above, nobody is named."""
-        assert held(Part(10 * MIB, PROGRAM, 1, (), 0, "ld\x1b")) == [(10, 10, "ld\\x1b")]
-
 
 class TestLabels:
-    def test_other_lines(self) -> None:
-        """Two lines of a method are told apart by them."""
-        stacks = [stack(f"x/m.py:{line} Model.forward") for line in (3, 5)]
-
-        assert place_labels(stacks[:1], is_short=True) == ["Model.forward"]
-        assert place_labels(stacks, is_short=True) == ["x/m.py:3 Model.forward", "x/m.py:5 Model.forward"]
-
     def test_other_callers(self) -> None:
         """Two places with the same name are told apart by the first frame in which their stacks differ."""
         first = stack("/a/b.py:9 main", "/a/b.py:1 first", "/a/b.py:3 grow")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.analysis.build_up import NOT_SEEN, PROGRAM, SEEN, SHARED, BuildUp, Part
+from nncftools.analysis.build_up import NOT_SEEN, SEEN, SHARED, BuildUp, Part
 from nncftools.analysis.figures import CodePath, GrownStack, HeldSize, find_grown, places
 from tests.made_up import MIB
 from tests.made_up_stacks import stack
@@ -33,16 +33,6 @@ def test_largest_change_first() -> None:
     assert changes(find_grown([base], [new], 5)) == [("b.py main (torch run)", 200)]
 
 
-def test_matched_by_function() -> None:
-    """Lines, and folders of environments and programs, do not matter."""
-    base = held((100, ("/old/b.py:9 main", "/env/lib/python3.10/site-packages/torch/load.py:5 load")))
-    new = held((130, ("/new/b.py:7 main", LOAD)))
-    (found,) = find_grown([base], [new], 5)
-
-    assert (found.base, found.new) == (100 * MIB, 130 * MIB)
-    assert (found.function, found.file) == ("load", "torch/load.py")
-
-
 OLD, NEW = "/a/old.py", "/b/new.py"
 THREAD = ("/usr/lib/python3.11/threading.py:9 Thread._bootstrap", "/usr/lib/python3.11/threading.py:5 Thread.run")
 
@@ -70,14 +60,6 @@ def test_other_script(base: tuple[str, ...], new: tuple[str, ...], label: str) -
     other = (50, ("/a/util.py:1 same",))
 
     assert changes(find_grown([held((100, base), other)], [held((130, new), other)], 5)) == [(label, 30)]
-
-
-def test_several_scripts() -> None:
-    """Functions of files that both runs have stay there; of the others of one name, the largest are the same one."""
-    base = held((100, ("/a/one.py:1 main",)), (300, ("/a/two.py:1 main",)), (50, ("/a/same.py:1 main",)))
-    new = held((110, ("/a/uno.py:1 main",)), (340, ("/a/due.py:1 main",)), (80, ("/a/same.py:1 main",)))
-
-    assert changes(find_grown([base], [new], 5)) == [("due.py main", 40), ("same.py main", 30), ("uno.py main", 10)]
 
 
 OPTIMUM = "optimum/main.py:1 main"
@@ -120,22 +102,6 @@ def test_expressions() -> None:
     assert changes(find_grown([base], [new], 5)) == [("b.py main", 60)]
 
 
-def test_groups_by_their_medians() -> None:
-    """Of repeated runs, the medians are compared."""
-    base = [held((size, (MAIN, LOAD))) for size in (100, 110, 500)]
-    new = [held((size, (MAIN, LOAD))) for size in (150, 160, 170)]
-
-    assert changes(find_grown(base, new, 5)) == [("b.py main (torch load)", 50)]
-
-
-def test_programs_by_name() -> None:
-    """A program without Python is compared by its name, however many processes it has and whoever started it."""
-    base = of_parts(Part(100 * MIB, PROGRAM, 1, stack(MAIN), 0, "cc1plus"))
-    new = of_parts(*(Part(100 * MIB, PROGRAM, number, stack(LOAD), 0, "cc1plus") for number in (2, 3)))
-
-    assert changes(find_grown([base], [new], 5)) == [("cc1plus", 100)]
-
-
 @pytest.mark.parametrize(
     ("kind", "label"), [(NOT_SEEN, "code that no stack shows"), (SHARED, "shared pages, counted again")]
 )
@@ -164,8 +130,3 @@ def test_bounds_of_certain_callers() -> None:
     new = of_parts(Part(100 * MIB, SEEN, 0, stack(MAIN, RUN, "t/a.py:1 a"), 2))
 
     assert [of.is_within_bounds for of in find_grown([base], [new], 5)] == [False, False]
-
-
-def test_equal() -> None:
-    """Changes of less than 1 % are none."""
-    assert find_grown([held((1000, (MAIN, LOAD)))], [held((1005, (MAIN, LOAD)))], 5) == []

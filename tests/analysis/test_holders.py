@@ -85,18 +85,6 @@ def test_line_of_imports(text: str, expected: list[str]) -> None:
     assert [row.kind for row in rows_of(seen(100, MAIN), sources={"/a/b.py": {9: text}})] == expected
 
 
-def test_imports_are_one_row() -> None:
-    """The row of imports has the packages, the largest first, and what Python held at its start."""
-    start = Part(9 * MIB, NOT_SEEN, 0, is_start=True)
-    imported = [
-        seen(size, MAIN, FIND, f"{name}/__init__.py:1 <module>") for size, name in ((20, "numpy"), (30, "torch"))
-    ]
-    rows = rows_of(seen(100, MAIN, LOAD), *imported, start)
-
-    assert [(row.kind, row.size // MIB) for row in rows] == [(CODE, 100), (IMPORTS, 59)]
-    assert rows[1].parts == [("torch", 30 * MIB), ("numpy", 20 * MIB), ("python", 9 * MIB)]
-
-
 def test_rest_is_one_row() -> None:
     """Small lines and memory without a stack are one row; pages that are counted again are a row."""
     small = [seen(3, MAIN, f"/a/b.py:{line} f{line}") for line in range(20, 25)]
@@ -106,14 +94,6 @@ def test_rest_is_one_row() -> None:
     assert rows[-1].parts == [("not seen", 20 * MIB), ("other lines", 15 * MIB)]
 
 
-def test_tiny_rest_joins_the_imports() -> None:
-    """A rest of less than 1 % has no row where there are imports; the label says that it is in theirs."""
-    imported = seen(20, MAIN, FIND, "numpy/__init__.py:1 <module>")
-    rows = labels(seen(300, MAIN, LOAD), imported, Part(2 * MIB, NOT_SEEN, 0))
-
-    assert rows == [(300, "b.py:1 load"), (22, "Python, imports and everything else")]
-
-
 def test_callee_that_holds_more_than_half() -> None:
     """The caller is not named if one function of the user's that it called holds more than half."""
     handle = "/a/leak.py:6 handle"
@@ -121,13 +101,6 @@ def test_callee_that_holds_more_than_half() -> None:
     parts = [seen(4, MAIN, serve, handle, certain=2), seen(3, MAIN, serve), seen(93, MAIN, LOAD)]
 
     assert labels(*parts) == [(93, "b.py:1 load"), (4, "leak.py:6 handle"), (3, "everything else")]
-
-
-def test_recursion() -> None:
-    """One line that calls itself is one row."""
-    deep = [seen(30, MAIN, *["/a/b.py:5 walk"] * depth, ONES) for depth in (1, 2, 3)]
-
-    assert labels(*deep) == [(90, "b.py:5 walk (numpy ones)")]
 
 
 def test_same_line_of_two_callers() -> None:
@@ -152,14 +125,6 @@ def test_largest_code_is_among_few_rows() -> None:
         (40, "b.py:1 load"),
         (70, "everything else"),
     ]
-
-
-@pytest.mark.parametrize(("certain", "expected"), [(3, 100), (2, 100), (1, 0)])
-def test_line_is_certain_if_it_stood_still(certain: int, expected: int) -> None:
-    """A row's line is certain only if its frame stood still."""
-    (row,) = rows_of(seen(100, MAIN, LOAD, ONES, certain=certain))
-
-    assert row.certain == expected * MIB
 
 
 @pytest.mark.parametrize(

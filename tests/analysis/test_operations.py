@@ -12,14 +12,15 @@ from nncftools.render.sentences import where_text
 from nncftools.session.model import END_UNKNOWN, LateReadings, Mark, OwnMemory
 from nncftools.session.nesting import add_ends, renumber_marks
 from tests.conftest import HANGING_S
-from tests.made_up import MIB, mib, process, session
+from tests.made_up import MIB, marks, mib, process, session
 
 
-def marked(*marks: Mark, **columns: Any) -> Session:  # noqa: ANN401 — columns
-    """Return a session of one sample each half second with marks."""
-    of = session(columns or {"rss": mib(100, 300, 200)})
-    of.marks = list(marks)
-    return of
+def marked(*of: str | list[Mark], **columns: Any) -> Session:  # noqa: ANN401 — columns
+    """Return a session of one sample each half second with operations."""
+    found = session(columns or {"rss": mib(100, 300, 200)})
+    for part in of:
+        found.marks += marks(part) if isinstance(part, str) else part
+    return found
 
 
 def rss_peak(of: Session, place: int = 0) -> Bracket:
@@ -29,32 +30,33 @@ def rss_peak(of: Session, place: int = 0) -> Bracket:
     return found
 
 
-def mark(name: str, start_s: float, **fields: Any) -> Mark:  # noqa: ANN401 — any field
-    """Return a mark."""
-    return Mark(name=name, start_s=start_s, **fields)
-
-
 @pytest.mark.parametrize(
-    ("marks", "ends"),
+    ("operations", "ends"),
     [
-        ([mark("a", 0), mark("b", 0.5)], [0.5, 1.0]),
-        ([mark("a", 0, end_s=0.2), mark("b", 0.5)], [0.2, 1.0]),
-        ([mark("a", 0), mark("in", 0.2, depth=1), mark("b", 0.5)], [0.5, 0.5, 1.0]),
-        ([mark("a", 0, pid=1), mark("b", 0.5, pid=2)], [1.0, 1.0]),
-        ([mark("a", 0), mark("a", 0.5)], [0.5, 1.0]),
-        ([mark("late", 5)], [5]),
+        ("a 0, b 0.5", [0.5, 1.0]),
+        ("a 0-0.2, b 0.5", [0.2, 1.0]),
+        ("a 0, a/in 0.2, b 0.5", [0.5, 0.5, 1.0]),
+        ("a 0, a 0.5", [0.5, 1.0]),
+        ("late 5", [5]),
     ],
-    ids=["next mark", "own end", "nested", "other process", "same name", "after the end"],
+    ids=["next mark", "own end", "nested", "same name", "after the end"],
 )
-def test_ends(marks: list[Mark], ends: list[float]) -> None:
+def test_ends(operations: str, ends: list[float]) -> None:
     """An operation ends by itself, at the next mark of its process on its level or above, or with the session."""
-    assert [phase.end_s for phase in marked(*marks).operations] == ends
+    assert [phase.end_s for phase in marked(operations).operations] == ends
+
+
+def test_ends_in_another_process() -> None:
+    """A mark of another process does not end an operation."""
+    of = marked(marks("a 0", pid=1), marks("b 0.5", pid=2))
+
+    assert [phase.end_s for phase in of.operations] == [1.0, 1.0]
 
 
 def test_the_end_is_unknown() -> None:
     """Without its end, only the start of an operation is known; what ran inside of it, or after it, has the peak."""
-    lost = mark("lost", 0.1, end_s=0.6, error=END_UNKNOWN)
-    of = marked(lost, mark("inner", 0.4, end_s=0.6, depth=1), mark("at once", 0.5, end_s=0.5, error=END_UNKNOWN))
+    lost = marks("lost 0.1-0.6", error=END_UNKNOWN)
+    of = marked(lost, "lost/inner 0.4-0.6", marks("at once 0.5-0.5", error=END_UNKNOWN))
     operation = of.operations[0]
     rss = operation.of("rss")
 
@@ -64,19 +66,12 @@ def test_the_end_is_unknown() -> None:
     assert where_text(of) == "during inner"
 
 
-def test_in_time_order() -> None:
-    """Operations are in the order of their starts, the outer one first."""
-    of = marked(mark("b", 0.5), mark("in", 0.0, depth=1), mark("a", 0.0))
-
-    assert [phase.name for phase in of.operations] == ["a", "in", "b"]
-
-
 @pytest.mark.parametrize(("read_until_s", "expected"), [(0.41, 300), (0.46, 100)], ids=["at once", "too late"])
 def test_a_sample_that_was_read_late(read_until_s: float, expected: int) -> None:
     """A sample that was still read when the operation had ended may show what came after it."""
     read = OwnMemory(rss=MIB, tree=100 * MIB)
     of = marked(
-        mark("A", 0.1, end_s=0.45, own_start=read, own_end=read),
+        marks("A 0.1-0.45", own_start=read, own_end=read),
         rss=mib(100, 100, 300, 300),
         time_s=[0.0, 0.2, 0.4, 0.6],
     )
@@ -85,20 +80,9 @@ def test_a_sample_that_was_read_late(read_until_s: float, expected: int) -> None
     assert [operation.rss_peak for operation in of.operations] == mib(expected)
 
 
-def test_counters_are_interpolated() -> None:
-    """What was spent is read from straight lines between samples, and never more than was spent in all."""
-    of = marked(
-        mark("half", 0.25, end_s=0.75), mark("all", 0, end_s=9), cpu_user=[0, 1, 2], cpu_system=[0, 0, 2], rss=[1, 1, 1]
-    )
-    half, whole = sorted(of.operations, key=lambda phase: phase.duration_s)
-
-    assert half.cpu_s == pytest.approx(2)
-    assert whole.cpu_s == 4
-
-
 def test_ends_with_its_process() -> None:
     """An operation that never ended lasts no longer than its process."""
-    of = marked(mark("a", 0.0, pid=100))
+    of = marked(marks("a 0.0", pid=100))
     of.processes = [process(end_s=0.25)]
 
     assert [phase.end_s for phase in of.operations] == [0.25]
@@ -106,7 +90,7 @@ def test_ends_with_its_process() -> None:
 
 def test_ends_with_its_own_process() -> None:
     """Of two processes with one PID, an operation ends with the one that performed it."""
-    of = marked(mark("a", 0.0, pid=100), mark("b", 0.445, pid=100))
+    of = marked(marks("a 0.0", pid=100), marks("b 0.445", pid=100))
     of.processes = [process(end_s=0.25), process(1, pid=100, start_s=0.45, end_s=0.75)]
 
     assert [phase.end_s for phase in of.operations] == [0.25, 0.75]
@@ -114,10 +98,10 @@ def test_ends_with_its_own_process() -> None:
 
 def test_peak_read_at_the_end() -> None:
     """What was read at its end belongs to the operation; without a reading, the sample that the end triggered does."""
-    read = marked(mark("a", 0.1, end_s=0.48, pid=100, own_end=OwnMemory(rss=300 * MIB, tree=300 * MIB)))
+    read = marked(marks("a 0.1-0.48", pid=100, own_end=OwnMemory(rss=300 * MIB, tree=300 * MIB)))
     narrow(read)
     (phase,) = read.operations
-    (not_read,) = marked(mark("a", 0.1, end_s=0.48)).operations
+    (not_read,) = marked("a 0.1-0.48").operations
 
     assert (phase.rss_peak, phase.has_peak) == (300 * MIB, True)
     assert (not_read.rss_peak, not_read.has_peak) == (300 * MIB, False)
@@ -125,34 +109,15 @@ def test_peak_read_at_the_end() -> None:
 
 def test_a_sample_taken_for_a_mark_holds() -> None:
     """Where a sample follows a mark at once, counters are its, not a straight line's."""
-    of = marked(
-        mark("a", 0, end_s=0.49), mark("b", 0.49, end_s=1.0), cpu_user=[0, 5, 9], cpu_system=[0, 0, 0], rss=[1, 1, 1]
-    )
+    of = marked("a 0-0.49, b 0.49-1.0", cpu_user=[0, 5, 9], cpu_system=[0, 0, 0], rss=[1, 1, 1])
 
     assert [phase.cpu_s for phase in of.operations] == [5, 4]
 
 
-def test_cores_on_average_and_at_most() -> None:
-    """CPU time is told as busy cores: on average, and in the busiest window of at least 0.2 s."""
-    times = [0, 0.1, 0.2, 0.3, 0.4]
-    of = marked(
-        mark("a", 0, end_s=0.4),
-        mark("short", 0.3, end_s=0.4),
-        time_s=times,
-        rss=[1] * 5,
-        cpu_user=[0, 0.1, 0.1, 0.5, 0.6],
-        cpu_system=[0] * 5,
-    )
-    long, short = of.operations
-
-    assert (long.cpu_average, long.cpu_peak) == (pytest.approx(1.5), pytest.approx(2.5))
-    assert (short.cpu_average, short.cpu_peak) == (None, None)
-
-
 def test_unmarked_ends_as_its_neighbours_begin() -> None:
     """What was read at the marks around it is what the tree held at its start and its end."""
-    first = mark("a", 0, end_s=0.2, own_end=OwnMemory(rss=MIB, tree=150 * MIB))
-    of = marked(first, mark("b", 0.8, own_start=OwnMemory(rss=MIB, tree=250 * MIB, is_estimate=True)))
+    first = marks("a 0-0.2", own_end=OwnMemory(rss=MIB, tree=150 * MIB))
+    of = marked(first, marks("b 0.8", own_start=OwnMemory(rss=MIB, tree=250 * MIB, is_estimate=True)))
     (gap,) = find_unmarked(of, 0.1)
 
     assert (gap.rss_start, gap.rss_end, gap.own_peak) == (150 * MIB, 250 * MIB, None)
@@ -161,7 +126,7 @@ def test_unmarked_ends_as_its_neighbours_begin() -> None:
 
 def test_former_name() -> None:
     """``phases`` is the same list by its former name."""
-    of = marked(mark("a", 0))
+    of = marked("a 0")
 
     assert of.phases == of.operations
 
@@ -176,44 +141,39 @@ def tree(size_mib: float, **fields: Any) -> OwnMemory:  # noqa: ANN401 — any f
     return OwnMemory(tree=int(size_mib * MIB), **fields)
 
 
+def written(*figures: tuple[float, bool]) -> str:
+    """Return known sizes in MiB; those that are estimates have a sign."""
+    return " ".join(f"{'≈' if is_estimate else ''}{size / MIB:.0f}" for size, is_estimate in figures)
+
+
 class TestReadings:
     """The readings at both ends of an operation are its figures; without a reading, samples are estimates."""
 
     @pytest.mark.parametrize(
-        ("times", "own", "expected", "estimates"),
+        ("times", "read", "expected"),
         [
-            pytest.param((0.49, 0.51), readings(tree(120), tree(150)), (120, 150, 30), (False, False), id="read"),
-            pytest.param((0.1, 0.6), readings(), (100, 300, 200), (True, True), id="not read"),
-            pytest.param((0.1, 0.2), readings(), (100, 100, 0), (True, True), id="no sample in it"),
-            pytest.param((0.1, 0.9), readings(tree(90), tree(900)), (90, 900, 810), (False, False), id="above"),
-            pytest.param(
-                (0.1, 0.4), readings(tree(90, is_estimate=True), tree(95)), (90, 95, 5), (True, False), id="estimate"
-            ),
-            pytest.param(
-                (0.1, 0.4), readings(tree(90, tree_low=MIB), tree(95)), (90, 95, 5), (True, False), id="with bounds"
-            ),
+            ("0.49-0.51", "120 150", "120 150 30"),
+            ("0.1-0.6", "", "≈100 ≈300 ≈200"),
+            ("0.1-0.2", "", "≈100 ≈100 ≈0"),
+            ("0.1-0.9", "90 900", "90 900 810"),
+            ("0.1-0.4", "≈90 95", "≈90 95 ≈5"),
         ],
+        ids=["read", "not read", "no sample in it", "above", "estimate"],
     )
-    def test_ends(
-        self,
-        times: tuple[float, float],
-        own: dict[str, OwnMemory],
-        expected: tuple[float, ...],
-        estimates: tuple[bool, bool],
-    ) -> None:
-        """A change is an estimate where an end is; a reading with bounds, as earlier versions have, is an estimate."""
-        (operation,) = marked(mark("a", times[0], end_s=times[1], **own)).operations
-        rss = operation.of("rss")
+    def test_ends(self, times: str, read: str, expected: str) -> None:
+        """A change is an estimate where an end is."""
+        sizes = [tree(float(size.strip("≈")), is_estimate="≈" in size) for size in read.split()]
+        own = dict(zip(("own_start", "own_end"), sizes, strict=False))
+        rss = marked(marks(f"a {times}", **own)).operations[0].of("rss")
+        ends = [(rss.start, rss.start_is_estimate), (rss.end, rss.end_is_estimate)]
 
-        assert (rss.start, rss.end, rss.delta) == tuple(mib(*expected))
-        assert (rss.start_is_estimate, rss.end_is_estimate) == estimates
-        assert rss.delta_is_estimate == any(estimates)
+        assert written(*ends, (rss.delta, rss.delta_is_estimate)) == expected
 
-    def test_samples_that_agree(self) -> None:
-        """Between two samples of the same size, this size is no estimate."""
-        rss = marked(mark("a", 0.1, end_s=0.6), rss=mib(100, 100, 100)).operations[0].of("rss")
+    def test_reading_with_bounds(self) -> None:
+        """A reading with bounds, as earlier versions have, is an estimate."""
+        rss = marked(marks("a 0.1-0.4", **readings(tree(90, tree_low=MIB), tree(95)))).operations[0].of("rss")
 
-        assert (rss.start, rss.delta_is_estimate) == (100 * MIB, False)
+        assert (rss.start_is_estimate, rss.end_is_estimate) == (True, False)
 
     @pytest.mark.parametrize(
         ("own", "low"),
@@ -227,32 +187,15 @@ class TestReadings:
     )
     def test_peak(self, own: dict[str, OwnMemory], low: float) -> None:
         """The peak is not below a reading, but an estimate proves no peak."""
-        assert rss_peak(marked(mark("a", 0.1, end_s=0.9, **own))).low == low * MIB
-
-    def test_mark_inside(self) -> None:
-        """What was read at the marks of inner operations was held in the outer one, too."""
-        inner = mark("in", 0.2, end_s=0.3, depth=1, own_end=OwnMemory(tree=400 * MIB))
-        of = marked(mark("a", 0.1, end_s=0.9), inner)
-
-        assert [operation.rss_peak for operation in of.operations] == mib(400, 400)
+        assert rss_peak(marked(marks("a 0.1-0.9", **own))).low == low * MIB
 
 
 class TestUpperBound:
     """At most as much as all processes together can have held."""
 
-    def test_sum_of_marks(self) -> None:
-        """The bound is the sum of the marks of the processes that lived during the operation."""
-        of = marked(mark("a", 0, end_s=0.4), mark("b", 0.6, end_s=1.0))
-        of.processes = [
-            process(0, high_water_mark=mib(400)[0], end_s=None),
-            process(1, start_s=0.5, high_water_mark=mib(50)[0], end_s=None),
-        ]
-
-        assert (rss_peak(of).high, rss_peak(of, 1).high) == tuple(mib(400, 450))
-
     def test_mark_that_rose_later(self) -> None:
         """The process's own mark at the end of the operation is an upper bound, too."""
-        of = marked(mark("a", 0, end_s=0.3, pid=100, own_end=OwnMemory(high_water_mark=120 * MIB)))
+        of = marked(marks("a 0-0.3", pid=100, own_end=OwnMemory(high_water_mark=120 * MIB)))
         of.processes = [process(0, high_water_mark=mib(400)[0], end_s=None)]
         bracket = rss_peak(of)
 
@@ -262,7 +205,7 @@ class TestUpperBound:
 @pytest.mark.parametrize(("total_s", "expected"), [(None, 2.0), (0.95, 2.0), (0.5, None)])
 def test_cores_of_calls_that_were_logged_together(total_s: float | None, expected: float | None) -> None:
     """Where much time passed between the calls, the CPU time inside of them is unknown."""
-    of = marked(mark("a", 0, end_s=1.0, count=3, total_s=total_s), rss=[1] * 3, cpu_user=[0, 1, 2], cpu_system=[0] * 3)
+    of = marked(marks("a 0-1.0", count=3, total_s=total_s), rss=[1] * 3, cpu_user=[0, 1, 2], cpu_system=[0] * 3)
 
     assert of.operations[0].cpu_average == expected
 
@@ -271,7 +214,7 @@ def test_cores_of_calls_that_were_logged_together(total_s: float | None, expecte
 def test_own_reading_that_does_not_count(pid: int, end_s: float) -> None:
     """What a process read of itself counts only if it was recorded, and within the recording."""
     own = {"own_start": OwnMemory(high_water_mark=MIB), "own_end": OwnMemory(high_water_mark=900 * MIB)}
-    of = marked(mark("a", 0.1, end_s=end_s, pid=pid, **own))
+    of = marked(marks("a 0.1", end_s=end_s, pid=pid, **own))
 
     assert of.operations[0].rss_peak == mib(300)[0]
 
@@ -295,17 +238,10 @@ def test_very_many_levels(*, ends: bool) -> None:
     assert time.process_time() - began_s < HANGING_S
 
 
-Row = tuple[str, float, float, int]
-"""Name, start, end and depth of an operation."""
-
-
-def run(*rows: Row, **fields: Any) -> Session:  # noqa: ANN401 — any field of a mark
+def run(operations: str, **fields: Any) -> Session:  # noqa: ANN401 — any field of a mark
     """Return a run of ten seconds with operations of one process."""
     of = session(duration_s=10.0, processes=[process(end_s=10.0)])
-    of.marks = [
-        Mark(**{"name": name, "start_s": start_s, "end_s": end_s, "depth": depth, "pid": 100, **fields})
-        for name, start_s, end_s, depth in rows
-    ]
+    of.marks = marks(operations, **{"pid": 100, **fields})
     return of
 
 
@@ -315,45 +251,45 @@ def parallel(of: Session) -> str:
 
 
 @pytest.mark.parametrize(
-    ("rows", "expected"),
+    ("operations", "expected"),
     [
-        ([("a", 0, 9, 0), ("b", 1, 5, 1), ("c", 5, 9, 1), ("d", 6, 7, 2)], ""),
-        ([("a", 0, 5, 0), ("b", 4, 9, 0)], "a b"),
-        ([("a", 0, 9, 0), ("b", 1, 5, 1), ("c", 4, 9, 1)], "b c"),
-        ([("a", 0, 9, 0), ("b", 1, 5, 1), ("c", 2, 3, 0)], "a b c"),
-        ([("a", 0, 2, 0), ("b", 1, 9, 1), ("c", 3, 5, 0), ("d", 9, 10, 0)], "b c"),
-        ([("a", 0, 9, 0), ("b", 3, 3, 0), ("c", 9, 10, 0)], ""),
-        ([("a", 0, 9, 0), ("b", 1, 2, 0), ("c", 3, 4, 0), ("d", 3, 4, 1)], "a b c d"),
+        ("a 0-9, a/b 1-5, a/c 5-9, a/c/d 6-7", ""),
+        ("a 0-5, b 4-9", "a b"),
+        ("a 0-9, a/b 1-5, a/c 4-9", "b c"),
+        ("a 0-9, a/b 1-5, c 2-3", "a b c"),
+        ("a 0-2, a/b 1-9, c 3-5, d 9-10", "b c"),
+        ("a 0-9, b 3-3, c 9-10", ""),
+        ("a 0-9, b 1-2, c 3-4, c/d 3-4", "a b c d"),
     ],
 )
-def test_which_are_parallel(rows: list[Row], expected: str) -> None:
+def test_which_are_parallel(operations: str, expected: str) -> None:
     """Two that share some time are parallel unless one is around the other; a moment without a time is not."""
-    assert parallel(run(*rows)) == expected
+    assert parallel(run(operations)) == expected
 
 
 def test_operations_that_are_not_parallel() -> None:
     """Operations of several processes, marks from outside, and calls that are counted together are not."""
-    rows = [("a", 0.0, 9.0, 0), ("b", 1.0, 5.0, 0)]
-    of = run(*rows)
+    rows = "a 0.0-9.0, b 1.0-5.0"
+    of = run(rows)
     of.marks[1].pid = 101
 
     assert parallel(of) == ""
-    assert parallel(run(*rows, pid=None)) == ""
-    assert parallel(run(*rows, count=2)) == ""
+    assert parallel(run(rows, pid=None)) == ""
+    assert parallel(run(rows, count=2)) == ""
 
 
 @pytest.mark.long
 def test_many_at_once() -> None:
     """Time grows with the number of operations, not with its square."""
-    rows = [(f"{place}", place * 1e-4, 9.0 + place * 1e-5, 0) for place in range(30_000)]
-    of = run(*rows)
+    rows = (f"{place} {place / 10_000:.4f}-{9 + place / 100_000:.5f}" for place in range(30_000))
+    of = run(", ".join(rows))
 
     assert sum(operation.is_parallel for operation in of.operations) == 30_000
 
 
 def test_named_encloser() -> None:
     """An operation that names what it is inside of is inside of that, although another one began later."""
-    of = run(("a", 0, 5, 0), ("b", 1, 9, 0), ("in a", 2, 3, 1), ("in b", 2, 3, 1))
+    of = run("a 0-5, b 1-9, a/in a 2-3, b/in b 2-3")
     of.marks[0].op, of.marks[2].inside = 7, 7
     of.marks = msgspec.json.decode(msgspec.json.encode(of.marks), type=list[Mark])
 
@@ -387,7 +323,7 @@ def test_no_time_as_a_process_begins() -> None:
 )
 def test_a_child_that_ended_between_samples(samples: int, forked_copy: bool, high: int) -> None:  # noqa: FBT001 — a parameter of a test
     """A process that ended may have taken memory after its last sample, but not any amount in a short time."""
-    of = marked(mark("a", 0, end_s=1.0))
+    of = marked("a 0-1.0")
     child = process(1, parent=0, start_s=0.5, end_s=0.75, samples=samples, high_water_limit=9000 * MIB)
     child.forked_copy = forked_copy
     child.peak_rss = 50 * MIB if samples else None
@@ -398,7 +334,7 @@ def test_a_child_that_ended_between_samples(samples: int, forked_copy: bool, hig
 
 def test_a_process_that_no_sample_shows() -> None:
     """Where the command's own limit proves a process that no sample shows, it may have lived in any operation."""
-    of = marked(mark("a", 0, end_s=1.0))
+    of = marked("a 0-1.0")
     of.processes = [process(0, high_water_mark=100 * MIB, high_water_limit=250 * MIB, end_s=1.0)]
 
     assert rss_peak(of).high == 500 * MIB
@@ -408,7 +344,7 @@ def test_a_process_that_no_sample_shows() -> None:
 def test_a_bound_of_a_long_run(at_s: int, high: int) -> None:
     """An operation held at most what any sample up to its end shows, however long before."""
     sizes = [100] * 500 + [200] + [100] * 799 + [300] + [100] * 1697 + [400, 400]
-    of = marked(mark("a", at_s - 0.5, end_s=at_s + 0.5), rss=mib(*sizes), time_s=range(3000))
+    of = marked(f"a {at_s - 0.5}-{at_s + 0.5}", rss=mib(*sizes), time_s=range(3000))
     of.processes = [process(0, high_water_mark=400 * MIB, peak_rss=400 * MIB, end_s=None)]
 
     assert rss_peak(of).high == high * MIB

@@ -10,26 +10,28 @@ from nncftools.analysis.peaks import narrow
 from nncftools.analysis.session import Session, select_near_peak
 from nncftools.render.sentences import brief_where_text, where_text
 from nncftools.session.model import Mark, OwnMemory, Peak, Rise
-from tests.made_up import MIB, mib, process, session
+from tests.made_up import MIB, marks, mib, process, session
 
 TENTHS = [place / 10 for place in range(11)]
-FLAT = [100] * 11
-Operations = dict[str, tuple[float, float]]
+FLAT = "100*11"
 
 
-def run(operations: Operations, rss: list[float], rises: list[tuple[float, float, int]] | None = None) -> Session:
+def run(operations: str, rss: str, rises: list[tuple[float, float, int]] | None = None) -> Session:
     """Return a session of ten samples a second with operations; rises are given as from, to and MiB.
 
-    Operations are named by their path: ``A/B`` is inside of ``A``.
+    Samples of RSS are in MiB: ``10*4`` are four of 10 MiB.
     """
     found = [Rise(from_s=from_s, to_s=to_s, high_water_mark=size * MIB) for from_s, to_s, size in rises or ()]
     mark = max((rise.high_water_mark for rise in found), default=None)
-    of = session({"rss": mib(*rss), "time_s": TENTHS}, processes=[process(high_water_mark=mark, rises=found)])
-    of.marks = [
-        Mark(name=name.rpartition("/")[2], start_s=start_s, end_s=end_s, depth=name.count("/"), pid=100)
-        for name, (start_s, end_s) in operations.items()
-    ]
-    return of
+    sizes = [float(size) for word in rss.split() for size in repeated(word)]
+    processes = [process(high_water_mark=mark, rises=found)]
+    return session({"rss": mib(*sizes), "time_s": TENTHS}, processes=processes, marks=marks(operations, pid=100))
+
+
+def repeated(word: str) -> list[str]:
+    """Return a text as often as it says."""
+    text, _, times = word.partition("*")
+    return [text] * int(times or 1)
 
 
 def place(of: Session) -> PeakPlace:
@@ -46,12 +48,12 @@ def names(of: Session) -> tuple[list[str], list[str], str | None]:
     return [one.name for one in found.path], [one.name for one in found.either], nearest
 
 
-AB: Operations = {"A": (0.1, 0.45), "B": (0.45, 0.9)}
+AB = "A 0.1-0.45, B 0.45-0.9"
 
 
 def test_spike_before_a_plateau() -> None:
     """A mark that rose in one operation belongs to it, although another one held nearly as much in all samples."""
-    of = run(AB, [10, 10, 10, 10, 10, 592, 592, 592, 592, 10, 10], [(0.2, 0.3, 600)])
+    of = run(AB, "10*5 592*4 10*2", [(0.2, 0.3, 600)])
 
     assert names(of) == (["A"], [], None)
     assert (place(of).from_s, place(of).to_s) == (0.2, 0.3)
@@ -61,8 +63,8 @@ def test_spike_before_a_plateau() -> None:
 def test_inside_of_parallel_operations() -> None:
     """Of parallel operations the innermost ones are named; those around them may hold the peak, too."""
     of = run(
-        {"A": (0.1, 0.9), "A/C": (0.15, 0.8), "A/C/E": (0.5, 0.7), "B": (0.2, 0.6)},
-        [10, 10, 10, 10, 600, 600, 600, 600, 600, 10, 10],
+        "A 0.1-0.9, A/C 0.15-0.8, A/C/E 0.5-0.7, B 0.2-0.6",
+        "10*4 600*5 10*2",
     )
     marked = {one.name: one.has_peak for one in of.operations}
 
@@ -82,8 +84,8 @@ def test_inside_of_parallel_operations() -> None:
 def test_more_may_have_been_held_elsewhere(helper_s: tuple[float, float], rivals: list[str], expected: str) -> None:
     """Where another process may have held much, time outside of the operation is named, too."""
     of = run(
-        {"A": (0.15, 0.95), "A/B": (0.45, 0.75), "A/C": (0.82, 0.88)},
-        [10, 10, 10, 10, 10, 600, 600, 10, 10, 10, 10],
+        "A 0.15-0.95, A/B 0.45-0.75, A/C 0.82-0.88",
+        "10*5 600*2 10*4",
     )
     start_s, end_s = helper_s
     of.processes = [
@@ -97,21 +99,13 @@ def test_more_may_have_been_held_elsewhere(helper_s: tuple[float, float], rivals
 
 def test_a_later_higher_level() -> None:
     """An operation that went more than 1 % higher holds the peak; less is noise."""
-    assert names(run(AB, [10, 10, 593, 593, 593, 600, 600, 600, 600, 10, 10]))[0] == ["B"]
-    assert names(run(AB, [10, 10, 595, 595, 595, 600, 600, 600, 600, 10, 10]))[0] == ["A"]
-
-
-def test_path() -> None:
-    """The operation is a path from the outermost to the innermost one that holds the peak."""
-    nested = {"A": (0.1, 0.9), "A/B": (0.2, 0.5), "A/B/C": (0.25, 0.35), "A/D": (0.5, 0.9)}
-
-    assert names(run(nested, [10, 10, 10, 300, 10, 10, 10, 10, 10, 10, 10]))[0] == ["A", "B", "C"]
-    assert names(run(nested, [10, 10, 10, 10, 300, 10, 10, 10, 10, 10, 10]))[0] == ["A", "B"]
+    assert names(run(AB, "10*2 593*3 600*4 10*2"))[0] == ["B"]
+    assert names(run(AB, "10*2 595*3 600*4 10*2"))[0] == ["A"]
 
 
 def test_across_an_inner_boundary() -> None:
     """The operation around both is certain."""
-    of = run({"All": (0, 1), "All/A": (0.1, 0.45), "All/B": (0.45, 0.9)}, FLAT, [(0.4, 0.5, 300)])
+    of = run("All 0-1, All/A 0.1-0.45, All/B 0.45-0.9", FLAT, [(0.4, 0.5, 300)])
 
     assert names(of) == (["All"], ["A", "B"], None)
     assert [one.has_peak for one in of.operations] == [True, None, None]
@@ -122,7 +116,7 @@ def test_across_an_inner_boundary() -> None:
 )
 def test_one_process_has_no_rivals(mark: int, rises: list[tuple[float, float, int]]) -> None:
     """The samples and rises of the largest process say how much it can have held before."""
-    of = run({"A": (0.05, 0.35), "B": (0.35, 0.85)}, [10, 10, 10, 100, 100, 600, 600, 10, 10, 10, 10], rises)
+    of = run("A 0.05-0.35, B 0.35-0.85", "10*3 100*2 600*2 10*4", rises)
     of.processes = [process(0, high_water_mark=mark * MIB, peak_rss=600 * MIB, rises=of.processes[0].rises, end_s=None)]
 
     assert (names(of)[0], place(of).rivals) == (["B"], [])
@@ -130,7 +124,7 @@ def test_one_process_has_no_rivals(mark: int, rises: list[tuple[float, float, in
 
 def test_inside_one_that_has_parts() -> None:
     """If the parts leave some of the time free, the operation around them is all that is known."""
-    of = run({"All": (0, 1), "All/A": (0.1, 0.42), "All/B": (0.48, 0.9)}, FLAT, [(0.4, 0.5, 300)])
+    of = run("All 0-1, All/A 0.1-0.42, All/B 0.48-0.9", FLAT, [(0.4, 0.5, 300)])
 
     assert names(of) == (["All"], [], None)
 
@@ -140,9 +134,7 @@ def test_inside_one_that_has_parts() -> None:
 )
 def test_outside(peak_place: int, expected: str | None) -> None:
     """The nearest operation is named if the peak was just outside of all: within 0.1 s or 1 % of the run."""
-    rss = list(FLAT)
-    rss[peak_place] = 300
-    of = run({"A": (0.05, 0.45), "B": (0.45, 0.85)}, rss)
+    of = run("A 0.05-0.45, B 0.45-0.85", f"100*{peak_place} 300 100*{10 - peak_place}")
 
     assert names(of) == ([], [], expected)
     assert [one.has_peak for one in of.operations] == [False, False]
@@ -150,7 +142,7 @@ def test_outside(peak_place: int, expected: str | None) -> None:
 
 def test_reached_before() -> None:
     """An operation in which memory only stays at the peak that it had reached before does not hold it."""
-    of = run({"A": (0.5, 0.9)}, [10, 300, 300, 300, 300, 300, 300, 300, 300, 10, 10])
+    of = run("A 0.5-0.9", "10 300*8 10*2")
 
     assert names(of) == ([], [], None)
     assert place(of).to_s == 0.1
@@ -161,40 +153,26 @@ def test_last_mark() -> None:
 
     Without a reading, the sample after the last operation is not its own.
     """
-    rss = [10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 300]
-    of = run({"A": (0.1, 0.99), "End": (0.99, 0.99)}, rss)
+    rss = "10*10 300"
+    of = run("A 0.1-0.99, End 0.99-0.99", rss)
     of.marks[0].own_end = of.marks[1].own_start = OwnMemory(tree=300 * MIB)
     narrow(of)
 
     assert names(of) == (["A"], [], None)
-    assert names(run({"A": (0.1, 0.99), "End": (0.99, 0.99)}, rss)) == ([], [], "A")
-    assert names(run({"End": (0.99, 0.99)}, rss)) == ([], [], None)
-
-
-def test_partly_outside() -> None:
-    """A mark that rose while an operation ended, or just after, may belong to it."""
-    assert names(run(AB, FLAT, [(0.85, 0.95, 300)])) == ([], ["B"], None)
+    assert names(run("A 0.1-0.99, End 0.99-0.99", rss)) == ([], [], "A")
+    assert names(run("End 0.99-0.99", rss)) == ([], [], None)
 
 
 def test_sample_that_the_end_triggered() -> None:
     """The sample that the mark of an end triggers shows the operation that ended, not the next one."""
-    of = run({"A": (0.1, 0.4999), "B": (0.4999, 0.9)}, [10, 10, 10, 10, 10, 300, 10, 10, 10, 10, 10])
+    of = run("A 0.1-0.4999, B 0.4999-0.9", "10*5 300 10*5")
 
     assert names(of)[0] == ["A"]
 
 
-def test_own_readings() -> None:
-    """What the process read of its own mark at both ends proves a peak that neither sample nor rise shows."""
-    of = run(AB, FLAT)
-    for mark, (before, after) in zip(of.marks, ((100, 100), (100, 400)), strict=True):
-        mark.own_start, mark.own_end = (OwnMemory(high_water_mark=size * MIB) for size in (before, after))
-
-    assert [one.rss_peak for one in of.operations] == mib(100, 400)
-
-
 def test_processes_that_grow_together() -> None:
     """Where several processes had a peak with the run, the operation of the largest of them is named."""
-    of = run({"A": (0.05, 0.95), "A/B": (0.15, 0.75), "A/C": (0.25, 0.85)}, [10, 10, 20, 30, 50, 300, 290, *[10] * 4])
+    of = run("A 0.05-0.95, A/B 0.15-0.75, A/C 0.25-0.85", "10*2 20 30 50 300 290 10*4")
     rise = Rise(from_s=0.45, to_s=0.55, high_water_mark=250 * MIB)
     of.processes = [
         process(0, peak_s=0.5, peak_rss=10 * MIB),
@@ -208,7 +186,7 @@ def test_processes_that_grow_together() -> None:
 
 def test_operations_that_reached_it_one_after_the_other() -> None:
     """Of operations in two processes, the one in which memory reached the peak first holds it."""
-    of = run({"A": (0.1, 0.95), "B": (0.4, 0.95)}, [10] * 6 + [300] * 4 + [10], [(0.3, 0.5, 300)])
+    of = run("A 0.1-0.95, B 0.4-0.95", "10*6 300*4 10", [(0.3, 0.5, 300)])
     of.processes.append(process(1, parent=0))
     of.marks[1].pid = 101
 
@@ -216,19 +194,11 @@ def test_operations_that_reached_it_one_after_the_other() -> None:
     assert names(of)[0] == ["A"]
 
 
-def test_no_rss() -> None:
-    """Without RSS there is no place."""
-    assert session({"system": mib(1, 2)}).peak_place is None
-
-
 def nested(**child: Any) -> Session:  # noqa: ANN401 — any field of a process
     """Return a run whose peak is at 0.5 s, with an operation of process 0 around one of its child."""
-    of = session({"rss": mib(*[10] * 5, 300, *[10] * 5), "time_s": TENTHS})
+    of = run("Outer 0.1-0.9, Outer/Inner 0.2-0.8", "10*5 300 10*5")
     of.processes = [process(0, peak_s=0.5, peak_rss=200 * MIB), process(1, parent=0, **child)]
-    of.marks = [
-        Mark(name="Outer", start_s=0.1, end_s=0.9, pid=100),
-        Mark(name="Inner", start_s=0.2, end_s=0.8, pid=101, depth=1),
-    ]
+    of.marks[1].pid = 101
     return of
 
 
@@ -248,7 +218,7 @@ def test_operation_of_a_child(child: dict[str, Any], expected: list[str]) -> Non
 
 def test_process_that_was_not_recorded() -> None:
     """An operation of a process that does not belong to the recording holds nothing."""
-    of = run({"A": (0.1, 0.9)}, [10, 10, 300, 10, 10, 10, 10, 10, 10, 10, 10])
+    of = run("A 0.1-0.9", "10*2 300 10*8")
     of.marks[0].pid = 555
 
     assert names(of)[0] == []
@@ -257,8 +227,8 @@ def test_process_that_was_not_recorded() -> None:
 def test_parallel_operations_of_one_process() -> None:
     """The memory of one process belongs to none of the operations that ran in it at the peak; only those are named."""
     of = run(
-        {"A": (0.1, 0.9), "A/C": (0.15, 0.55), "A/D": (0.3, 0.9), "B": (0.1, 0.35)},
-        [10, 10, 10, 10, 600, 600, 600, 600, 600, 10, 10],
+        "A 0.1-0.9, A/C 0.15-0.55, A/D 0.3-0.9, B 0.1-0.35",
+        "10*4 600*5 10*2",
     )
     of.marks[0].op = of.marks[1].inside = of.marks[2].inside = 1
     marked = {one.name: one.has_peak for one in of.operations}
@@ -269,7 +239,7 @@ def test_parallel_operations_of_one_process() -> None:
 
 def test_drift_on_a_plateau() -> None:
     """The peak belongs to the operation that reached it first: 0.1 % more, later, is drift."""
-    of = run(AB, [10, 10, 599.9, 599.9, 599.9, 600, 600, 600, 600, 10, 10])
+    of = run(AB, "10*2 599.9*3 600*4 10*2")
 
     assert names(of) == (["A"], [], None)
     assert [one.has_peak for one in of.operations] == [True, False]
@@ -278,7 +248,7 @@ def test_drift_on_a_plateau() -> None:
 
 def test_parallel_operations() -> None:
     """Of operations that ran at the same time, the one whose process reached the peak holds it."""
-    of = run({"A": (0.1, 0.9)}, FLAT)
+    of = run("A 0.1-0.9", FLAT)
     rise = Rise(from_s=0.4, to_s=0.5, high_water_mark=300 * MIB)
     of.processes = [process(0), process(1, high_water_mark=300 * MIB, rises=[rise])]
     of.marks = [Mark(name=f"P{pid}", start_s=0.1, end_s=0.9, pid=pid) for pid in (100, 101)]

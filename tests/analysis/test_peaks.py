@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
@@ -52,31 +51,44 @@ def test_moment_on_a_plateau() -> None:
     assert (peak.sampled, peak.at_s, peak.rose_to_s) == (60 * MIB + 4096, 0.15, 0.15)
 
 
-def lived(number: int, start_s: float, end_s: float | None, **fields: Any) -> Process:  # noqa: ANN401 — any field
-    """Return a process with a life."""
-    return process(number, start_s=start_s, end_s=end_s, **fields)
+FIELDS = {"mark": "high_water_mark", "limit": "high_water_limit", "parent": "parent"}
+
+
+def read_processes(text: str) -> list[Process]:
+    """Return processes from a text such as ``0-9 limit=8, 1-2 parent=0``: start, end, and what is known of each."""
+    found = []
+    for number, words in enumerate(text.split(", ")):
+        life, *facts = words.split()
+        start_s, _, end_s = life.partition("-")
+        pairs = (fact.split("=") for fact in facts)
+        fields = {FIELDS[name]: int(value) for name, value in pairs}
+        found.append(process(number, start_s=float(start_s), end_s=float(end_s) if end_s else None, **fields))
+    return found
 
 
 @pytest.mark.parametrize(
     ("processes", "high"),
     [
-        pytest.param([lived(0, 0, None, high_water_mark=7)], 7, id="still running at the end"),
-        pytest.param([lived(0, 0, 9, high_water_mark=7)], None, id="may have grown after the mark was read"),
-        pytest.param([lived(0, 0, 9, high_water_mark=7, high_water_limit=8)], 8, id="limit of the reaped"),
-        pytest.param(
-            [lived(0, 0, 9, high_water_limit=8), lived(1, 1, 2, parent=0), lived(2, 2.5, 3, parent=1)],
-            16,
-            id="descendants hold at most what the reaped ancestor's limit says, and two followed each other",
-        ),
-        pytest.param([lived(n, n, n + 1.5, high_water_limit=4) for n in range(5)], 8, id="two at a time"),
-        pytest.param([lived(0, 0, 9, high_water_limit=2)], 5, id="never below the lower bound"),
-        pytest.param([lived(0, 0, 9, high_water_mark=2 << 20, high_water_limit=8 << 20)], 10 << 20, id="an unseen one"),
-        pytest.param([lived(0, 0, 9, parent=1), lived(1, 0, 9, parent=0)], None, id="a circle of parents"),
+        ("0- mark=7", 7),
+        ("0-9 mark=7", None),
+        ("0-9 mark=7 limit=8", 8),
+        ("0-9 limit=8, 1-2 parent=0, 2.5-3 parent=1", 16),
+        (", ".join(f"{number}-{number + 1.5} limit=4" for number in range(5)), 8),
+        ("0-9 limit=2", 5),
+        (f"0-9 mark={2 * MIB} limit={8 * MIB}", 10 * MIB),
+        ("0-9 parent=1, 0-9 parent=0", None),
+    ],
+    ids=[
+        "still running at the end",
+        "may have grown after the mark was read",
+        "limit of the reaped",
+        "descendants hold at most what the reaped ancestor's limit says, and two followed each other",
+        *("two at a time", "never below the lower bound", "an unseen one", "a circle of parents"),
     ],
 )
-def test_upper_bound(processes: list[Process], high: int | None) -> None:
+def test_upper_bound(processes: str, high: int | None) -> None:
     """The upper bound is the largest sum of what processes that lived at the same time can have held."""
-    assert peaks(samples([0], rss=[5]), processes)["rss"].high == high
+    assert peaks(samples([0], rss=[5]), read_processes(processes))["rss"].high == high
 
 
 @pytest.mark.parametrize(("limit", "low"), [(9, 9), (6, 5)])
@@ -85,20 +97,6 @@ def test_limit_of_the_command(limit: int, low: int) -> None:
     found = peaks(samples([0], rss=[5]), [process(0, high_water_limit=limit)], floor=6)
 
     assert found["rss"].low == low
-
-
-def test_limit_of_an_orphan_is_no_mark() -> None:
-    """What another process than the command has in its ru_maxrss may be what it was forked from."""
-    found = peaks(samples([0], rss=[5]), [process(0), process(1, high_water_limit=9)])
-
-    assert found["rss"].low == 5
-
-
-def test_mark_is_the_largest_of_one_process() -> None:
-    """High-water marks of processes that may have followed each other are not added."""
-    of = samples([0], rss=[1])
-
-    assert peaks(of, [process(0, high_water_mark=3), process(1, high_water_mark=4)])["rss"].low == 4
 
 
 def test_moment_of_pss() -> None:

@@ -12,9 +12,7 @@ import pytest
 from nncftools.analysis.ranks import merge_ranks, start_times
 from nncftools.analysis.session import Session
 from nncftools.errors import NncfToolsError
-from nncftools.render.sentences import hints
-from nncftools.session.model import Exit, Host, Mark, Peak, Rank, SamplerFacts, Start
-from nncftools.units import MemoryUnit
+from nncftools.session.model import Exit, Host, Peak, Rank, SamplerFacts, Start
 from tests.made_up import MIB, mib, process, session
 
 SECOND = 1_000_000_000
@@ -108,12 +106,6 @@ def held(job: Session, name: str = "rss") -> dict[float, float | None]:
 class TestSum:
     """What the ranks held together."""
 
-    def test_shifted_moments(self) -> None:
-        """A rank counts with its last sample, and with nothing before its start and after its end."""
-        job = merge_ranks({"a": rank(0, 100, 300, 200), "b": rank(1, 10, 20, 30, at_s=0.25)})
-
-        assert held(job) == {0: 100, 0.25: 110, 0.5: 310, 0.75: 320, 1: 220, 1.25: 30}
-
     def test_gap(self) -> None:
         """While samples of a rank are missing, the sum is unknown."""
         gapped = rank(1, 10, 20, columns={"time_s": [0, 3]})
@@ -127,26 +119,6 @@ class TestSum:
         other = rank(1, *[10] * 5, columns={"pss": mib(5, None, None, None, 6)})
 
         assert held(merge_ranks({"a": seldom, "b": other}), "pss") == {0: 55, 0.5: 55, 1: 55, 1.5: 55, 2: 66}
-
-    def test_counters(self) -> None:
-        """A counter is nothing before a rank's start, and stays as it was after its end."""
-        first = rank(0, 1, 1, columns={"cpu_user": [0, 2]})
-        second = rank(1, 1, 1, at_s=0.25, columns={"cpu_user": [1, 4]})
-        job = merge_ranks({"a": first, "b": second})
-
-        assert job.samples["cpu_user"].tolist() == [0, 1, 3, 6]
-
-    def test_memory_of_the_machine(self) -> None:
-        """The memory of a machine counts once, whichever of its ranks recorded it."""
-        job = merge_ranks(
-            {
-                "a": rank(0, 1, 1, columns={"system": mib(1000, 1000)}),
-                "b": rank(1, 1, 1, columns={"system": mib(1000, 1000)}),
-                "c": rank(2, 1, 1, machine="node", columns={"system": mib(500, 700)}),
-            }
-        )
-
-        assert held(job, "system") == {0: 1500, 0.5: 1700}
 
     def test_machine_recorded_by_some(self) -> None:
         """One rank of a machine is enough to know of it, also while another one does not run."""
@@ -189,12 +161,6 @@ class TestSum:
 
         assert held(job) == {0: None, 0.5: 2}
 
-    def test_shared_control_group(self) -> None:
-        """Ranks on one machine may share a control group, which is unknown: there is no sum."""
-        recordings = {name: rank(number, 1, 1, columns={"cgroup": mib(5, 5)}) for number, name in enumerate(["a", "b"])}
-
-        assert "cgroup" not in merge_ranks(recordings).samples
-
     def test_a_metric_of_some(self) -> None:
         """What one rank did not record is unknown of all."""
         job = merge_ranks({"a": rank(0, 1, 1, columns={"vms": mib(5, 5)}), "b": rank(1, 1, 1)})
@@ -229,12 +195,6 @@ class TestPeak:
 class TestRanks:
     """The figures and warnings of each rank."""
 
-    def test_without_numbers(self) -> None:
-        """Recordings that no launcher numbered go by the names of their files."""
-        job = merge_ranks({"b.json": rank(0, 1, 1, rank=None), "a.json": rank(0, 1, 1, rank=None)})
-
-        assert [run.name for run in job.ranks] == ["a.json", "b.json"]
-
     def test_twice_the_same(self) -> None:
         """Two recordings of one rank are refused."""
         with pytest.raises(NncfToolsError, match=r"a and b are both rank 1: name the recordings of one job"):
@@ -247,14 +207,6 @@ class TestRanks:
         with pytest.raises(NncfToolsError, match="job was merged from 2 recordings: name those instead"):
             merge_ranks({"job": job, "a": rank(0, 1)})
 
-    def test_hints_of_each(self) -> None:
-        """A hint about one recording names its rank, such as a process that outlived the command."""
-        left = [process(1, end_s=None, name="daemon", pid=7)]
-        job = merge_ranks({"a": rank(0, 1, 1, processes=left), "b": rank(1, 1, 1), "c": rank(2, 1, 1)})
-        told = "rank 0: still running when the command ended, and not recorded further: daemon (pid 7)"
-
-        assert hints(job, MemoryUnit.MiB) == [told]
-
     def test_different_jobs(self) -> None:
         """Recordings of different jobs cause a warning."""
         other = Rank(number=1, size=2, job="other", launcher="slurm")
@@ -262,41 +214,9 @@ class TestRanks:
 
         assert job.warnings == ["the recordings are of different jobs: other, tune"]
 
-    def test_their_warnings(self) -> None:
-        """A warning of all recordings appears once; a warning of one recording names its rank."""
-        every = {
-            name: rank(number, 1, 1, warnings=["all", *own])
-            for number, (name, own) in enumerate({"a": [], "b": ["own"], "c": []}.items())
-        }
-
-        assert merge_ranks(every).warnings == ["all", "rank 1: own"]
-
 
 class TestJob:
     """The operations, processes and other facts of the job."""
-
-    def test_operations(self) -> None:
-        """Operations are those of the rank that held most, on the job's clock; a warning says so."""
-        small = rank(0, 1, 1, marks=[Mark(name="Loading", start_s=0)])
-        large = rank(1, 5, 5, at_s=0.25, marks=[Mark(name="Export", start_s=0.25)])
-        job = merge_ranks({"a": small, "b": large, "c": rank(2, 1, 1)})
-
-        assert [(mark.name, mark.start_s, mark.end_s) for mark in job.marks] == [("Export", 0.5, 0.75)]
-        assert job.warnings == [
-            "operations come from rank 1, which has the highest peak; their memory, CPU and I/O are those of all ranks"
-        ]
-
-    def test_processes(self) -> None:
-        """Processes keep their parents under new numbers, and have the job's times."""
-        family = [process(0), process(1, parent=0)]
-        job = merge_ranks({"a": rank(0, 1, 1, processes=family), "b": rank(1, 1, 1, at_s=0.25, processes=family)})
-
-        assert [(of.id, of.parent, of.start_s) for of in job.processes] == [
-            (0, None, 0),
-            (1, 0, 0),
-            (2, None, 0.25),
-            (3, 2, 0.25),
-        ]
 
     @pytest.mark.parametrize(
         ("ends", "expected"),
@@ -328,6 +248,18 @@ class TestJob:
         assert one.host.name == "box"
         assert two.host == Host(name="2 machines", cpus=4, memory=16 * MIB)
 
+    def test_processes(self) -> None:
+        """Processes keep their parents under new numbers, and have the job's times."""
+        family = [process(0), process(1, parent=0)]
+        job = merge_ranks({"a": rank(0, 1, 1, processes=family), "b": rank(1, 1, 1, at_s=0.25, processes=family)})
+
+        assert [(of.id, of.parent, of.start_s) for of in job.processes] == [
+            (0, None, 0),
+            (1, 0, 0),
+            (2, None, 0.25),
+            (3, 2, 0.25),
+        ]
+
 
 def test_a_job_of_very_many_ranks() -> None:
     """A file may say that its job has any number of ranks: they are not listed one by one."""
@@ -335,11 +267,3 @@ def test_a_job_of_very_many_ranks() -> None:
     job = merge_ranks({"a": one, "b": rank(1, 100)})
 
     assert job.warnings[0].startswith("999999999999998 of 1000000000000000 ranks are missing: no recording of rank 2")
-
-
-def test_nothing_known() -> None:
-    """Ranks without any known figure make a job without any."""
-    job = merge_ranks({"a": rank(0, None, None), "b": rank(1, None, None)})
-
-    assert list(held(job).values()) == [None, None]
-    assert job.peaks["rss"] == Peak(sampled=None, at_s=None, low=None)

@@ -18,28 +18,12 @@ def test_samples_closer_than_a_window_share_one() -> None:
     assert_allclose(rate, [0.5, 1.5])
 
 
-@pytest.mark.parametrize("times", [[], [0.0], [0.0, 0.1]], ids=len)
-def test_too_few_samples(times: list[float]) -> None:
-    """Samples that span no window have no rate."""
-    moments, rate = rates(times, times, 0.2)
-
-    assert (len(moments), len(rate)) == (0, 0)
-
-
 def test_gap() -> None:
     """Where samples are missing, the rate is unknown."""
     moments, rate = rates([0, 1, 2, 6, 7], [0, 1, 2, 6, 8], 0.2, 1.0)
 
     assert moments.tolist() == [0, 1, 2, 6, 7]
     assert_array_equal(rate, [1, 1, nan, 2])
-
-
-def test_unknown_samples_are_a_gap() -> None:
-    """Samples without the counter are as if they were missing."""
-    moments, rate = rates([0, 1, 2, 3, 4, 5], [0, 1, nan, nan, 4, 5], 0.2, 1.0)
-
-    assert moments.tolist() == [0, 1, 4, 5]
-    assert_array_equal(rate, [1, nan, 1])
 
 
 @pytest.mark.parametrize("seed", range(3))

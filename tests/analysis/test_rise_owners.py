@@ -20,36 +20,44 @@ def made() -> Made:
     return Made()
 
 
+def numbers(text: str) -> dict[str, int]:
+    """Return numbers by name from a text such as ``load=99 spin=1``."""
+    pairs = (word.split("=") for word in text.split())
+    return {name: int(number) for name, number in pairs}
+
+
+def by_thread(text: str) -> dict[int, int]:
+    """Return page faults by thread: 1 is the main one, and 3 and 4 are no threads of Python."""
+    return {int(thread): number for thread, number in numbers(text).items()}
+
+
 @pytest.mark.parametrize(
     ("threads", "faults", "expected"),
     [
-        ({MAIN: "spin", WORKER: "load"}, {MAIN: 1, WORKER: 99}, {"load": 99, "spin": 1}),
-        ({MAIN: "a", WORKER: "b"}, {MAIN: 25, WORKER: 75}, {"a": 25, "b": 75}),
-        ({MAIN: "load", WORKER: "monitor"}, {MAIN: 99, WORKER: 1}, {"load": 99, "monitor": 1}),
-        ({MAIN: "infer"}, {POOL: 100}, {"infer": 100}),
-        ({MAIN: "matmul"}, {MAIN: 30, POOL: 35, POOL + 1: 35}, {"matmul": 100}),
-        ({MAIN: "a", WORKER: "b"}, {POOL: 100}, {}),
-        ({MAIN: "a"}, {}, {"a": 100}),
+        ("spin load", "1=1 2=99", "load=99 spin=1"),
+        ("a b", "1=25 2=75", "a=25 b=75"),
+        ("load monitor", "1=99 2=1", "load=99 monitor=1"),
+        ("infer", "3=100", "infer=100"),
+        ("matmul", "1=30 3=35 4=35", "matmul=100"),
+        ("a b", "3=100", ""),
+        ("a", "", "a=100"),
     ],
     ids=[
-        "one with most faults",
-        "several",
-        "a page of another",
-        "pool",
-        "main takes part",
-        "one of two",
+        *("one with most faults", "several", "a page of another", "pool", "main takes part", "one of two"),
         "huge pages have few faults",
     ],
 )
-def test_threads(made: Made, threads: dict[int, str], faults: dict[int, int], expected: dict[str, int]) -> None:
+def test_threads(made: Made, threads: str, faults: str, expected: str) -> None:
     """A rise belongs to the threads with the page faults; those of native threads to the only Python thread."""
-    made.threads(LEVELS, {thread: f"{name}@0" for thread, name in threads.items()}, (0.4, faults, 0))
+    stacks = {thread: f"{name}@0" for thread, name in enumerate(threads.split(), start=MAIN)}
+    made.threads(LEVELS, stacks, (0.4, by_thread(faults), 0))
     build_up = made.build_up(0.4)
+    owners = numbers(expected)
 
-    assert by_function(build_up) == expected
-    assert expected or by_kind(build_up) == {NOT_SEEN: 100}
+    assert by_function(build_up) == owners
+    assert owners or by_kind(build_up) == {NOT_SEEN: 100}
     running = "" if build_up.top is None else build_up.top.stack[-1].function
-    assert running == max(expected, key=expected.__getitem__, default="")
+    assert running == max(owners, key=owners.__getitem__, default="")
 
 
 def test_pool_beside_a_waiting_thread(made: Made) -> None:
@@ -79,13 +87,6 @@ def test_readings_apart(made: Made) -> None:
     parts = made.build_up(0.4).parts
 
     assert {part.certain for part in parts} == {1}
-
-
-def test_call_that_goes_on(made: Made) -> None:
-    """What comes at once between two readings belongs to the functions whose calls went on from one to the other."""
-    made.process("0@0 0@1 100@1.1 100@2", "main>a@0", every_s=1.0)
-
-    assert by_function(made.build_up(2.0), certain=True) == {"a": 100}
 
 
 def test_next_call(made: Made) -> None:
@@ -176,12 +177,12 @@ def test_waiting_thread_took_nothing(made: Made) -> None:
 
 @pytest.mark.parametrize(
     ("faults", "expected"),
-    [({MAIN: 30, WORKER: 40}, {"a": 50, "b": 50}), ({MAIN: 1, WORKER: 40}, {"b": 100}), ({POOL: 40}, {})],
+    [("1=30 2=40", "a=50 b=50"), ("1=1 2=40", "b=100"), ("3=40", "")],
     ids=["both may have taken all", "one has too few", "neither has one"],
 )
-def test_faults_of_huge_pages(made: Made, faults: dict[int, int], expected: dict[str, int]) -> None:
+def test_faults_of_huge_pages(made: Made, faults: str, expected: str) -> None:
     """Where page faults are too few for the bytes, threads that work share them; who had hardly any took nothing."""
     changes = {MAIN: "a@0", WORKER: "b@0"}
-    made.threads("0@0 100M@0.4", changes, (0.4, faults, 0))
+    made.threads("0@0 100M@0.4", changes, (0.4, by_thread(faults), 0))
 
-    assert by_function(made.build_up(0.4)) == {function: size * MIB for function, size in expected.items()}
+    assert by_function(made.build_up(0.4)) == {name: size * MIB for name, size in numbers(expected).items()}

@@ -9,19 +9,25 @@ from nncftools.session.model import RangeChange, StackWindow, ThreadStacks, Watc
 from tests.analysis.made_snapshots import read_levels
 from tests.made_up import MIB
 
-PAGES = MIB // 4096
-A, B = 0x7F0000000, 0x7F1000000
+RANGES = {"A": 0x7F0000000, "B": 0x7F1000000}
 """The first pages of two ranges of addresses."""
 
 
-def watched(levels: str, *ranges: tuple[float, list[int], list[int]], heap: int = 0) -> WatchedProcess:
-    """Return a process by its levels in MiB, the pages and MiB that came and went, and its heap in MiB."""
+def watched(levels: str, *ranges: str, heap: int = 0) -> WatchedProcess:
+    """Return a process by its levels in MiB, readings of addresses, and its heap in MiB.
+
+    ``2.0 +B=110 -A=100``: at 2 s, 110 MiB of B had come, and 100 MiB of A had gone.
+    """
     points = read_levels(levels)
     of = WatchedProcess(pid=1, time_s=[at_s for at_s, _ in points], rss=[size * MIB for _, size in points])
     of.apart_s = [0.0] * len(points)
-    for at_s, came, went in ranges:
-        sizes = [[size if place % 2 == 0 else size * PAGES for place, size in enumerate(of)] for of in (came, went)]
-        of.ranges.append(RangeChange(at_s, *sizes, heap * MIB))
+    for reading in ranges:
+        at_s, *changes = reading.split()
+        found: dict[str, list[int]] = {"+": [], "-": []}
+        for change in changes:
+            name, _, size = change[1:].partition("=")
+            found[change[0]] += [RANGES[name], int(size) * (MIB // 4096)]
+        of.ranges.append(RangeChange(float(at_s), found["+"], found["-"], heap * MIB))
     return of
 
 
@@ -45,7 +51,7 @@ def test_without_addresses_the_last_goes() -> None:
 
 def test_addresses_that_went() -> None:
     """A fall ends the rise whose addresses went, and leaves the later one."""
-    of = watched(REBOUND, (1.1, [A, 100], []), (3.1, [B, 80], []), (4.2, [], [A, 100]))
+    of = watched(REBOUND, "1.1 +A=100", "3.1 +B=80", "4.2 -A=100")
 
     assert left(of, 5.0) == [(2.0, 3.0, 80)]
     assert not any(levels_at(of, 5.0).falls.values())
@@ -54,7 +60,7 @@ def test_addresses_that_went() -> None:
 
 def test_a_part_that_went() -> None:
     """Of a range that went in part, the rise keeps the other part."""
-    of = watched("0@0 100@1 100@2 60@2.1 60@3", (1.1, [A, 100], []), (2.2, [], [A, 40]))
+    of = watched("0@0 100@1 100@2 60@2.1 60@3", "1.1 +A=100", "2.2 -A=40")
 
     assert left(of, 3.0) == [(0.0, 1.0, 60)]
 
@@ -62,7 +68,7 @@ def test_a_part_that_went() -> None:
 def test_filled_later() -> None:
     """A range that came whole belongs to the rises that fill it, also later ones without addresses of their own."""
     levels = "0@0 40@1 100@2 150@3 50@3.1 50@4"
-    of = watched(levels, (1.1, [A, 100], []), (2.1, [], []), (2.9, [B, 50], []), (3.2, [], [A, 100]))
+    of = watched(levels, "1.1 +A=100", "2.1", "2.9 +B=50", "3.2 -A=100")
 
     later = [size for from_s, _, size in left(of, 4.0) if from_s >= 2.0]
     assert sum(later) == pytest.approx(45, abs=1)  # 5 of 105 came after the block was full
@@ -71,7 +77,7 @@ def test_filled_later() -> None:
 def test_replaced_between_two_readings() -> None:
     """If addresses went and as many came while RSS stayed, other memory may have taken the place since."""
     levels = "0@0 100@1 100@2 110@3"
-    of = watched(levels, (1.1, [A, 100], []), (2.0, [B, 110], [A, 100]))
+    of = watched(levels, "1.1 +A=100", "2.0 +B=110 -A=100")
 
     found = levels_at(of, 3.0).rises
     assert [(rise.moved, round(rise.size / MIB)) for rise in found] == [(((1.1, 2.0),), 100), ((), 10)]
@@ -79,7 +85,7 @@ def test_replaced_between_two_readings() -> None:
 
 def test_fall_that_nothing_explains() -> None:
     """A fall without addresses puts all earlier rises on the heap in doubt, and says how much it was."""
-    of = watched(REBOUND, (1.1, [], []), (3.1, [], []), (4.2, [], []))
+    of = watched(REBOUND, "1.1", "3.1", "4.2")
     levels = levels_at(of, 5.0)
 
     assert [round(fall.size / MIB) for fall in levels.falls[HEAP]] == [100]
@@ -89,37 +95,35 @@ def test_fall_that_nothing_explains() -> None:
 
 def test_fall_after_the_last_reading_of_addresses() -> None:
     """Nobody knows which addresses went: blocks are in doubt, too."""
-    of = watched(REBOUND, (1.1, [A, 100], []), (3.1, [B, 80], []))
+    of = watched(REBOUND, "1.1 +A=100", "3.1 +B=80")
 
     assert [round(fall.size / MIB) for fall in levels_at(of, 5.0).falls[BLOCK]] == [100]
 
 
-@pytest.mark.parametrize("end", [(), ((4.6, [], []),)], ids=["last", "before another reading"])
-def test_went_before_rss_fell(end: tuple[tuple[float, list[int], list[int]], ...]) -> None:
+@pytest.mark.parametrize("end", [(), ("4.6",)], ids=["last", "before another reading"])
+def test_went_before_rss_fell(end: tuple[str, ...]) -> None:
     """Addresses go at once, and RSS falls after that, page by page: the later fall is theirs, too."""
     levels = "0@0 50@1 150@2 150@4 120@4.1 50@4.4 50@5"
-    of = watched(levels, (1.0, [], []), (2.1, [A, 100], []), (4.15, [], [A, 100]), *end)
+    of = watched(levels, "1.0", "2.1 +A=100", "4.15 -A=100", *end)
 
     assert left(of, 5.0) == [(0.0, 1.0, 50)]
     assert not any(levels_at(of, 5.0).falls.values())
 
 
 @pytest.mark.parametrize(
-    ("read", "expected"), [((), [(0.0, 1.0, 50)]), (((4.2, [], []),), [(1.0, 1.5, 50)])], ids=["no", "yes"]
+    ("read", "expected"), [((), [(0.0, 1.0, 50)]), (("4.2",), [(1.0, 1.5, 50)])], ids=["no", "yes"]
 )
-def test_memory_with_addresses_went_last(
-    read: tuple[tuple[float, list[int], list[int]], ...], expected: list[tuple[float, float, int]]
-) -> None:
+def test_memory_with_addresses_went_last(read: tuple[str, ...], expected: list[tuple[float, float, int]]) -> None:
     """A block may be what a fall took, unless a later reading shows its addresses."""
     levels = "0@0 50@1 150@2 150@4 50@4.1 50@5"
-    of = watched(levels, (1.0, [], []), (2.1, [A, 100], []), *read)
+    of = watched(levels, "1.0", "2.1 +A=100", *read)
 
     assert left(of, 5.0) == expected
 
 
 def test_what_may_be_on_the_heap() -> None:
     """A rise belongs to the heap as far as that grew, and only beyond that to a block, which may be untouched."""
-    of = watched("0@0 100@1 100@2", (1.1, [A, 500], []), heap=70)
+    of = watched("0@0 100@1 100@2", "1.1 +A=500", heap=70)
 
     assert {rise.memory: round(rise.size / MIB) for rise in levels_at(of, 2.0).rises} == {HEAP: 70, BLOCK: 30}
 
@@ -128,7 +132,7 @@ def test_what_may_be_on_the_heap() -> None:
 def test_two_blocks_filled_at_once(threads: int) -> None:
     """Where threads fill two blocks, nobody knows which rise is left when one of these goes."""
     levels = "0@0 20@1 150@2 200@3 200@4 100@4.1 100@5"
-    of = watched(levels, (0.5, [A, 100], []), (1.0, [B, 100], []), (3.0, [], []), (4.2, [], [A, 100]))
+    of = watched(levels, "0.5 +A=100", "1.0 +B=100", "3.0", "4.2 -A=100")
     stacks = [ThreadStacks(thread, [0.0], [0], [0]) for thread in range(threads)]
     of.windows = [StackWindow(time_s=[0.0], threads=stacks)]
 
@@ -137,7 +141,7 @@ def test_two_blocks_filled_at_once(threads: int) -> None:
 
 def test_files_apart() -> None:
     """A file that is unmapped ends the rise of its pages, not the later rise of other memory."""
-    of = watched("0@0 100@1 150@2 50@3 50@4", (2.1, [A, 50], []))
+    of = watched("0@0 100@1 150@2 50@3 50@4", "2.1 +A=50")
     of.shared = [0, 100 * MIB, 100 * MIB, 0, 0]
 
     assert left(of, 4.0) == [(1.0, 2.0, 50)]
@@ -146,7 +150,7 @@ def test_files_apart() -> None:
 
 def test_rise_is_divided_at_readings() -> None:
     """One even rise over several readings of addresses belongs to the addresses of each."""
-    of = watched("0@0 100@1 50@2 50@3", (0.5, [A, 50], []), (1.0, [B, 50], []), (2.1, [], [A, 50]))
+    of = watched("0@0 100@1 50@2 50@3", "0.5 +A=50", "1.0 +B=50", "2.1 -A=50")
 
     assert left(of, 3.0) == [(0.5, 1.0, 50)]
 
@@ -154,6 +158,6 @@ def test_rise_is_divided_at_readings() -> None:
 @pytest.mark.parametrize(("at_s", "mib"), [(0.5, 50), (1, 100), (2.5, 140), (4.05, 130), (5, 80)])
 def test_rises_sum_to_rss(at_s: float, mib: int) -> None:
     """At each moment the rises that are left sum to RSS, whatever addresses say."""
-    of = watched(REBOUND, (1.1, [A, 100], []), (3.1, [B, 80], []), (4.2, [], [A, 100]))
+    of = watched(REBOUND, "1.1 +A=100", "3.1 +B=80", "4.2 -A=100")
 
     assert sum(rise.size for rise in levels_at(of, at_s).rises) / MIB == pytest.approx(mib, abs=0.5)

@@ -23,14 +23,6 @@ def test_gap_is_measured_in_intervals(interval_s: float | None, gaps: int) -> No
     assert np.isnan(value).sum() == gaps
 
 
-@pytest.mark.parametrize("values", [[], [5.0]], ids=len)
-def test_next_to_nothing(values: list[float]) -> None:
-    """No sample and one sample are drawn as they are."""
-    time, value = decimated_with_gaps([0.0] * len(values), values, 1.0)
-
-    assert (time.tolist(), value.tolist()) == ([0.0] * len(values), values)
-
-
 @pytest.mark.parametrize("length", [101, 1_000, 12_345])
 @pytest.mark.parametrize("seed", range(3))
 def test_decimation_keeps_what_matters(length: int, seed: int) -> None:
@@ -47,22 +39,6 @@ def test_decimation_keeps_what_matters(length: int, seed: int) -> None:
     assert np.isnan(few).any()
     assert np.all(np.diff(few_time) > 0)
     assert_array_equal(few, value[few_time.astype(int)])
-
-
-def test_decimation_of_nothing_known() -> None:
-    """A column of unknown values stays one, however long."""
-    _, few = keep_extremes(np.arange(1_000.0), np.full(1_000, np.nan), 10)
-
-    assert np.isnan(few).all()
-
-
-def test_gap_survives_decimation() -> None:
-    """A long series with one gap is drawn with that gap."""
-    times = [place + (500 if place >= 5_000 else 0) for place in range(10_000)]
-    time, value = decimated_with_gaps(times, [1.0] * 10_000, 1.0, points=100)
-
-    assert time[np.isnan(value)].tolist() == [5_500]
-    assert len(value) <= 100
 
 
 def test_seldom_known() -> None:

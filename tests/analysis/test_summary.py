@@ -1,24 +1,19 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import (
-    MetricSummary,
     NearPeak,
     count_samples,
-    count_short_lived,
-    cpu_s,
     is_between_samples,
     largest_process,
     pss_near_peak,
-    summarize_level,
 )
 from nncftools.render.sentences import hints
-from nncftools.session.model import Host, LimitReached, Mark, Peak, Process, Rise, SamplerFacts
+from nncftools.session.model import Host, Peak, Process, Rise, SamplerFacts
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
 
@@ -42,29 +37,6 @@ RSS = mib(100, 300, 290, 200)
 def test_near_peak(columns: dict[str, Any], expected: NearPeak | None) -> None:
     """The nearest count of PSS is that whose moment, not its sample, is nearest; near in RSS comes first."""
     assert pss_near_peak(session({"rss": RSS, **columns})) == expected
-
-
-def level_of(rss: list[float | None], mark: int | None = None) -> MetricSummary:
-    """Return the RSS level of a session."""
-    of = session({"rss": rss}, processes=[process(high_water_mark=mark)])
-    return summarize_level(of, "rss")
-
-
-@pytest.mark.parametrize("rss", [[], [None, None]], ids=str)
-def test_level_of_nothing(rss: list[float | None]) -> None:
-    """Without a known sample everything is unknown, not 0."""
-    nothing = MetricSummary(peak=None, span_s=None, final=None, average=None, lowest=None, first=None)
-
-    assert level_of(rss) == nothing
-    assert level_of(rss).from_zero() == nothing
-    assert level_of(rss).delta is None
-
-
-def test_from_zero() -> None:
-    """From zero, every level is above the first sample; moments stay."""
-    assert level_of([100, 50, 300, 200]).from_zero() == MetricSummary(
-        peak=200, span_s=(0.0, 0.0), final=100, average=62.5, lowest=-50, first=0
-    )
 
 
 @pytest.mark.parametrize(
@@ -116,24 +88,6 @@ def test_taken(told: int | None, expected: int) -> None:
     assert count_samples(session(sampler=SamplerFacts(taken=told))) == expected
 
 
-def test_short_lived() -> None:
-    """Processes that were seen in fewer than two samples are counted."""
-    assert count_short_lived(session(processes=[process(0, samples=2), process(1, samples=1), process(2)])) == 2
-
-
-@pytest.mark.parametrize(
-    ("totals", "expected"),
-    [
-        ({"cpu_user": 0.5, "cpu_system": 0.25}, 0.75),
-        ({"cpu_user": 0.5, "cpu_system": None}, None),
-        ({"cpu_user": 0.5}, None),
-    ],
-)
-def test_cpu_s(totals: dict[str, float | None], expected: float | None) -> None:
-    """CPU time is user and system together, unknown unless both are known."""
-    assert cpu_s(session(totals=totals)) == expected
-
-
 @pytest.mark.parametrize(("finished", "known"), [(True, True), (False, False)])
 def test_old_figures_of_a_killed_recording(*, finished: bool, known: bool) -> None:
     """When the sampler was killed, a size that is too small to be the largest process's is old, and not shown."""
@@ -151,11 +105,6 @@ def copies(*lives: tuple[float, float | None], largest_mib: int = 200) -> list[P
     """Return a process and one forked copy of it for each life."""
     parent = process(0, peak_rss=largest_mib * MIB)
     return [parent, *(process(1, forked_copy=True, start_s=start, end_s=end) for start, end in lives)]
-
-
-def test_empty_session() -> None:
-    """A session in which nothing was sampled has no hints either."""
-    assert said(session({"rss": []}, processes=[])) == []
 
 
 LEFT_OUT = (
@@ -205,16 +154,6 @@ def test_no_forked_copies(processes: list[Process]) -> None:
     assert said(session(processes=processes)) == []
 
 
-def test_peak_between_samples() -> None:
-    """A high-water mark well above the largest sample causes a hint with both figures and the sample's time."""
-    (found,) = said(session(processes=[process(high_water_mark=400 * MIB)]))
-
-    assert found == (
-        "the RSS peak came and went between two samples: the kernel's high-water mark proves 400.0 MiB, "
-        "the largest sample is 300.0 MiB at 0.500 s"
-    )
-
-
 def survivors(number: int) -> list[Process]:
     """Return a process that ended and ``number`` that did not."""
     return [process(0), *(process(place, name=f"p{place}", end_s=None) for place in range(1, number + 1))]
@@ -254,13 +193,6 @@ def missing(missed: int | None, taken: int) -> Session:
     return session({"rss": mib(*[1] * taken)}, sampler=facts)
 
 
-def test_missed() -> None:
-    """More than 5 % of missed samples cause a hint with their number, the longest gap and a remedy."""
-    assert said(missing(200, 1_800)) == [
-        "200 of 2,000 samples were missed, the longest gap is 2.50 s: use a longer --interval or leave a core free"
-    ]
-
-
 @pytest.mark.parametrize(("missed", "taken"), [(5, 95), (0, 3), (None, 3), (0, 0)])
 def test_few_missed(missed: int | None, taken: int) -> None:
     """Up to 5 % of missed samples cause no hint."""
@@ -272,24 +204,6 @@ def test_unknown_counters() -> None:
     (found,) = said(session(totals={"cpu_user": 1, "write_bytes": None, "read_bytes": None}))
 
     assert found.startswith("unknown: read_bytes, write_bytes; the figures of at least one process could not be read")
-
-
-PSS = (
-    "RSS counts shared pages once for each process: near its peak, when RSS was {}, PSS was {}; "
-    "use PSS to size a machine"
-)
-
-
-@pytest.mark.parametrize(
-    ("rss", "pss", "words"),
-    [
-        pytest.param((100, 300, 200), (None, 150, None), PSS.format("300.0 MiB", "150.0 MiB"), id="once"),
-        pytest.param((100, 112, 100), (10, 101, 10), PSS.format("112.0 MiB", "101.0 MiB"), id="a little more"),
-    ],
-)
-def test_much_is_shared(rss: Sequence[int], pss: Sequence[int | None], words: str) -> None:
-    """If PSS was counted near the RSS peak, a hint gives both figures."""
-    assert said(session({"rss": mib(*rss), "pss": mib(*pss)})) == [words]
 
 
 @pytest.mark.parametrize(
@@ -330,17 +244,6 @@ def test_what_a_gap_says(duration_s: float, interval_s: float, missed: int, gap_
     found = said(session(sampler=facts, duration_s=duration_s))
 
     assert [text.partition(" were missed, ")[2] for text in found] == [expected] * bool(expected)
-
-
-def test_operation_at_the_limit() -> None:
-    """When the memory limit was exceeded in an operation, the operation is named with those around it."""
-    reached = LimitReached(at_s=0.5, rss=300 * MIB, limit=200 * MIB, action="warn")
-    marks = [Mark(name="Export", start_s=0.1, end_s=0.9), Mark(name="Saving", start_s=0.4, end_s=0.6, depth=1)]
-
-    assert said(session(marks=marks, limit_reached=reached)) == [
-        "--max-memory was exceeded during Export › Saving, at 0.500 s"
-    ]
-    assert said(session(limit_reached=reached)) == []
 
 
 @pytest.mark.parametrize("module", ["resource_tracker", "forkserver"])

@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import gc
-import json
 import os
 import pathlib
 import queue
@@ -120,29 +119,28 @@ print(len(times), max(b - a for a, b in zip(times, times[1:])), monitor.session.
         assert float(gap_s) <= 0.02 * (2 + int(missed))
 
     def test_unit_and_baseline(self) -> None:
-        """Values are in the requested unit; from zero, the first is 0; times increase from the start."""
-        with MemoryMonitor(interval=0.01, memory_unit=MemoryUnit.KiB) as monitor:
+        """Values are in the unit that was asked for, from the start on; the first is the baseline; times increase.
+
+        The queue that llm_bench reads, and that NNCF's tests replace by an empty one, is there.
+        """
+        monitor = MemoryMonitor(interval=0.01, memory_unit=MemoryUnit.KiB)
+        assert (monitor.get_data(), monitor.measurements) == (([], []), [])
+        before = int(time.time())
+        with monitor:
+            at_once = monitor.get_data()
             wait_for_sample(monitor)
         times, values = monitor.get_data()
         _, from_zero = monitor.get_data(memory_from_zero=True)
 
+        assert before <= monitor.timestamp <= time.time()
+        assert 1 <= len(at_once[0]) < len(times) == len(values)
         assert times == sorted(times)
-        assert len(times) == len(values) > 1
         assert values[0] * 1024 > 5 * MIB
         assert from_zero[0] == 0
-
-    def test_while_it_runs(self) -> None:
-        """Data is available before the end, and the baseline as soon as start returns."""
-        monitor = MemoryMonitor(interval=0.02)
-        before = monitor.get_data()
-        monitor.start()
-        at_once = monitor.get_data()
-        wait_for_sample(monitor)
-        later = monitor.get_data()
-        monitor.stop()
-
-        assert before == ([], [])
-        assert 1 <= len(at_once[0]) < len(later[0]) <= len(monitor.get_data()[0])
+        assert monitor.measurements == [(at_s, value * 1024) for at_s, value in zip(times, values, strict=True)]
+        assert list(monitor._memory_values_queue.queue) != []
+        monitor._memory_values_queue = queue.Queue()
+        assert monitor.get_data() == ([], [])
 
     def test_children(self) -> None:
         """Descendants count unless they are switched off."""
@@ -164,33 +162,79 @@ print(len(times), max(b - a for a, b in zip(times, times[1:])), monitor.session.
         assert max(family.get_data(memory_from_zero=True)[1]) > held_mib - 1
         assert max(alone.get_data(memory_from_zero=True)[1]) < 20
 
-    @pytest.mark.long
-    def test_monitors_do_not_see_each_other(self) -> None:
-        """Several monitors run at once, and no figure includes their samplers."""
-        with MemoryMonitor(interval=0.01) as first:
-            monitors = [MemoryMonitor(interval=0.05, memory_type=kind).start() for kind in MemoryType]
-            wait_for_sample(first, *monitors)
-            of = first.session
-            for monitor in monitors:
-                monitor.stop()
 
-        assert of is not None
-        assert [process.pid for process in of.processes] == [os.getpid()]
-        assert set(of.samples["processes"]) == {1}
+PROGRAMS = {
+    "last in, first out": (
+        """
+import atexit
+from functools import partial
+from tests.api.sampled import wait_for_sample
+def tell(name, *monitors):
+    print(name, *(len(monitor.get_data()[0]) > 1 and monitor.session.finished for monitor in monitors))
+monitors = [MemoryMonitor(interval=0.02) for _ in range(2)]
+atexit.register(tell, "first", *monitors)
+for name, monitor in zip("ab", monitors):
+    monitor.start(at_exit_fn=partial(tell, name, *monitors))
+wait_for_sample(*monitors)
+atexit.register(tell, "last")
+""",
+        "last\nb True True\na True True\nfirst True True\n",
+        "",
+    ),
+    "nothing after a stop, nor after a new start without a function": (
+        """
+monitor = MemoryMonitor(interval=0.02).start(at_exit_fn=lambda: print("called"))
+monitor.stop()
+monitor.start()
+""",
+        "",
+        "",
+    ),
+    "once in a forked child that starts it": (
+        """
+monitor = MemoryMonitor(interval=0.02).start(at_exit_fn=lambda: print("parent", flush=True))
+if os.fork():
+    os.wait()
+else:
+    monitor.start(at_exit_fn=lambda: print("child", flush=True))
+sys.exit()
+""",
+        "child\nparent\n",
+        "",
+    ),
+    "not in a forked child": (
+        """
+monitor = MemoryMonitor(interval=0.02).start(at_exit_fn=lambda: print("at exit", flush=True))
+if os.fork():
+    os.wait()
+sys.exit()
+""",
+        "at exit\n",
+        "",
+    ),
+    "a function that fails": (
+        """
+MemoryMonitor(interval=0.02).start(at_exit_fn=lambda: print("called"))
+MemoryMonitor(interval=0.02).start(at_exit_fn=lambda: 1 / 0)
+""",
+        "called\n",
+        "ZeroDivisionError",
+    ),
+    "a working folder that is gone": (
+        """
+os.mkdir("gone"); os.chdir("gone"); os.rmdir("../gone")
+with MemoryMonitor(interval=0.05) as monitor: pass
+print(len(monitor.measurements) > 0)
+""",
+        "True\n",
+        "",
+    ),
+}
+"""By case: a program with a monitor, its output, and what is in its errors."""
+FIRST, *OTHERS = PROGRAMS
 
 
 class TestLife:
-    @pytest.mark.process
-    def test_started_twice(self) -> None:
-        """A running monitor cannot be started; a stopped one can."""
-        with MemoryMonitor(interval=0.05) as monitor, pytest.raises(RuntimeError, match="already"):
-            monitor.start()
-        monitor.start()
-        monitor.stop()
-        monitor.stop()
-
-        assert len(monitor.get_data()[0]) >= 1
-
     @pytest.mark.parametrize("interval", [float("nan"), float("inf"), 1e9])
     def test_impossible_interval(self, interval: float) -> None:
         """An impossible interval is refused at once."""
@@ -225,11 +269,11 @@ class TestLife:
         assert monitor.get_data() == recorded
 
     def test_set_as_text(self) -> None:
-        """Attributes take what the constructor takes; an unknown type is refused."""
-        monitor = MemoryMonitor()
-        monitor.memory_type, monitor.memory_unit = "system", None
+        """None stands for the default; attributes take what the constructor takes; an unknown type is refused."""
+        monitor = MemoryMonitor(interval=None, memory_unit=None)
+        monitor.memory_type = "system"
 
-        assert (monitor.memory_type, monitor.memory_unit) == (MemoryType.SYSTEM, MemoryUnit.MiB)
+        assert (monitor.interval, monitor.memory_type, monitor.memory_unit) == (0.1, MemoryType.SYSTEM, MemoryUnit.MiB)
         with pytest.raises(ValueError, match="tea"):
             monitor.memory_type = "tea"
 
@@ -250,114 +294,33 @@ class TestLife:
             is expected
         )
 
-    def test_defaults(self) -> None:
-        """None stands for the default interval and unit."""
-        monitor = MemoryMonitor(interval=None, memory_unit=None)
-
-        assert (monitor.interval, monitor.memory_unit) == (0.1, MemoryUnit.MiB)
-
     @pytest.mark.process
-    def test_copy(self) -> None:
-        """A monitor that was started cannot be copied: two objects would close each other's recording."""
+    def test_once(self) -> None:
+        """A running monitor can be neither started nor copied; a stopped one can be started, and is freed at last."""
         assert copy.deepcopy(MemoryMonitor(interval=0.05)).interval == 0.05
-        with MemoryMonitor(interval=0.05) as monitor, pytest.raises(TypeError, match="cannot be copied"):
-            copy.deepcopy(monitor)
-
-    @pytest.mark.process
-    def test_folder_that_was_removed(self, tmp_path: pathlib.Path) -> None:
-        """A program whose working folder is gone can record itself."""
-        text = """
-import os
-from nncftools import MemoryMonitor
-os.mkdir("gone"); os.chdir("gone"); os.rmdir("../gone")
-with MemoryMonitor(interval=0.05) as monitor: pass
-print(len(monitor.measurements) > 0)
-"""
-        assert program(text, tmp_path).stdout == "True\n"
-
-    @pytest.mark.process
-    def test_stopped_monitor_is_freed(self) -> None:
-        """Nothing keeps a monitor after its stop, not even with a function for the exit."""
-        monitor = MemoryMonitor(interval=0.05).start(at_exit_fn=lambda: None)
-        alive = weakref.ref(monitor)
+        with MemoryMonitor(interval=0.05) as monitor:
+            with pytest.raises(RuntimeError, match="already"):
+                monitor.start()
+            with pytest.raises(TypeError, match="cannot be copied"):
+                copy.deepcopy(monitor)
+        monitor.start(at_exit_fn=lambda: None)
         monitor.stop()
+        monitor.stop()
+        alive = weakref.ref(monitor)
         del monitor
         gc.collect()
 
         assert alive() is None
 
     @pytest.mark.process
-    def test_timestamp(self) -> None:
-        """The time of the start is known in whole Unix seconds."""
-        monitor = MemoryMonitor(interval=0.05)
-        monitor.timestamp = 0
-        before = int(time.time())
-        with monitor:
-            assert before <= monitor.timestamp <= time.time()
-
-    @pytest.mark.process
-    def test_at_exit(self, tmp_path: pathlib.Path) -> None:
+    @pytest.mark.parametrize("name", [FIRST, *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)])
+    def test_at_exit(self, tmp_path: pathlib.Path, name: str) -> None:
         """Functions are called last in, first out, also with the program's own, after all recordings have ended."""
-        text = """
-import atexit
-from functools import partial
-from nncftools import MemoryMonitor
-from tests.api.sampled import wait_for_sample
-def tell(name, *monitors):
-    print(name, *(len(monitor.get_data()[0]) > 1 and monitor.session.finished for monitor in monitors))
-monitors = [MemoryMonitor(interval=0.02) for _ in range(2)]
-atexit.register(tell, "first", *monitors)
-for name, monitor in zip("ab", monitors):
-    monitor.start(at_exit_fn=partial(tell, name, *monitors))
-wait_for_sample(*monitors)
-atexit.register(tell, "last")
-"""
-        assert program(text, tmp_path).stdout == "last\nb True True\na True True\nfirst True True\n"
+        text, printed, error = PROGRAMS[name]
+        result = program(f"import os, sys\nfrom nncftools import MemoryMonitor\n{text}", tmp_path)
 
-    @pytest.mark.long
-    @pytest.mark.process
-    def test_at_exit_after_a_stop(self, tmp_path: pathlib.Path) -> None:
-        """A stopped monitor calls nothing at exit; after a new start without a function, neither."""
-        text = """
-from nncftools import MemoryMonitor
-monitor = MemoryMonitor(interval=0.02).start(at_exit_fn=lambda: print("called"))
-monitor.stop()
-monitor.start()
-"""
-        result = program(text, tmp_path)
-
-        assert (result.stdout, result.stderr) == ("", "")
-
-    @pytest.mark.long
-    @pytest.mark.process
-    def test_started_again_in_a_fork(self, tmp_path: pathlib.Path) -> None:
-        """A forked child that starts the monitor has its own function called, once."""
-        text = """
-import os, sys
-from nncftools import MemoryMonitor
-monitor = MemoryMonitor(interval=0.02).start(at_exit_fn=lambda: print("parent", flush=True))
-child = os.fork()
-if child:
-    os.waitpid(child, 0)
-else:
-    monitor.start(at_exit_fn=lambda: print("child", flush=True))
-sys.exit()
-"""
-        assert program(text, tmp_path).stdout == "child\nparent\n"
-
-    @pytest.mark.long
-    @pytest.mark.process
-    def test_function_that_fails_at_exit(self, tmp_path: pathlib.Path) -> None:
-        """If one function fails, the others are called, and the error is shown."""
-        text = """
-from nncftools import MemoryMonitor
-MemoryMonitor(interval=0.02).start(at_exit_fn=lambda: print("called"))
-MemoryMonitor(interval=0.02).start(at_exit_fn=lambda: 1 / 0)
-"""
-        result = program(text, tmp_path)
-
-        assert result.stdout == "called\n"
-        assert "ZeroDivisionError" in result.stderr
+        assert result.stdout == printed
+        assert error in result.stderr
 
     @pytest.mark.process
     def test_no_sampler_outlives_a_crash(self, tmp_path: pathlib.Path) -> None:
@@ -410,21 +373,6 @@ os.kill(os.getpid(), 9)
         monitor.stop()
 
         assert len(monitor.get_data()[0]) > before
-
-    @pytest.mark.long
-    @pytest.mark.process
-    def test_exit_of_a_forked_child(self, tmp_path: pathlib.Path) -> None:
-        """A forked child calls nothing at its exit; only the process that started the monitor does."""
-        text = """
-import os, sys
-from nncftools import MemoryMonitor
-monitor = MemoryMonitor(interval=0.02).start(at_exit_fn=lambda: print("at exit", flush=True))
-child = os.fork()
-if child:
-    os.waitpid(child, 0)
-sys.exit()
-"""
-        assert program(text, tmp_path).stdout == "at exit\n"
 
     @pytest.mark.process
     @pytest.mark.long
@@ -482,38 +430,9 @@ if __name__ == "__main__":
 
         assert len(monitor.get_data()[0]) > 1
 
-    @pytest.mark.process
-    def test_import_is_light(self, tmp_path: pathlib.Path) -> None:
-        """Importing the package loads no other package."""
-        text = "import sys, nncftools, json; print(json.dumps(sorted(sys.modules)))"
-        loaded = {name.partition(".")[0] for name in json.loads(program(text, tmp_path).stdout)}
-
-        assert loaded & {"numpy", "matplotlib", "pandas", "psutil", "msgspec", "rich", "typer"} == set()
-
 
 @pytest.mark.process
 class TestValues:
-    def test_measurements(self) -> None:
-        """The samples are there in bytes, with seconds since the first."""
-        monitor = MemoryMonitor(interval=0.02, memory_unit=MemoryUnit.B)
-        before = monitor.measurements
-        with monitor:
-            wait_for_sample(monitor)
-
-        assert before == []
-        assert monitor.measurements == list(zip(*monitor.get_data(), strict=True))
-        assert monitor.measurements[0][0] == 0
-
-    def test_queue_of_values(self) -> None:
-        """The queue that llm_bench reads, and that NNCF's tests replace by an empty one, is there."""
-        with MemoryMonitor(interval=0.02) as monitor:
-            wait_for_sample(monitor)
-        values = list(monitor._memory_values_queue.queue)
-        monitor._memory_values_queue = queue.Queue()
-
-        assert values != []
-        assert monitor.get_data() == ([], [])
-
     def test_now(self) -> None:
         """RSS now is that of this process and, by default, of its descendants; SYSTEM is the machine's."""
         text = "import sys; held = bytearray(50 << 20); print(flush=True); input()"
@@ -562,37 +481,26 @@ class TestLogs:
 
     @pytest.mark.long
     def test_drawn_again(self, tmp_path: pathlib.Path) -> None:
-        """A saved log can be drawn again as the same picture; another file is refused by its first line."""
+        """A saved log can be drawn again: its own picture, or one with a suffix; another file is refused."""
         monitor = MemoryMonitor()
-        monitor.save_memory_logs([0.0, 0.5], [-1.0, 2.25], tmp_path, plot_title="A title")
+        for suffix in ("", "_from-zero"):
+            monitor.save_memory_logs([0.0, 0.5], [-1.0, 2.25], tmp_path, plot_title="A title", filename_suffix=suffix)
         picture = tmp_path / "rss_memory_usage.png"
         first = picture.read_bytes()
         picture.unlink()
         monitor.save_memory_plot(tmp_path / "rss_memory_usage.txt", "A title", filename_suffix=None)
+        monitor.save_memory_plot(str(tmp_path / "rss_memory_usage_from-zero.txt"), "Another title")
+        monitor.save_memory_plot(tmp_path / "rss_memory_usage_from-zero.txt", filename_suffix="_again")
         (tmp_path / "bad.txt").write_text("nonsense\n")
 
         assert picture.read_bytes() == first
+        assert {path.stem.removeprefix("rss_memory_usage") for path in tmp_path.glob("*.png")} == {
+            *("", "_from-zero", "_from-zero_again"),
+        }
         with pytest.raises(NncfToolsError, match=r"bad\.txt: .* line 1: 'nonsense': 2 values expected"):
             monitor.save_memory_plot(tmp_path / "bad.txt")
         with pytest.raises(FileNotFoundError, match=r"missing\.txt"):
             monitor.save_memory_plot(tmp_path / "missing.txt")
-
-    @pytest.mark.long
-    def test_picture_is_named_after_the_log(self, tmp_path: pathlib.Path) -> None:
-        """Drawing a log again replaces its own picture, or makes one with a suffix, never another log's."""
-        monitor = MemoryMonitor()
-        for suffix in ("", "_from-zero"):
-            monitor.save_memory_logs([0.0, 0.5], [1.0, 2.0], tmp_path, filename_suffix=suffix)
-        absolute = (tmp_path / "rss_memory_usage.png").read_bytes()
-        monitor.save_memory_plot(tmp_path / "rss_memory_usage_from-zero.txt", "Another title")
-        monitor.save_memory_plot(str(tmp_path / "rss_memory_usage_from-zero.txt"), filename_suffix="_again")
-
-        assert (tmp_path / "rss_memory_usage.png").read_bytes() == absolute
-        assert sorted(path.name for path in tmp_path.glob("*.png")) == [
-            "rss_memory_usage.png",
-            "rss_memory_usage_from-zero.png",
-            "rss_memory_usage_from-zero_again.png",
-        ]
 
 
 @pytest.mark.process
@@ -634,10 +542,11 @@ class TestContext:
         assert mmc[MemoryType.SYSTEM] == mmc.memory_data[MemoryType.SYSTEM]
 
     def test_used_again(self) -> None:
-        """A context can be used again, but not while it runs; it has the settings of then, and the new data."""
+        """An exception passes; the context can be used again, but not while it runs, with the settings of then."""
         context = memory_monitor_context(interval=0.02, memory_unit=MemoryUnit.B)
-        with context:
-            pass
+        with pytest.raises(KeyError, match="mine"), context:
+            raise KeyError("mine")
+        assert set(context) == {MemoryType.RSS, MemoryType.SYSTEM}
         context.return_max_value = False
         with context:
             with pytest.raises(RuntimeError, match="already"), context:
@@ -679,9 +588,3 @@ class TestContext:
         with pytest.raises(NncfToolsError, match="no more"), context:
             pass
         assert [recorder.is_running for recorder in recorders] == [False, False]
-
-    def test_exception(self) -> None:
-        """An exception passes through, and the data up to it is available."""
-        with pytest.raises(KeyError, match="mine"), memory_monitor_context(interval=0.02) as data:
-            raise KeyError("mine")
-        assert set(data) == {MemoryType.RSS, MemoryType.SYSTEM}

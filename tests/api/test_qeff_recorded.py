@@ -30,32 +30,19 @@ def later(*rss_mib: float) -> Session:
     return replace(of, start=Start(utc=UTC, monotonic_ns=LATER_NS))
 
 
-def test_times_count_from_the_first_start() -> None:
-    """Samples and operations keep their distance in time, whatever lies between the recordings."""
+def test_joined() -> None:
+    """Times keep their distance from the first start; counters go on, and totals are sums; a warning is there once."""
     both = join(earlier(), later(50, 60, 70))
 
     assert both.samples.time_s.tolist() == [0.0, 0.5, 1.0, 10.0, 10.5, 11.0]
-    assert both.duration_s == 11.0
-    assert both.start == earlier().start
+    assert (both.duration_s, both.start) == (11.0, earlier().start)
     assert [(mark.name, mark.start_s, mark.end_s) for mark in both.marks] == [
         ("load", 0.25, 1.0),
         ("export", 10.5, 11.0),
     ]
-
-
-def test_times_never_overlap() -> None:
-    """A later recording does not begin before the earlier one has ended, even when its clock says so."""
-    both = join(earlier(), replace(later(50, 60, 70), start=Start(utc=UTC, monotonic_ns=5)))
-
-    assert both.samples.time_s.tolist() == [0.0, 0.5, 1.0, 1.0, 1.5, 2.0]
-
-
-def test_counters_go_on() -> None:
-    """A counter begins where the earlier recording ended, and the totals are sums."""
-    both = join(earlier(), later(50, 60, 70))
-
     assert both.samples["cpu_user"].tolist() == [0.0, 0.2, 0.4, 0.5, 0.5, 0.5]
     assert both.totals == {"cpu_user": 0.6}
+    assert both.warnings == ["slow", "late"]
 
 
 @pytest.mark.parametrize(("size_mib", "expected"), [(60, (300, 0.5)), (600, (600, 10.5))], ids=["earlier", "later"])
@@ -64,11 +51,6 @@ def test_higher_peak(size_mib: float, expected: tuple[float, float]) -> None:
     peak = join(earlier(), later(50, size_mib, 70)).peaks["rss"]
 
     assert ((peak.low or 0) / MIB, peak.at_s) == expected
-
-
-def test_warnings_of_both() -> None:
-    """A warning that both have is there once."""
-    assert join(earlier(), later(50, 60, 70)).warnings == ["slow", "late"]
 
 
 PID = 100
@@ -149,37 +131,20 @@ def test_peak_in_a_sample_that_took_long() -> None:
     assert of.peak("vms") == (1200, START + dt.timedelta(seconds=1))
 
 
+def test_operations() -> None:
+    """Marks of the hook do not count. The time before all marks is not measured, as upstream, but may hold the peak."""
+    of = recorded(marked("Initialization", 0.1), marked("Export", 0.75), marked("convert", 0.8, 0.9, "auto"))
+
+    assert [mark.name for mark in of.session.marks] == ["Initialization", "Export"]
+    assert [operation.name for operation in of.measured] == ["Export"]
+    assert recorded(marked("Export", 0.75)).peak_operation == "Initialization"
+
+
 def test_peak_at_the_end() -> None:
     """A peak in the last sample belongs to the last operation, not to its completion."""
     of = recorded(marked("Export", 0.5), marked("Completion", 1.0, 1.0), rss=mib(100, 200, 300))
 
     assert of.peak_operation == "Export"
-
-
-def test_peak_before_the_first_mark() -> None:
-    """Before any mark, the operation is the initialization."""
-    assert recorded(marked("Export", 0.75)).peak_operation == "Initialization"
-
-
-def test_innermost_operation_holds_the_peak() -> None:
-    """Of nested operations, the inner one has the peak."""
-    inner = Mark(name="inner", start_s=0.4, end_s=0.6, depth=1, pid=PID, source="api")
-
-    assert recorded(marked("outer", 0.1), inner).peak_operation == "inner"
-
-
-def test_only_own_marks() -> None:
-    """Marks of the hook, which ``nncf-tools profile`` adds, are not among the program's operations."""
-    of = recorded(marked("Export", 0.25), marked("convert", 0.5, 0.75, "auto"))
-
-    assert [mark.name for mark in of.session.marks] == ["Export"]
-
-
-def test_initialization_is_not_measured() -> None:
-    """An operation named as the time before all marks has no duration and no growth of its own, as upstream."""
-    of = recorded(marked("Initialization", 0.1), marked("Export", 0.5), marked("Completion", 1.0, 1.0))
-
-    assert [operation.name for operation in of.measured] == ["Export"]
 
 
 def test_mark_before_the_start() -> None:

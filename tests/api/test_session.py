@@ -40,6 +40,7 @@ def test_session_prints_in_five_lines() -> None:
     assert max(map(len, lines)) <= 100
 
 
+@pytest.mark.long
 def test_table_of_samples() -> None:
     """Bytes and counts are nullable integers, seconds and unknown metrics floats; what is unknown is no number."""
     of = {"rss": mib(1, None), "cpu_user": [0.25, None], "processes": [1, 2], "gpu": [0.5, 1.0]}

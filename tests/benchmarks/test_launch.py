@@ -36,17 +36,6 @@ def _listed(folder: pathlib.Path) -> list[str]:
     return (folder / "listed").read_text(encoding="ascii").split()
 
 
-def test_command_line() -> None:
-    """Root puts the launcher first into a namespace with its own /proc; without root it is the command itself."""
-    plain = launch.command_line("{}", isolated=False)
-
-    assert plain == [sys.executable, "-S", "-E", launcher.__file__, "{}"]
-    assert launch.command_line("{}", isolated=True) == [
-        *("unshare", "--pid", "--fork", "--kill-child", "--mount-proc"),
-        *plain,
-    ]
-
-
 def test_not_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """An ordinary user's commands share the machine's process list, and the table says how many are in it."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)

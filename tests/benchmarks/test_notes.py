@@ -6,29 +6,35 @@ from benchmarks.truth.random_programs.truth import Truth, envelopes_of, truth_of
 from tests.made_up import MIB
 
 _MS = 1_000_000
-_ROOT = ["s 0 1 0"]
 
 
-def _read(at_ms: float, *sizes_mib: float, pid: int = 1, **others: float) -> str:
-    """Return the line of a reading; further processes are p2=size."""
-    sizes = {pid: sizes_mib[0], **{int(name[1:]): size for name, size in others.items()}}
-    words = [f"{number} {round(size * MIB)}" for number, size in sizes.items()]
-    return f"r {round(at_ms * _MS)} {round(at_ms * _MS) + 1000} {' '.join(words)}"
+def _notes(text: str) -> list[str]:
+    """Return the notes of a program whose first process has the PID 1.
+
+    Each line has a time in milliseconds, an event and its words. ``3 reads 10 2=40``: process 1 holds 10 MiB and
+    process 2 holds 40. ``5 begin A 2``: process 2 begins an operation.
+    """
+    lines = ["s 0 1 0"]
+    for line in text.strip().splitlines():
+        time, event, *words = line.split()
+        at_ns = round(float(time) * _MS)
+        if event == "reads":
+            sizes = (word.rpartition("=") for word in words)
+            held = (f"{pid or 1} {int(size) * MIB}" for pid, _, size in sizes)
+            lines.append(f"r {at_ns} {at_ns + 1000} {' '.join(held)}")
+        elif event in {"starts", "ends"}:
+            lines.append(f"{'s' if event == 'starts' else 'g'} {at_ns} {' '.join(words)}")
+        else:
+            name, pid = [*words, "1"][:2]
+            lines.append(f"m {at_ns} {at_ns + 50_000} {pid} {pid} {event} {name}")
+    return lines
 
 
-def _mark(at_ms: float, kind: str, name: str, pid: int = 1, tid: int | None = None) -> str:
-    return f"m {round(at_ms * _MS)} {round(at_ms * _MS) + 50_000} {pid} {tid or pid} {kind} {name}"
-
-
-def _held(lines: list[str], *times_ms: float) -> list[tuple[float, float]]:
+def _held(text: str, *times_ms: float) -> list[tuple[float, float]]:
     """Return the bounds of the sum at some times."""
-    envelopes = envelopes_of([*_ROOT, *lines]).values()
+    envelopes = envelopes_of(_notes(text)).values()
     found = [[one.between(at_ms * _MS, at_ms * _MS) for one in envelopes] for at_ms in times_ms]
     return [_mib((sum(one.low for one in some), sum(one.high for one in some))) for some in found]
-
-
-def _gone(at_ms: float, pid: int) -> str:
-    return f"g {round(at_ms * _MS)} {pid}"
 
 
 def _mib(interval: object) -> tuple[float, float]:
@@ -36,159 +42,221 @@ def _mib(interval: object) -> tuple[float, float]:
     return round(low / MIB, 1), round(high / MIB, 1)
 
 
-def _of(truth: Truth, name: str) -> tuple[object, ...]:
-    (found,) = (one for one in truth.operations if one.name == name)
+def _load(truth: Truth) -> tuple[object, ...]:
+    (found,) = truth.operations
     return _mib(found.start), found.end and _mib(found.end), _mib(found.peak)
 
 
+_ONE = """
+1 reads 10
+2 begin Load
+3 reads 10
+5 reads 10
+6 reads 110
+6.5 reads 110
+6.6 reads 30
+7 end Load
+8 reads 30
+9 ends 1
+"""
+_BESIDE = """
+1 reads 10
+2 reads 10
+3 begin Load
+8 end Load
+9 reads 60
+"""
+
+
 def test_one_process() -> None:
-    """Start, end and peak of an operation are what the readings around them say."""
-    lines = [_read(1, 10), _mark(2, "begin", "Load 1"), _read(3, 10), _read(5, 10), _read(6, 110), _read(6.5, 110)]
-    lines += [_read(6.6, 30), _mark(7, "end", "Load 1"), _read(8, 30)]
-    truth = truth_of([*_ROOT, *lines, _gone(9, 1)])
+    """Start, end and peak of an operation are as read around them, in lines of any order; changes there are bounds."""
+    truth = truth_of(_notes(_ONE))
 
-    assert _of(truth, "Load 1") == ((10, 10), (30, 30), (110, 110))
+    assert _load(truth) == ((10, 10), (30, 30), (110, 110))
     assert _mib(truth.peak) == (110, 110)
-    assert truth.headline.names == {"Load 1"}
+    assert truth.headline.names == {"Load"}
+    assert truth_of(reversed(_notes(_ONE))) == truth
+    assert _load(truth_of(_notes(_BESIDE))) == ((10, 60), (10, 60), (10, 60))
 
 
-def test_a_change_beside_a_mark() -> None:
-    """Where a process takes memory while a mark is made, the truth is anything in between."""
-    lines = [_read(1, 10), _read(2, 10), _mark(3, "begin", "Load 1"), _mark(8, "end", "Load 1"), _read(9, 60)]
-
-    assert _of(truth_of([*_ROOT, *lines]), "Load 1") == ((10, 60), (10, 60), (10, 60))
-
-
-def test_the_order_of_lines() -> None:
-    """Processes write their notes at any time: the order of the lines does not matter."""
-    lines = [
-        _read(1, 10),
-        _mark(2, "begin", "Load 1"),
-        _read(3, 10),
-        _read(4, 90),
-        _mark(5, "end", "Load 1"),
-        _read(6, 90),
-    ]
-
-    assert truth_of([*_ROOT, *lines]) == truth_of([*reversed(lines), *_ROOT])
+_CHILD = """
+1 reads 10
+2 starts 2 1
+4 reads 10
+5 reads 2=40
+9 reads 2=40
+12 ends 2
+20 reads 10
+"""
+_UNREAD = """
+1 reads 10
+2 starts 2 1
+4 ends 2
+9 reads 10
+"""
+_BY_PARENT = """
+1 reads 10
+2 starts 2 1
+4 reads 10 2=0
+6 reads 10 2=0
+8 reads 2=30
+9 reads 10
+"""
 
 
 def test_a_child() -> None:
     """A child counts from its start, at most what it held first, until its end, at most what it held last."""
-    lines = [
-        _read(1, 10),
-        "s 2000000 2 1",
-        _read(4, 10),
-        _read(5, 40, pid=2),
-        _read(9, 40, pid=2),
-        _gone(12, 2),
-        _read(20, 10),
-    ]
-
-    assert _held(lines, 1.5, 3, 7, 11, 13) == [(10, 10), (10, 50), (50, 50), (10, 50), (10, 10)]
+    assert _held(_CHILD, 1.5, 3, 7, 11, 13) == [(10, 10), (10, 50), (50, 50), (10, 50), (10, 10)]
+    assert _held(_UNREAD, 1.5, 3, 5) == [(10, 10), (10, 12), (10, 10)]
+    assert _held(_BY_PARENT, 5, 7) == [(10, 10), (10, 40)]
 
 
-def test_a_child_that_nobody_read() -> None:
-    """A program that ends at once may have held little, only while it was there."""
-    lines = [_read(1, 10), "s 2000000 2 1", _gone(4, 2), _read(9, 10)]
-
-    assert _held(lines, 1.5, 3, 5) == [(10, 10), (10, 12), (10, 10)]
-
-
-def test_readings_of_others() -> None:
-    """What another process read of a child counts as its own reading: 0 before its exec."""
-    lines = [_read(1, 10), "s 2000000 2 1", _read(4, 10, p2=0), _read(6, 10, p2=0), _read(8, 30, pid=2), _read(9, 10)]
-
-    assert _held(lines, 5, 7) == [(10, 10), (10, 40)]
+_NESTED = """
+0.5 reads 10
+1 begin A
+2 moment B
+3 begin C
+4 end C
+5 moment D
+6 end A
+7 moment E
+9 reads 10
+10 ends 1
+"""
 
 
 def test_moments_and_nested_operations() -> None:
     """A moment ends with the next mark of its thread, or with the operation around it; the last one has no end."""
-    marks = [(1, "begin", "A 1"), (2, "moment", "B 2"), (3, "begin", "C 3"), (4, "end", "C 3"), (5, "moment", "D 4")]
-    marks += [(6, "end", "A 1"), (7, "moment", "E 5")]
-    truth = truth_of([*_ROOT, _read(0.5, 10), *(_mark(*mark) for mark in marks), _read(9, 10), _gone(10, 1)])
+    found = truth_of(_notes(_NESTED)).operations
 
-    ends = {one.name: one.end_ns and one.end_ns[0] / _MS for one in truth.operations}
-    assert ends == {"A 1": 6, "B 2": 3, "C 3": 4, "D 4": 6, "E 5": None}
-    assert {one.name: one.inside for one in truth.operations} == {
-        "A 1": None, "B 2": "A 1", "C 3": "A 1", "D 4": "A 1", "E 5": None
-    }  # fmt: skip
+    assert {one.name: one.end_ns and one.end_ns[0] / _MS for one in found} == {
+        "A": 6,
+        "B": 3,
+        "C": 4,
+        "D": 6,
+        "E": None,
+    }
+    assert {one.name: one.inside for one in found} == {"A": None, "B": "A", "C": "A", "D": "A", "E": None}
+
+
+_LATE_ORPHAN = """
+1 reads 10
+2 starts 2 1
+3 reads 2=10
+4 begin A 2
+10 reads 10
+11 ends 1
+21 end A 2
+22 begin B 2
+23 reads 2=10
+24 reads 2=99
+25 end B 2
+30 ends 2
+"""
 
 
 def test_an_orphan_that_outlives_the_recording() -> None:
     """What an orphan ends later has no known end, and what it begins later may be missing; its peak there is none."""
-    orphan = ["s 2000000 2 1", _read(3, 10, pid=2), _mark(4, "begin", "A 1", 2), _mark(21, "end", "A 1", 2)]
-    orphan += [_mark(22, "begin", "B 2", 2), _read(23, 10, pid=2), _read(24, 99, pid=2), _mark(25, "end", "B 2", 2)]
-    truth = truth_of([*_ROOT, _read(1, 10), _read(10, 10), _gone(11, 1), *orphan, _gone(30, 2)])
+    truth = truth_of(_notes(_LATE_ORPHAN))
 
-    assert [(one.name, one.end) for one in truth.operations] == [("A 1", None)]
-    assert truth.optional == {"B 2"}
+    assert [(one.name, one.end) for one in truth.operations] == [("A", None)]
+    assert truth.optional == {"B"}
     assert _mib(truth.peak) == (20, 20)
 
 
-def _headline(*lines: str) -> set[str]:
-    return set(truth_of([*_ROOT, *lines]).headline.names)
+_RISES = """
+1 reads 10
+5 begin A
+11 reads 10
+12 reads 300
+13 reads 300
+20 end A
+25 begin B
+31 reads 300
+32 reads 320
+40 end B
+41 reads 320
+"""
+_OUTSIDE = """
+1 reads 10
+10 begin A
+20 end A
+30 reads 10
+31 reads 200
+40 reads 200
+"""
+_PLAIN_CHILD = """
+1 reads 10
+10 begin A
+11 begin B
+20 starts 2 1
+30 reads 2=5
+40 reads 2=5
+41 reads 2=200
+50 reads 2=200
+60 ends 2
+80 end B
+90 end A
+95 reads 10
+"""
+_PARALLEL = """
+1 reads 10
+10 begin A
+20 starts 2 1
+30 reads 2=10
+32 begin B 2
+39 reads 1=10
+40 reads 2=10
+41 reads 2=200
+70 reads 2=200
+75 reads 1=10
+80 end B 2
+85 ends 2
+90 end A
+95 reads 10
+"""
+_ORPHAN = """
+1 reads 10
+10 begin A
+20 starts 2 1
+21 reads 2=10
+21 starts 3 2
+22 reads 2=10
+23 ends 2
+30 reads 3=10
+40 reads 3=10
+41 reads 3=200
+50 reads 3=200
+60 ends 3
+90 end A
+95 reads 10
+"""
+_CLOSE = """
+1 reads 10
+10 begin A
+11 reads 10
+19 reads 10
+20 end A
+20.2 begin B
+21 reads 300
+40 end B
+41 reads 300
+"""
 
 
-def test_headline_within_noise() -> None:
-    """The operation that came within 1 % of the peak is named, not the one that added the rest."""
-    first = [_mark(5, "begin", "A 1"), _read(11, 10), _read(12, 300), _read(13, 300), _mark(20, "end", "A 1")]
-    second = [_mark(25, "begin", "B 2"), _read(31, 300), _read(32, 301), _mark(40, "end", "B 2"), _read(41, 301)]
-
-    assert _headline(_read(1, 10), *first, *second) == {"A 1"}
-
-
-def test_headline_beyond_noise() -> None:
-    """An operation that adds more than noise is named."""
-    first = [_mark(5, "begin", "A 1"), _read(11, 10), _read(12, 300), _read(13, 300), _mark(20, "end", "A 1")]
-    second = [_mark(25, "begin", "B 2"), _read(31, 300), _read(32, 320), _mark(40, "end", "B 2"), _read(41, 320)]
-
-    assert _headline(_read(1, 10), *first, *second) == {"B 2"}
-
-
-def test_headline_outside() -> None:
-    """No operation is named when memory reached the peak outside of all."""
-    marks = [_mark(10, "begin", "A 1"), _mark(20, "end", "A 1")]
-
-    assert _headline(_read(1, 10), *marks, _read(30, 10), _read(31, 200), _read(40, 200)) == {""}
-
-
-def test_headline_of_a_plain_child() -> None:
-    """A child without operations works for the innermost one of its parent."""
-    marks = [_mark(10, "begin", "A 1"), _mark(11, "begin", "B 2"), _mark(80, "end", "B 2"), _mark(90, "end", "A 1")]
-    child = ["s 20000000 2 1", _read(30, 5, pid=2), _read(40, 5, pid=2), _read(41, 200, pid=2), _read(50, 200, pid=2)]
-
-    assert _headline(_read(1, 10), *marks, *child, _gone(60, 2), _read(95, 10)) == {"B 2"}
-
-
-@pytest.mark.parametrize(("taker", "names"), [(1, {"A 1"}), (2, {"B 2"})])
-def test_headline_of_parallel_processes(taker: int, names: set[str]) -> None:
-    """Of two processes with operations of their own, that of the one that took the memory is named."""
-    marks = [
-        _mark(10, "begin", "A 1"),
-        _mark(90, "end", "A 1"),
-        _mark(32, "begin", "B 2", 2),
-        _mark(80, "end", "B 2", 2),
-    ]
-    child = ["s 20000000 2 1", _read(30, 10, pid=2)]
-    taken = [_read(40, 10, pid=taker), _read(41, 200, pid=taker), _read(70, 200, pid=taker)]
-    still = [_read(at_ms, 10, pid=3 - taker) for at_ms in (39, 75)]
-
-    assert _headline(_read(1, 10), *marks, *child, *taken, *still, _gone(85, 2), _read(95, 10)) == names
-
-
-def test_headline_of_an_orphan() -> None:
-    """An orphan works for nobody: any operation that is open may be named, or none."""
-    marks = [_mark(10, "begin", "A 1"), _mark(90, "end", "A 1")]
-    middle = ["s 20000000 2 1", _read(21, 10, pid=2), _read(22, 10, pid=2), "s 21000000 3 2", _gone(23, 2)]
-    orphan = [_read(30, 10, pid=3), _read(40, 10, pid=3), _read(41, 200, pid=3), _read(50, 200, pid=3), _gone(60, 3)]
-
-    assert _headline(_read(1, 10), *marks, *middle, *orphan, _read(95, 10)) == {"A 1", ""}
-
-
-def test_headline_in_doubt() -> None:
-    """Where the mark and the peak are closer than they are known, both operations are right."""
-    first = [_mark(10, "begin", "A 1"), _read(11, 10), _read(19, 10), _mark(20, "end", "A 1")]
-    second = [_mark(20.2, "begin", "B 2"), _read(21, 300), _mark(40, "end", "B 2"), _read(41, 300)]
-
-    assert _headline(_read(1, 10), *first, *second) == {"A 1", "B 2", ""}
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        pytest.param(_RISES, {"B"}, id="more than noise"),
+        pytest.param(_RISES.replace("320", "301"), {"A"}, id="within 1 %"),
+        pytest.param(_OUTSIDE, {""}, id="outside"),
+        pytest.param(_PLAIN_CHILD, {"B"}, id="a child works for the innermost operation of its parent"),
+        pytest.param(_PARALLEL, {"B"}, id="the process that took the memory"),
+        pytest.param(_PARALLEL.replace("1=", "x").replace("2=", "1=").replace("x", "2="), {"A"}, id="the other one"),
+        pytest.param(_ORPHAN, {"A", ""}, id="an orphan works for any open operation, or none"),
+        pytest.param(_CLOSE, {"A", "B", ""}, id="mark and peak are closer than they are known"),
+    ],
+)
+def test_headline(text: str, names: set[str]) -> None:
+    """The operation that added memory up to the peak is named; in doubt, several are right."""
+    assert truth_of(_notes(text)).headline.names == names

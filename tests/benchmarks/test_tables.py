@@ -14,11 +14,6 @@ def _program(
     return Judged(7, interval_ms, [Answer(rule, rule not in wrong, "Export 1", "1", "2") for rule in [*rules, *also]])
 
 
-def test_everything_right() -> None:
-    """Nothing is unmet when all is right."""
-    assert unmet([_program(), _program(10)]) == []
-
-
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("interval_ms", [10, 500])
 def test_one_wrong_answer(rule: str, interval_ms: int) -> None:

@@ -1,7 +1,6 @@
 """An exporter of known cost, linear in the layers of a model: exports.py MODEL_DIR OUT_DIR
 
 Beside 24 MiB it holds 8 MiB for each layer while it exports, then 30 MiB and 4 MiB for each layer while it saves.
-A file "fails.json" in the model's folder makes it fail, and a file "hangs.json" makes it sleep.
 """
 
 from __future__ import annotations
@@ -25,12 +24,8 @@ def taken(size: int) -> bytearray:
 
 def main(words: list[str]) -> None:
     """Export a model."""
-    if words[:2] == ["export", "openvino"]:  # as optimum-cli
-        words = [words[words.index("--model") + 1], words[-1]]
     model, out = map(pathlib.Path, words)
     layers = json.loads((model / "config.json").read_text())["num_hidden_layers"]
-    if (model / "fails.json").exists():
-        raise SystemExit("ValueError: this model cannot be exported")
     base = taken(24 * MIB)
     with operation("Export"):
         held = taken(layers * 8 * MIB)
@@ -41,8 +36,6 @@ def main(words: list[str]) -> None:
         out.mkdir(parents=True, exist_ok=True)
         (out / "model.bin").write_bytes(bytes(layers * MIB // 4))
         time.sleep(0.15)
-    if (model / "hangs.json").exists():
-        time.sleep(60)
     del held, base
 
 

@@ -15,18 +15,14 @@ MOST_S = 240
 _MARKS, _JOURNAL = ".marks.jsonl", ".journal.jsonl"
 
 
-def until_sampled(samples: int = 2, known: str = "") -> None:
-    """Return when so many more samples were taken: with two, one was begun after this call.
-
-    With the name of a metric, samples count in which it is known.
-    """
+def until_sampled(samples: int = 2) -> None:
+    """Return when so many more samples were taken: with two, one was begun after this call."""
     with _journal() as journal:
-        place = _place(journal.readline(), known) if known else 0
         journal.seek(0, os.SEEK_END)
         rest = ""
         for _ in fills():
             *lines, rest = (rest + journal.read()).split("\n")
-            samples -= sum(line.startswith("[") and line[1:-1].split(",")[place] != "null" for line in lines)
+            samples -= sum(line.startswith("[") for line in lines)
             if samples <= 0:
                 return
 
@@ -82,9 +78,3 @@ def fills() -> Iterator[None]:
         yield
         time.sleep(0.005)
     sys.exit("waited in vain")
-
-
-def _place(header: str, metric: str) -> int:
-    """Return the index of a metric in a sample, whose first figure is its time."""
-    columns = header.partition('"columns":')[2].partition("]")[0]
-    return 1 + [name.strip(' "') for name in columns.lstrip(" [").split(",")].index(metric)

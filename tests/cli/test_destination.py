@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import pathlib
 import shutil
@@ -18,7 +17,7 @@ from nncftools.errors import NncfToolsError
 from nncftools.files import Folder
 from nncftools.render.view import View
 from nncftools.session.model import Mark, Snapshots, Start
-from tests.made_up import mib, session
+from tests.made_up import full_disk, mib, session
 
 NAMES = ("oldest", "middle", "newest")
 
@@ -153,27 +152,11 @@ def test_a_copy_keeps_its_order(tmp_path: pathlib.Path) -> None:
     assert [path.parent.name for path in destination.list_recordings(tmp_path)] == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("full_at", ["journal", "marks", "snapshots", "write"])
-def test_full_disk_at_the_start(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, full_at: str) -> None:
+def test_full_disk_at_the_start(tmp_path: pathlib.Path) -> None:
     """A start that a full disk refuses leaves no folder and no file."""
-    real_open = os.open
-    full = OSError(errno.ENOSPC, "No space left on device")
-
-    def open_or_fail(path: Any, *how: Any, **where: Any) -> int:  # noqa: ANN401 — as os.open
-        if f".{full_at}." in os.fspath(path):
-            raise full
-        return real_open(path, *how, **where)
-
-    def write_or_fail(*_: object) -> int:
-        raise full
-
     target = destination.new_folder(tmp_path / "logs", "run")
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "open", open_or_fail)
-        if full_at == "write":
-            patch.setattr(os, "write", write_or_fail)
-        with pytest.raises(NncfToolsError, match="No space left on device"):
-            destination.claim_files(target, snapshots=True)
+    with full_disk(0), pytest.raises(NncfToolsError, match="File too large"):
+        destination.claim_files(target, snapshots=True)
     target.place.close()
 
     assert list(tmp_path.iterdir()) == []

@@ -38,26 +38,3 @@ def test_from_evaluations_to_the_picture(in_process: Run, tmp_path: pathlib.Path
     assert [row["compression rate"] for row in rows] == pytest.approx([1, 8, 8, 8], rel=1e-5)
     assert rows[1]["average relative error"] == pytest.approx((0.01 + 2 * (1 / 0.99 - 1) + 0.01) / 4)
     assert rows[1]["average relative error stderr"] is not None
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--mode", "int4", "--int4", "40"], "option --int4: a share from 0 to 1 expected, found 40"),
-        (["--mode", " "], "options --mode and --setup: text expected"),
-        (["--mode", "int4", "none.json"], "none.json: cannot be read"),
-        (["--mode", "int4", "--wwb", "none.csv"], "cannot read 'none.csv'"),
-        (["--mode", "int4", "--model-dir", "none"], "'none': no files with content"),
-        (["--mode", "int4", "--task", "mmlu"], "option --task: 'TASK:METRIC' expected"),
-        (["--mode", "int4", "--task", "mmlu:acc"], "option --task: the results have no figure of 'mmlu:acc'"),
-        (["--mode", "int4"], "'data.csv': the file has 0 models; name one with --model\n"),
-    ],
-)
-def test_options(in_process: Run, tmp_path: pathlib.Path, words: list[str], message: str) -> None:
-    """A wrong option gives one line, and no file is written."""
-    result = in_process("from-lm-eval", "-o", "data.csv", *words)
-
-    assert result.returncode in {1, 2}
-    assert message in result.stderr
-    assert len(result.stderr.splitlines()) == 1
-    assert list(tmp_path.iterdir()) == []

@@ -122,7 +122,6 @@ def test_kill(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     until_ended(tmp_path / "child")
 
 
-@pytest.mark.long
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the sampler ends with the command line")
 def test_outlives_the_command_line(tmp_path: pathlib.Path) -> None:
@@ -170,14 +169,6 @@ def refused(text: str, words: list[str] = WORDS) -> str:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--max-memory 0GiB touch ran", "option --max-memory: a size above 0 with its unit"),
-        ("--on-limit kill touch ran", "option --on-limit: only with --max-memory"),
-        ("--max-memory 8GiB --on-limit x touch ran", "option --on-limit: 'x' is not one of warn, kill"),
-        (
-            "--require earlier.jsn touch ran",
-            "option --require: a size such as 12GiB or the file of a session expected",
-        ),
-        ("--require 1GiB --pid 1", "option --require: not with --pid"),
         ("--require 3GiB touch ran", "3 GiB of memory is needed, 2 GiB is available (machine: 8 of 16 GiB, control"),
         ("--require earlier.json touch ran", "3 GiB of memory is needed, 2 GiB is available"),
         ("--require old.json touch ran", "'old.json' does not contain the needs of the command; record it again"),

@@ -95,39 +95,19 @@ def test_repeated_runs(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
 
 @pytest.mark.long
 @pytest.mark.process
-def test_ranks_are_no_repeated_runs(of_torchrun: Job, in_process: Run) -> None:
-    """Ranks are not compared as repeated runs."""
-    base, new = of_torchrun.folder / "run-rank*.json", of_torchrun.folder / "run-rank1.json"
-    run = in_process("compare", "--base", base, "--new", new)
-
-    assert run.returncode == 2
-    assert run.stderr.count("\n") == 1
-
-
-@pytest.mark.long
-@pytest.mark.process
-def test_logs_of_the_memory_monitor(tmp_path: pathlib.Path) -> None:
-    """Text logs of the ranks of a program that records itself do not overwrite each other."""
+def test_program_that_records_itself(tmp_path: pathlib.Path) -> None:
+    """A session of the Python API knows its rank, and text logs of ranks do not overwrite each other."""
     program = (
-        "import os\nfrom nncftools import memory_monitor_context\n"
+        "import os\nfrom nncftools import Profiler, memory_monitor_context\n"
         "for rank in '01':\n    os.environ['RANK'] = os.environ['LOCAL_RANK'] = rank\n"
-        "    with memory_monitor_context(save_dir='logs'): pass"
+        "    with memory_monitor_context(save_dir='logs'): pass\n"
+        "with Profiler() as profiler: pass\nprofiler.session.save('own.json')"
     )
     environment = {**os.environ, **torchrun(0, 2)}
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True, timeout=HANGING_S)
     names = {path.name for path in (tmp_path / "logs").iterdir()}
-
-    assert {f"rss_memory_usage-rank{number}_from-zero.txt" for number in range(2)} <= names
-
-
-@pytest.mark.long
-@pytest.mark.process
-def test_the_rank_of_a_program_that_records_itself(tmp_path: pathlib.Path) -> None:
-    """A session of the Python API knows its rank, too."""
-    program = "from nncftools import Profiler\nwith Profiler() as p: pass\np.session.save('own.json')"
-    environment = {**os.environ, **torchrun(2)}
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True, timeout=HANGING_S)
     rank = Session.load(tmp_path / "own.json").rank
 
+    assert {f"rss_memory_usage-rank{number}_from-zero.txt" for number in range(2)} <= names
     assert rank is not None
-    assert (rank.number, rank.size, rank.job) == (2, 3, "tune")
+    assert (rank.number, rank.size, rank.job) == (1, 2, "tune")

@@ -1,32 +1,19 @@
 from __future__ import annotations
 
 import pathlib
-import subprocess
 import sys
 
 import pytest
 
-from tests.conftest import HANGING_S, Run, command_line
+from tests import made_up
+from tests.conftest import Run
 from tests.made_up import full_disk
-from tests.made_up_stacks import grown, stack
-
-pytestmark = pytest.mark.process
-
-
-@pytest.fixture(scope="module")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Record a short run, once for all tests; return the session."""
-    folder = tmp_path_factory.mktemp("recording")
-    words = command_line("monitor", "-q", "-i", 0.02, "-t", "rss,system", "-o", "run.json", "sleep", "0.3")
-    subprocess.run(words, cwd=folder, check=True, timeout=HANGING_S)
-    return (folder / "run.json").read_bytes()
 
 
 @pytest.fixture
-def session(recording: bytes, tmp_path: pathlib.Path) -> pathlib.Path:
+def session(tmp_path: pathlib.Path) -> pathlib.Path:
     """Write the session of a short run."""
-    (tmp_path / "run.json").write_bytes(recording)
-    return tmp_path / "run.json"
+    return made_up.session().save(tmp_path / "run.json")
 
 
 @pytest.mark.usefixtures("session")
@@ -74,13 +61,6 @@ def test_page_is_not_for_a_terminal(in_process: Run, session: pathlib.Path, monk
     assert "html cannot be shown on a terminal; name a file with --output" in done.stderr
 
 
-def test_no_session(in_process: Run) -> None:
-    """Without a session, the message says how to record one."""
-    message = "no session under 'memory_logs'; record one with `nncf-tools profile COMMAND`, or name a file"
-
-    assert in_process("report").stderr == f"nncf-tools: error: {message}\n"
-
-
 class TestBadInput:
     @pytest.mark.parametrize(
         ("content", "message"),
@@ -106,34 +86,3 @@ class TestBadInput:
         assert "bad.json: " in result.stderr
         assert message in result.stderr
         assert result.stdout == ""
-
-
-REFUSED = (
-    ("--plot a.gif", "option --plot: 'a.gif' does not end in one of .png, .svg, .pdf"),
-    ("--plot no/such/a.png", "option --plot: cannot write 'no/such/a.png': No such file or directory"),
-    ("--format memory-log", "option --format: memory-log consists of several files; name a folder with --output"),
-    ("--output no/such/a", "option --output: cannot write 'no/such/a': No such file or directory"),
-    ("--type vms", "option --type: 'vms' is not one of rss, all"),
-    ("--peak --from 5 --to 1", "option --from: 5 s is later than --to, 1 s"),
-    ("--peak --from 5", "option --from: a time needs --to TIME"),
-    ("--peak --to 5", "option --to: only with --from TIME"),
-    ("--peak --at 99", "option --at: 99 s is outside the recording, which lasted 0.480 s"),
-    ("--peak --operation X", "option --operation: no operation 'X'; the session has no operations"),
-    ("--peak --at 1 --operation X", "option --at: either --operation or --at, not both"),
-    ("--at 1", "option --at: only with --peak"),
-    ("--operation X", "option --operation: only with --peak"),
-    (
-        "--peak --format csv",
-        "option --peak: only with --format text, markdown or json, or an --output that ends in .txt, .md or .json",
-    ),
-)
-
-
-@pytest.mark.parametrize(("words", "message"), REFUSED)
-def test_options(in_process: Run, tmp_path: pathlib.Path, words: str, message: str) -> None:
-    """A wrong option, what is not there, and what does not go together, is one line."""
-    grown((stack("/a/b.py:9 main"), 300)).save(tmp_path / "stacks.json")
-    result = in_process("report", "stacks.json", *words.split())
-
-    assert result.returncode in {1, 2}
-    assert result.stderr == f"nncf-tools: error: {message}\n"

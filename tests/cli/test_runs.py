@@ -299,23 +299,3 @@ class TestPrune:
         assert "Removed 2 recordings" in result.stderr
         assert {path.name for path in folder.iterdir()} == {"session.json", "session.png"}
         assert (logs / "latest").is_symlink()
-
-    @as_another
-    @pytest.mark.parametrize("words", [("--keep", 0, "--yes"), ("--keep", 9)])
-    def test_link_of_another_user(
-        self, in_process: Run, logs: pathlib.Path, tmp_path: pathlib.Path, words: tuple[object, ...]
-    ) -> None:
-        """Another user's link in place of the log folder is refused before anything is read or shown."""
-        (tmp_path / "link").symlink_to(logs)
-        os.lchown(tmp_path / "link", OTHER, OTHER)
-        result = in_process("prune", tmp_path / "link", *words)
-
-        assert result.returncode == NncfToolsError.exit_code
-        assert result.stderr.count("\n") == 1
-        assert "it is a symbolic link that belongs to another user (nobody)" in result.stderr
-        assert len(list(logs.iterdir())) == 4
-
-    @pytest.mark.usefixtures("logs")
-    def test_either(self, in_process: Run) -> None:
-        """One of --keep and --older is needed."""
-        assert "either --keep or --older expected" in in_process("prune").stderr

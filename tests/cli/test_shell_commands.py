@@ -6,7 +6,8 @@ import os
 import pathlib
 import signal
 import subprocess
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -123,7 +124,16 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("failure", [pytest.param(failure, id=name) for name, failure in FAILURES.items()])
+QUICK = {"prepare", "cleanup", "fit, former name", "forecast, cleanup", "run", "fit, cleanup"}
+"""The cases of tables that are in the fast suite."""
+
+
+def cases(table: Mapping[str, object]) -> list[Any]:
+    """Return the rows of a table as parameters; those that are not quick are long."""
+    return [pytest.param(row, id=name, marks=[] if name in QUICK else pytest.mark.long) for name, row in table.items()]
+
+
+@pytest.mark.parametrize("failure", cases(FAILURES))
 def test_failure(nncf_tools: Run, tmp_path: pathlib.Path, failure: Failure) -> None:
     """A failure ends the series: one line has option, status and run, and the output of the shell command follows."""
     models.write(tmp_path / "model", 8)
@@ -249,7 +259,7 @@ INTERRUPTIONS = {
 }
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in INTERRUPTIONS.items()])
+@pytest.mark.parametrize("case", cases(INTERRUPTIONS))
 def test_ctrl_c(tmp_path: pathlib.Path, case: Interruption) -> None:
     """Ctrl-C ends the series: in a run, the run is cleaned up; in a shell command, that is the end."""
     models.write(tmp_path / "model", 8)

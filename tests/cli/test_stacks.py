@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import pathlib
-import subprocess
 import sys
 
 import pytest
 
 from nncftools.analysis.build_up import BuildUp, of_peak
-from nncftools.analysis.frames import tree_of
-from nncftools.analysis.rss_levels import file_held
 from nncftools.analysis.session import Session
-from tests.conftest import BURNERS, Run, command_line
-from tests.waiting import until
+from tests.conftest import BURNERS, Run
 
+STACKED = pathlib.Path(__file__).parents[2] / "benchmarks/workloads/stacked.py"
 MIB = 1 << 20
 
 
@@ -27,8 +24,8 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
 
 
 def burn(how: str = "main", pause: str = "0.1") -> list[str]:
-    """Return the command of the burner that takes memory in three functions."""
-    return [sys.executable, "-S", "-E", str(BURNERS / "stacked.py"), how, pause]
+    """Return the command of a program that takes memory in three functions."""
+    return [sys.executable, "-S", "-E", str(STACKED), how, pause]
 
 
 def peak(path: str = "run.json") -> BuildUp:
@@ -39,7 +36,7 @@ def peak(path: str = "run.json") -> BuildUp:
 
 
 def sizes(found: BuildUp, *, certain: bool = False) -> dict[str, float]:
-    """Return MiB by function of the burner, or those that certainly belong to it."""
+    """Return MiB by function of the program, or those that certainly belong to it."""
     sums = dict.fromkeys(("first", "second", "third"), 0.0)
     for part in found.parts:
         for frame in part.stack[: part.certain] if certain else part.stack:
@@ -147,49 +144,6 @@ def test_still_held_at_the_end(nncf_tools: Run, command: str, what: str, how: st
     assert held == pytest.approx({"keep": expected, "work": 0}, abs=12)
 
 
-MAPS_AND_ALLOCATES = """import mmap, sys, time
-def read_weights():
-    with open(sys.argv[1], "rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    for place in range(0, len(mapped), 1 << 22):
-        touched = sum(mapped[place:place + (1 << 22):4096])
-        time.sleep(0.005)
-    return mapped
-def allocate():
-    taken = []
-    for _ in range(100):
-        taken.append(bytearray(b"x" * (1 << 20)))
-        time.sleep(0.005)
-    return taken
-time.sleep(0.3)
-kept = read_weights(), allocate()
-time.sleep(0.5)
-"""
-
-
-@pytest.mark.long
-def test_pages_of_a_mapped_file(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-    """What a function mapped is pages of a file, whose name is known; what another one allocated is not."""
-    weights = tmp_path / "model.safetensors"
-    weights.write_bytes(bytes(200 * MIB))
-    (tmp_path / "work.py").write_text(MAPS_AND_ALLOCATES)
-    nncf_tools("monitor", "-q", "--stacks", "-o", "run.json", "--", sys.executable, "work.py", str(weights))
-    session = Session.load("run.json")
-    found = peak()
-    (root,) = (node for node in tree_of(found).children.values() if node.file_size > 100 * MIB)
-    files = dict.fromkeys(("read_weights", "allocate"), 0)
-    for part in found.parts:
-        for name in files.keys() & {frame.function for frame in part.stack}:
-            files[name] += part.file_size
-
-    assert sum(part.size for part in found.parts) == found.size
-    assert all(0 <= part.file_size <= part.size for part in found.parts)
-    assert files["read_weights"] == pytest.approx(200 * MIB, abs=20 * MIB)
-    assert files["allocate"] < 10 * MIB
-    assert root.file_size >= files["read_weights"]
-    assert file_held(session, found.at_s, found.size, files["read_weights"]) == str(weights)
-
-
 @pytest.mark.parametrize(("words", "is_there"), [("profile", True), ("profile --no-stacks", False), ("monitor", False)])
 def test_who_takes_them(nncf_tools: Run, words: str, is_there: bool) -> None:  # noqa: FBT001 — of the test
     """Profile takes stacks where it can, unless it is told not to; monitor takes none unless it is told to."""
@@ -206,18 +160,3 @@ def test_not_on_this_platform(in_process: Run, monkeypatch: pytest.MonkeyPatch) 
     assert done.returncode == 2
     assert "option --stacks" in done.stderr
     assert not pathlib.Path("ran").exists()
-
-
-@pytest.mark.long
-@pytest.mark.process
-def test_killed_command_line(tmp_path: pathlib.Path) -> None:
-    """When the command line was killed, the journal and the helper's log still tell whose the peak is."""
-    words = command_line("monitor", "--stacks", "-q", "-o", tmp_path / "run.json", "--", *burn("main", "0"))
-    with subprocess.Popen(words) as running:
-        log = tmp_path / "run.snapshots.jsonl"
-        until(lambda: log.exists() and b'{"stack"' in log.read_bytes(), "a stack")
-        running.kill()
-    journal = tmp_path / "run.journal.jsonl"
-    until(lambda: b'"end"' in journal.read_bytes() and b'"end"' in log.read_bytes(), "the end of both")
-
-    judge(peak(str(journal)))

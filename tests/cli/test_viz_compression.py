@@ -25,32 +25,6 @@ class TestFiles:
         assert {path.name for path in tmp_path.iterdir()} == {"data.csv", "data.md", "data.png"}
 
 
-class TestBadInput:
-    @pytest.mark.parametrize(
-        ("words", "message"),
-        [
-            (["-i", "none.csv"], "cannot read 'none.csv': No such file or directory"),
-            (["-i", "data.csv", "-i", "./data.csv"], "option --input-file: a file is given twice"),
-            (["-i", "data.csv", "--recommend", "small"], "option --recommend: 'error<=5%'"),
-            (["-i", "data.csv", "--recommend", "peak<1GiB"], "'data.csv': 'peak' needs the column 'peak memory, MiB'"),
-            (["-i", "data.csv", "--also", "memory"], "'memory' is not one of"),
-            (["-i", "data.csv", "--metric", "mmlu"], "option --metric: 'COLUMN:higher'"),
-            (["-i", "data.csv", "--max-error", "much"], "option --max-error: a percentage above 0 expected"),
-            (["-i", "data.csv", "--format", "gif"], "'gif' is not one of"),
-            ([], "option --input-file: missing"),
-        ],
-    )
-    @pytest.mark.usefixtures("data")
-    def test_options(self, in_process: Run, tmp_path: pathlib.Path, words: list[str], message: str) -> None:
-        """A wrong option gives one line that names it, and nothing is written."""
-        result = in_process("viz-compression", *words)
-
-        assert result.returncode in {1, 2}
-        assert message in result.stderr
-        assert len(result.stderr.splitlines()) == 1
-        assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
-
-
 def test_pipe_gets_no_escapes(in_process: Run, tmp_path: pathlib.Path) -> None:
     """Control codes in the input reach neither standard output nor the written files."""
     rows = [{**one, HEADER[0]: "\x1b[31mred"} for one in changed(four(), 4, "plot name", "\x1b]0;title\x07")]

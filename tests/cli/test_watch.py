@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-import psutil
 import pytest
 
 from nncftools.session.model import Mark
@@ -190,30 +189,6 @@ class TestEnded:
             result.stdout
             == "This recording has ended.\n\nrun: Peak memory 300 MiB, 0.5 s after the start\ntook 1.0 s\n"
         )
-
-    def test_nothing_runs(self, in_process: Run) -> None:
-        """Without a running recording, one line says so."""
-        result = in_process("watch")
-
-        assert result.returncode == 1
-        assert "no recording runs under 'memory_logs'" in result.stderr
-
-    @pytest.mark.long
-    def test_killed_recorder(self, tmp_path: pathlib.Path) -> None:
-        """If the recorder is killed, the view ends with the figures up to that time."""
-        process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", *burner("touch", 5, "go"))
-        start = start_of(tmp_path / JOURNAL)
-        sampler = psutil.Process(start["sampler_pid"])
-        terminal = PseudoTerminal(tmp_path, "watch", "run.json", periods={"cli.report._PATIENCE_S": 0.1})
-        terminal.until(RECORDING)
-        process.kill()
-        process.wait(HANGING_S)
-        sampler.kill()
-        text = terminal.until_end()
-        (tmp_path / "go").touch()
-
-        assert "unfinished" in " ".join(text.split())
-        assert terminal.status == 0
 
 
 @pytest.mark.process

@@ -35,13 +35,6 @@ class TestGoodInput:
 
         assert model.baseline.mode == "FP32"
 
-    def test_models_of_a_file_are_apart(self, tmp_path: pathlib.Path) -> None:
-        """Rows of several models in one file have one baseline each."""
-        other = [{**one, HEADER[0]: "Other", "model size, Gb": "5"} for one in four()]
-        models = load([written(tmp_path / "a.csv", [*four(), *other])], STANDARD)
-
-        assert [(model.name, model.baseline.size) for model in models] == [("Made-up-7b", 8), ("Other", 5)]
-
     @pytest.mark.parametrize("cell", ["-0.02", "1.0005"])
     def test_similarity_is_a_cosine(self, tmp_path: pathlib.Path, cell: str) -> None:
         """A similarity may be a little below 0, and above 1 as far as half precision rounds."""

@@ -41,7 +41,6 @@ from tests.compression.made_up import (
     compared,
     four,
     row,
-    with_figures,
     without_int8,
     written,
 )
@@ -135,23 +134,6 @@ class TestMake:
             make(Request([path]))
 
         assert names(tmp_path) == ["a.csv", "a.png"]
-
-    def test_missing_modes(self, tmp_path: pathlib.Path) -> None:
-        """Missing modes are a note, unless lenient."""
-        path = written(tmp_path / "a.csv", four()[:2])
-
-        assert make(Request([path], formats=())).notes == [
-            "Made-up-7b: no row with int4, gptq; the others are compared"
-        ]
-        assert make(Request([path], formats=(), lenient=True)).notes == []
-
-    def test_two_baselines(self, tmp_path: pathlib.Path) -> None:
-        """Further baselines are a note, also when lenient."""
-        path = written(tmp_path / "a.csv", [*four(), row("fp32")])
-
-        assert make(Request([path], formats=(), lenient=True)).notes == [
-            "Made-up-7b: rows 2, 6 are all fp32; row 2 is the baseline"
-        ]
 
     def test_baseline_of_zero(self, tmp_path: pathlib.Path) -> None:
         """A column in which the baseline has 0 has no relative error: a note names it, and the rest is drawn."""
@@ -291,13 +273,6 @@ class TestPage:
         assert "<img" not in text
         assert "\x1b" not in text
 
-    def test_rows_left_out(self, tmp_path: pathlib.Path) -> None:
-        """The page says how many rows could not be judged."""
-        text = made(with_figures(tmp_path / "a.csv"), bound="peak<=4GiB")
-
-        assert "int8 is the smallest with peak up to 4 GiB: " in text
-        assert "; 1 row left out, peak unknown. Point at a mark" in text
-
 
 def in_browser(text: str, folder: pathlib.Path, *more: str) -> dict[str, Any]:
     """Open a copy of a page with an embedded probe in headless Chromium; return the probe's result."""
@@ -407,11 +382,6 @@ def expected(path: pathlib.Path) -> list[list[str]]:
     return [[name.replace(" ", "<br>") for name in header], *rows]
 
 
-def test_table_of_made_up_results() -> None:
-    """The table has exactly the expected cells."""
-    assert parsed(markdown(*cells(compared(MADE_UP)))) == expected(EXPECTED)
-
-
 def test_table_of_published_results(phi3: pathlib.Path) -> None:
     """The published table of Phi-3 follows from the published figures, cell by cell."""
     table = markdown(*cells(compared(phi3)))
@@ -463,3 +433,8 @@ def test_narrow() -> None:
     assert max(map(len, lines)) <= 40
     assert lines[-1].split() == ["rate", "error,", "%"]
     assert sum(line.count("●") for line in lines) >= 2
+
+
+def test_table_of_made_up_results() -> None:
+    """The table has exactly the expected cells."""
+    assert parsed(markdown(*cells(compared(MADE_UP)))) == expected(EXPECTED)

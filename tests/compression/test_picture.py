@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
@@ -50,11 +48,6 @@ def check(names: Sequence[Bbox], points: Sequence[tuple[float, float]], frame: B
     for name in names:
         assert all(frame.contains(*corner) for corner in name.corners())
         assert not [point for point in points if math.dist(np.clip(point, name.min, name.max), point) < marker]
-
-
-def handles(figure: Figure) -> list[Line2D]:
-    """Return the lines of the legend."""
-    return [handle for handle in figure.legends[0].legend_handles if isinstance(handle, Line2D)]
 
 
 def names_on_lines(drawing: Drawing) -> list[str]:
@@ -116,17 +109,6 @@ class TestNames:
 
 
 class TestPicture:
-    def test_mixed_precision_is_joined(self, tmp_path: pathlib.Path) -> None:
-        """A dashed line joins the shares of int4 up to 100 % of the same algorithms; the legend shows it."""
-        (comparison,) = compared(written(tmp_path / "a.csv", without_int8()))
-        figure = draw([comparison]).figure
-        (line,) = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
-        rates = {result.label: result.rate for result in comparison.results}
-        dashed = [entry.get_label() for entry in handles(figure) if entry.get_linestyle() == "--"]
-
-        assert list(line.get_ydata()) == [rates[f"{share}% int4"] for share in (40, 60, 80, 100)]
-        assert dashed == ["mixed precision, awq + scale estimation"]
-
     def test_names_keep_off_lines(self, tmp_path: pathlib.Path) -> None:
         """No name is on the front, nor on the line of mixed precision."""
         drawing = draw(compared(written(tmp_path / "a.csv", without_int8())))
@@ -145,28 +127,6 @@ class TestPicture:
         assert drawing.figure.bbox.contains(legend.x0, legend.y0)
         assert drawing.figure.bbox.contains(legend.x1, legend.y1)
 
-    def test_error_bars(self, tmp_path: pathlib.Path) -> None:
-        """Standard errors are drawn as bars, and the axis label says so."""
-        rows = [{**one, "WWB, similarity stderr": "0.04"} for one in four()]
-        comparisons = compared(written(tmp_path / "a.csv", rows, [*HEADER, "WWB, similarity stderr"]))
-        lines = draw(comparisons).figure.axes[0].lines
-
-        assert sum(line.get_marker() == "|" for line in lines) == 3
-        assert "Average relative error (bars: ± one standard error)" in texts(comparisons)
-
-    def test_bound_and_recommendation(self) -> None:
-        """A bound and the smallest model within it are marked."""
-        words = texts(compared(MADE_UP), bounds=parse_bounds("error<=5%"))
-
-        assert "smallest with error ≤ 5%" in words
-
-    def test_largest_error(self) -> None:
-        """Rows beyond the largest error to draw are left out and named."""
-        drawing = draw(compared(MADE_UP), max_error=0.1)
-
-        assert (len(drawing.points), len(drawing.left_out)) == (4, 1)
-        assert drawing.figure.axes[-1].get_xlabel().endswith(f" (not drawn: {drawing.left_out[0]})")
-
     @pytest.mark.parametrize(
         ("errors", "limit"),
         [
@@ -183,16 +143,6 @@ class TestPicture:
 
         assert find_far_error([results]) == limit
 
-    def test_several_models(self, tmp_path: pathlib.Path) -> None:
-        """Several models have one colour and one front each."""
-        comparisons = compared(MADE_UP, written(tmp_path / "a.csv", many(9)))
-        drawing = draw(comparisons)
-        steps = [line for line in drawing.figure.axes[0].lines if line.get_drawstyle() == "steps-post"]
-
-        assert len({colour for _, colour in drawing.points}) == 2
-        assert len({line.get_color() for line in steps}) == 2
-        assert {comparison.name for comparison in comparisons} <= {*texts(comparisons)}
-
     @pytest.mark.long
     @pytest.mark.parametrize(("kind", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
     def test_formats(self, kind: str, magic: bytes) -> None:
@@ -208,17 +158,6 @@ class TestPanels:
         """Draw the four rows with panels of peak and latency."""
         comparisons = compared(with_figures(folder / "a.csv"))
         return draw(comparisons, parse_bounds(bounds) if bounds else None, also=(PEAK, LATENCY))
-
-    def test_figures(self, tmp_path: pathlib.Path) -> None:
-        """A point is at the figure in the unit of the scale; a bracket is a bar below its upper end."""
-        _, peak, latency = self.drawn(tmp_path).figure.axes
-        points = {str(line.get_gid()): float(line.get_ydata()[0]) for axes in (peak, latency) for line in axes.lines}
-        bars = [list(line.get_ydata()) for line in peak.lines if line.get_marker() == "_"]
-
-        assert points["panel-1-row-1"] == 4000 / 1024
-        assert points["panel-2-row-3"] == pytest.approx(12.3456)
-        assert bars == [[3000 / 1024, 4000 / 1024], [5000 / 1024, 5500 / 1024]]
-        assert peak.get_title(loc="left") == "bars: from the lower to the upper bound"
 
     def test_front_of_each_panel(self, tmp_path: pathlib.Path) -> None:
         """Each panel has a front of its own, where less is better; what is dominated there is lighter."""
@@ -247,15 +186,6 @@ class TestPanels:
 
         assert some.get_title(loc="left") == "unknown, not shown: 1"
         assert [text.get_text() for text in none.texts] == ["no row has this figure"]
-
-    def test_bounds(self, tmp_path: pathlib.Path) -> None:
-        """A bound is a line in the panel of its figure, that of size among the rates; each panel has the ring."""
-        axes = self.drawn(tmp_path, "size<1.5GiB, peak<5GiB, latency<1h").figure.axes
-        dotted = [[list(line.get_ydata()) for line in one.lines if line.get_linestyle() == ":"] for one in axes]
-        rings = [[line.get_ydata()[0] for line in one.lines if line.get_markersize() == 15] for one in axes]
-
-        assert dotted == [[[pytest.approx(8 / 1.5)] * 2], [[5, 5]], []]
-        assert rings == [[8], [pytest.approx(4300 / 1024)], [pytest.approx(30)]]
 
     @pytest.mark.parametrize("count", [4, *(pytest.param(of, marks=pytest.mark.long) for of in (16, 40))])
     def test_names(self, tmp_path: pathlib.Path, count: int) -> None:

@@ -89,6 +89,7 @@ def test_relative_error(direction: Direction, value: float, expected: float) -> 
     assert Metric("m", Direction(direction)).relative_error(value, 0.5) == pytest.approx(expected)
 
 
+@pytest.mark.long
 def test_many_columns(tmp_path: pathlib.Path) -> None:
     """A header of very many columns is checked in time that grows with their number."""
     path = tmp_path / "results.csv"

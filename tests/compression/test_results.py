@@ -16,9 +16,7 @@ from nncftools.compression.results import (
     Result,
     choose,
     find_lines,
-    find_wrong_columns,
     group_of,
-    left_out_text,
     pareto,
     parse_bounds,
     require,
@@ -36,14 +34,6 @@ class TestFigures:
         """Impossible figures are refused with their row."""
         with pytest.raises(NncfToolsError, match=r"a\.csv': row 4: error .*: check the figures"):
             compared(written(tmp_path / "a.csv", changed(four(), 4, column, cell)))
-
-    def test_stored_figure_that_is_wrong(self, tmp_path: pathlib.Path) -> None:
-        """A computed column of the file with different values is reported."""
-        rows = [{**one, "compression rate": "4", "average relative error": "0"} for one in four()]
-        header = [*HEADER, "compression rate", "average relative error"]
-        (comparison,) = compared(written(tmp_path / "a.csv", rows, header))
-
-        assert find_wrong_columns(comparison) == ["compression rate"]
 
     def test_standard_error(self, tmp_path: pathlib.Path) -> None:
         """Standard errors of row and baseline add up in squares, each over its baseline and the number of metrics."""
@@ -204,15 +194,6 @@ def test_several_bounds(measured: Comparison, text: str, mode: str) -> None:
 
     assert best is not None
     assert best.row.mode == mode
-
-
-def test_unknown_does_not_satisfy(measured: Comparison) -> None:
-    """A row without a bounded figure is left out and counted, unless another bound excludes it anyway."""
-    choice = choose(measured, parse_bounds("peak<=4.4GiB, time<=90s"))
-    without_fp32 = choose(measured, parse_bounds("peak<=4.4GiB, time<=90s, size<4GiB"))
-
-    assert (choice.left_out, left_out_text(choice)) == (1, "1 row left out, peak or time unknown")
-    assert (without_fp32.left_out, left_out_text(without_fp32)) == (0, "")
 
 
 @pytest.mark.parametrize("cell", ["", "much", "nan", "inf", "-1", "0"])

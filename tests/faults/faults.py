@@ -14,8 +14,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.faults.commands import BURNER_STATUS, COMMAND, COMMAND_LINE, FOLDER, HELPER, OUT, SAMPLER, Command
-from tests.faults.run import LONGEST_S, Run, own_group, state_of
+from tests.faults.run import LONGEST_S, Run, own_group
 from tests.memory_group import IS_POSSIBLE
+from tests.trust.recorder import state_of
 
 OTHER = 65534
 """A user with ordinary permissions."""

@@ -33,6 +33,7 @@ from tests.faults.commands import (
     launch,
 )
 from tests.memory_group import V1
+from tests.trust.recorder import state_of
 
 GROUP = "nncf-tools-faults"
 """How the memory groups begin that are made for runs."""
@@ -289,13 +290,6 @@ def environment(spare: pathlib.Path) -> dict[str, str]:
         "XDG_CACHE_HOME": str(spare / "cache"),
         "MPLCONFIGDIR": os.environ.get("MPLCONFIGDIR", str(pathlib.Path.home() / ".cache/matplotlib")),
     }
-
-
-def state_of(pid: int) -> str:
-    """Return the state of a process as in proc(5); empty when it is gone."""
-    with contextlib.suppress(OSError):
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return ""
 
 
 def processes() -> dict[int, str]:

@@ -11,17 +11,12 @@ _SAMPLES_S = 0.15
 def test_step() -> None:
     """Wait for the file ``go``."""
     folder = pathlib.Path(os.environ["FAULTS_CONTROL"])
-    _note(folder / "begun", os.getpid())
+    (folder / "new").write_text(str(os.getpid()))
+    (folder / "new").rename(folder / "begun")  # it appears whole
     deadline = time.monotonic() + _MOST_S
     while not (folder / "go").exists():
         assert time.monotonic() < deadline
         time.sleep(0.005)
     time.sleep(_SAMPLES_S)
-    _note(folder / "ended", 0)  # this process goes on
-
-
-def _note(path: pathlib.Path, pid: int) -> None:
-    """Write a process ID to a file that appears whole."""
-    beside = path.with_suffix(".new")
-    beside.write_text(str(pid))
-    beside.rename(path)
+    (folder / "new").write_text("0")  # this process goes on
+    (folder / "new").rename(folder / "ended")

@@ -8,15 +8,14 @@ import re
 
 import pytest
 
-from tests.faults.__main__ import explained, table
-from tests.faults.case import GREEN, RED, Result, combinations, result_of
+from tests.faults.case import RED, combinations, result_of
 from tests.faults.commands import COMMANDS, MOMENTS
 from tests.faults.faults import FAULTS
-from tests.faults.promises import RULES
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make mounts, owners and control groups")
 WERE_RED = (
     "forecast/middle/descriptors",
+    "forecast/middle/folder swapped",
     "list/start/FIFO",
     "monitor/saving/folder swapped",
     "python/middle/descriptors",
@@ -78,25 +77,3 @@ def test_combinations() -> None:
     assert parts == [set(COMMANDS), set(MOMENTS), set(FAULTS)]
     assert len(names) + len(omitted) == len(COMMANDS) * len(MOMENTS) * len(FAULTS)
     assert all(omitted.values())
-
-
-def test_table() -> None:
-    """Commands are columns, faults rows; what is red stands out, and is explained below."""
-    results = [
-        Result("monitor/start/disk full", GREEN, {}),
-        Result("monitor/middle/disk full", RULES[0].name, {"1": "status 137"}),
-        Result("fit/middle/read-only", RED, {"3": "nothing is kept"}),
-    ]
-
-    assert table(results).splitlines() == [
-        "| fault | monitor | fit |",
-        "|---|---:|---:|",
-        "| disk full | 1 + 1 k | – |",
-        "| read-only | – | **1 red** |",
-    ]
-    assert explained(results).splitlines() == [
-        "3 combinations: 1 green, 1 a rule of the kernel (k), 1 red",
-        f"   1  {RULES[0].name}: {RULES[0].reason}",
-        "RED  fit/middle/read-only",
-        "    what was recorded is kept, or its loss is said: nothing is kept",
-    ]

@@ -17,17 +17,13 @@ def main() -> None:
     source, out, control = map(pathlib.Path, sys.argv[1:])
     nncftools.Session.load(source).save(out / "copy.json")
     monitor = nncftools.MemoryMonitor(interval=0.05).start()
-    _note(control / "begun")
+    (control / "begun").write_text("0")
     deadline = time.monotonic() + _MOST_S
     while not (control / "go").exists() and time.monotonic() < deadline:
         time.sleep(0.005)
-    _note(control / "ended")
+    (control / "ended").write_text("0")
     monitor.stop()
     monitor.save_memory_logs(*monitor.get_data(), save_dir=out)
-
-
-def _note(path: pathlib.Path) -> None:
-    path.write_text("0")
 
 
 try:

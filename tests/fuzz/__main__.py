@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import faulthandler
 import gc
+import itertools
 import json
 import os
 import pathlib
@@ -56,41 +57,29 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only samples whose names contain this")
     given = parser.parse_args()
     every = [sample for sample in corpus.samples() if given.only in sample.name]
-    print(
-        f"{len(every)} files, of {sum(len(sample.content) for sample in every):,} bytes; seed {given.seed}", flush=True
-    )
-    began = time.monotonic()
+    print(f"{len(every)} files; seed {given.seed}", flush=True)
+    began_s = time.monotonic()
     counts: Counter[str] = Counter()
     failures: dict[str, str] = {}
-    batch = said = 0
     gc.freeze()
-    while time.monotonic() - began < given.seconds:
-        sample = every[batch % len(every)]
+    for batch, sample in enumerate(itertools.cycle(every)):
         found = _in_a_process(sample, given.seed * 1_000_000 + batch, given.keep)
         counts.update(found["counts"])
         counts[f"of {sample.name}"] += found["counts"].get("cases", 0)
         counts["most MB"] = max(counts["most MB"], found["most"])
-        why = found["failure"]
-        if why and why not in failures:
-            failures[why] = found["file"]
+        failure = found["failure"]
+        if failure and failure not in failures:
+            failures[failure] = found["file"]
             where = f"(--seed {given.seed}, batch {batch}), kept in {found['file']}"
             print(f"\nFAILED {sample.name} {where}:\n{found['text']}", flush=True)
-        batch += 1
-        if time.monotonic() - began > said + 60:
-            said = time.monotonic() - began
-            print(
-                f"{said:.0f} s: {counts['cases']:,} files, {len(failures)} failures, at most {counts['most MB']} MB",
-                flush=True,
-            )
-    print(
-        f"\n{counts['cases']:,} files in {time.monotonic() - began:.0f} s, {counts['read']:,} of them could be read;",
-        end=" ",
-    )
-    print(f"at most {counts['most MB']} MB; {len(failures)} failures")
-    for name in (name for name in counts if name.startswith("of ")):
-        print(f"  {counts[name]:>8,}  {name.removeprefix('of ')}")
-    for why, file in failures.items():
-        print(f"FAILED: {why}: {file}")
+        if time.monotonic() - began_s > given.seconds:
+            break
+    read = f"{counts.pop('cases'):,} files in {given.seconds:.0f} s, {counts.pop('read'):,} of them could be read"
+    print(f"\n{read}; at most {counts.pop('most MB')} MB; {len(failures)} failures")
+    for name, number in counts.items():
+        print(f"  {number:>8,}  {name.removeprefix('of ')}")
+    for failure, file in failures.items():
+        print(f"FAILED: {failure}: {file}")
     return 1 if failures else 0
 
 

@@ -128,9 +128,7 @@ def test_verdict_of_version_0_1(of_0_1: Session) -> None:
 def test_rows_of_version_0_1_are_single_samples(of_0_1: Session) -> None:
     """A row is one sample and no maximum; a warning says that the log lacks the others."""
     assert of_0_1.sampler.taken == 3
-    assert of_0_1.warnings == [
-        "each row is a report of con-duct before 0.4: the first sample of several, so peaks may be higher"
-    ]
+    assert of_0_1.warnings == ["con-duct before 0.4 reports only the first of several samples, so peaks may be higher"]
 
 
 @pytest.mark.parametrize(("version", "taken"), [("0.3.1", 3), ("0.4.0", 7), ("0.23.0", 7)])

@@ -58,7 +58,7 @@ def test_children_that_could_not_be_read(tmp_path: pathlib.Path) -> None:
     found = imported(tmp_path, CHILDREN.replace(b"CHLD 13 60.", b"CHLD 0 0."))
 
     assert [process.pid for process in found.processes] == [None, 12]
-    assert found.warnings[-1] == "children (CHLD) without a PID or a sample (MEM): 1; RSS is a lower bound"
+    assert found.warnings[-1] == "lines of children (CHLD) without a PID or a MEM line: 1; RSS is a lower bound"
 
 
 def test_functions(tmp_path: pathlib.Path) -> None:

@@ -13,7 +13,7 @@ from nncftools.units import MemoryUnit
 from tests.importers.logs import NNCF, imported
 from tests.made_up import mib, session
 
-_RELATIVE = "some values are below zero, or the first is 0: all are taken as relative to an unknown first sample"
+_RELATIVE = "some values are below zero, or the first is 0: all are read as changes since an unknown first sample"
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_name_without_a_metric(tmp_path: pathlib.Path, name: str) -> None:
     found = imported(tmp_path, NNCF, name)
 
     assert found.samples.metrics == ["rss"]
-    assert found.warnings[0].startswith("the file name does not give the metric, RSS is assumed")
+    assert found.warnings[0].startswith("the file name does not give the metric, so RSS is assumed")
 
 
 def test_unit(tmp_path: pathlib.Path) -> None:
@@ -49,17 +49,6 @@ def test_unit(tmp_path: pathlib.Path) -> None:
     found = imported(tmp_path, NNCF.replace(b"MiB", b"KB"), "rss_memory_usage.txt")
 
     assert list(found.samples["rss"]) == [100_000, 300_000, 200_000]
-
-
-def test_missing_unit(tmp_path: pathlib.Path) -> None:
-    """When the last line is cut off, MiB is assumed, and warnings report both."""
-    found = imported(tmp_path, NNCF.removesuffix(b" (MiB)"), "rss_memory_usage.txt")
-
-    assert list(found.samples["rss"]) == mib(100, 300, 200)
-    assert found.warnings == [
-        "the last line is cut off: it was left out",
-        "the last line, which gives the unit, is missing: MiB is assumed",
-    ]
 
 
 def test_impossible_sizes(tmp_path: pathlib.Path) -> None:

@@ -127,14 +127,6 @@ def test_folders_and_devices_are_refused(tmp_path: pathlib.Path) -> None:
         read_session(tmp_path / "missing")
 
 
-def test_forced(tmp_path: pathlib.Path) -> None:
-    """A name forces an importer on a log that it would not recognise."""
-    found = imported(tmp_path, b"# a comment\n" + MPROF, forced="mprof")
-
-    assert found.sampler.source == "mprof"
-    assert found.warnings[0].startswith("lines left out: 1; the first is line 1: '# a comment': ")
-
-
 def test_forced_wrongly(tmp_path: pathlib.Path) -> None:
     """A log that is not of the forced kind is refused with its first line."""
     with pytest.raises(

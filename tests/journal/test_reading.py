@@ -179,14 +179,6 @@ def tail_journal(tmp_path: pathlib.Path) -> Iterator[Journal]:
 
 
 class TestGrowing:
-    def test_begin_of_a_line(self, tail_journal: Journal) -> None:
-        """A line is read when it is complete."""
-        tail_journal.append("[0,1,2]\n[1,3")
-        assert tail_journal.samples() == [[0, 1, 2]]
-        assert tail_journal.bad() == []
-        tail_journal.append(",null]\n[2,4,5]\n")
-        assert tail_journal.samples() == [[1, 3, None], [2, 4, 5]]
-
     def test_taken_back(self, tail_journal: Journal) -> None:
         """The beginning of a line that its writer truncates is dropped."""
         tail_journal.append("[0,1,2]\n[1,3")
@@ -195,15 +187,6 @@ class TestGrowing:
             file.truncate(tail_journal.path.stat().st_size - len("[1,3"))
         tail_journal.append("[9,9,9]\n")
         assert tail_journal.samples() == [[9, 9, 9]]
-
-    def test_other_lines(self, tail_journal: Journal) -> None:
-        """Processes, warnings and the end come in order; the RSS of each process has its sample's time."""
-        tail_journal.append("[0.5,1,2]\n")
-        tail_journal.samples()
-        tail_journal.append('{"each":{"0":7}}\n{"warning":"w"}\n{"process":{"id":0,"pid":4}}\n{"end":{}}\n')
-        (chunk,) = tail_journal.tail.read()
-        assert chunk.each == [(0.5, {0: 7})]
-        assert chunk.lines == [{"warning": "w"}, {"process": {"id": 0, "pid": 4}}, {"end": {}}]
 
 
 class TestLongLines:
@@ -216,54 +199,6 @@ class TestLongLines:
         assert [sample[0] for chunk in chunks for sample in chunk.samples] == [0, 1]
         assert [number for chunk in chunks for number in chunk.bad] == [3]
         assert [line for chunk in chunks for line in chunk.lines] == [{"warning": "longer than a chunk"}]
-
-
-class TestBadLines:
-    @pytest.mark.parametrize(
-        "line",
-        [
-            b"[1,2]",
-            b"[1,2,3,4]",
-            b"[null,2,3]",
-            b'[1,"2",3]',
-            b"[1,2,3",
-            b"[1,2,3],[4,5,6]",
-            b"[1,NaN,3]",
-            b"[1,\xff,3]",
-            b"",
-            b"\0\0",
-            b"nonsense",
-            b'{"start":{}}',
-            b'{"each":{"x":1}}',
-            b'{"process":{"pid":1}}',
-            b"[" * 5000,
-            b'{"warning":' + b"[" * 5000,
-            b'{"process": {"id": 0, "peak_rss": %s}}' % (b"9" * 400),
-            b'{"process": {"id": 0, "pid": 99999999999999999999}}',
-            b'{"process": {"id": 0, "start_s": 1e300}}',
-            b'{"rise": {"id": 0, "from_s": 2, "to_s": 1, "high_water_mark": 1, "others": 0, "others_around": 0}}',
-            b"[1e300,1,1]",
-            b"[0.5,1e300,1]",
-            b"[-0.5,1,1]",
-        ],
-    )
-    def test_found(self, tail_journal: Journal, line: bytes) -> None:
-        """Of many lines, only the invalid one is reported; the others are kept."""
-        good = [[float(number), 1.0, 2.0] for number in range(9)]
-        for sample in good[:6]:
-            tail_journal.append(json.dumps(sample) + "\n")
-        tail_journal.append(line + b"\n")
-        for sample in good[6:]:
-            tail_journal.append(json.dumps(sample) + "\n")
-        (chunk,) = tail_journal.tail.read()
-        assert (chunk.bad, chunk.lines, chunk.samples) == ([8], [], good)
-
-    def test_several(self, tail_journal: Journal) -> None:
-        """All of several bad lines are reported, also in a later chunk; RSS of processes needs a sample before."""
-        tail_journal.append('{"each":{"0":7}}\n[1,2,3]\n[NaN,1,1]\n{"each":{"0":5}}\n')
-        assert sorted(tail_journal.bad()) == [2, 4, 5]
-        tail_journal.append("[3,1,2]\n[4,1]\n")
-        assert tail_journal.bad() == [7]
 
 
 class TestHeader:
@@ -286,17 +221,6 @@ class TestHeader:
         assert self.samples == [[0, 1, 2]]
         with pytest.raises(SessionFileError, match=r"journal version 99, .* upgrade"):
             self.opened(tmp_path, HEADER | {"version": 99})
-
-    def test_damaged_but_known(self, tmp_path: pathlib.Path) -> None:
-        """With a known header, a journal whose first line is damaged can be read."""
-        known: Header = {
-            "format": FORMAT,
-            "host": {},
-            "plan": {"columns": ["a", "b"], "interval_s": 1, "source": "proc"},
-        }
-        found = self.opened(tmp_path, "Xdamaged", known)
-        assert found.header is known
-        assert self.samples == [[0, 1, 2]]
 
     @pytest.mark.parametrize(
         "first",

@@ -60,22 +60,6 @@ def test_memory_of_a_gpu() -> None:
     ]
 
 
-def test_limit_of_address_space() -> None:
-    """A limit of address space is evidence beside an exception; how near the program came to it is not judged."""
-    found = judged(run(failures=[failure("memory")], memory_limits=[address_space(310)]))
-
-    assert (found.certainty, found.limit) == ("certain", None)
-    assert found.evidence[1:] == [f"RLIMIT_AS limits each process to 310 MiB ({address_space(310).set_by})"]
-
-
-def test_full_disk_exception() -> None:
-    """An exception that says so is certain, and the room that was seen is its evidence."""
-    found = judged(run(failures=[failure("disk", error="OSError")], file_systems=[disk(0)]))
-
-    assert (found.cause, found.certainty) == ("disk_full", "certain")
-    assert found.evidence[1] == "free on /scratch (TMPDIR): 100 MiB at first, nothing at 0.800 s"
-
-
 REACHED = LimitReached(at_s=0.9, rss=290 * MIB, limit=280 * MIB, action="kill")
 
 
@@ -118,13 +102,6 @@ class TestCommand:
         assert found.limit is not None
         assert found.limit.size == limit(310).size
 
-    def test_of_the_machine_by_count(self) -> None:
-        """Without the log, the machine ran out of memory when nothing of it was left."""
-        full = made_up.session({"rss": mib(100, 200, 300), "system": mib(700, 900, 990)})
-        session = run(KILLED, oom_kills=[counted()], memory_limits=[limit(900)], samples=full.samples)
-
-        assert judged(session).text.endswith("the machine ran out of memory")
-
 
 class TestChildren:
     def test_the_whole_tree(self) -> None:
@@ -142,12 +119,6 @@ class TestChildren:
 
         assert (found.certainty, found.process) == ("likely", others[1])
         assert " more were " not in found.text
-
-    def test_shell(self) -> None:
-        """A shell that ends with 137 says that its command was killed."""
-        found = judged(run(Exit(code=137), oom_kills=[counted()]))
-
-        assert found.text.startswith("a process of the command was killed by the kernel")
 
 
 def test_held_before_the_end_of_a_child() -> None:

@@ -177,38 +177,31 @@ def devices(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
     return mounted
 
 
-def file_systems_found(tmp_path: pathlib.Path, *words: str) -> list[tuple[str, str]]:
+def file_systems_found(tmp_path: pathlib.Path, *words: str) -> str:
     """Return roles and folders for a command, whose recording is in ``out``."""
-    return [
-        (role, str(pathlib.Path(folder).relative_to(tmp_path)))
-        for role, folder in file_systems(["work", *words], tmp_path / "out")
-    ]
-
-
-CWD = ("cwd", "work")
+    found = file_systems(["work", *words], tmp_path / "out")
+    return " ".join(f"{role}={pathlib.Path(folder).relative_to(tmp_path)}" for role, folder in found)
 
 
 @pytest.mark.parametrize(
     ("mounted", "words", "expected"),
     [
-        ([], "{}/data/model", [CWD]),
-        (["tmp", "out", "data"], "{}/data", [CWD, ("TMPDIR", "tmp"), ("output", "out"), ("argument", "data")]),
-        (["data", "more"], "{0}/data/a --output={0}/more/b", [CWD, ("argument", "data"), ("argument-2", "more")]),
-        (["data"], "data --flag --size=3 https://host/data a/\0b", [CWD]),
-        (["data"], "/" + "x" * 5000, [CWD]),
-        (["data"], "of={}/data", [CWD, ("argument", "data")]),
-        (["data"], "-o{}/data/x", [CWD, ("argument", "data")]),
-        (["data"], "a={}/data:b", [CWD, ("argument", "data")]),
-        (["work/models"], "./models/new/int4", [CWD, ("argument", "work/models")]),
+        ("", "{}/data/model", "cwd=work"),
+        ("tmp out data", "{}/data", "cwd=work TMPDIR=tmp output=out argument=data"),
+        ("data more", "{0}/data/a --output={0}/more/b", "cwd=work argument=data argument-2=more"),
+        ("data", "data --flag --size=3 https://host/data a/\0b", "cwd=work"),
+        ("data", "/" + "x" * 5000, "cwd=work"),
+        ("data", "of={}/data", "cwd=work argument=data"),
+        ("data", "-o{}/data/x", "cwd=work argument=data"),
+        ("data", "a={}/data:b", "cwd=work argument=data"),
+        ("work/models", "./models/new/int4", "cwd=work argument=work/models"),
     ],
     ids=["one", "roles", "arguments", "no paths", "too long", "of=", "-o", "a list", "relative"],
 )
-def test_file_systems(
-    tmp_path: pathlib.Path, devices: dict[str, int], mounted: list[str], words: str, expected: list[tuple[str, str]]
-) -> None:
+def test_file_systems(tmp_path: pathlib.Path, devices: dict[str, int], mounted: str, words: str, expected: str) -> None:
     """A file system counts once, in the first role that it has; a path that does not exist yet is in its folder's."""
     (tmp_path / "work/models").mkdir()
-    devices.update({name: number for number, name in enumerate(mounted, 2)})
+    devices.update({name: number for number, name in enumerate(mounted.split(), 2)})
 
     assert file_systems_found(tmp_path, *words.format(tmp_path).split()) == expected
 
@@ -218,7 +211,7 @@ def test_line_for_a_shell(tmp_path: pathlib.Path, devices: dict[str, int]) -> No
     devices["data"] = 4
     found = file_systems_found(tmp_path, f"head -c 9 /dev/zero > {tmp_path}/data/new")
 
-    assert found == [CWD, ("argument", "data")]
+    assert found == "cwd=work argument=data"
 
 
 class TestRooms:

@@ -17,11 +17,11 @@ from nncftools.limits.verdict import (
     take_counts,
     take_kernel_log,
 )
-from nncftools.session.model import ControlGroup, Exit, Host, KernelKill, Mark, RankRun
+from nncftools.session.model import ControlGroup, Exit, Host, KernelKill, RankRun
 from nncftools.units import MemoryUnit
 from tests import made_up
 from tests.limits.deaths import KILLED, child, counted, logged, run
-from tests.made_up import MIB, mib, session
+from tests.made_up import MIB, marks, mib, session
 
 
 @pytest.mark.parametrize(("at_s", "expected"), [(1.0, (0.5, 200 * MIB)), (0.25, (0.0, 100 * MIB)), (0.0, (None, 0))])
@@ -55,13 +55,9 @@ def test_largest_processes() -> None:
 
 def test_operations() -> None:
     """The operations that ran are named, the outermost first."""
-    marks = [
-        Mark(name="Export", start_s=0.1, end_s=1.0),
-        Mark(name="Load", start_s=0.2, end_s=0.3, depth=1),
-        Mark(name="Compress", start_s=0.6, end_s=1.0, depth=1),
-    ]
+    operations = marks("Export 0.1-1, Export/Load 0.2-0.3, Export/Compress 0.6-1")
 
-    assert last_state(run(marks=marks), 0.9).operation == "Export › Compress"
+    assert last_state(run(marks=operations), 0.9).operation == "Export › Compress"
 
 
 DONE, FAILED, ENDED = Exit(code=0), Exit(code=3), Exit(signal=15)

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from nncftools.live.figures import time_left
 from nncftools.live.follower import Follower, Replay
-from nncftools.session.model import Frame, Mark, MemoryLimit, Series
-from tests.made_up import END, header, journal, mib, process, session
+from nncftools.session.model import Frame, MemoryLimit, Series
+from tests.made_up import END, header, journal, marks, mib, process, session
 
 MIB = 2**20
 RISE = {"id": 0, "from_s": 0.5, "to_s": 1.0, "high_water_mark": 900 << 20, "others": 100 << 20, "others_around": 0}
@@ -253,9 +253,7 @@ def test_replay_of_an_empty_session(samples: dict[str, list[float]]) -> None:
 
 def test_peak_of_the_session() -> None:
     """From its moment on, each peak is the one that reports name, also where no sample and no rise says so."""
-    of = session(
-        {"rss": mib(100, 300, 200), "anon": mib(50, 60, 70)}, marks=[Mark(name="Load", start_s=0.0, end_s=0.6)]
-    )
+    of = session({"rss": mib(100, 300, 200), "anon": mib(50, 60, 70)}, marks=marks("Load 0-0.6"))
     level = 300 * MIB + 100_000
     of.peaks["rss"] = replace(of.peaks["rss"], low=level, rose_from_s=0.4, rose_to_s=0.5)
     replay = Replay(of)
@@ -272,11 +270,7 @@ def test_peak_of_the_session() -> None:
 def test_operations_of_a_replay() -> None:
     """At a moment of an ended run, later operations are not shown, and unfinished operations have no end."""
     run = session()
-    run.marks = [
-        Mark(name="Export", start_s=0.1, end_s=0.6),
-        Mark(name="Tracing", start_s=0.2, end_s=0.4, depth=1),
-        Mark(name="Saving", start_s=0.6),
-    ]
+    run.marks = marks("Export 0.1-0.6, Export/Tracing 0.2-0.4, Saving 0.6")
     replay = Replay(run)
     found = []
     for moment_s in (0.3, 0.7):

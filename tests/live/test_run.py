@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -74,68 +73,65 @@ def test_metric_that_was_not_recorded() -> None:
     assert len(of.totals([])[0]) == 0
 
 
-def begin(name: str, at_s: float, op: int, pid: int = 1, **more: Any) -> Entry:  # noqa: ANN401 — any field of a line
-    """Return the line with which an operation begins."""
-    return Entry(name=name, start_s=at_s, event="begin", op=op, pid=pid, tid=pid, **more)
-
-
-def end(at_s: float, op: int, pid: int = 1) -> Entry:
-    """Return the line with which it ends."""
-    return Entry(start_s=at_s, event="end", op=op, pid=pid, tid=pid)
-
-
-def moment(name: str, at_s: float, **more: Any) -> Entry:  # noqa: ANN401 — the same
-    """Return the line of a mark that the next one ends."""
-    return Entry(name=name, start_s=at_s, **more)
-
-
-def live(*entries: Entry) -> LiveOperations:
-    """Return the operations of these lines."""
+def live(text: str, **fields: Any) -> LiveOperations:  # noqa: ANN401 — any field of a line
+    """Return the operations of lines such as ``1 begin Export 7, 3 end 7, 4 mark step``, with numbers of operations."""
     operations = LiveOperations()
-    for entry in entries:
-        operations.take(entry)
+    for line in text.split(", "):
+        at_s, event, *words = line.split()
+        found: dict[str, Any] = {"start_s": float(at_s)}
+        if event != "end":
+            found["name"] = words.pop(0)
+        if event != "mark":
+            found |= {"event": event, "op": int(words.pop(0)), "pid": 1, "tid": 1}
+        if words:
+            found["within"] = int(words[0])
+        operations.take(Entry(**{**found, **fields}))
     return operations
 
 
 @pytest.mark.parametrize(
-    ("entries", "spans"),
+    ("text", "spans"),
     [
+        ("1 begin Export 1, 2 begin Tracing 2, 3 end 2, 4 begin Saving 3", "Export 1–None 0, Saving 4–None 1"),
+        ("1 mark download, 5 mark convert", "download 1–5 0, convert 5–None 0"),
         (
-            [begin("Export", 1, 1), begin("Tracing", 2, 2), end(3, 2), begin("Saving", 4, 3)],
-            [("Export", 1, None, 0), ("Saving", 4, None, 1)],
+            "1 begin Task1 1 0, 2 begin Task2 2 0, 5 end 1, 6 begin Inside 3 2",
+            "Task1 1–5 0, Task2 2–None 0, Inside 6–None 1",
         ),
-        ([moment("download", 1), moment("convert", 5)], [("download", 1, 5, 0), ("convert", 5, None, 0)]),
-        ([begin("Export", 1, 1), moment("step", 2, pid=1, tid=1), end(4, 1)], [("Export", 1, 4, 0)]),
-        (
-            [moment(name, at_s, source="output") for at_s, name in enumerate("aabb")],
-            [("a", 0, 2, 0), ("b", 2, None, 0)],
-        ),
-        (
-            [
-                *[begin("Task 1", 1, 1, within=0), begin("Task 2", 2, 2, within=0)],
-                *[end(5, 1), begin("Inside", 6, 3, within=2)],
-            ],
-            [("Task 1", 1, 5, 0), ("Task 2", 2, None, 0), ("Inside", 6, None, 1)],
-        ),
-        ([end(1, 9)], []),
+        ("1 end 9", ""),
     ],
     ids=[
         "of those inside, the open ones are named",
         "a mark from a shell script ends the one before",
-        "what was never ended ends with the operation around it",
-        "lines of a progress bar are one operation",
         "parallel tasks end by themselves",
         "what began before the recording is unknown",
     ],
 )
-def test_operations(entries: list[Entry], spans: list[tuple[str, float, float | None, int]]) -> None:
+def test_operations(text: str, spans: str) -> None:
     """Operations have a name, a beginning, an end and a depth."""
-    assert [(span.name, span.start_s, span.end_s, span.depth) for span in live(*entries).spans()] == spans
+    assert written(live(text)) == spans
+
+
+def written(operations: LiveOperations) -> str:
+    """Return operations as text."""
+    spans = operations.spans()
+    texts = (f"{span.name} {span.start_s:g}–{span.end_s and round(span.end_s)} {span.depth}" for span in spans)
+    return ", ".join(texts)
+
+
+def test_moment_in_an_operation() -> None:
+    """What was never ended ends with the operation around it."""
+    assert written(live("1 begin Export 1, 2 mark step, 4 end 1", pid=1, tid=1)) == "Export 1–4 0"
+
+
+def test_progress_bar() -> None:
+    """Lines of a progress bar are one operation."""
+    assert written(live("0 mark a, 1 mark a, 2 mark b, 3 mark b", source="output")) == "a 0–2 0, b 2–None 0"
 
 
 def test_process_that_ended_takes_its_operations_along() -> None:
     """An operation ends with its process at the latest."""
-    operations = live(begin("Export", 1, 1, pid=7))
+    operations = live("1 begin Export 1", pid=7)
     operations.end_process(7, 3)
 
     assert [span.end_s for span in operations.spans()] == [3]
@@ -144,7 +140,6 @@ def test_process_that_ended_takes_its_operations_along() -> None:
 @pytest.mark.long
 def test_memory_stays_flat() -> None:
     """After ten thousand operations no more than a few hundred are held."""
-    steps = ((begin(f"Step {number % 3}", number, 1), end(number + 0.5, 1)) for number in range(10_000))
-    operations = live(*itertools.chain.from_iterable(steps))
+    steps = (f"{number} begin Step{number % 3} 1, {number + 0.5} end 1" for number in range(10_000))
 
-    assert len(list(operations.spans())) <= 400
+    assert len(list(live(", ".join(steps)).spans())) <= 400

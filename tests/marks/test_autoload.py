@@ -12,7 +12,8 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -108,6 +109,22 @@ MORE = {
     "torch/__init__.py": "",
     "torch/autograd.py": "def backward(): pass",
     "torch/serialization.py": "def save(): pass",
+    "openvino/__init__.py": "from openvino._pyopenvino import save_model",
+    "openvino/_pyopenvino.py": """
+        def save_model(model, output_model):
+            return model and open(output_model, 'w').write(model)
+    """,
+    "openvino/_ov_api.py": """
+        class InferRequest:
+            def infer(self):
+                return 1
+        class CompiledModel:
+            def __call__(self):
+                return InferRequest().infer()
+        class Core:
+            pass
+    """,
+    "made/chain.py": "".join(f"def f{n}(): f{n + 1}()\n" for n in range(120)) + "def f120(): pass\n",
 }
 """Files beside the script, by path."""
 Lines = list[dict[str, Any]]
@@ -123,6 +140,7 @@ class Program:
         self.calls = [calls.Call("made.up", function, name) for function, name in NAMES.items()]
         self.calls += [calls.Call(module, "work", "Work") for module in ("made.warns", "made.fails", "zipped.up")]
         self.calls += [calls.Call("made.deep", name, name) for name in ("dive", "climb", "fall")]
+        self.calls += [calls.Call("made.chain", f"f{n}", "Link") for n in range(121)]
         for path, text in MORE.items():
             self.write(path, text)
 
@@ -185,14 +203,17 @@ def test_a_call_is_a_begin_and_an_end(program: Program) -> None:
     assert 1 << 20 < begin["rss"] <= begin["high_water_mark"]
 
 
-MARKED: dict[str, tuple[str, list[str]]] = {
+LONG = pytest.mark.long
+SLOW = {"spawn", "forkserver", "depth of recursion", "warning on import", "failing import", "own sitecustomize"}
+"""Cases that run only with ``-m long``."""
+MARKED = {
     "methods": (
         """
         from made.up import Model, alias
         model = Model()
         assert (model.run(), Model.load("a"), model.save("b"), alias(3)) == (model, (Model, "a"), "b", 3)
         """,
-        ["Run", "Load", "Save", "Work"],
+        "Run Load Save Work",
     ),
     "signature, source and pickling": (
         """
@@ -206,7 +227,7 @@ MARKED: dict[str, tuple[str, list[str]]] = {
         assert pickle.loads(pickle.dumps(work)) is work is alias
         assert pickle.loads(pickle.dumps(Model.load))("x") == (Model, "x")
         """,
-        ["Load"],
+        "Load",
     ),
     "loaders": (
         """
@@ -216,7 +237,7 @@ MARKED: dict[str, tuple[str, list[str]]] = {
         assert importlib.util.find_spec("made.up") is made.up.__spec__
         assert importlib.reload(made.up).work.__wrapped__
         """,
-        [],
+        "",
     ),
     "a lazily loaded module": (
         """
@@ -228,7 +249,7 @@ MARKED: dict[str, tuple[str, list[str]]] = {
         loader.exec_module(module)
         module.work()
         """,
-        ["Work"],
+        "Work",
     ),
     "a zip file": (
         """
@@ -240,7 +261,7 @@ MARKED: dict[str, tuple[str, list[str]]] = {
         import zipped.up
         assert zipped.up.work(3) == 3
         """,
-        ["Work"],
+        "Work",
     ),
     "no descriptor is kept": (
         """
@@ -251,11 +272,11 @@ MARKED: dict[str, tuple[str, list[str]]] = {
         os.closerange(3, 64)
         made.up.work()
         """,
-        ["Work"] * 2,
+        "Work*2",
     ),
     "nncftools is not imported": (
         "import sys, made.up; made.up.work(); sys.exit('nncftools' in sys.modules)",
-        ["Work"],
+        "Work",
     ),
     "coroutines and generators": (
         """
@@ -268,14 +289,14 @@ MARKED: dict[str, tuple[str, list[str]]] = {
         list(later())
         asyncio.run(main())
         """,
-        ["Later", "Stream", "Soon"],
+        "Later Stream Soon",
     ),
     "a child process": (
         """
         import subprocess, sys
         subprocess.run([sys.executable, "-c", "import made.up; made.up.work()"], check=True)
         """,
-        ["Work"],
+        "Work",
     ),
     **{
         method: (
@@ -285,18 +306,101 @@ MARKED: dict[str, tuple[str, list[str]]] = {
                 with multiprocessing.get_context("{method}").Pool(2) as pool:
                     assert pool.map(made.up.work, range(4)) == list(range(4))
             """,
-            ["Work"] * 4,
+            "Work*4",
         )
         for method in ("spawn", "fork", "forkserver")
     },
+    "exceptions, unchanged": (
+        """
+        import made.up
+        def stop(error):
+            made.up.error = error
+            try:
+                made.up.fail()
+            except BaseException as found:
+                assert found is error and error.__context__ is None and error.__cause__ is None
+        for error in ValueError("wrong"), SystemExit(0), KeyboardInterrupt():
+            stop(error)
+        """,
+        "Fail*3 | ValueError SystemExit KeyboardInterrupt",
+    ),
+    "recursion is one operation, also in a thread and after an error": (
+        """
+        import made.deep, sys, threading
+        made.deep.dive(300)
+        try:
+            made.deep.dive(-1)
+        except RecursionError:
+            pass
+        thread = threading.Thread(target=made.deep.dive, args=(300,))
+        thread.start()
+        thread.join()
+        sys.setrecursionlimit(1234)
+        made.deep.dive(800)
+        assert sys.getrecursionlimit() == 1234
+        """,
+        "dive*4 | RecursionError",
+    ),
+    "to a depth of 100": ("import made.chain; made.chain.f0()", "Link*100"),
+    "1,000 calls in each operation; nothing in an aggregated call": (
+        """
+        import made.up
+        def failing():
+            try:
+                made.up.fail()
+            except ValueError:
+                pass
+        for _ in range(2):
+            made.up.outer(1001, failing)
+        made.up.outer(1001, lambda: made.up.outer(1, made.up.work))
+        """,
+        "Outer*3 Fail*2000 Work*1000 | ValueError*2000 | 1-ValueError 1-ValueError 1",
+    ),
+    "aggregates are flushed every ten seconds": (
+        """
+        import sys, os, made.up
+        sys.modules["_nncf_tools_marks.call_log"].FLUSH_NS = 10**6
+        for _ in range(1000):
+            made.up.nap(0)
+        for _ in range(3):
+            made.up.nap(0.002)
+        os._exit(0)
+        """,
+        "Nap*1000 | | 1 1 1",
+    ),
+    "ten inferences, and nothing inside of them": (
+        """
+        from openvino._ov_api import CompiledModel
+        model = CompiledModel()
+        for _ in range(500):
+            assert model() == 1
+        """,
+        "Inference*10 | | 490",
+    ),
 }
 
 
+def counted(texts: Iterable[str]) -> str:
+    """Return texts with their numbers, in the order of their first ones."""
+    return " ".join(f"{text}*{number}" if number > 1 else text for text, number in Counter(texts).items())
+
+
+def summary(lines: Lines) -> str:
+    """Return the names of operations, the errors at their ends, the counts of aggregated calls, and warnings."""
+    errors = [line["error"] for line in lines if line.get("event") == "end" and "error" in line]
+    counts = [line for line in lines if "count" in line]
+    aggregated = " ".join(f"{line['count']}{'-' * ('error' in line)}{line.get('error', '')}" for line in counts)
+    warnings = counted(line["warning"] for line in lines if "warning" in line)
+    return " | ".join([counted(begun(lines)), counted(errors), aggregated, warnings]).replace("|  |", "| |").strip(" |")
+
+
 @pytest.mark.process
-@pytest.mark.parametrize(("text", "expected"), MARKED.values(), ids=MARKED)
-def test_marked(program: Program, text: str, expected: list[str]) -> None:
+@pytest.mark.parametrize("name", [pytest.param(name, marks=LONG if name in SLOW else ()) for name in MARKED])
+def test_marked(program: Program, name: str) -> None:
     """Calls are marked wherever they are made, and functions behave as without the hook: the script checks that."""
-    assert begun(program.marks(text)) == expected
+    text, expected = MARKED[name]
+
+    assert summary(program.marks(text)) == expected
 
 
 SAME = {
@@ -364,9 +468,10 @@ SAME = {
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("text", "path"), SAME.values(), ids=SAME)
-def test_same_as_without_us(program: Program, text: str, path: str) -> None:
+@pytest.mark.parametrize("name", [pytest.param(name, marks=LONG if name in SLOW else ()) for name in SAME])
+def test_same_as_without_us(program: Program, name: str) -> None:
     """Output, warnings and tracebacks of a program are the same with and without the hook."""
+    text, path = SAME[name]
     program.calls += [calls.Call("__main__", "own", "Own")] * ("def own" in text)
     path = path.format(folder=program.folder)
     done, without = (program.run(text, hook=hook, PYTHONPATH=path) for hook in (True, False))
@@ -387,25 +492,6 @@ def test_catalogue(program: Program) -> None:
 
 
 @pytest.mark.process
-def test_exceptions_pass_and_are_recorded(program: Program) -> None:
-    """An exception passes unchanged, and the end line names its type."""
-    lines = program.marks("""
-        import made.up
-        def stop(error):
-            made.up.error = error
-            try:
-                made.up.fail()
-            except BaseException as found:
-                assert found is error and error.__context__ is None and error.__cause__ is None
-        for error in ValueError("wrong"), SystemExit(0), KeyboardInterrupt():
-            stop(error)
-    """)
-
-    errors = [line["error"] for line in lines if line.get("event") == "end"]
-    assert errors == ["ValueError", "SystemExit", "KeyboardInterrupt"]
-
-
-@pytest.mark.process
 def test_already_imported_module_is_marked(program: Program) -> None:
     """A module that Python imported before the hook is marked, too, and so are builtin functions."""
     program.calls = [calls.Call("posixpath", "join", ODD), calls.Call("time", "sleep", "Sleep")]
@@ -414,27 +500,27 @@ def test_already_imported_module_is_marked(program: Program) -> None:
     assert {ODD, "Sleep"} <= set(names)
 
 
-@pytest.mark.process
-@pytest.mark.parametrize(
-    ("function", "reason"),
-    [
-        ("absent", "does not exist"),
-        ("Absent.run", "does not exist"),
-        ("wrapped", "is a coroutine or generator function: its call returns before it runs"),
-        ("count", "is not a function"),
-        ("count.real", "does not exist"),
-        ("Model", "is not a function"),
-        ("Model.inherited", "is inherited: name it as made.up:Base.inherited"),
-    ],
-)
-def test_unmarkable_functions_are_reported(program: Program, function: str, reason: str) -> None:
-    """A user's function that cannot be marked stays unchanged, and a warning says why."""
-    program.calls = [calls.Call("made.up", function, "Name")]
-    lines = program.marks("import made.up; list(made.up.wrapped())")
+UNMARKABLE = {
+    "absent": "does not exist",
+    "Absent.run": "does not exist",
+    "wrapped": "is a coroutine or generator function: its call returns before it runs",
+    "count": "is not a function",
+    "count.real": "does not exist",
+    "Model": "is not a function",
+    "Model.inherited": "is inherited: name it as made.up:Base.inherited",
+}
 
-    assert lines[1:] == [
-        {"warning": f"--mark-call made.up:{function}: nothing is marked, {function} {reason}"}
-    ]  # fmt: skip
+
+@pytest.mark.process
+def test_unmarkable_functions_are_reported(program: Program) -> None:
+    """A user's functions that cannot be marked stay unchanged, and warnings say why."""
+    program.calls = [calls.Call("made.up", function, "Name") for function in UNMARKABLE]
+    lines = program.marks("import made.up; list(made.up.wrapped())")
+    begin = "--mark-call made.up"
+
+    assert [line["warning"] for line in lines[1:]] == [
+        f"{begin}:{name}: nothing is marked, {name} {reason}" for name, reason in UNMARKABLE.items()
+    ]
 
 
 @pytest.mark.process
@@ -458,28 +544,6 @@ def test_calls_know_the_operation_around_them(program: Program) -> None:
     around = [names[line["in"]] for line in lines if line.get("name") == "Work"]
 
     assert sorted(around) == ["a", "a", "b", "b", "c", "c"]
-
-
-@pytest.mark.process
-def test_hook_loads_little(program: Program) -> None:
-    """In a program that marks nothing, the hook loads its own modules and four small ones of the standard library."""
-    text = "import sys; print(*sorted(sys.modules))"
-    added = set(program.run(text).stdout.split()) - set(program.run(text, hook=False).stdout.split())
-
-    assert {name for name in added if not name.startswith("_nncf_tools_marks")} <= {
-        "__future__",
-        "atexit",
-        "itertools",
-        "resource",
-        "time",
-    }
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("option", ["-I", "-E", "-S"])
-def test_isolated_python_is_left_alone(program: Program, option: str) -> None:
-    """A Python that ignores its environment or site marks nothing, and runs."""
-    assert program.marks("print()", option) == []
 
 
 HOSTILE = {
@@ -595,50 +659,12 @@ def test_calls_beyond_a_thousand_are_aggregated(program: Program) -> None:
     """)
     first, *others = lines[2002:]
 
-    assert begun(lines) == ["Outer", *["Work"] * 1000, "Nap"]
-    assert (first["name"], first["call"], first["source"], first["count"]) == ("Work", "made.up.work", "auto", 500)
-    assert (first["pid"], first["tid"]) == (lines[1]["pid"], lines[1]["tid"])
-    assert first["t_ns"] + first["total_ns"] <= first["end_ns"] <= lines[-1]["t_ns"]
-    assert 0 < first["longest_ns"] < first["total_ns"]
-    assert [line.get("count") or line["event"] for line in others] == ["begin", "end", 2, "end"]
-
-
-@pytest.mark.process
-def test_each_operation_has_its_own_limit(program: Program) -> None:
-    """Each of two operations logs 1,000 calls; nothing in an aggregated call is logged; the line has the last error."""
-    lines = program.marks("""
-        import made.up
-        def failing():
-            try:
-                made.up.fail()
-            except ValueError:
-                pass
-        for _ in range(2):
-            made.up.outer(1001, failing)
-        made.up.outer(1001, lambda: made.up.outer(1, made.up.work))
-    """)
-
-    assert (begun(lines).count("Fail"), begun(lines).count("Work")) == (2000, 1000)
-    assert [(line["count"], line.get("error")) for line in lines if "count" in line] == [
-        *[(1, "ValueError")] * 2,
-        (1, None),
-    ]
-
-
-@pytest.mark.process
-def test_aggregates_are_flushed_regularly(program: Program) -> None:
-    """Aggregated calls are flushed every ten seconds; a kill loses at most that much."""
-    lines = program.marks("""
-        import sys, os, made.up
-        sys.modules["_nncf_tools_marks.call_log"].FLUSH_NS = 10**6
-        for _ in range(1000):
-            made.up.nap(0)
-        for _ in range(3):
-            made.up.nap(0.002)
-        os._exit(0)
-    """)
-
-    assert [line["count"] for line in lines if "count" in line] == [1, 1, 1]
+    assert (first["name"], first["call"], first["source"], first["tid"]) == (
+        *("Work", "made.up.work", "auto"),
+        lines[1]["tid"],
+    )
+    assert 0 < first["longest_ns"] < first["total_ns"] <= first["end_ns"] - first["t_ns"]
+    assert [line.get("count") or line["event"] for line in (first, *others)] == [500, "begin", "end", 2, "end"]
 
 
 MODEL = """<?xml version="1.0"?>
@@ -657,22 +683,11 @@ MODEL = """<?xml version="1.0"?>
 """
 
 
-@pytest.fixture
-def saving(program: Program) -> Program:
-    """Make a package with OpenVINO's module paths that saves what it is given."""
-    program.write("openvino/__init__.py", "from openvino._pyopenvino import save_model")
-    program.write(
-        "openvino/_pyopenvino.py",
-        "def save_model(model, output_model):\n    return model and open(output_model, 'w').write(model)\n",
-    )
-    return program
-
-
 @pytest.mark.process
-def test_saved_models(saving: Program) -> None:
+def test_saved_models(program: Program) -> None:
     """The lines of a call that saved an OpenVINO model hold its arguments, its path, and the rt_info at its end."""
-    saving.write("m.txt", MODEL)
-    lines = saving.marks("""
+    program.write("m.txt", MODEL)
+    lines = program.marks("""
         import openvino, pathlib
         m = pathlib.Path("m.txt").read_text()
         openvino.save_model(m, pathlib.Path("a.xml"))
@@ -692,76 +707,12 @@ def test_saved_models(saving: Program) -> None:
 
     assert [line["arguments"] for line in begins[:2]] == [["a.xml"], ["b.xml"]]
     assert [line.get("saved") for line in ends] == [
-        *(str(saving.folder / f"{name}.xml") for name in ("a", "b", "c", "d", "e", "far")),
+        *(str(program.folder / f"{name}.xml") for name in ("a", "b", "c", "d", "e", "far")),
         *(None, None),
     ]
     assert texts[1:] == [texts[0], texts[0], *[None] * 5]
     assert texts[0].startswith("<nncf>\n\t\t\t<weight_compression>")
     assert texts[0].endswith('</nncf><optimum><v value="1" /></optimum>')
-
-
-INFERENCE = """
-class InferRequest:
-    def infer(self):
-        return 1
-
-class CompiledModel:
-    def __call__(self):
-        return InferRequest().infer()
-
-class Core:
-    pass
-"""
-
-
-@pytest.mark.process
-def test_inference_is_counted_together(program: Program) -> None:
-    """The first ten inferences have lines of their own, the others are one line; nothing inside of them is marked."""
-    program.write("openvino/__init__.py", "")
-    program.write("openvino/_ov_api.py", INFERENCE)
-    lines = program.marks("""
-        from openvino._ov_api import CompiledModel
-        model = CompiledModel()
-        for _ in range(500):
-            assert model() == 1
-    """)
-
-    assert begun(lines) == ["Inference"] * 10
-    assert {line["call"] for line in lines if "call" in line} == {"openvino.CompiledModel.__call__"}
-    assert [line["count"] for line in lines if "count" in line] == [490]
-    assert not any("warning" in line for line in lines)  # of what this version does not have
-
-
-@pytest.mark.process
-def test_recursion_is_one_operation(program: Program) -> None:
-    """Of a function that calls itself, the outermost calls are marked, also in a thread and after an error."""
-    lines = program.marks("""
-        import made.deep, sys, threading
-        made.deep.dive(300)
-        try:
-            made.deep.dive(-1)
-        except RecursionError:
-            pass
-        thread = threading.Thread(target=made.deep.dive, args=(300,))
-        thread.start()
-        thread.join()
-        sys.setrecursionlimit(1234)
-        made.deep.dive(800)
-        assert sys.getrecursionlimit() == 1234
-    """)
-
-    assert begun(lines) == ["dive"] * 4
-    assert [line.get("error") for line in lines if line.get("event") == "end"] == [None, "RecursionError", None, None]
-
-
-@pytest.mark.process
-def test_calls_are_marked_to_a_depth(program: Program) -> None:
-    """Calls inside each other are logged to a depth of 100: those further inside are part of the last one."""
-    chain = "".join(f"def f{n}():\n    f{n + 1}()\n" for n in range(120))
-    program.write("made/chain.py", f"{chain}def f120():\n    pass\n")
-    program.calls = [calls.Call("made.chain", f"f{n}", "Link") for n in range(121)]
-
-    assert begun(program.marks("import made.chain; made.chain.f0()")) == ["Link"] * 100
 
 
 CTYPES = """

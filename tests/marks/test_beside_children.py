@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 import subprocess
 import sys
 
@@ -78,40 +77,11 @@ def test_change(session: Session, name: str, mib: int) -> None:
 
 
 def test_ends(session: Session) -> None:
-    """An operation begins with what the one before held at its end; its peak is never below its start or end."""
+    """An operation begins with what the one before held at its end; the peak is in the first that came near it."""
     free, after = (of for of in session.operations if of.name in {"Free", "After"})
 
     assert len(session.operations) == 28
     assert free.rss_end == after.rss_start
-    for found in session.operations:
-        peak = found.of("rss").peak
-        assert peak is not None
-        assert (peak.likely or 0) >= max(found.rss_start or 0, found.rss_end or 0) > 0
-
-
-def test_headline(session: Session) -> None:
-    """The peak belongs to the operation in which memory came near it first, not to the end of the interpreter."""
     assert session.peak_place is not None
     assert [of.name for of in session.peak_place.path] == ["Load"]
     assert [of.name for of in session.operations if of.has_peak] == ["Load"]
-
-
-@pytest.mark.long
-def test_in_a_profiler(tmp_path: pathlib.Path) -> None:
-    """So it is in a program that records itself."""
-    text = """
-with Profiler(0.05) as profiler:
-    time.sleep(0.2)
-    with profiler.operation("Compile"):
-        subprocess.run(CHILD, check=True)
-    profiler.mark("Load"); held = touch(200)
-    time.sleep(0.12)
-    profiler.mark("Free"); held.close()
-    time.sleep(0.1)
-compiled, load, free = profiler.session.operations
-assert not compiled.of("rss").delta_is_estimate
-assert [round(of.delta / (1 << 20), -1) for of in (compiled, load, free)] == [0, 200, -200]
-assert free.rss_start == load.rss_end
-"""
-    (tmp_path / "work.py").write_text(_PROGRAM + text)
-    subprocess.run([sys.executable, "work.py"], check=True, cwd=tmp_path)

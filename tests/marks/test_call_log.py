@@ -92,13 +92,6 @@ def test_no_code_of_the_program_runs() -> None:
     assert shown("dataset", Hostile()) == "dataset"
 
 
-def test_order_is_the_catalogues() -> None:
-    """Arguments are shown in the order of the catalogue, given by position or by name."""
-    arguments = {"ratio": "ratio {}", "mode": "{}", "awq": "awq"}
-
-    assert members(arguments, 0, Mode.INT4_SYM, awq=True, ratio=0.8) == ["ratio 0.8", "INT4_SYM", "awq"]
-
-
 def test_defaults_are_left_out() -> None:
     """An argument that is the default is left out, given or not, unless the catalogue wants it always."""
     assert members({"ratio": "ratio {}"}, 0, ratio=1.0) == []

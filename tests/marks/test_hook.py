@@ -104,6 +104,7 @@ def events(folder: pathlib.Path, version: str, *words: str) -> list[dict[str, An
         ("-W error", True),
         ("-I", False),
         ("-E", False),
+        ("-S", False),
         ("-X lazy_imports=all", True),
         *(
             pytest.param(f"-X {option}", True, marks=pytest.mark.long)

@@ -103,19 +103,19 @@ def test_wrong_rows(row: str, complaint: str) -> None:
     assert complaint in problem
 
 
-def test_damaged_list() -> None:
-    """A truncated JSON list cannot be read at all."""
-    with pytest.raises(NncfToolsError, match=r"x\.json: not a list of marks: Input data was truncated"):
-        list(read_rows(io.BytesIO(b"[1, 2"), "x.json", START))
-
-
-def test_wrong_cell_of_a_table() -> None:
-    """A number that is not one is reported with its line, counted as in an editor."""
-    first, second = read_rows(io.BytesIO(b"name,start_s\na,1\nb,soon\n"), "x.csv", START)
-
-    assert first.entry is not None
-    assert (second.entry, second.position) == (None, "line 3")
-    assert "start_s" in second.problem
+@pytest.mark.parametrize(
+    ("content", "name", "message"),
+    [
+        (b"[1, 2", "x.json", r"^x\.json: not a list of marks: Input data was truncated"),
+        (b"[" * 2_000_000, "x.json", "not a list of marks"),
+        (b"name,start_s\n" + b"x" * 200_000 + b",1\n", "x.csv", r"x\.csv: not CSV: field larger than field limit"),
+    ],
+    ids=["cut", "nested without end", "cell without end"],
+)
+def test_damaged_file(content: bytes, name: str, message: str) -> None:
+    """A file that is no list, or no table, cannot be read at all."""
+    with pytest.raises(NncfToolsError, match=message):
+        list(read_rows(io.BytesIO(content), name, START))
 
 
 def test_line_after_the_separator() -> None:
@@ -136,27 +136,3 @@ def test_monotonic_times_of_an_unknown_clock() -> None:
     unknown = Start(utc="2026-11-21T07:00:00+00:00")
 
     assert "does not say when it began" in wrong('{"name": "a", "t_ns": 1}', start=unknown)[1]
-
-
-def test_notes_of_the_hook_need_no_name() -> None:
-    """Lines of the hook that are not operations are read as they are."""
-    first, second = read_rows(
-        io.BytesIO(b'{"python":"3.11.7","pid":1,"t_ns":5}\n{"warning":"w"}\n'), "x.marks.jsonl", START
-    )
-
-    assert first.entry is not None
-    assert second.entry is not None
-    assert not first.entry.is_operation
-    assert second.entry.warning == "w"
-
-
-def test_a_cell_without_end() -> None:
-    """A cell longer than CSV allows is an error of the file, not of ours."""
-    with pytest.raises(NncfToolsError, match=r"x\.csv: not CSV: field larger than field limit"):
-        list(read_rows(io.BytesIO(b"name,start_s\n" + b"x" * 200_000 + b",1\n"), "x.csv", START))
-
-
-def test_a_list_nested_without_end() -> None:
-    """A list that is nested deeper than any reader follows is refused."""
-    with pytest.raises(NncfToolsError, match="not a list of marks"):
-        list(read_rows(io.BytesIO(b"[" * 2_000_000 + b"]" * 2_000_000), "x.json", START))

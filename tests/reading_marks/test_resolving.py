@@ -17,7 +17,6 @@ from nncftools.intake import Limits, Redaction
 from nncftools.reading_marks import collecting, resolving
 from nncftools.reading_marks.collecting import take_log
 from nncftools.reading_marks.resolving import Log, _NestedMarks, resolve
-from nncftools.session.model import Mark
 from nncftools.session.nesting import add_ends
 from tests.made_up import process, session
 from tests.reading_marks.texts import entries, entry, spans
@@ -269,14 +268,6 @@ def test_steps_are_one_training() -> None:
     assert more.count == 1
 
 
-def test_very_many_lines_of_output() -> None:
-    """Twenty thousand lines of one name are one operation."""
-    rows: list[Row] = [{"name": "step", "source": "output", "t_ns": 5 + number} for number in range(20_000)]
-    of = taken(rows, Limits())
-
-    assert [(mark.name, mark.count) for mark in of.marks] == [("step", 1)]
-
-
 FEW = Limits()._replace(marks_of_operation=3, marks_of_process=5, marks_of_recording=8)
 Row = dict[str, object]
 
@@ -351,12 +342,3 @@ def test_a_million_levels_are_a_few() -> None:
 
     assert max(mark.depth for mark in of.marks) <= 200
     assert len(of.marks) <= 201
-
-
-def test_counted_marks_keep_nothing_of_single_calls() -> None:
-    """Arguments, errors and readings belong to one call, and are not those of the line that counts several."""
-    rows = [row for op in range(3) for row in span(op, op * 10, op * 10 + 5)]
-    rows += [row for op in (3, 4) for row in span(op, op * 10, op * 10 + 5, arguments=["x"], rss=5)]
-    last: Mark = taken(rows).marks[-1]
-
-    assert (last.count, last.arguments, last.own_start, last.own_end) == (2, None, None, None)

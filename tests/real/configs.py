@@ -16,63 +16,8 @@ from typing import Any
 import torch
 import transformers
 
-SMALL: dict[str, Any] = {
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 256,
-    "num_hidden_layers": 12,
-}
-EXPERTS = {"moe_intermediate_size": 32, "num_experts_per_tok": 2, "n_routed_experts": 4, "n_group": 2, "topk_group": 1}
-KINDS: dict[str, dict[str, Any]] = {
-    "llama": {},
-    "mistral": {},
-    "qwen2": {},
-    "qwen3": {},
-    "qwen2_moe": {"num_experts": 4, "decoder_sparse_step": 2},
-    "qwen3_moe": {"num_experts": 4, "mlp_only_layers": [0, 1]},
-    "qwen3_next": {"num_experts": 4},
-    "gemma": {"head_dim": 16},
-    "gemma2": {"head_dim": 16},
-    "gemma3_text": {"num_hidden_layers": 24},
-    "gemma3n_text": {"num_hidden_layers": 20, "num_kv_shared_layers": 4, "intermediate_size": 128},
-    "granite": {},
-    "granitemoe": {"num_local_experts": 4},
-    "granitemoehybrid": {"layer_types": ["mamba", "attention"] * 6, "mamba_n_heads": 8, "mamba_d_head": 16},
-    "falcon": {},
-    "bloom": {"n_layer": 12, "n_head": 4},
-    "cohere": {},
-    "cohere2": {},
-    "olmo2": {},
-    "olmo3": {},
-    "olmoe": {"num_experts": 4},
-    "stablelm": {},
-    "gpt_neox": {},
-    "phi": {},
-    "phi3": {"pad_token_id": 0},
-    "deepseek_v2": {**EXPERTS, "first_k_dense_replace": 1},
-    "deepseek_v3": {**EXPERTS, "first_k_dense_replace": 3},
-    "glm4_moe": {**EXPERTS, "first_k_dense_replace": 1, "n_group": 1},
-    "gpt_neo": {"num_layers": 12, "num_heads": 4, "attention_types": [[["global", "local"], 6]]},
-    "xglm": {"num_layers": 12, "attention_heads": 4, "d_model": 64, "ffn_dim": 128},
-    "distilbert": {"n_layers": 12, "dim": 64, "hidden_dim": 128, "n_heads": 4},
-    "mixtral": {"num_local_experts": 4},
-    "mamba": {},
-    "falcon_mamba": {},
-    "jamba": {"num_experts": 4, "num_hidden_layers": 16},
-    "nemotron_h": {"layers_block_type": ["mamba", "attention"] * 6, "mamba_num_heads": 8, "mamba_head_dim": 16},
-    "lfm2": {},
-    "starcoder2": {},
-    "gpt2": {"n_embd": 64, "n_layer": 12, "n_head": 4},
-    "gptj": {"n_embd": 64, "n_layer": 12, "n_head": 4, "rotary_dim": 8},
-    "opt": {"ffn_dim": 128, "word_embed_proj_dim": 64},
-    "bert": {},
-    "albert": {"embedding_size": 32},
-    "mpt": {"n_layers": 12, "d_model": 64, "n_heads": 4},
-    "bart": {"d_model": 64, "encoder_layers": 12, "decoder_layers": 12},
-    "t5": {"d_model": 64, "num_layers": 12},
-}
+SETTINGS = json.loads(pathlib.Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+KINDS: dict[str, dict[str, Any]] = SETTINGS["kinds"]
 _MASKED = {"bert", "albert", "distilbert"}
 _SEQUENCE = {"bart", "t5"}
 _NAMES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "int64": "I64", "bool": "BOOL"}
@@ -92,7 +37,7 @@ def make(config: Any) -> Iterable[tuple[str, torch.Tensor]]:  # noqa: ANN401 —
 
 def write(kind: str, folder: pathlib.Path) -> None:
     """Write config and header of a model."""
-    settings = {**SMALL, **KINDS[kind]}
+    settings = {**SETTINGS["all"], **KINDS[kind]}
     while True:
         try:
             config = transformers.AutoConfig.for_model(kind, **settings)

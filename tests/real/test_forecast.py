@@ -13,7 +13,6 @@ from nncftools.errors import NncfToolsError
 from tests.conftest import Run
 
 pytestmark = pytest.mark.real
-LAYERS = 16
 CONFIGS = pathlib.Path(__file__).parent / "configs.py"
 REFUSED = {
     "albert": "layers that share the same weights cannot be left out",

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pathlib
 import subprocess
 from collections.abc import Iterable
-from math import isnan
 from statistics import median
 
 import pytest
@@ -21,23 +20,6 @@ WITHIN = 0.01
 """Both read the kernel's count of resident pages of processes that rest, but not at the same moment; the kernel itself
 brings what each CPU counted together in batches."""
 _BURNERS = (["-S", "-E"], ["-m", "memory_profiler"])
-BUSY = """
-import os, time
-while time.process_time() < 1.5: pass
-spent = time.process_time()
-open("spent", "w").write(str(spent))
-os._exit(0)
-"""
-WRITES = """
-import os, sys, time
-time.sleep(0.5)
-with open("written", "wb") as file:
-    for _ in range(16):
-        file.write(bytes(1 << 20))
-        file.flush()
-        os.fsync(file.fileno())
-    time.sleep(0.5)
-"""
 PROFILED = """
 import time
 
@@ -153,32 +135,6 @@ def test_psrecord(recorded: Recorded, style: str) -> None:
     assert log.warnings == []
 
 
-def test_psrecord_cpu(recorded: Recorded) -> None:
-    """CPU time of a busy process is what it spent, but for what was before the first row and after the last.
-
-    A row is due every 0.1 s; on a busy machine it comes later, and the CPU time of a process is less then.
-    """
-    (recorded.folder / "busy.py").write_text(BUSY)
-    tool = ["psrecord", "exec python3 -S -E busy.py", "--interval", "0.1", "--log", "log.txt"]
-    log, ours = recorded.by(tool, "log.txt")
-    (busy,) = measured(ours, "busy.py")
-
-    spent_s = float((recorded.folder / "spent").read_text())
-
-    assert spent_s >= 1.5
-    assert busy.cpu_s == pytest.approx(spent_s, abs=0.05)
-    assert log.totals["cpu"] == pytest.approx(busy.cpu_s, abs=0.3)
-
-
-def test_psrecord_io(recorded: Recorded) -> None:
-    """Bytes written to storage are what we counted; a file system in memory has none."""
-    (recorded.folder / "writes.py").write_text(WRITES)
-    tool = ["psrecord", "exec python3 -S -E writes.py", "--interval", "0.05", "--include-io", "--log", "log.txt"]
-    log, ours = recorded.by(tool, "log.txt")
-
-    assert log.totals["write_bytes"] == pytest.approx(ours.totals["write_bytes"], rel=0.02, abs=64 << 10)
-
-
 @pytest.mark.parametrize("given", ["usage.jsonl", "info.json"])
 def test_con_duct(recorded: Recorded, given: str) -> None:
     """con-duct's maxima, of all processes and of each one, equal ours; the info file has the other facts."""
@@ -194,26 +150,3 @@ def test_con_duct(recorded: Recorded, given: str) -> None:
     assert (log.command, log.exit, log.cwd) == (LEVELS, Exit(code=0), str(recorded.folder))
     assert log.host.cpus is not None
     assert (log.sampler.taken or 0) > len(log.samples)
-
-
-def test_con_duct_of_a_failing_command(recorded: Recorded) -> None:
-    """The exit status of the command is kept."""
-    tool = ["duct", "-q", "--sample-interval", "0.2", "--report-interval", "0.2", "--fail-time", "0", "-p", "log_"]
-    log, _ = recorded.by([*tool, *burner("touch", 20, 1.0, 3)], "log_usage.jsonl")
-
-    assert log.exit == Exit(code=3)
-
-
-def test_our_own_memory_log(recorded: Recorded) -> None:
-    """What we write as NNCF's monitor does is read back as what we recorded, from the first sample on."""
-    words = command_line("monitor", "-i", "0.02", "--output", "ours.json", "--", *burner("touch", 60, 1.0))
-    subprocess.run(words, cwd=recorded.folder, check=True, capture_output=True)
-    words = command_line("report", "ours.json", "--format", "memory-log", "--type", "rss", "--output", "logs")
-    subprocess.run(words, cwd=recorded.folder, check=True, capture_output=True)
-    ours = Session.load(recorded.folder / "ours.json")
-    log = read_session(recorded.folder / "logs" / "rss_memory_usage.txt")
-
-    assert log.peaks["rss"].sampled == pytest.approx(ours.peaks["rss"].sampled, abs=1 << 20)
-    pairs = zip(ours.samples.time_s, ours.samples["rss"], strict=True)
-    known = [at_s - ours.samples.time_s[0] for at_s, rss in pairs if not isnan(rss)]
-    assert list(log.samples.time_s) == pytest.approx(known, abs=0.001)

@@ -130,44 +130,6 @@ def test_table_and_picture_come_of_it(swept: tuple[Sweep, str, float]) -> None:
     assert any("Weight Compression" in operation.name for operation in Session.load(session).operations)
 
 
-def test_failing_configuration_is_a_row(swept: tuple[Sweep, str, float]) -> None:
-    """A configuration that is out of memory has its verdict in the results, and the others go on."""
-    sweep = swept[0]._replace(folder=swept[0].folder / "limited")
-    sweep.folder.mkdir()
-    words = [str(swept[0].folder / word) if word.endswith(".txt") else word for word in sweep.words]
-    words[words.index("--model") + 1] = str(swept[0].folder / "results.sweep" / "model")
-    sweep = sweep._replace(words=words)
-    status, output = sweep.run("--only", "int8", "--max-memory", "150MiB")
-
-    assert status == 1, output
-    baseline, int8 = sweep.rows()
-    assert baseline["failed"] == ""
-    assert "memory" in int8["failed"]
-    assert int8["model size, Gb"] == int8["held-out text, word perplexity"] == ""
-    assert "Failed:" in (sweep.folder / "results.md").read_text()
-
-
-def test_word_perplexity_is_that_of_lm_eval(swept: tuple[Sweep, str, float]) -> None:
-    """On the same text, lm-evaluation-harness finds the same word perplexity, where it is installed."""
-    sweep = swept[0]
-    python = sweep.words[sweep.words.index("--python") + 1]
-    if subprocess.run([python, "-c", "import lm_eval"], capture_output=True, check=False).returncode:
-        pytest.skip("lm_eval is not in the environment of the real tools")
-    found = by_lm_eval(python, sweep)
-
-    assert float(sweep.rows()[0]["held-out text, word perplexity"]) == pytest.approx(found, rel=1e-3)
-
-
-def by_lm_eval(python: str, sweep: Sweep) -> float:
-    """Return the word perplexity of the baseline by lm-evaluation-harness."""
-    script = pathlib.Path(__file__).with_name("lm_eval_perplexity.py")
-    words = [python, str(script), "results.sweep/model", "text.txt"]
-    done = subprocess.run(
-        words, cwd=sweep.folder, env=sweep.environment, capture_output=True, text=True, check=True, timeout=SLOW_S
-    )
-    return float(done.stdout.split()[-1])
-
-
 def test_other_kinds_of_models_are_swept(
     swept: tuple[Sweep, str, float], real_environment: dict[str, str], tmp_path: pathlib.Path
 ) -> None:

@@ -9,6 +9,8 @@ import subprocess
 
 import pytest
 
+from benchmarks import quantizers
+from benchmarks.quantizers.__main__ import LIBRARIES, list_operations, select_results
 from nncftools import Session
 from nncftools.analysis.operation import Operation
 from tests.conftest import command_line
@@ -117,23 +119,28 @@ def test_export_is_named(llama: pathlib.Path, real_environment: dict[str, str], 
     assert [pathlib.Path(model.path).name for model in session.models] == ["openvino_model.xml"]
 
 
-def test_catalogue_names_what_there_is(real_environment: dict[str, str], tmp_path: pathlib.Path) -> None:
-    """Every listed function of the installed libraries exists and is marked; QEfficient cannot be installed here."""
-    _, done = profiled(["python", str(HERE / "catalogued.py")], real_environment, tmp_path / "run.json")
+def test_quantization_by_torchao_is_named(
+    llama: pathlib.Path, real_environment: dict[str, str], tmp_path: pathlib.Path
+) -> None:
+    """Quantization is marked where the program or transformers calls torchao, and the results are the same."""
+    program = pathlib.Path(quantizers.__file__).with_name("with_torchao.py")
+    words = ["python", str(program), str(llama), str(tmp_path / "quantized")]
+    alone = run(words, real_environment)
+    session, marked = profiled(words, real_environment, tmp_path / "run.json")
 
-    assert json.loads(done.stdout.splitlines()[-1]) == {}
+    assert select_results(marked.stdout.decode()) == select_results(alone.stdout.decode())
+    assert list_operations(session) == LIBRARIES["torchao"].operations.strip().splitlines()
 
 
 def test_steps_of_the_installed_nncf(real_environment: dict[str, str], tmp_path: pathlib.Path) -> None:
-    """The installed NNCF lacks what the table of versions says, and what it lacks is skipped without a warning."""
+    """All listed functions are marked, but for those that this NNCF lacks by the table: these without a warning."""
     session, done = profiled(["python", str(HERE / "catalogued.py")], real_environment, tmp_path / "run.json")
     version = (
         run(["python", "-c", "import nncf; print(nncf.__version__)"], real_environment).stdout.decode().split()[-1]
     )
     lacking = json.loads(VERSIONS.read_text())[version.partition("-")[0]]
-    unmarked = json.loads(done.stdout.splitlines()[-1])
 
-    assert [name for name in unmarked if name.startswith("nncf.")] == lacking
+    assert list(json.loads(done.stdout.splitlines()[-1])) == lacking
     assert not any("nothing is marked" in warning for warning in session.warnings)
 
 

@@ -8,18 +8,15 @@ was read; three sessions of each recording are there in full, so that a differen
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gzip
 import hashlib
 import io
 import json
 import os
 import pathlib
-import re
 import sys
 import tempfile
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -115,36 +112,6 @@ def _shown(run: Any) -> str:  # noqa: ANN401 — whatever the live view keeps
     return "\n".join([entries.status(run), entries.alive(run), *entries.frame(run, SCREEN, state="recording"), ""])
 
 
-def watched(name: str, folder: pathlib.Path) -> str:
-    """Return what ``watch`` writes into a pipe about two thirds of a recording whose recorder dies while it looks."""
-    of = logs(name)
-    write(folder, *_together(of, len(of.journal) * 2 // 3))
-    clock, really = [0.0], time.monotonic
-
-    def now() -> float:
-        return really() + clock[0]
-
-    with (
-        (folder / f"run{JOURNAL}").open("rb") as held,
-        (folder / "out").open("w+", encoding="utf-8") as out,
-        mock.patch.object(sys, "argv", ["nncf-tools", "watch", f"run{JOURNAL}"]),
-        mock.patch.dict(os.environ, COLUMNS="80", NO_COLOR="1"),
-        mock.patch.object(time, "monotonic", now),
-        contextlib.redirect_stdout(out),
-        _inside(folder),
-    ):
-        fcntl.flock(held, fcntl.LOCK_EX)
-
-        def passes(seconds: float) -> None:
-            clock[0] += seconds
-            fcntl.flock(held, fcntl.LOCK_UN)
-
-        with mock.patch.object(time, "sleep", passes):
-            entries.command_line()
-        out.seek(0)
-        return re.sub(" +", " ", out.read())  # the widths of columns are those of Rich's release
-
-
 class Reading(NamedTuple):
     """What one reader made of a recording that was cut."""
 
@@ -158,46 +125,34 @@ class Reading(NamedTuple):
         return f"{self.kind} {self.lines} {hashlib.sha256(self.text.encode()).hexdigest()[:_DIGITS]}"
 
 
-def sessions_of_journal(of: Logs, folder: pathlib.Path, every: int = 1) -> Iterator[Reading]:
-    """Yield the session of each number of lines of the journal, or of every tenth, beside the other logs."""
-    for number in _numbers(of.journal)[::every]:
-        write(folder, of.journal[:number], of.marks, of.snapshots)
-        yield Reading("journal", number, reported(folder))
+def sessions_of(log: str) -> Callable[..., Iterator[Reading]]:
+    """Return what yields the session of each number of lines of a log, or of some, beside the other logs."""
+
+    def sessions(of: Logs, folder: pathlib.Path, every: int = 1) -> Iterator[Reading]:
+        lines = getattr(of, log)
+        for number in _numbers(lines)[::every]:
+            write(folder, *of._replace(**{log: lines[:number]}))
+            yield Reading(log, number, reported(folder))
+
+    return sessions
 
 
-def sessions_of_broken_lines(of: Logs, folder: pathlib.Path) -> Iterator[Reading]:
-    """Yield the session of each number of lines of the journal, with half of the line that follows."""
-    for number in _numbers(of.journal)[:-1]:
-        half = of.journal[number]
-        write(folder, [*of.journal[:number], half[: len(half) // 2]], of.marks, of.snapshots)
-        yield Reading("broken", number, reported(folder))
+def sessions_of_damage(kind: str) -> Callable[[Logs, pathlib.Path], Iterator[Reading]]:
+    """Return what yields the session of a journal that is broken in the middle of each line, or has lost the line."""
 
+    def sessions(of: Logs, folder: pathlib.Path) -> Iterator[Reading]:
+        for number, line in enumerate(of.journal):
+            rest = [line[: len(line) // 2]] if kind == "broken" else [b"{\n", *of.journal[number + 1 :]]
+            write(folder, [*of.journal[:number], *rest], of.marks, of.snapshots)
+            yield Reading(kind, number, reported(folder))
 
-def sessions_of_lost_lines(of: Logs, folder: pathlib.Path) -> Iterator[Reading]:
-    """Yield the session without a line in the middle of the journal, for each of them."""
-    for number in _numbers(of.journal)[:-1]:
-        write(folder, [*of.journal[:number], b"{\n", *of.journal[number + 1 :]], of.marks, of.snapshots)
-        yield Reading("lost", number, reported(folder))
-
-
-def sessions_of_marks(of: Logs, folder: pathlib.Path, every: int = 1) -> Iterator[Reading]:
-    """Yield the session of each number of lines of the marks log, or of every tenth, beside the whole journal."""
-    for number in _numbers(of.marks)[::every]:
-        write(folder, of.journal, of.marks[:number], of.snapshots)
-        yield Reading("marks", number, reported(folder))
-
-
-def sessions_of_snapshots(of: Logs, folder: pathlib.Path, every: int = 1) -> Iterator[Reading]:
-    """Yield the session of each number of lines of the helper's log, or of every tenth, beside the whole journal."""
-    for number in _numbers(of.snapshots)[::every]:
-        write(folder, of.journal, of.marks, of.snapshots[:number])
-        yield Reading("snapshots", number, reported(folder))
+    return sessions
 
 
 def live_line_by_line(of: Logs, folder: pathlib.Path, every: int = 1) -> Iterator[Reading]:
     """Yield what the live view shows as the journal grows by a line at a time, and the other logs with it.
 
-    It reads each line, and shows every one, or every tenth.
+    It reads each line, and shows every one, or some.
     """
     write(folder, of.journal[:1], (), ())
     followed = entries.Followed(folder / f"run{JOURNAL}")
@@ -232,13 +187,11 @@ def plugin_line_by_line(of: Logs, folder: pathlib.Path, every: int = 1) -> Itera
 
 
 QUICK = {
-    "journal": sessions_of_journal,
-    "marks": sessions_of_marks,
-    "snapshots": sessions_of_snapshots,
+    **{log: sessions_of(log) for log in Logs._fields},
     "live": live_line_by_line,
     "plugin": plugin_line_by_line,
 }
-LONG = {"broken": sessions_of_broken_lines, "lost": sessions_of_lost_lines, "opened": live_at_once}
+LONG = {**{kind: sessions_of_damage(kind) for kind in ("broken", "lost")}, "opened": live_at_once}
 """The readings, by the first word of their lines in a golden; those that take long."""
 
 
@@ -323,11 +276,6 @@ def followed(name: str, folder: pathlib.Path) -> str:
     return "".join(_titled(f"{reading.lines} lines", reading.text.splitlines()) for reading in shown)
 
 
-def tapped(name: str, folder: pathlib.Path) -> str:
-    """Return the samples that the pytest plugin reads from the lines of a journal."""
-    return "".join(f"{reading.lines}: {reading.text}\n" for reading in plugin_line_by_line(logs(name), folder))
-
-
 def pressed(name: str, folder: pathlib.Path) -> str:
     """Return what ``replay`` shows at one moment after keys were pressed."""
     *_, run = entries.replayed(loaded(name, folder), MOMENTS[:2])
@@ -339,14 +287,12 @@ def _titled(title: str, lines: list[str]) -> str:
 
 
 SHOWN = {f"{name}.frames.txt": (frames, name) for name in NAMES} | {
-    **{f"{name}.watch.txt": (watched, name) for name in NAMES},
     "operations.screens.txt": (screens, "operations"),
     "stacks.screens.txt": (screens, "stacks"),
     **{f"{name}.live.txt": (followed, name) for name in NAMES},
-    "pytest.rows.txt": (tapped, "pytest"),
     "children.keys.txt": (pressed, "children"),
 }
-"""What ``replay``, ``watch`` and the plugin show: the file, how it is made, and of which recording."""
+"""What ``replay`` and the live view show: the file, how it is made, and of which recording."""
 
 
 def main() -> None:

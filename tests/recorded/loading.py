@@ -146,22 +146,6 @@ def listed(name: str) -> tuple[str, set[str]]:
     return first, set(names)
 
 
-COMMANDS: dict[str, tuple[list[str], int]] = {
-    "monitor": (["monitor", "--", "true"], 77),
-    "monitor --quiet": (["monitor", "--quiet", "--no-plot", "-o", "run.json", "--", "true"], 63),
-}
-"""Recordings, and the number of our modules that command line and sampler may load together; it may only fall."""
-
-
-def ours(words: Sequence[str], folder: pathlib.Path) -> dict[str, set[str]]:
-    """Return our own modules in the command line and in the sampler of a recording."""
-    found = of_recording(words, folder)
-    return {
-        process: {module for module in found[process] if module.partition(".")[0] in OURS}
-        for process in ("command line", "sampler")
-    }
-
-
 def main() -> None:
     """Write the lists."""
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -171,11 +155,6 @@ def main() -> None:
         lines = [releases(name), *names]
         (FOLDER / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
         print(f"{name}: {len(names)}")
-    for name, (words, most) in COMMANDS.items():
-        with tempfile.TemporaryDirectory() as folder:
-            found = ours(words, pathlib.Path(folder))
-        counts = ", ".join(f"{process} {len(loaded)}" for process, loaded in found.items())
-        print(f"{name}: of ours {counts}, together {len(set.union(*found.values()))} (at most {most})")
 
 
 if __name__ == "__main__":

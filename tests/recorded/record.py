@@ -12,6 +12,7 @@ import gzip
 import os
 import pathlib
 import platform
+import shlex
 import signal
 import subprocess
 import sys
@@ -28,7 +29,6 @@ FOLDER = pathlib.Path(__file__).parents[1] / "data" / "journals"
 ENDINGS = (".journal.jsonl", ".marks.jsonl", ".snapshots.jsonl")
 ROOT = pathlib.Path(__file__).parents[2]
 MIB = 1 << 20
-NAMES = ("children", "operations", "stacks", "limit", "group", "late", "nested", "pytest")
 
 HOLD = "import time; held = bytearray(b'x') * ({mib} << 20); time.sleep({seconds})"
 CHILDREN = f"""
@@ -172,29 +172,30 @@ def recorded(
     name: str,
     words: list[str],
     folder: pathlib.Path,
-    environment: Mapping[str, str] | None = None,
-    beside: Callable[[pathlib.Path], object] = lambda _: None,
+    environment: Mapping[str, str],
+    beside: Callable[[pathlib.Path], object] | None,
 ) -> None:
     """Run a recording and keep its logs; ``beside`` runs in a thread, with the journal's path."""
     kept: dict[str, BinaryIO] = {}
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder), **(environment or {})}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder), **environment}
     with subprocess.Popen(words, cwd=folder, env=env, stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:
-            for ending in set(ENDINGS) - kept.keys():
-                for found in [*folder.glob(f"*{ending}"), *folder.glob(f"nncf-tools-*/*{ending}")]:
-                    with contextlib.suppress(OSError):
-                        kept[ending] = found.open("rb")
-                    if ending == ENDINGS[0]:
-                        threading.Thread(target=beside, args=(found,), daemon=True).start()
+            for found in [*folder.glob("*.jsonl"), *folder.glob("nncf-tools-*/*.jsonl")]:
+                ending = "".join(found.suffixes[-2:])
+                if ending in kept:
+                    continue
+                with contextlib.suppress(OSError):
+                    kept[ending] = found.open("rb")
+                if ending == ENDINGS[0] and beside is not None:
+                    threading.Thread(target=beside, args=(found,), daemon=True).start()
             time.sleep(0.005)
     for ending in ENDINGS:
         packed = FOLDER / f"{name}{ending}.gz"
+        packed.unlink(missing_ok=True)
         if ending in kept:
             data = neutral(kept[ending].read(), folder)
             packed.write_bytes(gzip.compress(data, mtime=0))
             print(f"{name}{ending}: {data.count(bytes([10]))} lines, {len(data):,} bytes")
-        else:
-            packed.unlink(missing_ok=True)
 
 
 def neutral(data: bytes, folder: pathlib.Path) -> bytes:
@@ -234,48 +235,46 @@ def pause_sampler(journal: pathlib.Path) -> None:
     os.kill(pid, signal.SIGCONT)
 
 
-def tool(command: str, *words: str) -> list[str]:
-    """Return the words of a recording that writes ``run.json``."""
-    return [sys.executable, "-m", "nncftools", command, "-q", "--no-plot", "-o", "run.json", *words]
+RECORDINGS = {
+    "children": (
+        CHILDREN,
+        "monitor {saved} -i 0.05 --per-process --wait-all --name children -- {isolated} --token hunter2secret",
+    ),
+    "operations": (
+        OPERATIONS,
+        r"profile {saved} -i 0.05 --no-stacks --mark-on 'Epoch \d' --mark-call shutil:copyfile=Copying -- {program}",
+    ),
+    "stacks": (STACKS, "profile {saved} -i 0.03 --stacks --stacks-budget 50% -- {program}"),
+    "limit": (TAKES, "monitor {saved} -i 0.05 --max-memory 60MiB --on-limit kill -- {isolated}"),
+    "group": (TAKES, "monitor {saved} -i 0.05 -- sh -c '{enter}; {isolated}; exit $?'"),
+    "late": (LATE, "monitor {saved} -i 0.1 -t rss,pss,uss,swap,system --max-memory 90MiB -- {isolated}"),
+    "nested": (NESTED, "monitor {saved} -i 0.01 -- {program}"),
+    "pytest": (TESTS, "-p no:cacheprovider -c /dev/null --rootdir . --memory --memory-interval 0.04 {tests}"),
+}
+"""By name: the program that is recorded, and the words that record it."""
+JOB = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 
 
 def record(name: str, folder: pathlib.Path) -> None:
     """Make one of the recordings."""
-    python = [sys.executable, "-S", "-E", "-c"]
-    if name == "children":
-        words = ["-i", "0.05", "--per-process", "--wait-all", "--name", "children", "--", *python, CHILDREN]
-        recorded(name, tool("monitor", *words, "--token", "hunter2secret"), folder)
-    elif name == "operations":
-        (folder / "export.py").write_text(OPERATIONS, encoding="utf-8")
-        words = ["-i", "0.05", "--no-stacks", "--mark-on", r"Epoch \d", "--mark-call", "shutil:copyfile=Copying"]
-        recorded(name, tool("profile", *words, "--", sys.executable, "export.py"), folder)
-    elif name == "stacks":
-        (folder / "grow.py").write_text(STACKS, encoding="utf-8")
-        words = ["-i", "0.03", "--stacks", "--stacks-budget", "50%", "--", sys.executable, "grow.py"]
-        recorded(name, tool("profile", *words), folder)
-    elif name == "limit":
-        words = ["-i", "0.05", "--max-memory", "60MiB", "--on-limit", "kill", "--", *python, TAKES]
-        recorded(name, tool("monitor", *words), folder)
-    elif name == "group":
-        with MemoryGroup("recorded", 80 * MIB) as group:
-            script = f'{group.enter}; "$@"; exit $?'
-            words = ["-i", "0.05", "--", "sh", "-c", script, "sh", *python, TAKES]
-            recorded(name, tool("monitor", *words), folder)
-    elif name == "late":
-        words = ["-i", "0.1", "-t", "rss,pss,uss,swap,system", "--max-memory", "90MiB", "--", *python, LATE]
-        job = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
-        recorded(name, tool("monitor", *words), folder, job, pause_sampler)
-    elif name == "nested":
-        (folder / "nested.py").write_text(NESTED, encoding="utf-8")
-        recorded(name, tool("monitor", "-i", "0.01", "--", sys.executable, "nested.py"), folder)
-    else:
-        (folder / "test_made_up.py").write_text(TESTS, encoding="utf-8")
-        words = ["-p", "no:cacheprovider", "--memory", "--memory-interval", "0.04", "--memory-output", "run.json"]
-        recorded(name, [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", ".", *words], folder)
+    text, words = RECORDINGS[name]
+    path = folder / f"made_{name}.py"
+    path.write_text(text, encoding="utf-8")
+    parts = {
+        "saved": "-q --no-plot -o run.json",
+        "program": f"{sys.executable} {path.name}",
+        "isolated": f"{sys.executable} -S -E {path.name}",
+        "tests": f"--memory-output run.json {path.name}",
+    }
+    module = "pytest" if name == "pytest" else "nncftools"
+    with MemoryGroup("recorded", 80 * MIB) if name == "group" else contextlib.nullcontext() as group:
+        command = shlex.split(words.format(enter=group.enter if group else "", **parts))
+        beside = (JOB, pause_sampler) if name == "late" else ({}, None)
+        recorded(name, [sys.executable, "-m", module, *command], folder, *beside)
 
 
 if __name__ == "__main__":
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for each in sys.argv[1:] or NAMES:
+    for each in sys.argv[1:] or RECORDINGS:
         with tempfile.TemporaryDirectory() as temporary:
             record(each, pathlib.Path(temporary))

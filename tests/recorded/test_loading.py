@@ -9,13 +9,16 @@ import pytest
 
 from tests.recorded import loading
 
+SLOW = {"help", "operation", "sampler", "helper"}
 pytestmark = [
     pytest.mark.process,
     pytest.mark.skipif(sys.platform != "linux", reason="the sampler loads other modules elsewhere"),
 ]
 
 
-@pytest.mark.parametrize("name", loading.LISTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in SLOW else ()) for name in loading.LISTS]
+)
 def test_no_further_module_of_others_is_loaded(name: str, tmp_path: pathlib.Path) -> None:
     """A process loads no module of the standard library, or of another package, that it did not load before."""
     releases, before = loading.listed(name)
@@ -23,14 +26,3 @@ def test_no_further_module_of_others_is_loaded(name: str, tmp_path: pathlib.Path
         pytest.skip(f"the list is of{releases.removeprefix('#')}; python -m tests.recorded.loading writes it anew")
 
     assert loading.foreign(name, tmp_path) - before == set()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", loading.COMMANDS)
-def test_our_modules_are_no_more(name: str, tmp_path: pathlib.Path) -> None:
-    """Command line and sampler together load no more modules of ours than before."""
-    words, most = loading.COMMANDS[name]
-    found = loading.ours(words, tmp_path)
-
-    assert len(found["sampler"]) > 1
-    assert len(set.union(*found.values())) <= most

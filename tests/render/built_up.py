@@ -6,15 +6,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from msgspec.structs import replace
-
 from nncftools.analysis.code_places import shared_depth
 from nncftools.analysis.session import Session
 from nncftools.session.model import (
     Frame,
     MappingGroup,
     MappingsMoment,
-    PageFaults,
     ProcessMappings,
     Snapshots,
     WatchedProcess,
@@ -25,7 +22,6 @@ from tests.made_up_stacks import window
 MAIN = Frame("main", "/home/me/export.py", 10)
 LOAD = Frame("load", "/home/me/export.py", 20)
 TRACE = Frame("trace", "/venv/lib/python3.12/site-packages/torch/jit/_trace.py", 455)
-IMPORT = Frame("<module>", "/venv/lib/python3.12/site-packages/torch/__init__.py", 1)
 MACHINERY = Frame("_find_and_load", "<frozen importlib._bootstrap>", 1360)
 THREAD = 100
 
@@ -54,18 +50,6 @@ def grown(*steps: tuple[Sequence[Frame], float], inherited: float = 0) -> Snapsh
     watched.windows = [window(THREAD, *changes, to_s=float(len(steps)), same=same)] if changes else []
     processes = [watched, unseen] if unseen.rss[-1] else [watched]
     return Snapshots(cpu_s=0.5, frames=frames, stacks=stacks, processes=processes)
-
-
-def unsure(of: Session) -> Session:
-    """Let RSS rise evenly through all steps, so that what rose around a change of the stack is not certain."""
-    assert of.snapshots is not None
-    watched = of.snapshots.processes[0]
-    for place in range(len(watched.time_s) // 3):
-        watched.time_s[1 + 3 * place : 3 + 3 * place] = [float(place), place + 1.0]
-    watched.windows = [replace(window, time_s=[*window.time_s[:-1:8], window.time_s[-1]]) for window in watched.windows]
-    quarters = range(1, 4 * int(watched.time_s[-1]) + 1)
-    watched.faults = [PageFaults(quarter / 4, [(THREAD, 1)]) for quarter in quarters]
-    return of
 
 
 def group(kind: str, size: float, file: str = "", *, copied: float = 0) -> MappingGroup:

@@ -172,13 +172,6 @@ class TestSmall:
 class TestNotes:
     """The mark of the peak in a table."""
 
-    @pytest.mark.parametrize("depth", [0, 1])
-    def test_rival(self, depth: int) -> None:
-        """The operation that holds it has the mark, also if another one, beside it or inside it, may hold it, too."""
-        holder, rival = named("A", has_peak=True), named("B", depth=depth, has_peak=None)
-
-        assert note_peak([holder, rival], session()) == {id(holder): "<- peak", id(rival): "<- peak?"}
-
     @pytest.mark.parametrize(("span", "note"), [((0, 0.45), "after"), ((0.55, 1), "before")])
     def test_just_outside(self, span: tuple[float, float], note: str) -> None:
         """The nearest operation is marked as such."""
@@ -243,13 +236,6 @@ def test_other_names_take_what_is_left() -> None:
     of = fills([operation("b"), operation("Export"), operation("a"), operation("b")])
 
     assert of["b"], of["a"] == [look for look in FILLS if look != of["Export"]][:2]
-
-
-def test_as_many_names_as_there_are_fills() -> None:
-    """Names differ in colour or hatch as long as there are any."""
-    of = fills([operation(f"{number}") for number in range(len(FILLS))])
-
-    assert len(set(of.values())) == len(FILLS) >= 36
 
 
 def test_more_names_than_fills() -> None:

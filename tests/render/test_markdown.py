@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import html
 import re
-from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
@@ -10,8 +9,8 @@ from markdown_it import MarkdownIt
 from nncftools.markdown import code, text
 from nncftools.render.text import markdown_report as report
 from nncftools.render.view import View
-from nncftools.session.model import Exit, Mark
-from tests.made_up import mib, process, session
+from nncftools.session.model import Mark
+from tests.made_up import mib, session
 
 HOSTILE = "</td><script>alert(1)</script> `a` ``b`` | *c* _d_ [e](https://evil.example) ![f](g) &lt; $h$ ~~i~~ \\ j"
 VIEW = View(metrics=["rss"])
@@ -32,11 +31,6 @@ def cells(page: str) -> list[list[list[str]]]:
     tables = re.findall("<table>.*?</table>", page, re.DOTALL)
     rows = [re.findall("<tr>.*?</tr>", table, re.DOTALL) for table in tables]
     return [[[words(cell) for cell in re.findall("<t[hd].*?</t[hd]>", row, re.DOTALL)] for row in of] for of in rows]
-
-
-def page_of(metrics: tuple[str, ...] = ("rss",), **fields: Any) -> str:  # noqa: ANN401 — any field of a session
-    """Return the page of a session with these fields."""
-    return shown(report(session(**fields), View(metrics=metrics, depth=2)))
 
 
 @pytest.mark.parametrize(
@@ -76,26 +70,6 @@ def test_usual_names_stay_readable(plain: str) -> None:
 def test_nobody_is_called(plain: str) -> None:
     """What GitHub would make a mention, a reference or a link of is code."""
     assert text(plain) == f"`{plain}`"
-
-
-def test_hostile_session() -> None:
-    """Command, names, errors and warnings of a session become no markup."""
-    marks = [
-        Mark(name=HOSTILE, start_s=0, end_s=1, call=HOSTILE, error=HOSTILE),
-        Mark(name="\n# a", start_s=0.1, depth=1),
-    ]
-    processes = [process(name=HOSTILE, peak_rss=5)]
-    page = page_of(
-        command=[HOSTILE, "x" * 10_240],
-        marks=marks,
-        processes=processes,
-        warnings=[HOSTILE, "a\n\n# b"],
-        exit=Exit(signal=9),
-    )
-
-    assert not re.search("<(script|a|img|em|s)[ >]", page)
-    assert len(re.findall("<h[1-6]>", page)) == 1
-    assert [len({len(row) for row in table}) for table in cells(page)] == [1, 1, 1]
 
 
 def test_many_operations() -> None:

@@ -27,7 +27,7 @@ from nncftools.session.samples import TIME, Samples
 from tests.browser import browser
 from tests.conftest import BURNERS, Run
 from tests.golden_outputs import DATA
-from tests.made_up import MIB, mib, process, session
+from tests.made_up import MIB, marks, mib, process, session
 from tests.real.browser import opened
 from tests.render.built_up import MAIN, TRACE, built_up, group, mapped
 from tests.render.page_content import data_of, note_of, rows_of
@@ -244,10 +244,10 @@ def run(**fields: Any) -> Session:  # noqa: ANN401 — any field of a session
         "read_bytes": [place * 2**20 for place in range(25)],
         "write_bytes": [0] * 25,
     }
-    marks = [Mark(name="Export", start_s=3, end_s=9), Mark(name="trace", start_s=4, end_s=6, depth=1)]
+    operations = marks("Export 3-9, Export/trace 4-6")
     processes = [process(end_s=12.0), process(1, parent=0, name="child", start_s=4.5, end_s=5.0)]
     processes.append(process(2, parent=1, name="grandchild", start_s=6.0, end_s=12.0))
-    given = {"marks": marks, "processes": processes, "host": Host(name="box", cpus=4)}
+    given = {"marks": operations, "processes": processes, "host": Host(name="box", cpus=4)}
     return session(columns, **{**given, **fields})
 
 
@@ -395,7 +395,7 @@ def in_browser(text: str, folder: pathlib.Path, *switches: str) -> dict[str, Any
 def opened_page(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Open the page of a run without stacks once, for all tests of what it shows and does."""
     of = run()
-    of.marks += [Mark(name="Saving", start_s=9, end_s=9.5), Mark(name="Compression", start_s=9.5, end_s=12)]
+    of.marks += marks("Saving 9-9.5, Compression 9.5-12")
     return in_browser(page(of), tmp_path_factory.mktemp("page"))
 
 

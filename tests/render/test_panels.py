@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Sequence
 from functools import cache
@@ -22,7 +21,7 @@ from nncftools.render.view import View
 from nncftools.session.model import Host, LimitReached, Mark, SamplerFacts
 from nncftools.session.nesting import KINDS
 from nncftools.units import MemoryUnit
-from tests.made_up import MIB, mib, process, session
+from tests.made_up import MIB, marks, mib, process, session
 
 VIEW = View(metrics=("rss",))
 NUMBER = 240
@@ -96,11 +95,7 @@ NESTED = [
     Mark(name="Saving", start_s=45, error="unfinished"),
 ]
 THREADS = [Mark(name=f"thread {place}", start_s=place * 2, end_s=30 + place, pid=100) for place in range(9)]
-BEYOND = [
-    Mark(name="before", start_s=0, end_s=0),
-    Mark(name="over the end", start_s=50, end_s=90),
-    Mark(name="after", start_s=70, end_s=1e6),
-]
+BEYOND = marks("before 0-0, over the end 50-90, after 70-1000000")
 LONG = names("x" * 200, "words " * 33, "模型压缩" * 50, "tab\tnew\nline\x1b[31m", "$a_b$ \\frac{", "m", "🎉" * 9)
 ABOVE = LimitReached(at_s=20, rss=1100 * MIB, limit=1000 * MIB, action="warn")
 CASES = {
@@ -250,22 +245,6 @@ def test_very_many_samples() -> None:
 
     assert len(memory.lines[0].get_xdata()) <= 4_000
     assert len(steps.values) <= 1_500
-
-
-def test_names_lose_the_beginning_that_they_share() -> None:
-    """What tells long names apart is in the band."""
-    marks = [
-        Mark(
-            name=f"optimum.exporters.openvino.convert.export.layer_{place}.self_attention",
-            start_s=place * 15,
-            end_s=place * 15 + 15,
-        )
-        for place in range(4)
-    ]
-    figure = page(run(marks), VIEW)
-    texts = [text.get_text() for text in figure.findobj(Text) if isinstance(text, Text)]
-
-    assert sum(re.fullmatch(r"\d …layer_\d.self_attention", text) is not None for text in texts) == 4
 
 
 def test_the_row_of_the_peak() -> None:

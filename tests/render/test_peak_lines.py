@@ -6,27 +6,15 @@ import pytest
 
 from nncftools.analysis.session import Session
 from nncftools.journal.writing import GROUP, THROTTLE
-from nncftools.render.peak_lines import DrawnLimit, choose_drawn_limit, explain_peak, explain_verdict, write_limit
+from nncftools.render.peak_lines import DrawnLimit, choose_drawn_limit, explain_verdict, write_limit
 from nncftools.render.stacks import percents
 from nncftools.render.view import View
-from nncftools.session.model import Exit, Host, MemoryLimit, Snapshots, WatchedProcess
+from nncftools.session.model import Exit, Host, MemoryLimit
 from nncftools.units import MemoryUnit
 from tests.limits.deaths import KILLED, NO_KILLS, child, counted, run
 from tests.made_up import MIB, session
 
 VIEW = View(metrics=["rss"])
-
-
-@pytest.mark.parametrize(
-    ("of", "expected"),
-    [
-        (Snapshots(missing="py-spy is not installed"), "none: py-spy is not installed"),
-        (Snapshots(processes=[WatchedProcess(pid=1)]), "none: no stack was read of a process whose memory grew"),
-    ],
-)
-def test_no_stacks(of: Snapshots, expected: str) -> None:
-    """If there are no stacks, one line says why."""
-    assert explain_peak(session(snapshots=of), MemoryUnit.MiB) == [("stacks", expected)]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from nncftools.analysis.session import Session
 from nncftools.render.sentences import Performers, span_text, where_reached, where_text, without_shared_start
 from nncftools.session.model import Mark, Rise
-from tests.made_up import MIB, mib, process, session
+from tests.made_up import MIB, marks, mib, process, session
 
 
 @pytest.mark.parametrize(
@@ -25,43 +25,41 @@ def test_span(span_s: tuple[float, float] | None, expected: str) -> None:
     assert span_text(span_s) == expected
 
 
-def run(rise: tuple[float, float], *names: str) -> Session:
+def run(rise: tuple[float, float], names: str) -> Session:
     """Return a session whose mark rose between two moments, with operations one after the other from 0.1 s on."""
     risen = Rise(from_s=rise[0], to_s=rise[1], high_water_mark=300 * MIB)
     columns = {"rss": mib(*[100] * 11), "time_s": [place / 10 for place in range(11)]}
     of = session(columns, processes=[process(high_water_mark=300 * MIB, rises=[risen])])
-    length_s = 0.6 / max(1, len(names))
-    of.marks = [
-        Mark(name=name, start_s=0.1 + place * length_s, end_s=0.1 + (place + 1) * length_s)
-        for place, name in enumerate(names)
-    ]
+    length_s = 0.6 / max(1, len(names.split()))
+    starts = enumerate(0.1 + place * length_s for place in range(len(names.split())))
+    of.marks = [Mark(name=names.split()[place], start_s=at_s, end_s=at_s + length_s) for place, at_s in starts]
     return of
 
 
 @pytest.mark.parametrize(
-    ("rise", "names", "expected"),
+    ("from_s", "to_s", "names", "expected"),
     [
-        ((0.2, 0.3), ["Export", "Saving"], "during Export"),
-        ((0.35, 0.45), ["Export", "Saving"], "in Export or at the start of Saving"),
-        ((0.15, 0.65), ["A", "B", "C", "D"], "in one of 4 operations, from A to D"),
-        ((0.65, 0.75), ["Export"], "at the end of Export or just after it"),
-        ((0.05, 0.15), ["Export"], "at the start of Export or just before it"),
-        ((0.72, 0.75), ["Export"], "0.020 s after Export"),
-        ((0.02, 0.08), ["Export"], "0.020 s before Export"),
-        ((0.85, 0.9), ["Export"], ""),
-        ((0.2, 0.3), [], ""),
-        ((0.2, 0.3), ["a\x1b[31m" + "b" * 50], "during a\\x1b[31mbbbbbbbbbbbbbbbbb…bbbbbbbbbbbbb"),
+        (0.2, 0.3, "Export Saving", "during Export"),
+        (0.35, 0.45, "Export Saving", "in Export or at the start of Saving"),
+        (0.15, 0.65, "A B C D", "in one of 4 operations, from A to D"),
+        (0.65, 0.75, "Export", "at the end of Export or just after it"),
+        (0.05, 0.15, "Export", "at the start of Export or just before it"),
+        (0.72, 0.75, "Export", "0.020 s after Export"),
+        (0.02, 0.08, "Export", "0.020 s before Export"),
+        (0.85, 0.9, "Export", ""),
+        (0.2, 0.3, "", ""),
+        (0.2, 0.3, "a\x1b[31m" + "b" * 50, "during a\\x1b[31mbbbbbbbbbbbbbbbbb…bbbbbbbbbbbbb"),
     ],
 )
-def test_where(rise: tuple[float, float], names: list[str], expected: str) -> None:
+def test_where(from_s: float, to_s: float, names: str, expected: str) -> None:
     """The text says in which operation the peak was, as far as that is known."""
-    assert where_text(run(rise, *names)) == expected
+    assert where_text(run((from_s, to_s), names)) == expected
 
 
 def test_path() -> None:
     """Nested operations are a path."""
-    of = run((0.2, 0.3), "Weight Compression")
-    of.marks.append(Mark(name="Compilation", start_s=0.15, end_s=0.35, depth=1))
+    of = run((0.2, 0.3), "")
+    of.marks = marks("Weight Compression 0.1-0.7, Weight Compression/Compilation 0.15-0.35")
 
     assert where_text(of) == "during Weight Compression › Compilation"
     assert where_reached(of, 300 * MIB, 0.3) == "during Weight Compression › Compilation"
@@ -71,10 +69,8 @@ def test_path() -> None:
 
 def test_parts_of_an_operation() -> None:
     """What is certain comes before what may be."""
-    of = run((0.35, 0.45), "Export")
-    of.marks += [
-        Mark(name=name, start_s=start_s, end_s=start_s + 0.3, depth=1) for name, start_s in (("A", 0.1), ("B", 0.4))
-    ]
+    of = run((0.35, 0.45), "")
+    of.marks = marks("Export 0.1-0.7, Export/A 0.1-0.4, Export/B 0.4-0.7")
 
     assert where_text(of) == "during Export, in A or at the start of B"
 
@@ -84,28 +80,24 @@ def test_no_peak() -> None:
     assert where_text(session({"system": mib(1)})) == ""
 
 
-def performers_run(*spans: tuple[int | None, float, float]) -> Session:
-    """Return a session with an operation for each PID and span."""
-    of = session({"rss": mib(1, 2, 3)}, processes=[process(0, name="python"), process(1, name="worker")])
-    of.marks = [Mark(name="A", start_s=start_s, end_s=end_s, pid=pid) for pid, start_s, end_s in spans]
-    return of
-
-
 @pytest.mark.parametrize(
-    ("spans", "expected"),
+    ("operations", "expected"),
     [
-        ([(100, 0, 0.5), (101, 0.4, 0.9)], ["python, pid 100", "worker, pid 101"]),
-        ([(100, 0, 0.4), (101, 0.4, 0.9)], ["", ""]),
-        ([(100, 0, 0.5), (100, 0.1, 0.9)], ["", ""]),
-        ([(100, 0, 0.5), (None, 0.1, 0.9)], ["", ""]),
-        ([(100, 0, 0.9), (101, 0.1, 0.2), (101, 0.3, 0.4)], ["python, pid 100", *["worker, pid 101"] * 2]),
-        ([(100, 0, 0.9), (555, 0.1, 0.2)], ["python, pid 100", "pid 555"]),
+        ("100 0-0.5, 101 0.4-0.9", ["python, pid 100", "worker, pid 101"]),
+        ("100 0-0.4, 101 0.4-0.9", ["", ""]),
+        ("100 0-0.5, 100 0.1-0.9", ["", ""]),
+        ("100 0-0.5, 0 0.1-0.9", ["", ""]),
+        ("100 0-0.9, 101 0.1-0.2, 101 0.3-0.4", ["python, pid 100", *["worker, pid 101"] * 2]),
+        ("100 0-0.9, 555 0.1-0.2", ["python, pid 100", "pid 555"]),
     ],
     ids=["parallel", "one after the other", "one process", "from outside", "several", "unknown process"],
 )
-def test_of(spans: list[tuple[int | None, float, float]], expected: list[str]) -> None:
-    """The process is named where operations of several processes ran at the same time."""
-    of = performers_run(*spans)
+def test_of(operations: str, expected: list[str]) -> None:
+    """The process is named where operations of several processes ran at the same time; they are called as their PID."""
+    of = session({"rss": mib(1, 2, 3)}, processes=[process(0, name="python"), process(1, name="worker")])
+    of.marks = marks(operations)
+    for mark in of.marks:
+        mark.pid = int(mark.name) or None
     performers = Performers(of)
 
     assert [performers.name_process(operation) for operation in of.operations] == expected

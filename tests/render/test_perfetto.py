@@ -9,7 +9,7 @@ import pytest
 
 from nncftools.analysis.session import Session
 from nncftools.render import perfetto
-from nncftools.render.perfetto import StackSlice, longest, report, slices_by_thread
+from nncftools.render.perfetto import report, slices_by_thread
 from nncftools.render.view import View
 from nncftools.session.model import Frame, Mark, Snapshots, StackWindow, WatchedProcess
 from nncftools.session.samples import Samples
@@ -63,17 +63,6 @@ def test_odd_texts() -> None:
     assert all(len(event["name"]) <= 200 for event in trace(of))
 
 
-def test_stacks_of_a_process_that_is_not_listed() -> None:
-    """Stacks of a process that the session does not list are in that of the run."""
-    of = built_up(([MAIN], 100), processes=[])
-    assert of.snapshots is not None
-    of.snapshots.processes[0].process = None
-    events = trace(of)
-    (run,) = [event["pid"] for event in events if event["name"] == "process_name"]
-
-    assert {event["pid"] for event in events if event.get("cat") == "stack"} == {run}
-
-
 def test_very_many_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of very many slices the longest are written."""
     frames = [Frame(f"f{place}", f"{place}.py", 1) for place in range(60)]
@@ -82,13 +71,6 @@ def test_very_many_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(perfetto, "MOST_SLICES", 500)
 
     assert sum(event.get("cat") == "stack" for event in trace(of)) == 500
-
-
-def test_longest() -> None:
-    """Of too many slices the longest are kept, so that what encloses one is kept with it."""
-    every = [StackSlice(Frame(str(length), "", 0), 0.0, length) for length in (1, 3, 2)]
-
-    assert {one.name for one in longest(every, 2)} == {"3", "2"}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -108,28 +90,27 @@ STACKS: list[list[int]] = [[0], [0, 1], [0, 3, 2], [], [4]]
 @pytest.mark.parametrize(
     ("windows", "expected"),
     [
-        ([window(7, (1.0, 1), (2.0, 0), to_s=2.5)], [("main", 1.0, 2.5), ("load", 1.0, 2.0)]),
-        (
-            [window(7, (1.0, 1), (1.5, 2), to_s=2.0)],
-            [("main", 1.0, 2.0), ("load", 1.0, 1.5), ("trace", 1.5, 2.0)],
-        ),
-        ([window(7, (1.0, 0), (1.5, 4), to_s=2.0)], [("main", 1.0, 1.5), ("main", 1.5, 2.0)]),
-        (
-            [window(7, (at_s, 0), to_s=at_s + 1.0) for at_s in (1.0, 2.0, 9.0)],
-            [("main", 1.0, 3.0), ("main", 9.0, 10.0)],
-        ),
-        (
-            [window(7, (1.0, 0), (1.5, None), (2.0, 3), (2.5, 0), to_s=3.0)],
-            [("main", 1.0, 1.5), ("main", 2.5, 3.0)],
-        ),
-        ([window(7, (1.0, None), to_s=2.0)], []),
+        ("1:1 2:0 to 2.5", "main 1–2.5, load 1–2"),
+        ("1:1 1.5:2 to 2", "main 1–2, load 1–1.5, trace 1.5–2"),
+        ("1:0 1.5:4 to 2", "main 1–1.5, main 1.5–2"),
+        ("1:0 to 2, 2:0 to 3, 9:0 to 10", "main 1–3, main 9–10"),
+        ("1:0 1.5:- 2:3 2.5:0 to 3", "main 1–1.5, main 2.5–3"),
+        ("1:- to 2", ""),
     ],
     ids=["on the stack", "another branch", "another line", "a gap", "without stack", "never a stack"],
 )
-def test_slices_of_a_thread(windows: list[StackWindow], expected: list[tuple[str, float, float]]) -> None:
+def test_slices_of_a_thread(windows: str, expected: str) -> None:
     """A frame lasts from the first stack that has it to the first one without it; the import system is left out."""
-    watched = WatchedProcess(pid=1, windows=windows)
+    watched = WatchedProcess(pid=1, windows=[read_window(text) for text in windows.split(", ")])
     found = slices_by_thread(watched, Snapshots(frames=FRAMES, stacks=STACKS)).get(7, [])
     in_order = sorted(found, key=lambda of: (of.from_s, -of.to_s))
 
-    assert [(of.name, of.from_s, of.to_s) for of in in_order] == expected
+    assert ", ".join(f"{of.name} {of.from_s:g}–{of.to_s:g}" for of in in_order) == expected
+
+
+def read_window(text: str) -> StackWindow:
+    """Return a window of a thread from the seconds at which its stacks changed, with their numbers, and its end."""
+    *changes, _, to_s = text.split()
+    pairs = (change.split(":") for change in changes)
+    stacks = ((float(at_s), None if number == "-" else int(number)) for at_s, number in pairs)
+    return window(7, *stacks, to_s=float(to_s))

@@ -10,7 +10,6 @@ from matplotlib import rc_context
 
 from nncftools.analysis.session import Session
 from nncftools.drawing import figure, legend_below
-from nncftools.metrics import MEMORY, METRICS
 from nncftools.render.plot import draw, draw_memory
 from nncftools.render.view import View
 from nncftools.session.model import Host
@@ -123,15 +122,3 @@ def test_a_figure_that_is_seldom_known(tmp_path: pathlib.Path, number: int, ever
     texts = words(session({"rss": rss, "pss": pss}), tmp_path, metrics=("rss", "pss"))
 
     assert any(text.startswith("PSS peak 5") for text in texts)
-
-
-def test_every_metric_in_one_picture(tmp_path: pathlib.Path) -> None:
-    """All memory metrics are told apart by colour and line, and named with their peaks."""
-    of = session({name: mib(1, 3, 2) for name in MEMORY})
-    axes = figure()[1]
-    draw_memory(axes, of, View(MEMORY))
-    looks = {(line.get_color(), line.get_linestyle()) for line in axes.lines if line.get_linestyle() != "None"}
-    texts = words(of, tmp_path, metrics=MEMORY)
-
-    assert len(looks) >= len(MEMORY)
-    assert [name for name in MEMORY if f"{METRICS[name].label} peak 3.0 MiB at 0.500 s" not in texts] == []

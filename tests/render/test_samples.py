@@ -59,11 +59,6 @@ def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
         parquet_report(session(), VIEW)
 
 
-def test_is_what_save_writes(tmp_path: pathlib.Path) -> None:
-    """The report is the very file of the session."""
-    assert session_report(session(), VIEW) == session().save(tmp_path / "run.json").read_bytes()
-
-
 def test_session_json_comes_back(tmp_path: pathlib.Path) -> None:
     """A loaded session is reported byte for byte, what this version does not know included."""
     path = tmp_path / "run.json"

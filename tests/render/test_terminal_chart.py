@@ -6,8 +6,7 @@ from nncftools.analysis.session import Session
 from nncftools.render.terminal_chart import chart
 from nncftools.render.terminal_plot import TerminalStyle, render_rows
 from nncftools.render.view import View
-from nncftools.session.model import Mark
-from tests.made_up import mib, session
+from tests.made_up import marks, mib, session
 
 
 def drawn(
@@ -24,13 +23,8 @@ def minute() -> Session:
     sizes = mib(*[100 + 4 * min(step, 300 - step) + 20 * (step == 150) for step in range(300)])
     cpu = [step / 5 for step in range(300)]
     of = session({"time_s": cpu, "rss": sizes, "anon": sizes, "cpu_user": cpu, "cpu_system": [0.0] * 300})
-    of.marks = [Mark(name="Export", start_s=0, end_s=30), Mark(name="Weight Compression", start_s=30, end_s=59)]
+    of.marks = marks("Export 0-30, Weight Compression 30-59")
     return of
-
-
-def test_ascii() -> None:
-    """Where nothing else can be shown, nothing else is."""
-    assert "\n".join(drawn(minute(), unicode=False)).isascii()
 
 
 def test_from_zero() -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -19,13 +18,11 @@ from nncftools.render.terminal_plot import (
     DANGER,
     Line,
     Marked,
-    Span,
     TerminalStyle,
     Window,
     coloured,
     column_extremes,
     name_style,
-    operations_row,
     plot,
     render_rows,
     ticks,
@@ -34,7 +31,6 @@ from nncftools.render.terminal_plot import (
 )
 
 CPU = Rate("Cores", ("cpu_user", "cpu_system"), "cores", "#209850")
-READ = Rate("Read", ("read_bytes",), "B", "#4a90e0")
 MIB = 2**20
 NAN = np.nan
 
@@ -86,16 +82,6 @@ def drawn(*values: np.typing.NDArray[np.float64], marked: Marked = NOTHING, unic
 
 
 class TestPlot:
-    @pytest.mark.parametrize("height", [3, 5, 12, 40])
-    @pytest.mark.parametrize("columns", [1, 10, 63, 180])
-    def test_size(self, columns: int, height: int) -> None:
-        """A chart has the size that was asked for."""
-        shown = Window(100.0, columns, 100.0)
-        rows = plot([Line("RSS", TIME, STEADY)], Marked(), shown, height, TerminalStyle()).plain.split("\n")
-
-        assert {len(row) for row in rows} == {13 + columns}
-        assert len(rows) == height
-
     def test_spike_of_one_sample(self) -> None:
         """One sample among a thousand reaches its height."""
         values = STEADY.copy()
@@ -114,61 +100,6 @@ class TestPlot:
         assert not any(row[25:35].strip() for row in rows)
         assert re_braille(rows[-1][:20])
         assert re_braille(rows[-1][40:])
-
-    def test_every_metric_has_its_sign(self) -> None:
-        """Curves are told apart without colours, too: each has its character; the first one is above the others."""
-        shown = "".join(row[13:] for row in drawn(STEADY, STEADY / 1.5, STEADY / 2.5, STEADY / 5)[:-1])
-
-        assert {"o", "+", "x"} < set(shown)
-        assert re_braille(shown)
-        assert "o" not in "".join(row[13:] for row in drawn(STEADY, STEADY))
-
-    def test_every_metric_has_its_colour(self) -> None:
-        """Each curve has another colour."""
-        lines = [Line("", TIME, STEADY / number) for number in (1, 1.5, 2.5, 5)]
-        text = plot(lines, Marked(), SHOWN, 20, TerminalStyle())
-        found = {
-            span.style.color.get_truecolor().hex
-            for span in text.spans
-            if isinstance(span.style, Style) and span.style.color
-        }
-
-        assert set(CURVES) < found
-
-    def test_peak_and_limit(self) -> None:
-        """The peak has a sign, and a limit that memory has come to half of has a line with its size."""
-        rows = drawn(STEADY, marked=Marked((80.0 * MIB, 50.0), 100 * MIB))
-        peak = next(row for row in rows if "◆" in row)
-
-        assert abs(peak.index("◆") - 43) <= 1
-        assert "─ limit 100 MiB ─────" in rows[0]
-        assert not any("limit" in row for row in drawn(STEADY, marked=Marked(None, 101 * MIB)))
-
-    def test_ascii(self) -> None:
-        """Without UTF-8, all is ASCII but for what ``render_rows`` replaces."""
-        marked = Marked((80.0 * MIB, 50.0), 100 * MIB)
-        text = plot([Line("RSS", TIME, STEADY), Line("Anon", TIME, STEADY / 2)], marked, SHOWN, 10, TerminalStyle())
-        rows = drawn(STEADY, STEADY / 2, marked=marked, unicode=False)
-
-        assert "".join(rows).replace("│", "").replace("┤", "").isascii()
-        assert {"*", ":", "o", "^"} < set("".join(rows))
-        assert all(ascii_only(text))
-
-    @pytest.mark.parametrize("size", [(63, 10, 0.025), (183, 45, 0.06)])
-    @pytest.mark.parametrize("is_noise", [False, True], ids=["walk", "noise"])
-    def test_cost(self, size: tuple[int, int, float], is_noise: bool) -> None:  # noqa: FBT001 — a parameter of a test
-        """A frame of four metrics of 20,000 samples takes no more CPU time than it may."""
-        columns, height, most_s = size
-        random = np.random.default_rng(1)
-        values = [random.uniform(size=20_000) if is_noise else np.cumsum(random.normal(size=20_000)) for _ in range(4)]
-        lines = [Line("", np.arange(20_000) / 200, of_metric * MIB) for of_metric in values]
-        spent_s = []
-        for end_s in (100.0, 101.0, 102.0, 103.0):
-            begin_s = time.thread_time()
-            plot(lines, Marked(), Window(end_s, columns, 100.0), height, TerminalStyle())
-            spent_s.append(time.thread_time() - begin_s)
-
-        assert min(spent_s) < most_s
 
     def test_noise(self) -> None:
         """Noise fills the characters between its least and its largest value, and gaps stay gaps."""
@@ -207,12 +138,6 @@ def re_braille(text: str) -> bool:
     return any("⠀" < character <= "⣿" for character in text)
 
 
-def ascii_only(text: Text) -> list[bool]:
-    """Return of each part of a text whether a terminal without UTF-8 gets only ASCII."""
-    rows = render_rows(text, 80, None, TerminalStyle(unicode=False))
-    return [part.text.isascii() for row in rows for part in row]
-
-
 @pytest.mark.parametrize("error", [ImportError("no kernel\nat all"), OSError("libstdc++.so.6: not found")])
 def test_plotext_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     """One line says why there is no chart."""
@@ -231,19 +156,9 @@ def shown(rate: Rate, values: list[float], figure: float, height: int = 1, gutte
     return [row.plain for row in rate_rows(rate, np.array(values), figure, gutter, height)]
 
 
-def test_one_row() -> None:
-    """Bars are parts of the highest rate; 0 and unknown are blank."""
-    assert shown(READ, [0, MIB, 2 * MIB, np.nan], MIB, gutter=16) == ["Read   1.0 MiB/s  ▄█ "]
-
-
 def test_a_core_is_the_least_full_height() -> None:
     """Less than one busy core is not drawn as if it were much."""
     assert shown(CPU, [0.25, 0.5], 0.5) == ["Cores   0.50 ▂▄"]
-
-
-def test_several_rows() -> None:
-    """With more height, bars go over several rows; name and figure stand at their foot."""
-    assert shown(CPU, [2, 1.5, 1, 0.25], 1.0, 2) == ["             █▄  ", "Cores   1.00 ███▂"]
 
 
 @pytest.mark.parametrize(
@@ -255,22 +170,6 @@ def test_little_room(gutter: int, expected: str) -> None:
     found = shown(rate, [160.0 * MIB], 160.0 * MIB, gutter=gutter)[0]
 
     assert " ".join(found.split()[:-1]) == " ".join(expected.split())
-
-
-def test_nothing() -> None:
-    """A rate of 0 has its unit, too."""
-    assert shown(READ, [0.0], 0.0) == ["Read   0 B/s  "]
-
-
-def test_operations() -> None:
-    """Each operation has the columns of its time, and its name where there is room."""
-    spans = [Span("Model Loading", 0, 10), Span("x", 10, 10.1), Span("Weight Compression", 10.1)]
-    plain = TerminalStyle(colours=None)
-
-    assert operations_row(spans, Window(60.0, 60, 50.0), plain).plain == (
-        "Operations   ├Mode…ing┤├───────────Weight Compression──────────┤"
-    )
-    assert operations_row(spans[:1], Window(60.0, 60, 50.0), TerminalStyle()).plain == "Operations    Model…ing "
 
 
 @pytest.mark.parametrize(

@@ -106,16 +106,6 @@ def test_bracket_of_the_peak(processes: list[Process], unit: MemoryUnit, bracket
     assert [line for line in lines if line.startswith("RSS peak")] == expected
 
 
-@pytest.mark.parametrize(
-    "processes",
-    [[process(0, samples=1, peak_rss=1)], [process(0, samples=2, peak_rss=1), process(1, samples=2)]],
-    ids=["the command alone", "all seen"],
-)
-def test_not_short_lived(processes: list[Process]) -> None:
-    """A command that is itself over soon, or processes that were all seen, are nothing to warn of."""
-    assert "fewer than 2 samples" not in printed(run(processes=processes))
-
-
 def test_all_metrics_fit_into_80_columns() -> None:
     """A report of every memory metric, of figures that were seldom known too, is no wider than the terminal."""
     columns = {name: mib(100, None, 300_000) for name in MEMORY}

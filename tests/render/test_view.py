@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import pathlib
 import subprocess
 import sys
@@ -9,44 +8,32 @@ import sys
 import pytest
 
 from nncftools.analysis.session import Session
-from nncftools.errors import NncfToolsError, UsageError
+from nncftools.errors import NncfToolsError
 from nncftools.render import panels
 from nncftools.render import view as render_view
-from nncftools.render.view import View, command_text, label
+from nncftools.render.view import View, command_text
 from nncftools.session.model import END_UNKNOWN, Mark
-from tests.made_up import mib, session
+from tests.made_up import marks, mib, session
 
 SPARSE = {
     "no metric": session({}),
     "no sample": session({"rss": []}),
     "one sample": session({"rss": mib(100)}),
     "nothing known": session({"rss": [None, None]}),
-    "an operation without end": session(marks=[Mark(name="Export", start_s=0.2)]),
+    "an operation without end": session(marks=marks("Export 0.2")),
     "operations whose end is unknown": session(
         marks=[
             Mark(name="Export", start_s=0, end_s=1, error=END_UNKNOWN),
             Mark(name="Export", start_s=0.5, end_s=0.5, error=END_UNKNOWN),
         ]
     ),
-    "an operation before the first sample": session({"rss": []}, marks=[Mark(name="Export", start_s=0)]),
+    "an operation before the first sample": session({"rss": []}, marks=marks("Export 0")),
     "very many operations": session(
         marks=[Mark(name=f"{place % 50}", start_s=place / 300, end_s=(place + 1) / 300) for place in range(300)]
     ),
 }
 OF_STACKS = ("collapsed", "speedscope")
 """Formats that say so when a session has no stacks."""
-
-
-@pytest.mark.parametrize("name", render_view.FORMATS)
-def test_every_format_is_there(name: str) -> None:
-    """Every name leads to a function of a session and a view."""
-    assert len(inspect.signature(render_view.format_named(name)).parameters) == 2
-
-
-def test_unknown_format() -> None:
-    """An unknown format is refused; the error lists the known formats."""
-    with pytest.raises(UsageError, match=r"^'pdf' is not one of text, markdown, json"):
-        render_view.format_named("pdf")
 
 
 @pytest.mark.process
@@ -95,15 +82,6 @@ def test_next_to_nothing(name: str, of: Session, tmp_path: pathlib.Path) -> None
     elif not isinstance(content, bytes):
         screen = importlib.import_module("nncftools.cli.screen")
         assert screen.plain(content).strip()
-
-
-@pytest.mark.parametrize(
-    ("metric", "expected"),
-    [("rss", "RSS"), ("system", "System"), ("foreign", "foreign"), ("a\x1bb", "a\\x1bb")],
-)
-def test_label(metric: str, expected: str) -> None:
-    """A known metric has its label, a foreign one its own name."""
-    assert label(metric) == expected
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 FILES = ("stat", "io", "status")
 KIB = 1024
 STATUS = (
-    "Name:\t{name}\nState:\t{state}\nGroups:\t{groups}\nVmHWM:\t  {mark} kB\nVmRSS:\t  {kib} kB\n"
-    "RssAnon:\t  5 kB\nRssFile:\t  6 kB\nRssShmem:\t  7 kB\nVmSwap:\t  8 kB\nThreads:\t1\n"
+    "Name:\t{name}\nState:\t{state}\nGroups:\t\nVmHWM:\t  {mark} kB\nVmRSS:\t  {kib} kB\n"
+    "RssAnon:\t  5 kB\nRssFile:\t  6 kB\nRssShmem:\t  7 kB\nVmSwap:\t  8 kB\nThreads:\t1\nHugetlbPages:\t  {huge} kB\n"
 )
-ZOMBIE_STATUS = "Name:\t{name}\nState:\tZ (zombie)\nGroups:\t\nThreads:\t1\n"
+ZOMBIE_STATUS = "Name:\t{name}\nState:\tZ (zombie)\nGroups:\t\nThreads:\t1\nHugetlbPages:\t  {huge} kB\n"
 IO = "rchar: {}\nwchar: {}\nsyscr: 1\nsyscw: 1\nread_bytes: {}\nwrite_bytes: {}\ncancelled_write_bytes: 0\n"
 MEMINFO = "MemTotal:    1000 kB\nMemFree:        1 kB\nMemAvailable:    400 kB\nBuffers:        3 kB\n"
 
@@ -71,17 +71,21 @@ class FakeProc:
         for thread, children in threads.items():
             (folder / "task" / str(thread)).mkdir(parents=True, exist_ok=True)
             (folder / "task" / str(thread) / "children").write_text("".join(f"{child} " for child in children))
-        before = " ".join(["0"] * 6)
-        numbers = " ".join(map(str, (*faults, *ticks)))
-        tail = f"20 0 {len(threads)} 0 {self.started} {pages * 2 * PAGE} {pages} 0 {code} 7 8 0"
-        status = ZOMBIE_STATUS if state == "Z" else STATUS
-        (folder / "stat").write_text(f"{pid} ({name}) {state} {before} {numbers} {tail}\n")
-        (folder / "io").write_text(IO.format(*io))
-        (folder / "comm").write_text(f"{name}\n")
-        (folder / "cmdline").write_text("" if state == "Z" else f"{name}\0--option\0")
+        counts = " ".join(map(str, (*faults, *ticks)))
+        sizes = f"{pages * 2 * PAGE} {pages} 0 {code}"
         kib, of_mark = (size * PAGE // KIB for size in (pages, pages if mark is None else mark))
-        text = status.format(name=name, state=state, groups="", kib=kib, mark=of_mark)
-        (folder / "status").write_text(f"{text}HugetlbPages:\t  {huge} kB\n")
+        status = (ZOMBIE_STATUS if state == "Z" else STATUS).format(
+            name=name, state=state, kib=kib, mark=of_mark, huge=huge
+        )
+        files = {
+            "stat": f"{pid} ({name}) {state} 0 0 0 0 0 0 {counts} 20 0 {len(threads)} 0 {self.started} {sizes} 7 8 0\n",
+            "io": IO.format(*io),
+            "comm": f"{name}\n",
+            "cmdline": "" if state == "Z" else f"{name}\0--option\0",
+            "status": status.format(name=name, state=state, kib=kib, mark=of_mark, huge=huge),
+        }
+        for file, text in files.items():
+            (folder / file).write_text(text)
         self.fork()
 
     def add_zombie(self, pid: int, *, ticks: Four = (0, 0, 0, 0), io: Four = (0, 0, 0, 0)) -> None:

@@ -17,133 +17,85 @@ from tests.sampler.fake_proc import FakeProc, Told
 
 
 class FakeProcess:
-    """A process whose kinds of memory a test sets, in MiB."""
+    """A process whose kinds of memory a test sets: ``10 file=30`` are MiB; ``name`` and the ``parents`` at a fork."""
 
-    def __init__(self, anon: int = 0, *, name: str = "work", parents: int = 0, **kinds: int) -> None:
+    def __init__(self, text: str) -> None:
         self.kinds = MemoryKinds()
-        self.name = name
+        self.name = "work"
         self.counted = True
         self.faults = 0
         self.reads = 0
-        self.is_readable = True
-        self._parents = parents * MIB
-        self.hold(anon, **kinds)
+        self._parents = 0
+        self.hold(text)
 
-    def hold(self, anon: float, *, shmem: int = 0, file: int = 0) -> None:
+    def hold(self, text: str) -> None:
         """Set what it holds."""
-        self._status = "".join(
-            f"\n{key}:\t{int(size * 1024)} kB"
-            for key, size in (("RssAnon", anon), ("RssFile", file), ("RssShmem", shmem))
-        ).encode()
-        self.rss = int((anon + shmem + file) * PAGES)
+        anon, *words = text.split()
+        fields = dict(word.split("=") for word in words if "=" in word)
+        self.name = fields.get("name", self.name)
+        self._parents = int(fields.get("parents", 0)) * MIB
+        kinds = {"RssAnon": float(anon), "RssFile": float(fields.get("file", 0))}
+        kinds["RssShmem"] = float(fields.get("shmem", 0))
+        self._status = "".join(f"\n{key}:\t{int(size * 1024)} kB" for key, size in kinds.items()).encode()
+        self.rss = int(sum(kinds.values()) * PAGES)
 
     def read_memory(self) -> None:
-        """Read it. Raises OSError when it has ended."""
+        """Read it."""
         self.reads += 1
-        if not self.is_readable:
-            raise ProcessLookupError
         self.kinds.take(self._status, self.rss, self._parents)
 
 
-class FloorWatched:
-    """A floor of some processes, in MiB."""
-
-    def __init__(self, *processes: FakeProcess) -> None:
-        self.processes = list(processes)
-        self.told: list[tuple[str, Any]] = []
-        self.floor: Any = Floor(lambda *line: self.told.append(line))
-
-    def sample(self, now_s: float, *restless: FakeProcess) -> None:
-        """Take a sample in which these processes had page faults; by default all."""
-        self.floor.read(self.processes, restless or self.processes, now_s)
-
-    @property
-    def lines(self) -> list[tuple[float, float, float]]:
-        """The written floors: size, moment, and what was mapped."""
-        return [(line["size"] / MIB, line["at_s"], line["mapped"] / MIB) for _, line in self.told]
+FLOORS = {
+    "largest sum at one moment": ("a 100, b 50; a 20, b 90; a 80, b 90; a 80, b 90.8", "150+0 170+0"),
+    "shared memory counts once": ("a 10 shmem=50, b 10 shmem=40", "70+0"),
+    "forked copy counts its own": ("a 100, b 100 parents=100", "100+0"),
+    "files of each program are beside it": ("a 10 file=30, b 10 file=20, c 10 file=5 name=other", "30+35"),
+    "memory that was freed without a page fault": ("a 100, b 50; a 10 rest, b 120", "150+0"),
+    "ended": ("a 100, b 50; a ended, b 140; b 170", "150+0 170+0"),
+    "read before it counted": ("a 10, b 50 early; a 10, b 50", "10+0 60+0"),
+}
+"""By case: what processes hold at each sample, and the floors that are written, with the mapped memory; in MiB."""
 
 
-def test_highest_sum() -> None:
+@pytest.mark.parametrize(("samples", "expected"), FLOORS.values(), ids=FLOORS)
+def test_floor(samples: str, expected: str) -> None:
     """The floor is the largest sum at one moment, without rises of less than half a per cent."""
-    one, other = FakeProcess(100), FakeProcess(50)
-    watched = FloorWatched(one, other)
-    for now_s, sizes in ((1.0, (100, 50)), (2.0, (20, 90)), (3.0, (80, 90)), (4.0, (80, 90.8))):
-        one.hold(sizes[0])
-        other.hold(sizes[1])
-        watched.sample(now_s)
+    told: list[Any] = []
+    floor: Any = Floor(lambda _, line: told.append(line))
+    processes: dict[str, FakeProcess] = {}
+    for at_s, sample in enumerate(samples.split("; ")):
+        restless = []
+        for text in sample.split(", "):
+            name, _, size = text.partition(" ")
+            if size == "ended":
+                floor.ended(processes[name])
+                floor.ended(processes.pop(name))
+                continue
+            process = processes.setdefault(name, FakeProcess(size))
+            process.hold(size)
+            process.counted = "early" not in size
+            if not process.counted:
+                process.read_memory()
+            elif "rest" not in size:
+                restless.append(process)
+        floor.read(list(processes.values()), restless, float(at_s))
 
-    assert watched.lines == [(150, 1.0, 0), (170, 3.0, 0)]
-
-
-@pytest.mark.parametrize(
-    ("processes", "size", "mapped"),
-    [
-        ([{"anon": 10, "shmem": 50}, {"anon": 10, "shmem": 40}], 70, 0),
-        ([{"anon": 100}, {"anon": 100, "parents": 100}], 100, 0),
-        ([{"anon": 10, "file": 30}, {"anon": 10, "file": 20}, {"anon": 10, "file": 5, "name": "other"}], 30, 35),
-    ],
-    ids=["shared memory counts once", "forked copy counts its own", "files of each program are beside it"],
-)
-def test_kinds(processes: list[dict[str, Any]], size: int, mapped: int) -> None:
-    """All processes are read once more at the end."""
-    watched = FloorWatched(*(FakeProcess(**process) for process in processes))
-    watched.floor.close(watched.processes, 2.0)
-
-    assert watched.lines == [(size, 2.0, mapped)]
+    assert " ".join(f"{line['size'] / MIB:g}+{line['mapped'] / MIB:g}" for line in told) == expected
 
 
-def test_memory_that_was_freed() -> None:
-    """Before a new maximum is written, all processes are read: freeing takes no page fault."""
-    one, other = FakeProcess(100), FakeProcess(50)
-    watched = FloorWatched(one, other)
-    watched.sample(1.0)
-    one.hold(10)
-    other.hold(120)
-    watched.sample(2.0, other)
-
-    assert watched.lines == [(150, 1.0, 0)]
-
-
-def test_ended_process() -> None:
-    """What an ended process held counts no longer."""
-    one, other = FakeProcess(100), FakeProcess(50)
-    watched = FloorWatched(one, other)
-    watched.sample(1.0)
-    watched.processes.remove(one)
-    watched.floor.ended(one)
-    watched.floor.ended(one)
-    other.hold(140)
-    watched.sample(2.0)
-    other.hold(170)
-    watched.sample(3.0)
-
-    assert watched.lines == [(150, 1.0, 0), (170, 3.0, 0)]
-
-
-def test_readings_for_marks_of_many() -> None:
-    """What was read for the marks costs nothing more, so it counts of all processes, also of those that rest since."""
-    read = [FakeProcess(50), FakeProcess(60), FakeProcess(70)]
-    work = FakeProcess(10)
-    watched = FloorWatched(work, *read)
+def test_readings_for_marks() -> None:
+    """What was read for the marks costs nothing more, so it counts of all processes; at the end, all are read again."""
+    told: list[Any] = []
+    floor: Any = Floor(lambda _, line: told.append(line["size"] // MIB))
+    work, *read = (FakeProcess(size) for size in ("10", "50", "60", "70"))
     for process in read:
         process.read_memory()
-    watched.sample(0.1, work)
+    floor.read([work, *read], [work], 0.1)
+    assert (told, [process.reads for process in read]) == ([190], [1, 1, 1])
 
-    assert watched.lines[-1][0] == 190
-    assert [process.reads for process in read] == [1, 1, 1]
-
-
-def test_counted_later() -> None:
-    """A process that was read before it counts is part of the sum as soon as it does."""
-    work, copy = FakeProcess(10), FakeProcess(50)
-    watched = FloorWatched(work, copy)
-    copy.counted = False
-    copy.read_memory()
-    watched.sample(0.1, work)
-    copy.counted = True
-    watched.sample(0.2, work)
-
-    assert [size for size, *_ in watched.lines] == [10, 60]
+    work.hold("100")
+    floor.close([work, *read], 0.2)
+    assert told == [190, 280]
 
 
 def held(source: ProcSource, told: Told, at_s: float) -> Any:  # noqa: ANN401 — anything that JSON has
@@ -248,44 +200,27 @@ def watched(proc: FakeProc) -> Watched:
     return Watched(proc)
 
 
-@pytest.mark.parametrize(
-    ("samples", "rises"),
-    [
-        ([(10, 10, 0), (10, 600, 500)], [(0, 2.0, 3, 600)]),
-        ([(600, 600, 500), (10, 600, 1)], []),
-        ([(10, 100, 500), (10, 100, 500), (10, 200, 500)], [(0, 1.0, 2, 100), (0, 3.0, 4, 200)]),
-        ([(10, 600, 500), (5, 5, 500), (5, 400, 500), (5, 700, 500)], [(0, 1.0, 2, 600), (0, 4.0, 5, 700)]),
-        ([(10, 600, 0)], []),
-        ([(300, 300, 500), (10, 300, 1), (10, 300, 100), (10, 500, 200)], [(0, 4.0, 5, 500)]),
-    ],
-    ids=[
-        "between two samples",
-        "a sample shows it",
-        "each higher mark",
-        "after exec the mark begins again",
-        "without page faults the mark is not read",
-        "too few page faults move the moment on",
-    ],
-)
-def test_rises(watched: Watched, samples: list[tuple[int, int, int]], rises: list[object]) -> None:
+RISES = {
+    "between two samples": ("10/10/0 10/600/500", "2-3 600"),
+    "a sample shows it": ("600/600/500 10/600/1", ""),
+    "each higher mark": ("10/100/500 10/100/500 10/200/500", "1-2 100, 3-4 200"),
+    "after exec the mark begins again": ("10/600/500 5/5/500 5/400/500 5/700/500", "1-2 600, 4-5 700"),
+    "without page faults the mark is not read": ("10/600/0", ""),
+    "too few page faults move the moment on": ("300/300/500 10/300/1 10/300/100 10/500/200", "4-5 500"),
+}
+"""By case: MiB, mark and page faults of each sample; from when to when which mark rose."""
+
+
+@pytest.mark.parametrize(("samples", "rises"), RISES.values(), ids=RISES)
+def test_rises(watched: Watched, samples: str, rises: str) -> None:
     """A mark above both samples (MiB, mark, page faults) rose between them; 10 MiB come first."""
     watched.sample(1.0)
-    for second, (mib, mark, faults) in enumerate(samples, start=2):
+    for second, sample in enumerate(samples.split(), start=2):
+        mib, mark, faults = map(int, sample.split("/"))
         watched.set(1, mib, mark, faults=faults)
         watched.sample(float(second))
 
-    assert watched.rises == rises
-
-
-def test_rise_of_a_new_process(watched: Watched, proc: FakeProc) -> None:
-    """The first mark of a process rose after its start."""
-    watched.sample(1.0)
-    proc.started = boot_ticks()
-    watched.set(5, 10, 300)
-    proc.add(1, pages=10 * PAGES, threads={1: [5]}, faults=(1, 0, 0, 0))
-    watched.sample(2.0)
-
-    assert [rise[0::3] for rise in watched.rises] == [(1, 300)]
+    assert ", ".join(f"{from_s:g}-{to_s:g} {mib:g}" for _, from_s, to_s, mib in watched.rises) == rises
 
 
 @pytest.mark.parametrize(("for_mark", "at_once"), [(False, 2), (True, 6)])

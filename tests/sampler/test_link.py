@@ -87,42 +87,13 @@ def pipes() -> Iterator[Pipes]:
             os.close(descriptor)
 
 
-def test_nothing_is_read_before(pipes: Pipes, capfd: pytest.CaptureFixture[str]) -> None:
-    """Output is left to the command line until that is gone; then all of it is read, until the last writer ends."""
-    relay, _, writer, reader = pipes
-    os.write(writer, b"before ")
-    os.set_blocking(reader, False)
-    with pytest.raises(BlockingIOError):
-        os.read(reader, 100)
-    relay.begin()
-    relay.begin()
-    os.write(writer, b"after")
-    os.close(writer)
-    until(lambda: not relay.relays, "the end of the output")
-
-    assert os.read(reader, 100).startswith(b"before")
-    assert capfd.readouterr() == ("", "")
-
-
 def test_sink_that_is_gone_takes_all(pipes: Pipes) -> None:
     """After the output's reader is gone, the command's writes still succeed."""
-    relay, _, writer, reader = pipes
+    relay, source, writer, reader = pipes
     os.close(reader)
     relay.begin()
     for _ in range(100):
         os.write(writer, b"x" * 10_000)
     os.close(writer)
     until(lambda: not relay.relays, "the end of the output")
-
-
-def test_release(pipes: Pipes) -> None:
-    """A pair that the command line has closed is closed here, so that the command notices."""
-    relay, source, writer, reader = pipes
-    relay.release(source)
-    relay.release(source)
-    relay.begin()
-
-    with pytest.raises(BrokenPipeError):
-        os.write(writer, b"x")
-    assert os.read(reader, 1) == b""
-    relay.finish()
+    relay.release(source)  # the command line may say late that it has closed it

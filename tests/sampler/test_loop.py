@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import random
-from math import log2
-
 import pytest
 
 from nncftools.journal import writing
@@ -111,9 +108,6 @@ def test_lost_samples_are_missed(clock: Clock) -> None:
 
 Row = tuple[float, list[float | None], dict[int, int]]
 
-GAUGES = (0, 2)
-"""Of three columns the one in the middle is a counter."""
-
 
 def thinned(rows: list[Row], limit: int, gauges: tuple[int, ...] = (0,), devices: int = 0) -> list[Row]:
     """Return the rows that are kept."""
@@ -127,43 +121,30 @@ def thinned(rows: list[Row], limit: int, gauges: tuple[int, ...] = (0,), devices
     return kept
 
 
-@pytest.mark.parametrize(
-    ("gauges", "values", "kept"),
-    [
-        pytest.param((0,), [0, 0, 5, 9, 3, 1, 4, 2], [3, 5, 7], id="extremes and the last of a bucket"),
-        pytest.param((0,), [0, 0, 5, 9, 3], [3, 4], id="bucket that is not full"),
-        pytest.param((0,), [0, 0, 5, 5, 5, 5, 5, 5], [2, 7], id="all the same"),
-        pytest.param((0,), [0, 0, 1, 2, 3, 4, 5, 6], [2, 7], id="the last is the largest"),
-        pytest.param((0,), [0, 0, None, None, None, None, None, None], [7], id="nothing known"),
-        pytest.param((0,), [0, 0, None, 7, 3, None, 9, None], [4, 6, 7], id="some known"),
-        pytest.param((0,), [0, 0, 0, 7, 3, 5, 9, 4], [2, 6, 7], id="zero is a value"),
-        pytest.param((0,), [0], [], id="below the limit"),
-        pytest.param((), [0, 0, 5, 9, 3, 1, 4, 2], [3, 7], id="no gauges"),
-    ],
-)
+BUCKETS = {
+    "extremes and the last of a bucket": (1, "0 0 5 9 3 1 4 2", "3 5 7"),
+    "bucket that is not full": (1, "0 0 5 9 3", "3 4"),
+    "all the same": (1, "0 0 5 5 5 5 5 5", "2 7"),
+    "the last is the largest": (1, "0 0 1 2 3 4 5 6", "2 7"),
+    "nothing known": (1, "0 0 - - - - - -", "7"),
+    "some known": (1, "0 0 - 7 3 - 9 -", "4 6 7"),
+    "zero is a value": (1, "0 0 0 7 3 5 9 4", "2 6 7"),
+    "below the limit": (1, "0", ""),
+    "no gauges": (0, "0 0 5 9 3 1 4 2", "3 7"),
+}
+"""By case: the number of gauges, the value of each row, and the rows that are kept beyond the first two."""
+
+
+@pytest.mark.parametrize(("gauges", "values", "kept"), BUCKETS.values(), ids=BUCKETS)
 def test_bucket_keeps_extremes_and_its_last(
-    monkeypatch: pytest.MonkeyPatch, gauges: tuple[int, ...], values: list[float | None], kept: list[int]
+    monkeypatch: pytest.MonkeyPatch, gauges: int, values: str, kept: str
 ) -> None:
     """Beyond the limit of two rows, a bucket keeps the smallest and the largest known value, and the last row."""
     monkeypatch.setattr(writing, "COARSER", 2)
-    rows: list[Row] = [(place, [value], {0: place}) for place, value in enumerate(values)]
+    known = [None if value == "-" else float(value) for value in values.split()]
+    rows: list[Row] = [(place, [value], {0: place}) for place, value in enumerate(known)]
 
-    assert thinned(rows, 2, gauges) == [*rows[:2], *(rows[place] for place in kept)]
-
-
-@pytest.mark.parametrize(("length", "limit"), [(10_000, 100), (777, 7)])
-def test_long_recording(length: int, limit: int) -> None:
-    """Of a random walk, rows are kept whole and in order, with all extremes; their number grows with the logarithm."""
-    chance = random.Random(1)  # noqa: S311 — the same each time
-    levels = [chance.randint(0, 5_000) for _ in range(length)]
-    rows: list[Row] = [(place, [level, place, level if place % 10 else None], {}) for place, level in enumerate(levels)]
-    kept = thinned(rows, limit, GAUGES)
-
-    assert kept == [rows[int(row[0])] for row in kept]
-    assert sorted({row[0] for row in kept}) == [row[0] for row in kept]
-    assert kept[-1] == rows[-1]
-    assert {min(levels), max(levels)} <= {row[1][0] for row in kept}
-    assert len(kept) <= limit * (1 + log2(length / limit) / 8) + 2 * len(GAUGES) + 1
+    assert thinned(rows, 2, tuple(range(gauges))) == [*rows[:2], *(rows[int(place)] for place in kept.split())]
 
 
 @pytest.mark.parametrize(("devices", "processes"), [(320, 1), (0, 160)], ids=["320 devices", "160 processes"])

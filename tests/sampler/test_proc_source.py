@@ -47,19 +47,6 @@ class TestRow:
 
         assert source.sample(0.0) == [2, 600 * KIB, 7 * PAGE, 8 * KIB, 200 / TICKS_PER_S, 1, None]
 
-    def test_figures_of_the_tree(self, proc: FakeProc) -> None:
-        """A child that came since the last sample is in the next one."""
-        source, told = proc.source(*COLUMNS)
-        before = source.sample(0.0)
-        proc.add(5, pages=5, ticks=(50, 0, 0, 0), io=(0, 0, 9, 0))
-        proc.set_children(1, 5)
-        identity = {"pid": 5, "parent": 0, "name": "name5", "command": ["name5", "--option"], "forked_copy": False}
-
-        assert before == [10 * PAGE, 0.0, 0, 1]
-        assert source.sample(1.0) == [15 * PAGE, 50 / TICKS_PER_S, 9, 2]
-        assert source.each() == {0: 10 * PAGE, 1: 5 * PAGE}
-        assert facts(told)[1].items() >= identity.items()
-
     @pytest.mark.parametrize(("age_s", "counted_s"), [(-10, 0.1), (0.1, 0.0)], ids=["just now", "a while ago"])
     def test_child_with_its_parents_program(self, proc: FakeProc, age_s: float, counted_s: float) -> None:
         """A new child may be of vfork(2), and show its parent's memory: it counts from its second sample on."""
@@ -226,36 +213,28 @@ def test_out_of_descriptors_is_told_once(proc: FakeProc) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("codes", "spans"),
-    [
-        ((4, 4, 5, 5), [(1, 2)]),
-        ((4, 4, 0, 5, 5), [(2, 3)]),
-        ((4, 5, 6), [(0, 1), (1, 2)]),
-        ((4, 4, 0), []),
-        ((4, 1, 1, 4), []),
-        ((4, 1, 1, 5, 6), [(0, 3), (3, 4)]),
-        ((4, 1, 0, 1, 5), [(2, 4)]),
-    ],
-    ids=[
-        "exec",
-        "in the midst",
-        "two",
-        "ends",
-        "hidden",
-        "exec while hidden",
-        "in the midst while hidden",
-    ],
-)
-def test_exec(proc: FakeProc, codes: tuple[int, ...], spans: list[tuple[int, int]]) -> None:
+EXECS = {
+    "exec": ("4 4 5 5", "1-2"),
+    "in the midst": ("4 4 0 5 5", "2-3"),
+    "two": ("4 5 6", "0-1 1-2"),
+    "ends": ("4 4 0", ""),
+    "hidden": ("4 1 1 4", ""),
+    "exec while hidden": ("4 1 1 5 6", "0-3 3-4"),
+    "in the midst while hidden": ("4 1 0 1 5", "2-4"),
+}
+"""By case: where the code begins at each sample; from when to when an exec was."""
+
+
+@pytest.mark.parametrize(("codes", "spans"), EXECS.values(), ids=EXECS)
+def test_exec(proc: FakeProc, codes: str, spans: str) -> None:
     """A process whose code has moved since it was last seen runs another program; hidden code and none say nothing."""
     source, told = proc.source("rss")
-    for number, code in enumerate(codes):
+    for number, code in enumerate(map(int, codes.split())):
         proc.add(1, code=code, faults=(number + 1, 0, 0, 0))
         source.sample(float(number))
     lines = [value for key, value in told if key == "exec"]
 
-    assert [(line["id"], line["from_s"], int(line["to_s"])) for line in lines] == [(0, *span) for span in spans]
+    assert " ".join(f"{line['from_s']:g}-{int(line['to_s'])}" for line in lines) == spans
 
 
 class Counts:
@@ -286,15 +265,6 @@ def counting(proc: FakeProc, *columns: str) -> tuple[ProcSource, Told]:
 class TestOccasional:
     """Probes that are read once a second, once thoroughly after a process has ended."""
 
-    def test_once_a_second(self, proc: FakeProc) -> None:
-        """Samples in between have no values."""
-        source, _ = counting(proc, "rss")
-        rows = [source.sample(now_s) for now_s in (0.0, 0.1, 0.999, 1.0, 1.5, 2.0)]
-
-        assert [row[1:] for row in rows] == [[1, 0], [None, None], [None, None], [2, 0], [None, None], [3, 0]]
-        assert {row[0] for row in rows} == {10 * PAGE}
-        assert source.close(2.5)[1:] == [4, 1]
-
     @pytest.mark.parametrize(("ends_s", "read_s"), [([0.1], 0.35), ([0.1, 0.3], 0.35), ([0.9], 1.0)])
     def test_process_that_ended(self, proc: FakeProc, ends_s: list[float], read_s: float) -> None:
         """After the end of a process all is read soon; a reading that is due before is not put off."""
@@ -307,17 +277,6 @@ class TestOccasional:
         rows = [source.sample(now_s) for now_s in (read_s - 0.01, read_s, read_s + 0.999, read_s + 1.0)]
 
         assert [row[1:] for row in rows] == [[None, None], [2, 1], [None, None], [3, 1]]
-
-    def test_room(self, proc: FakeProc, tmp_path: pathlib.Path) -> None:
-        """Room on disks is written when it is known, and again at the end."""
-        source, told = proc.source("disk_free", file_systems=[["cwd", str(tmp_path)]])
-        moments_s = iter(range(10**6))
-        until(lambda: source.sample(float(next(moments_s))) != [None])
-        source.sample(float(next(moments_s)))
-        before = [key for key, _ in told].count("file_system")
-        source.close(2e6)
-
-        assert (before, [key for key, _ in told].count("file_system")) == (1, 2)
 
 
 class TestStillness:

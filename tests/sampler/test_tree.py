@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import subprocess
 
 import pytest
 
-from nncftools.analysis.session import Session
 from nncftools.sampler.probes.process import Stat
 from nncftools.sampler.tree import PAGE, MemoryKinds
-from tests.conftest import Run, burner
-from tests.sampler.fake_proc import FakeProc, none_kept, none_left, pids, vanish
+from tests.sampler.fake_proc import FakeProc, pids, vanish
 
 MIB = 2**20
-
-
-def test_child_before_exec(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-    """However long a child of vfork(2) is kept from exec, its parent's memory does not count twice."""
-    options = ("--quiet", "--type", "rss", "--interval", 0.01, "-o", "run.json")
-    run = nncf_tools("monitor", *options, *burner("spawns", tmp_path / "truth", tmp_path / "pipe"))
-    peak = Session.load(tmp_path / "run.json").peaks["rss"]
-    rss = int((tmp_path / "truth").read_text())
-
-    assert run.returncode == 0, run.stderr
-    assert peak.low is not None
-    assert rss > 100 * MIB
-    assert rss * 0.98 < peak.low < 1.5 * rss
 
 
 KIB = 1024
@@ -190,29 +174,6 @@ class TestVanishing:
 
         assert pids(tree.processes) == [1, 8]
         assert set(process.threads) == {"1", "3"}
-
-
-class TestLimits:
-    def test_out_of_descriptors(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A process that cannot be opened for the limit of open files is left out, and the tree knows."""
-        tree = proc.tree()
-        none_left(monkeypatch)
-        found = tree.add(1)
-
-        assert (found, tree.common.ran_out) == (None, True)
-
-    def test_descriptors_that_cannot_be_kept(self, proc: FakeProc) -> None:
-        """Where no descriptor may be kept, the tree is the same, and no figure is missing."""
-        proc.add(1, threads={1: [5], 2: [6]})
-        proc.add(5)
-        proc.add(6)
-        tree = proc.tree(none_kept())
-        before = open_files()
-        Stat(0).read(tree.processes)
-        tree.refresh()
-
-        assert (sorted(pids(tree.processes)), open_files() - before) == ([1, 5, 6], 0)
-        assert tree.common.ran_out is False
 
 
 def test_orphans_are_the_reapers_children(proc: FakeProc) -> None:

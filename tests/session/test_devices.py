@@ -9,7 +9,7 @@ import pytest
 
 from nncftools.analysis.peaks import UNKNOWN, Bracket, Column, Figures, Timeline
 from nncftools.analysis.session import Session, add_allocator, measure_device, read_allocator
-from nncftools.session.model import Device, Mark, OwnMemory, Process
+from nncftools.session.model import Device, Mark, OwnMemory
 from nncftools.session.nesting import find_device, take_allocated
 from nncftools.session.recording import session_from
 from nncftools.session.samples import columns_in_use, columns_of
@@ -82,23 +82,6 @@ class TestSession:
         assert session.devices == [Device(device="nvidia0", model="X", uuid="GPU-1", memory=80, missing="why")]
         assert session.samples.metrics == ["rss", MEMORY, USED, BUSY]
         assert (session.peaks[MEMORY].low, session.peaks[MEMORY].at_s) == (50, 0.5)
-
-    @pytest.mark.parametrize(
-        "values",
-        [
-            {MEMORY: -1},
-            {"rss": 5},
-            {f"device_used@{number}": 1 for number in range(501)},
-            {MEMORY: "5"},
-        ],
-    )
-    def test_damaged(self, values: dict[str, object]) -> None:
-        """A reading with a figure that cannot be, or with other columns, costs only itself."""
-        lines: list[Any] = [[0.5, 100], {"devices": {"at_s": 0.2, "values": values}}, END]
-        session = Session.of(session_from(io.BytesIO(journal(*lines)), "run"))
-
-        assert session.samples.metrics == ["rss"]
-        assert session.warnings == ["1 line of the journal could not be read: line 5"]
 
 
 @pytest.mark.parametrize(
@@ -198,25 +181,6 @@ class TestAllocated:
 
         assert known(session.samples["device_allocated@nvidia0"]) == {1: 8, 2: 3}  # the first process ends at 1.0 s
         assert (peak.low, peak.low_from, peak.rose_to_s) == (20, "high_water_mark", 0.6)
-
-    @pytest.mark.parametrize("pids", [(7, 7, 7), (7, 8, 9)])
-    def test_processes_that_ended(self, pids: tuple[int, ...]) -> None:
-        """What a process held that has ended is not in the sum any more, also where the next one has its PID."""
-        of = [mark(own(None), own(10, 10), at, at + 0.05, pid) for pid, at in zip(pids, (0.1, 0.3, 0.5), strict=True)]
-        session = made_up.session({"rss": [1] * 8, "time_s": [at / 10 for at in range(8)]}, marks=of)
-        session.processes = [Process(id=0, pid=pids[0], end_s=0.2), Process(id=1, pid=pids[1], end_s=0.4)]
-        take_allocated(session)
-
-        assert session.peaks["device_allocated@nvidia0"].low == 10
-        assert [*known(session.samples["device_allocated@nvidia0"]).values()] == [10, 0, 10, 0, 10]
-
-    def test_nothing_left(self) -> None:
-        """A mark that says nothing of a device that its process used before says that nothing is left there."""
-        marks = [mark(own(3, 3), own(3, 3), 0.1, 0.3), mark(own(None), own(None), 0.5, 0.7)]
-        session = made_up.session({"rss": [1] * 8, "time_s": [at / 10 for at in range(8)]}, marks=marks)
-        take_allocated(session)
-
-        assert [*known(session.samples["device_allocated@nvidia0"]).values()] == [3, 3, 0]
 
     @pytest.mark.parametrize(("most", "peak", "low_from"), [(40, 5, "sampled"), (50, 50, "high_water_mark")])
     def test_before_the_recording(self, most: int, peak: int, low_from: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import time
@@ -11,23 +10,13 @@ from typing import Any
 
 import pytest
 
-from nncftools.analysis.session import Session
-from nncftools.errors import SessionFileError
-from nncftools.session.model import Snapshots
-from tests.made_up import process, session
+from tests.made_up import process
 from tests.session.made_sources import CODE, linked, taken, written
 
 LARGEST = 8 << 20
 
 
 class TestText:
-    def test_lines(self, tmp_path: pathlib.Path) -> None:
-        """The text of each line of own code that is in a stack is kept, and of the next one, and no other."""
-        path = written(tmp_path / "mod.py", "a\nb\nc\nd\n")
-
-        assert taken(path, 2, 4, 0, 9) == {2: "b", 3: "c", 4: "d"}
-        assert taken(path, 2, own=lambda file: file != str(path)) == {}
-
     @pytest.mark.parametrize(
         ("content", "text"),
         [
@@ -128,18 +117,3 @@ class TestChange:
         found = taken(written(tmp_path / "mod.py"), after_s=-10, processes=listed, others=[process(0)])
 
         assert bool(found) is is_read
-
-
-def test_saved_and_loaded(tmp_path: pathlib.Path) -> None:
-    """Texts are kept by file and line; a file of an earlier version has none; a line that is no number is refused."""
-    path = session(snapshots=Snapshots(sources={"/mod.py": {2: "x\x1b"}})).save(tmp_path / "run.json")
-    document = json.loads(path.read_text(encoding="utf-8"))
-    loaded = Session.load(path).snapshots
-    assert document["snapshots"]["sources"] == {"/mod.py": {"2": "x\x1b"}}
-    assert loaded is not None
-    assert loaded.sources == {"/mod.py": {2: "x\x1b"}}
-
-    document["snapshots"]["sources"] = {"/mod.py": {"two": "x"}}
-    path.write_text(json.dumps(document), encoding="utf-8")
-    with pytest.raises(SessionFileError, match=r"\$\.snapshots\.sources"):
-        Session.load(path)

@@ -6,31 +6,24 @@ import struct
 
 from nncftools.snapshots.finding import _COOKIE, _MOST_WORDS, _ORDERS, published_layout
 
-OFFSETS = {
-    "runtime": {"size": 283_320, "finalizing": 608, "interpreters": 632},
-    "interpreter": {"size": 194_968, "id": 7272, "next": 7264, "threads": 7344},
-    "thread": {"size": 304, "next": 8, "interpreter": 16, "frame": 72, "pthread_id": 152, "thread_id": 160},
-    "frame": {"size": 80, "previous": 8, "code": 0, "instruction": 56, "locals": 72, "owner": 70},
-    "code": {
-        "size": 208,
-        "file": 112,
-        "plain_name": 120,
-        "name": 128,
-        "lines": 136,
-        "first_line": 68,
-        "argument_count": 52,
-        "local_names": 96,
-        "local_kinds": 104,
-        "bytecode": 200,
-    },
-    "object": {"size": 16, "type": 8},
-    "type": {"size": 416, "name": 24},
-    "tuple": {"size": 32, "items": 24, "count": 16},
-    "dict": {"size": 48, "keys": 32, "values": 40},
-    "bytes": {"size": 40, "count": 16, "bytes": 32},
-    "string": {"size": 64, "state": 32, "length": 16, "ascii_size": 40, "wide_size": 56},
-}
-"""Those of Python 3.13.0, by struct; sizes of others are 64, and other fields are at the beginning."""
+FIELDS = """
+runtime size=283320 finalizing=608 interpreters=632
+interpreter size=194968 id=7272 next=7264 threads=7344
+thread size=304 next=8 interpreter=16 frame=72 pthread_id=152 thread_id=160
+frame size=80 previous=8 code=0 instruction=56 locals=72 owner=70
+code size=208 file=112 plain_name=120 name=128 lines=136 first_line=68 argument_count=52 local_names=96 local_kinds=104 bytecode=200
+object size=16 type=8
+type size=416 name=24
+tuple size=32 items=24 count=16
+dict size=48 keys=32 values=40
+bytes size=40 count=16 bytes=32
+string size=64 state=32 length=16 ascii_size=40 wide_size=56
+"""  # noqa: E501 — a line for each struct
+OFFSETS: dict[str, dict[str, int]] = {}
+for line in FIELDS.split("\n")[1:-1]:
+    struct_name, *pairs = line.split(" ")
+    OFFSETS[struct_name] = {name: int(offset) for name, offset in (pair.split("=") for pair in pairs)}
+"""The offsets of Python 3.13.0, by struct; sizes of others are 64, and other fields are at the beginning."""
 
 
 def words_of(version: int, offsets: dict[str, dict[str, int]] | None = None) -> list[int]:

@@ -11,14 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nncftools.analysis.build_up import of_peak
-from nncftools.analysis.session import Session
 from nncftools.session.snapshots import LineTable
 from nncftools.snapshots import finding
 from nncftools.snapshots.finding import TriedMemory, published_layout, python_memory
 from nncftools.snapshots.python_memory import UnknownPythonError, UnreadableError
-from tests.conftest import HANGING_S, command_line
-from tests.made_up import MIB
 from tests.pythons import python
 from tests.snapshots.made_up_layout import OFFSETS, layout_of, packed, words_of
 from tests.waiting import until
@@ -199,42 +195,3 @@ class TestNewer:
             for words in orders:
                 found = read_as(monkeypatch, running.pid, words) or {}
                 assert found.items() <= right.items(), words
-
-
-GROWS = """
-held = []
-def grow():
-    for _ in range(30):
-        held.append(bytearray(b"x" * (4 << 20)))
-        time.sleep(0.02)
-import time
-grow()
-"""
-
-
-def newer_python(folder: pathlib.Path) -> list[str]:
-    """Return the words that run a Python 3.15 which says it is a 3.16."""
-    path = pathlib.Path(python("3.15")).resolve()
-    data = bytearray(path.read_bytes())
-    at = data.find(struct.pack("<8sQ", finding._COOKIE, 0x30F00F0))
-    if at < 0:
-        pytest.skip("this Python 3.15 has a library")
-    data[at + 10] = NEWER
-    newer = folder / f"python3.{NEWER}"
-    newer.write_bytes(data)
-    newer.chmod(0o755)
-    home = subprocess.run([path, "-c", "import sys; print(sys.base_prefix, end='')"], capture_output=True, check=True)
-    return ["env", "PYTHONHOME=" + home.stdout.decode(), str(newer), "-c", GROWS]
-
-
-@pytest.mark.process
-@pytest.mark.long
-def test_recording_of_a_newer_python(tmp_path: pathlib.Path) -> None:
-    """A session of a newer Python has its functions, and none of them is certain."""
-    words = command_line("profile", "-q", "-o", "run.json", "--", *newer_python(tmp_path))
-    subprocess.run(words, cwd=tmp_path, check=True, timeout=HANGING_S)
-    found = of_peak(Session.load(tmp_path / "run.json"))
-
-    assert found is not None
-    assert {part.certain for part in found.parts} == {0}
-    assert sum(part.size for part in found.parts if part.stack and part.stack[-1].function == "grow") > 100 * MIB

@@ -12,7 +12,6 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -284,35 +283,6 @@ def test_where_it_is_built_in(found_at: str) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("version", SOME)
-def test_torn_readings_are_rare(tmp_path: pathlib.Path, version: str) -> None:
-    """Of a program that calls and returns all the time, nearly all readings are stacks that it can have.
-
-    Before 3.11, frames are given back one by one and used again at once: here, up to half of the readings are refused.
-    """
-    text = """
-def even(n): return odd(n - 1) + 1 if n else len([0] * 30_000)
-def odd(n): return even(n - 1) + 1 if n else len([0] * 30_000)
-print(0, flush=True)
-while True: even(30)
-"""
-    readings, whole = 0, 0
-    with told(tmp_path, version, text) as (pid, _):
-        memory = memory_of(pid)
-        for _ in range(500):
-            time.sleep(0.0001)  # else, many are of one moment at which the program waits for its core
-            with contextlib.suppress(UnreadableError):
-                names = [name for name, *_ in places(memory, memory.stacks()[pid])]
-                readings += 1
-                whole += names == ["<module>", *(("even", "odd")[at % 2] for at in range(len(names) - 1))]
-        memory.close()
-
-    is_old = int(version.partition(".")[2]) < KERNEL_IDS
-    assert readings >= (100 if is_old else 450)
-    assert whole >= (0.6 if is_old else 0.95) * readings
-
-
-@pytest.mark.process
 def test_too_deep(tmp_path: pathlib.Path) -> None:
     """A chain of more than 20,000 frames is not followed to its end: it may be damaged, or a circle."""
     text = PROGRAMS["deep"].replace("10_000", "90_000").replace("5_000", "25_000").replace("hold()", "quiet()")
@@ -447,12 +417,8 @@ def test_child_of_vfork() -> None:
 
 @pytest.mark.process
 def test_damaged_stack(tmp_path: pathlib.Path) -> None:
-    """A circle of frames, as torn readings have it, is left soon; the line of a frame that is being made is not known.
-
-    Following a circle to the end took 12 ms. The instruction of such a frame may be larger than any number of the log.
-    """
-    text = "def deep(depth): return deep(depth - 1) if depth else hold()\ndeep(200)\n"
-    with told(tmp_path, "3.12", text) as (pid, _):
+    """The line of a frame that is being made is not known: its instruction may be larger than any number of the log."""
+    with told(tmp_path, "3.12", "hold()\n") as (pid, _):
         memory = memory_of(pid)
         stack = memory.stacks()[pid]
         memory.frames(stack, 0)
@@ -460,14 +426,6 @@ def test_damaged_stack(tmp_path: pathlib.Path) -> None:
         for wrong in (0, instruction + 1_000, 2**64 - 1):
             with pytest.raises(UnreadableError):
                 memory.frames((*stack[:-1], (address, code, wrong, variables)), 0)
-        for length in (150, 7, 2, 1):
-            with pathlib.Path(f"/proc/{pid}/mem").open("r+b", buffering=0) as file:
-                os.pwrite(file.fileno(), struct.pack("<Q", address), stack[-length][0] + memory._layout["previous"])
-            memory._blocks.clear()
-            steps = iter(range(10_000))
-            with pytest.raises(UnreadableError):
-                memory._stack(address, steps)
-            assert next(steps) <= 3 * length + 2
         memory.close()
 
 

@@ -8,7 +8,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import nncftools
@@ -103,6 +103,16 @@ class Recorder:
     def session(self) -> Session:
         """Return the recorded session."""
         return Session.load(self.folder / SESSION)
+
+
+def result_of(
+    words: Sequence[object],
+    folder: pathlib.Path,
+    **options: Any,  # noqa: ANN401 — passed on
+) -> subprocess.CompletedProcess[str]:
+    """Run a program in a folder, to the end."""
+    argv = list(map(str, words))
+    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False, timeout=HANGING_S, **options)
 
 
 def state_of(pid: int) -> str:

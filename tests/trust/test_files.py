@@ -127,6 +127,7 @@ class TestWhatACommandDoes:
             ("-o out/run.json", "mkfifo out/run.json", "a device or pipe has taken its place"),
             ("-o out/run.json", "rm out/run.journal.jsonl; mkfifo out/run.journal.jsonl", ""),
             ("-o out/run.json", "rm out/run.marks.jsonl; mkdir out/run.marks.jsonl", ""),
+            ("-o out/run.json", "rm out/run.marks.jsonl; mkfifo out/run.marks.jsonl", ""),
             ("-o out/run.json", "echo x >> out/run.marks.jsonl; rm -rf ../work", ""),
             ("--no-plot", "rm -rf memory_logs", ""),
             ("--no-plot", "rm -rf memory_logs; touch memory_logs", "it is "),
@@ -150,16 +151,6 @@ class TestWhatACommandDoes:
         session = session_of(result, asked)
         assert session.finished
         assert len(session.samples)
-
-    @pytest.mark.parametrize("view", ["--live", "-q"])
-    def test_fifo(self, nncf_tools: Run, tmp_path: pathlib.Path, view: str) -> None:
-        """A FIFO in the place of journal and marks blocks neither us nor a marked program."""
-        script = "for name in journal marks; do rm run.$name.jsonl; mkfifo run.$name.jsonl; done; "
-        script += f"{sys.executable} -c 'import nncftools; nncftools.mark_operation(str())'; exit 7"
-        result = nncf_tools("profile", view, "--no-plot", "-o", "run.json", "--", "sh", "-c", script)
-
-        assert result.returncode == 7, result.stderr
-        assert Session.load(tmp_path / "run.json").finished
 
     def test_marks_through_a_link(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A marked program does not write through a link in the place of the marks."""

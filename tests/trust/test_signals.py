@@ -129,17 +129,6 @@ class TestAfterTheEnd:
         assert "Traceback" not in result.stderr
         assert (tmp_path / ("run.journal.jsonl" if place in SAVING else SESSION)).exists()
 
-    def test_repetition_ends(self, tmp_path: pathlib.Path) -> None:
-        """An interrupt while a session is saved ends the repetition, with the command's exit status."""
-        words = ("monitor", "--repeat", 3, "--no-plot", "-o", SESSION, "--", "sh", "-c", "echo ran")
-        result = subprocess.run(
-            signalled_at("nncftools.session.session.save", [signal.SIGINT], *words),
-            cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANGING_S,
-        )  # fmt: skip
-
-        assert (result.returncode, result.stdout) == (0, "ran\n")
-        assert "stopped: run 1 of 3 was interrupted" in result.stderr
-
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_before_the_start(tmp_path: pathlib.Path, number: int) -> None:

@@ -8,9 +8,7 @@ import pathlib
 import shlex
 import signal
 import subprocess
-import sys
 import termios
-from typing import Any
 
 import pexpect
 import psutil
@@ -19,7 +17,7 @@ import pytest
 from nncftools import Session
 from tests.cli.pseudo_terminal import PseudoTerminal
 from tests.conftest import HANGING_S, command_line
-from tests.trust.recorder import GO, JOURNAL, SESSION, state_of
+from tests.trust.recorder import GO, JOURNAL, SESSION, result_of, state_of
 from tests.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
@@ -29,73 +27,11 @@ WRITES_ON = f"echo before; until [ -e {GO} ]; do sleep 0.02; done; echo after &&
 QUIET = ("-q", "--no-plot", "-i", "0.05", "-o", SESSION)
 MARKED = ("profile", *QUIET, "--mark-on", "nothing")
 PIPE_HOLDS = 1 << 16
-MOMENTS = """
-import json, os, pathlib, sys
-from nncftools import __main__, marks
-from nncftools.cli import app, record, recording
-from nncftools.sampler import client
-
-left = 0
-
-def count(frame, event, argument):
-    global left
-    if event == "call" and "/nncftools/" in frame.f_code.co_filename:
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), 9)
-
-def counted(sampler, *words):
-    sys.setprofile(count)
-    start(sampler, *words)
-
-start, client.Sampler.start = client.Sampler.start, counted
-
-def command_line(reader, writer):
-    os.close(reader)
-    os.dup2(writer, 1)
-    os.close(writer)
-    sys.argv = ["nncf-tools", *sys.argv[2:]]
-    try:
-        __main__.main()
-    finally:
-        sys.setprofile(None)
-        pathlib.Path("calls").write_text(str(-left))
-        os._exit(0)
-
-def run(at):
-    global left
-    left = at
-    folder = pathlib.Path(str(at))
-    folder.mkdir()
-    os.chdir(folder)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        command_line(reader, writer)
-    os.close(writer)
-    with open(reader) as output:
-        lines = len(output.read().split())
-    os.waitpid(child, 0)
-    os.chdir("..")
-    return [at, (folder / "ran").exists(), (folder / "done").exists(), lines]
-
-times = int(sys.argv[1])
-first = run(-1)
-calls = int(pathlib.Path("-1", "calls").read_text())
-print(json.dumps([first, *(run(1 + calls * at // times) for at in range(times))]))
-"""
-"""The command line kills itself at a numbered function call, from the start of its sampler on."""
 
 
 def holds(journal: pathlib.Path, text: str) -> bool:
     """Return whether a journal exists and contains a text."""
     return journal.exists() and text in journal.read_text()
-
-
-def result_of(words: list[str], folder: pathlib.Path, **options: Any) -> subprocess.CompletedProcess[str]:  # noqa: ANN401 — passed on
-    """Run to the end."""
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.run(words, cwd=folder, text=True, check=False, timeout=HANGING_S, **options)
 
 
 class TestKilledCommandLine:
@@ -138,23 +74,6 @@ class TestKilledCommandLine:
 
         assert output.split() == [str(number) for number in range(1, 100_001)]
         assert (tmp_path / "wrote").exists()
-
-    @pytest.mark.long
-    def test_at_any_moment(self, tmp_path: pathlib.Path) -> None:
-        """Killed at 25 moments: the command is not started, or it ends normally.
-
-        Its output arrives, except for a chunk that the command line had read but not yet written: here all or nothing.
-        """
-        script = "echo > ran; seq 900; echo > done; exit 6"  # at most 4096 bytes: one write
-        words = [sys.executable, "-c", MOMENTS, "25", *MARKED, "--", "sh", "-c", script]
-        result = result_of(words, tmp_path)
-        runs = json.loads(result.stdout)
-
-        assert len(runs) == 26
-        found = {(has_run, is_done, lines) for _, has_run, is_done, lines in runs}
-        assert found - {(True, True, 0)} == {(False, False, 0), (True, True, 900)}
-        for journal in (tmp_path / str(moment) / JOURNAL for moment, has_run, _, _ in runs if has_run):
-            until(lambda journal=journal: not journal.exists() or holds(journal, '"end":'), "the end")
 
 
 class TestReaders:

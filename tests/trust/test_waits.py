@@ -8,7 +8,6 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -16,7 +15,8 @@ from typing import NamedTuple
 import pytest
 
 from tests.cli.forecast import models
-from tests.conftest import BURNERS, command_line
+from tests.cli.sweep.inputs import write_inputs
+from tests.conftest import command_line
 from tests.made_up import session
 from tests.surroundings import HANGING_S
 from tests.waiting import until
@@ -122,10 +122,7 @@ def full_pipe() -> Iterator[int]:
 
 def prepared(folder: pathlib.Path) -> dict[str, str]:
     """Make what the commands need in a folder; return their environment."""
-    (folder / "model").mkdir(parents=True)
-    (folder / "model/config.json").write_text('{"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 8}')
-    (folder / "text.txt").write_text("Each process has memory of its own.")
-    (folder / "calibration.txt").write_text("Nobody knows what weather comes tomorrow.")
+    write_inputs(folder)
     (folder / "grid.toml").write_text(GRID)
     session().save(folder / "saved.json")
     os.mkfifo(folder / "fifo")
@@ -133,9 +130,6 @@ def prepared(folder: pathlib.Path) -> dict[str, str]:
     (folder / "bin").mkdir()
     (folder / "bin/python3").write_text(f"#!/bin/sh\n[ $3 = make ] && touch {folder}/made && exec sleep 1000\n{LOOKS}")
     (folder / "bin/python3").chmod(0o755)
-    python = folder / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {BURNERS / "sweep_python.py"} "$@"\n')
-    python.chmod(0o755)
     return {**os.environ, "SWEEP_WAITED": str(folder / "waited")}
 
 

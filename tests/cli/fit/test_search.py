@@ -91,21 +91,14 @@ class Program(NamedTuple):
 
 
 PROGRAMS = {
-    "anonymous": Program(307, 319, 312, 306, flat, 306, 306),
-    "two": Program(305, 313, 310, 304.6, flat, 304.6, 304.6),
     "copied": Program(307, 610, 312, 304, flat, 304, 304),
-    "read": Program(214, 510, 512, 221, slope(510, 1.5), 221, 475),
     "read, as measured": Program(210.4, 518.5, 512, 205, measured, 232, 500),
-    "spike": Program(414, 510, 510, 412, slope(510, 1.5), 412, 475),
     "spike, as measured": Program(406, 712, 512, 406.6, cliff(500, 1.4), 406.6, 500),
-    "dirty": Program(9, 312, 312, 8, flat, 8, 8),
     "dirty, as measured": Program(6, 366, 312, 8.5, measured_writing, 8.5, 50),
     "cliff where slow runs are given up": Program(9, 612, 16, 12, cliff(600, 20), 600, 600),
     "cliff, as measured": Program(6.9, 612.9, 13, 10, measured_cliff, 24, 600),
-    "cliff": Program(300, 900, 310, 302, cliff(880), 302, 880),
     "a model": Program(5300, 7200, 7200, 5310, slope(5900, 8), 5310, 5826),
     "floor slightly too low": Program(9000, 9000, 9000, 9100, flat, 9100, 9100),
-    "floor slightly too high": Program(9000, 9000, 9000, 8800, flat, 8800, 8800),
 }
 
 

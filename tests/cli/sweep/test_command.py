@@ -14,18 +14,15 @@ from typing import Any
 import psutil
 import pytest
 
-from nncftools.cli.compression import Also
 from nncftools.cli.sweep import SweepOptions, checks, steps
-from nncftools.cli.sweep.command import sweep
 from nncftools.cli.sweep.results import make_stamp
 from nncftools.errors import NncfToolsError, UsageError
-from tests.conftest import BURNERS, Run, command_line
+from tests.cli.sweep.inputs import OTHER, WORDS, write_inputs
+from tests.conftest import Run, command_line
 from tests.surroundings import HANGING_S
 from tests.trust import another_user
 from tests.waiting import until
 
-WORDS = "Each process has memory of its own, and a kernel that counts it page by page, as long as it lives. " * 3
-OTHER = "Nobody knows what weather comes tomorrow, but farmers of old looked at the sky and at birds before sunset. "
 GRID = """
 [[configuration]]
 name = "int8"
@@ -41,16 +38,9 @@ mode = "int4_sym"
 
 @pytest.fixture
 def inputs(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Write a model's folder, texts, a grid and the stand-in for a Python with NNCF; return their folder."""
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text('{"hidden_size": 576, "intermediate_size": 1536}')
-    (tmp_path / "text.txt").write_text(WORDS)
-    (tmp_path / "calibration.txt").write_text(OTHER)
+    """Write the inputs of a sweep, and a grid; return their folder."""
     (tmp_path / "grid.toml").write_text(GRID)
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {BURNERS / "sweep_python.py"} "$@"\n')
-    python.chmod(0o755)
-    return tmp_path
+    return write_inputs(tmp_path)
 
 
 def request(folder: pathlib.Path, **options: Any) -> SweepOptions:  # noqa: ANN401 — any option
@@ -58,15 +48,6 @@ def request(folder: pathlib.Path, **options: Any) -> SweepOptions:  # noqa: ANN4
     texts = {"text": folder / "text.txt", "calibration": folder / "calibration.txt"}
     usual = {"model": folder / "model", "output": folder / "results.csv", "dry_run": True, **texts}
     return SweepOptions(**{**usual, **options})
-
-
-def decisive(folder: pathlib.Path, option: str) -> dict[str, Any]:
-    """Return the options with a file that decides what runs."""
-    if option == "grid":
-        return {"grid": str(folder / "grid.toml")}
-    (folder / "kind.py").write_text("def calibration(): ...\ndef score(): ...\n")
-    (folder / "m.onnx").touch()
-    return {"text": None, "calibration": None, "kind": folder / "kind.py", "model": folder / "m.onnx"}
 
 
 def words(folder: pathlib.Path, *more: object) -> list[str]:
@@ -103,28 +84,6 @@ def run(in_process: Run, inputs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 class TestChecks:
-    @pytest.mark.parametrize(
-        ("options", "expected"),
-        [
-            ({"output": pathlib.Path("results")}, "option --output: a file that ends in .csv expected"),
-            ({"model": pathlib.Path("nowhere")}, "option --model: the folder of a language model expected"),
-            ({"grid": "nowhere.toml"}, "option --grid: "),
-            ({"only": ["int2"]}, "option --only: no configuration 'int2'"),
-            ({"text": None}, "option --text: a held-out text is needed"),
-            ({"prompts": pathlib.Path("nowhere")}, "option --prompts: "),
-            ({"calibration": None}, "option --calibration: 'scale estimation' needs a text"),
-            ({"python": "/nowhere", "dry_run": False}, "option --python: '/nowhere' is not a program"),
-        ],
-    )
-    def test_what_would_fail_later_is_refused(
-        self, inputs: pathlib.Path, options: dict[str, Any], expected: str
-    ) -> None:
-        """The error names the option, before anything runs."""
-        with pytest.raises(NncfToolsError) as error:
-            checks.make_plan(request(inputs, **options))
-
-        assert expected in str(error.value) or "nowhere: cannot be read" in str(error.value)
-
     @pytest.mark.parametrize(
         ("name", "content", "expected"),
         [
@@ -165,14 +124,6 @@ class TestChecks:
 
         assert (inputs / "mine.sweep" / "precious").exists()
 
-    def test_figures_of_language_models_do_not_go_with_kind(self, inputs: pathlib.Path) -> None:
-        """They would be missed after hours, when all has run."""
-        options: dict[str, Any] = {"model": inputs / "m.onnx", "output": inputs / "r.csv", "kind": inputs / "kind.py"}
-        with pytest.raises(UsageError, match="option --recommend: 'latency' exists only for language models"):
-            sweep(**options, recommend="latency<1s")
-        with pytest.raises(UsageError, match="option --also: 'first token' exists only for language models"):
-            sweep(**options, also=[Also.FIRST_TOKEN])
-
     def test_calibration_on_the_text_is_refused(self, inputs: pathlib.Path) -> None:
         """Results would look too good; the words that both texts hold are named."""
         (inputs / "calibration.txt").write_text(OTHER + WORDS)
@@ -210,43 +161,38 @@ class TestChecks:
             checks.make_plan(request(inputs, kind=kind))
 
     @another_user.as_another
-    @pytest.mark.parametrize("option", ["kind", "grid"])
     @pytest.mark.parametrize(
-        ("owner", "mode", "why"), [(another_user.OTHER, 0o644, "belongs"), (0, 0o666, "may be changed by every user")]
+        ("option", "name"),
+        [
+            ("grid", "grid.toml"),
+            ("kind", "kind.py"),
+            ("include-path", "shared"),
+            ("include-path", "shared/tasks/utils.py"),
+        ],
     )
-    def test_file_of_another_user_is_refused(
-        self, inputs: pathlib.Path, option: str, owner: int, mode: int, why: str
+    @pytest.mark.parametrize(
+        ("owner", "mode", "why"), [(another_user.OTHER, 0o755, "belongs"), (0, 0o777, "may be changed by every user")]
+    )
+    def test_file_of_another_user_is_refused(  # noqa: PLR0913, PLR0917 — fixtures and cases
+        self, inputs: pathlib.Path, option: str, name: str, owner: int, mode: int, why: str
     ) -> None:
         """A file that another user may write to decides nothing that runs; what was read once is what runs."""
-        options = decisive(inputs, option)
+        (inputs / "shared/tasks").mkdir(parents=True)
+        for made in ("shared/tasks/utils.py", "m.onnx"):
+            (inputs / made).touch()
+        (inputs / "kind.py").write_text("def calibration(): ...\ndef score(): ...\n")
+        options: dict[str, Any] = {
+            "grid": {"grid": str(inputs / "grid.toml")},
+            "kind": {"text": None, "calibration": None, "kind": inputs / "kind.py", "model": inputs / "m.onnx"},
+            "include-path": {"include_path": inputs / "shared/tasks"},
+        }[option]
         plan, _ = checks.make_plan(request(inputs, **options))
-        file = pathlib.Path(options[option])
-        os.chown(file, owner, owner)
-        file.chmod(mode)
-
-        with pytest.raises(UsageError, match=f"option --{option}: .*{file.name}' .*{why}"):
-            checks.make_plan(request(inputs, **options))
-        assert option == "grid" or plan.code == file.read_text()
-
-    @another_user.as_another
-    @pytest.mark.parametrize("name", ["shared", "shared/tasks", "shared/tasks/utils.py"])
-    @pytest.mark.parametrize(("owner", "mode"), [(another_user.OTHER, 0o755), (0, 0o777)])
-    def test_tasks_of_another_user_are_refused(self, inputs: pathlib.Path, name: str, owner: int, mode: int) -> None:
-        """Tasks name functions in files beside them: all of these are ours, and so are the folders' entries."""
-        tasks = inputs / "shared" / "tasks"
-        tasks.mkdir(parents=True)
-        (tasks / "utils.py").touch()
-        checks.make_plan(request(inputs, include_path=tasks))
         os.chown(inputs / name, owner, owner)
         (inputs / name).chmod(mode)
 
-        with pytest.raises(UsageError, match=f"option --include-path: .*{name}'"):
-            checks.make_plan(request(inputs, include_path=tasks))
-        if name != "shared":
-            return
-        (inputs / name).chmod(0o1777)
-        os.chown(inputs / name, 0, 0)
-        checks.make_plan(request(inputs, include_path=tasks))
+        with pytest.raises(UsageError, match=f"option --{option}: .*{name}' .*{why}"):
+            checks.make_plan(request(inputs, **options))
+        assert option != "kind" or plan.code == (inputs / name).read_text()
 
     @pytest.mark.process
     @pytest.mark.parametrize(
@@ -303,34 +249,23 @@ class TestRuns:
         assert "rolling log-likelihood" in table
 
     @pytest.mark.long
-    def test_finished_sweep_is_not_replaced(self, inputs: pathlib.Path, run: Run) -> None:
-        """Without --resume or --force nothing is lost; with another text, results cannot be mixed."""
+    def test_sweep_goes_on(self, inputs: pathlib.Path, run: Run) -> None:
+        """Configurations are added, a chosen one that failed runs again; nothing is replaced, or mixed with others."""
         (inputs / "waited").touch()
         run("--only", "int8")
-        again = run()
-        (inputs / "text.txt").write_text(OTHER)
-        other = run("--resume")
-        dry = run("--dry-run")
-
-        assert "has a sweep already; use --resume or --force" in again.stderr
-        assert "cannot continue: it was made with a different text" in other.stderr
-        assert (again.returncode, other.returncode, dry.returncode) == (2, 2, 0)
-        assert "int8: int8 asymmetric" in dry.stdout
-        assert "wait: int4 symmetric: " in dry.stdout
-        assert "(estimated)" in dry.stdout
-
-    @pytest.mark.long
-    def test_chosen_configurations_are_added(self, inputs: pathlib.Path, run: Run) -> None:
-        """A second sweep of other configurations keeps those of the first; --only runs a failed one again."""
-        (inputs / "waited").touch()
-        run("--only", "int8")
-        done = run("--only", "wait", "--only", "fail", "--resume")
+        refused = run()
+        added = run("--only", "wait", "--only", "fail", "--resume")
         again = run("--only", "fail", "--resume")
 
-        assert "[3/3] wait" in done.stderr
+        assert (refused.returncode, "has a sweep already; use --resume or --force" in refused.stderr) == (2, True)
+        assert "[3/3] wait" in added.stderr
         assert [row["plot name"] for row in rows(inputs)] == ["", "int8", "fail", "wait"]
         assert "Running fail" in again.stderr
         assert "Running fail" not in run("--resume").stderr
+
+        (inputs / "text.txt").write_text(OTHER)
+        other = run("--resume")
+        assert (other.returncode, "it was made with a different text" in other.stderr) == (2, True)
 
     @pytest.mark.long
     def test_tasks_of_lm_eval_are_columns(self, inputs: pathlib.Path, run: Run) -> None:

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import json
-import math
-import os
 import pathlib
 
 import pytest
@@ -10,6 +7,7 @@ import pytest
 from nncftools.cli.sweep import grid
 from nncftools.cli.sweep.grid import Layers, read_layers
 from nncftools.errors import NncfToolsError
+from tests.cli.forecast import models
 
 SMOLLM2 = Layers(frozenset({576, 1536}), 192)
 UNKNOWN = Layers(frozenset(), None)
@@ -122,24 +120,15 @@ def test_chosen_keeps_the_baseline() -> None:
 HUGE = b"\x1b\0\0\0\0\0\0\0" + b'{"a": {"shape": [1e999, 2]}}'
 
 
-def write_weights(file: pathlib.Path, shapes: dict[str, list[int]]) -> None:
-    """Write the header of a file of weights; the weights themselves are a hole, the same for all."""
-    sizes = {name: 4 * math.prod(shape) for name, shape in shapes.items()}
-    entries = {name: {"dtype": "F32", "shape": shapes[name], "data_offsets": [0, sizes[name]]} for name in shapes}
-    header = json.dumps({"__metadata__": {"format": "pt"}, **entries}).encode()
-    file.write_bytes(len(header).to_bytes(8, "little") + header)
-    os.truncate(file, 8 + len(header) + max(sizes.values()))
-
-
 def test_layers_are_read_from_the_headers_of_weights(tmp_path: pathlib.Path) -> None:
     """Matrices count, embeddings and vectors do not."""
     shapes = {
-        "model.embed_tokens.weight": [49152, 100],
+        "model.embed_tokens.weight": [490, 100],
         "model.layers.0.mlp.down_proj.weight": [576, 1536],
         "model.layers.0.self_attn.k_proj.weight": [192, 576],
         "model.norm.weight": [576],
     }
-    write_weights(tmp_path / "model.safetensors", shapes)
+    models.write_weights(tmp_path / "model.safetensors", shapes)
     found = read_layers(tmp_path)
 
     assert found.inputs == {576, 1536}

@@ -45,24 +45,29 @@ def reading(at_s: float, of: str = "GPUs", next_s: float = 0.5, **values: int) -
     return {"devices": {"t_ns": int((5 + at_s) * SECOND), "of": of, "next_s": next_s, "values": values}}
 
 
+ENDS = {
+    "short run": ("sources GPUs", 2.0, ""),
+    "silent": ("sources GPUs", 4.0, "GPUs is unknown: SILENT in the 4.0 s of the run"),
+    "never begun": ("", 9.0, "GPUs and NPUs is unknown: SILENT in the 9.0 s of the run"),
+    "late": ("sources GPUs, 1.0 GPUs", 3.0, ""),
+    "silent since a reading": ("sources GPUs, 1.0 GPUs", 9.0, "GPUs is unknown: SILENT since 1.0 s"),
+    "nothing held": ("sources GPUs, 8.0 GPUs", 9.0, ""),
+    "asked seldom": ("sources GPUs, 1.0 GPUs 20.0", 20.0, ""),
+    "one of two silent": (
+        "sources GPUs+NPUs, 1.0 GPUs, 8.5 NPUs",
+        9.0,
+        "GPUs is unknown: SILENT since 1.0 s",
+    ),
+    "one of two has failed": (
+        "sources GPUs+NPUs, ended GPUs, 3.0 NPUs",
+        4.0,
+        "GPUs is unknown from 4.0 s on: KeyError: 5",
+    ),
+}
+"""By case: what the helper says, readings with their time and when the next is due; the end; a warning."""
+
+
 class TestRelay:
-    def test_readings(self, pipe: tuple[int, int]) -> None:
-        """A reading gets its time in the recording; what is known of devices, and warnings, pass as they are."""
-        relay, lines = relayed(pipe[0])
-        os.write(pipe[1], b'{"device":')
-        relay.take(1.0)  # half a line waits for its rest
-        os.write(pipe[1], b'{"device": "gpu0"}}\n')
-        say(pipe[1], **reading(2.0, **{"device_memory@gpu0": 3}))
-        say(pipe[1], warning="text", unknown=1)
-        relay.take(2.0)
-
-        assert relay.columns == {"device_memory@gpu0"}
-        assert lines == [
-            ("device", {"device": "gpu0"}),
-            ("devices", {"at_s": 2.0, "values": {"device_memory@gpu0": 3}}),
-            ("warning", "text"),
-        ]
-
     def test_text_of_a_driver(self, pipe: tuple[int, int]) -> None:
         """Text of a driver is left out; little is kept of a line without an end, and the next line is read."""
         relay, lines = relayed(pipe[0])
@@ -98,36 +103,18 @@ class TestRelay:
 
         assert (relay.is_open, lines) == (False, [] if is_done else [("warning", warning)])
 
-    @pytest.mark.parametrize(
-        ("said", "end_s", "warning"),
-        [
-            pytest.param([{"sources": ["GPUs"]}], 2.0, "", id="short run"),
-            pytest.param([{"sources": ["GPUs"]}], 4.0, "GPUs is unknown: SILENT in the 4.0 s of the run", id="silent"),
-            pytest.param([], 9.0, "GPUs and NPUs is unknown: SILENT in the 9.0 s of the run", id="never begun"),
-            pytest.param([reading(1.0)], 3.0, "", id="late"),
-            pytest.param([reading(1.0)], 9.0, "GPUs is unknown: SILENT since 1.0 s", id="silent since a reading"),
-            pytest.param([reading(8.0)], 9.0, "", id="nothing held"),
-            pytest.param([reading(1.0, next_s=20.0)], 20.0, "", id="asked seldom"),
-            pytest.param(
-                [reading(1.0), reading(8.5, "NPUs")], 9.0, "GPUs is unknown: SILENT since 1.0 s", id="one of two silent"
-            ),
-            pytest.param(
-                [{"ended": ["GPUs", "KeyError: 5"]}, reading(3.0, "NPUs")],
-                4.0,
-                "GPUs is unknown from 4.0 s on: KeyError: 5",
-                id="one of two has failed",
-            ),
-        ],
-    )
-    def test_end(self, pipe: tuple[int, int], said: list[dict[str, Any]], end_s: float, warning: str) -> None:
+    @pytest.mark.parametrize(("said", "end_s", "warning"), ENDS.values(), ids=ENDS)
+    def test_end(self, pipe: tuple[int, int], said: str, end_s: float, warning: str) -> None:
         """Drivers that have not answered for a while at the end, or could not go on, are a warning."""
         relay, lines = relayed(pipe[0])
-        if len(said) > 1:
-            say(pipe[1], sources=["GPUs", "NPUs"])
-        elif said and "devices" in said[0]:
-            say(pipe[1], sources=["GPUs"])
-        for line in said:
-            say(pipe[1], **line)
+        for line in filter(None, said.split(", ")):
+            kind, names, *words = line.split()
+            if kind == "sources":
+                say(pipe[1], sources=names.split("+"))
+            elif kind == "ended":
+                say(pipe[1], ended=[names, "KeyError: 5"])
+            else:
+                say(pipe[1], **reading(float(kind), names, float(*words or ["0.5"])))
         relay.finish(end_s)
         text = warning.replace("SILENT", "the driver did not answer")
 

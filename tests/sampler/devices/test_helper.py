@@ -13,7 +13,6 @@ import pytest
 
 from nncftools.analysis.session import Session
 from nncftools.sampler.devices import FOR_TESTS, follow
-from nncftools.units import seconds_text
 from tests.conftest import BURNERS, Run, command_line
 from tests.waiting import until
 
@@ -114,48 +113,6 @@ def test_run(stand_in: pathlib.Path, nncf_tools: Run) -> None:
     assert (session.warnings, [of.model for of in session.devices]) == ([], ["Stand-In 80GB"])
     assert "Device memory nvidia0" in report
     assert "nvidia0 (Stand-In 80GB, 80.0 GiB): peak of the run " in report
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("gpus", "step", "says"),
-    [
-        (1, "oom", "the run held 31,232 MiB, others 3,072 MiB"),
-        (1, "oom-somewhere", "could not allocate memory of nvidia0 (OutOfMemoryError)"),
-        (2, "oom-somewhere", "could not allocate memory of a device (OutOfMemoryError)"),
-    ],
-)
-def test_out_of_memory(  # noqa: PLR0913 — a case
-    gpus: int, step: str, says: str, *, stand_in: pathlib.Path, nncf_tools: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A CUDA out-of-memory exception is the verdict; a device that it does not name is named if there is no other."""
-    stand_in.write_text(STAND_IN * gpus)
-    if step != "oom":
-        monkeypatch.setenv("NVML_LINES", "process 0 C PID 5\n" + STAND_IN * (gpus - 1))
-    profiled(nncf_tools, "Quantize:0.8:12:30", step)
-
-    assert says in " ".join(nncf_tools("report", "run.json", "--details").stdout.split())
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("line", ["process 0 C PID -1", "list 3 0"])
-def test_unknown(line: str, stand_in: pathlib.Path, nncf_tools: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the driver does not tell what the run holds, the report says why, and by how much everyone's use rose."""
-    assert stand_in.exists()
-    monkeypatch.setenv("NVML_LINES", line)
-    session = profiled(nncf_tools, ":0.7:0", "Quantize:0.8:12:30")
-    report = " ".join(nncf_tools("report", "run.json").stdout.split())
-    used = zip(session.samples.time_s, session.samples["device_used@nvidia0"], strict=True)
-    first_s = next(at_s for at_s, size in used if size == 3 * GIB)
-
-    assert not session.peaks[HELD].low
-    assert session.operations[0].of(HELD).peak_low == 30 * GIB
-    held = session.operations[0].of(HELD)
-    assert (held.end, held.end_is_estimate) == (12 * GIB, True)
-    assert f"at most 31,232 MiB more than at {seconds_text(first_s)}" in report
-    assert (
-        "unknown, because the driver does not report the memory of a process (WSL, MIG and some containers)" in report
-    )
 
 
 @pytest.mark.parametrize(

@@ -20,101 +20,71 @@ def machine(tmp_path: pathlib.Path) -> Machine:
     return Machine(tmp_path)
 
 
-MEMORY = ("cgroup", "memory", "/", "cg")
-UNIFIED = ("cgroup2", "", "/", "cg")
+GROUPS = {
+    "version 1": (
+        "9:cpu,cpuacct:/other & 4:memory:/job & 1:name=systemd:/unit",
+        "cgroup;cpu,cpuacct;/;cg/cpu & cgroup;memory;/;cg/memory",
+        "cg/cpu/job=1 & cg/memory/job=4096",
+        4096,
+    ),
+    "several controllers in a hierarchy": (
+        "4:cpu,memory,pids:/job",
+        "cgroup;cpu,memory,pids;/;cg",
+        "cg/job=4096",
+        4096,
+    ),
+    "version 2": ("0::/user.slice/a", "cgroup2;;/;cg", "cg/user.slice/a=18446744073709551615", 2**64 - 1),
+    "both, memory in version 1": (
+        "4:memory:/old & 0::/new",
+        "cgroup2;;/;cg/unified & cgroup;memory;/;cg/memory",
+        "cg/memory/old=4096 & cg/unified/new=1",
+        4096,
+    ),
+    "both, memory in version 2": (
+        "3:cpuset:/old & 1:name=systemd:/old & 0::/new",
+        "cgroup;cpuset;/;cg/cpuset & cgroup2;;/;cg/unified",
+        "cg/unified/new=8192",
+        8192,
+    ),
+    "container with a root of its own": ("4:memory:/docker/abc", "cgroup;memory;/docker/abc;cg", "cg=4096", 4096),
+    "group inside a container": ("0::/docker/abc/job", "cgroup2;;/docker/abc;cg", "cg/job=4096", 4096),
+    "root group": ("4:memory:/", "cgroup;memory;/;cg", "cg=4096", 4096),
+    "mount of another group": ("4:memory:/docker/abcd", "cgroup;memory;/docker/abc;cg", "cg=4096 & cgd=1", None),
+    "second mount": (
+        "0::/docker/abc",
+        "cgroup2;;/other;cg/first & cgroup2;;/docker;cg/second",
+        "cg/first=1 & cg/second/abc=4096",
+        4096,
+    ),
+    "root and mount point that the kernel escapes": (
+        "0::/app\\x2done.scope/job",
+        "cgroup2;;/app\\x2done.scope;a b\tc\\d",
+        "a b\tc\\d/job=4096",
+        4096,
+    ),
+    "no memory controller": ("0::/job", "cgroup2;;/;cg", "", None),
+    "no group": ("3:cpuset:/ & 1:name=systemd:/", "cgroup2;;/;cg", "cg=1", None),
+    "not mounted": ("4:memory:/job", "", "", None),
+    "process that has ended": ("", "cgroup2;;/;cg", "cg=1", None),
+}
+"""By case: lines of the cgroup file; type, controllers, root and point of mounts; bytes of folders; what is known."""
 
 
-@pytest.mark.parametrize(
-    ("groups", "mounts", "charged", "expected"),
-    [
-        pytest.param(
-            ["9:cpu,cpuacct:/other", "4:memory:/job", "1:name=systemd:/unit"],
-            [("cgroup", "cpu,cpuacct", "/", "cg/cpu"), ("cgroup", "memory", "/", "cg/memory")],
-            {"cg/cpu/job": 1, "cg/memory/job": 4096},
-            4096,
-            id="version 1",
-        ),
-        pytest.param(
-            ["4:cpu,memory,pids:/job"],
-            [("cgroup", "cpu,memory,pids", "/", "cg")],
-            {"cg/job": 4096},
-            4096,
-            id="several controllers in a hierarchy",
-        ),
-        pytest.param(["0::/user.slice/a"], [UNIFIED], {"cg/user.slice/a": 2**64 - 1}, 2**64 - 1, id="version 2"),
-        pytest.param(
-            ["4:memory:/old", "0::/new"],
-            [("cgroup2", "", "/", "cg/unified"), ("cgroup", "memory", "/", "cg/memory")],
-            {"cg/memory/old": 4096, "cg/unified/new": 1},
-            4096,
-            id="both, memory in version 1",
-        ),
-        pytest.param(
-            ["3:cpuset:/old", "1:name=systemd:/old", "0::/new"],
-            [("cgroup", "cpuset", "/", "cg/cpuset"), ("cgroup2", "", "/", "cg/unified")],
-            {"cg/unified/new": 8192},
-            8192,
-            id="both, memory in version 2",
-        ),
-        pytest.param(
-            ["4:memory:/docker/abc"],
-            [("cgroup", "memory", "/docker/abc", "cg")],
-            {"cg": 4096},
-            4096,
-            id="container with a root of its own",
-        ),
-        pytest.param(
-            ["0::/docker/abc/job"],
-            [("cgroup2", "", "/docker/abc", "cg")],
-            {"cg/job": 4096},
-            4096,
-            id="group inside a container",
-        ),
-        pytest.param(["4:memory:/"], [MEMORY], {"cg": 4096}, 4096, id="root group"),
-        pytest.param(
-            ["4:memory:/docker/abcd"],
-            [("cgroup", "memory", "/docker/abc", "cg")],
-            {"cg": 4096, "cgd": 1},
-            None,
-            id="mount of another group",
-        ),
-        pytest.param(
-            ["0::/docker/abc"],
-            [("cgroup2", "", "/other", "cg/first"), ("cgroup2", "", "/docker", "cg/second")],
-            {"cg/first": 1, "cg/second/abc": 4096},
-            4096,
-            id="second mount",
-        ),
-        pytest.param(
-            ["0::/app\\x2done.scope/job"],
-            [("cgroup2", "", "/app\\x2done.scope", "a b\tc\\d")],
-            {"a b\tc\\d/job": 4096},
-            4096,
-            id="root and mount point that the kernel escapes",
-        ),
-        pytest.param(["0::/job"], [UNIFIED], {}, None, id="no memory controller"),
-        pytest.param(["3:cpuset:/", "1:name=systemd:/"], [UNIFIED], {"cg": 1}, None, id="no group"),
-        pytest.param(["4:memory:/job"], [], {}, None, id="not mounted"),
-        pytest.param([], [UNIFIED], {"cg": 1}, None, id="process that has ended"),
-    ],
-)
+@pytest.mark.parametrize(("groups", "mounts", "charged", "expected"), GROUPS.values(), ids=GROUPS)
 @pytest.mark.parametrize("optional", ["", "shared:4 master:2 "])
 def test_group_of_a_process(  # noqa: PLR0913 — a case
-    machine: Machine,
-    groups: list[str],
-    mounts: list[tuple[str, str, str, str]],
-    charged: dict[str, int],
-    expected: int | None,
-    *,
-    optional: str,
+    machine: Machine, groups: str, mounts: str, charged: str, expected: int | None, *, optional: str
 ) -> None:
     """The group that accounts memory is found by the lines of cgroup and mountinfo; elsewhere nothing is known."""
+    kind = ""
     if groups:
-        machine.belongs(*groups)
-    for kind, controllers, root, point in mounts:
+        machine.belongs(*groups.split(" & "))
+    for mount in filter(None, mounts.split(" & ")):
+        kind, controllers, root, point = mount.split(";")
         machine.mount(kind, controllers, root=root, point=point, optional=optional)
-    for folder, size in charged.items():
-        machine.charge(folder, V2 if mounts[-1][0] == "cgroup2" else V1, size)
+    for folder in filter(None, charged.split(" & ")):
+        place, _, size = folder.partition("=")
+        machine.charge(place, V2 if kind == "cgroup2" else V1, size)
 
     assert Cgroup(str(machine.proc), 7).read() == (expected,)
 
@@ -135,17 +105,6 @@ def test_group_that_vanishes(machine: Machine, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os, "pread", removed)
 
     assert [*found, probe.read()] == [(4096,), (5,), (None,)]
-
-
-def test_this_machine() -> None:
-    """The kernel's own files are understood: the figure of a group is known unless there is a reason."""
-    (used,) = Cgroup("/proc", os.getpid()).read()
-    (system,) = Meminfo("/proc", 1).read()
-    counts = Pressure("/proc", os.getpid(), Plan([])).read(thorough=True)
-
-    assert (used is None) == bool(Cgroup.why_unavailable("/proc"))
-    assert min(value for value in (used, system, *counts) if value is not None) >= 0
-    assert system
 
 
 MIB = 2**20

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import math
 import pathlib
+import statistics
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -40,6 +41,11 @@ def log_probability(context: Sequence[int], token: int) -> float:
     """Return the natural logarithm of a token's probability, computed on its own."""
     weights = [math.exp(float(one)) for one in logits_after(context)]
     return math.log(weights[token] / sum(weights))
+
+
+def log_likelihood(tokens: Sequence[int], first: int) -> float:
+    """Return the sum of the logarithms from a token on, each computed on its own."""
+    return sum(log_probability(tokens[:place], tokens[place]) for place in range(first, len(tokens)))
 
 
 def encode(text: str) -> list[int]:
@@ -89,10 +95,7 @@ def test_word_perplexity_is_that_of_a_direct_computation() -> None:
     """It is exp(−log-likelihood ÷ words) over all documents, each in windows of its own."""
     documents = ["the quick brown fox", "jumps over\nthe lazy dog"]
     found = evaluation.word_perplexity(MadeUpModel().logits, documents, encode, PREFIX, 1000)
-    total = 0.0
-    for document in documents:
-        tokens = [PREFIX, *encode(document)]
-        total += sum(log_probability(tokens[:place], tokens[place]) for place in range(1, len(tokens)))
+    total = sum(log_likelihood([PREFIX, *encode(document)], 1) for document in documents)
 
     assert found.value == pytest.approx(math.exp(-total / 9))
 
@@ -112,13 +115,9 @@ def test_last_words_are_those_of_a_direct_computation() -> None:
     """Perplexity is of the last word with its blank, after all before it; accuracy is the share of greedy ones."""
     passages = ["one two three", "four five six seven", "eight nine"]
     accuracy, perplexity = evaluation.last_words(MadeUpModel().logits, passages, encode)
-    sums = []
-    for passage in passages:
-        tokens = encode(passage)
-        first = len(encode(passage.rpartition(" ")[0]))
-        sums.append(sum(log_probability(tokens[:place], tokens[place]) for place in range(first, len(tokens))))
-    mean = sum(sums) / 3
-    error = math.sqrt(sum((one - mean) ** 2 for one in sums) / 2 / 3)
+    sums = [log_likelihood(encode(passage), len(passage.rpartition(" ")[0])) for passage in passages]
+    mean = statistics.mean(sums)
+    error = statistics.stdev(sums) / math.sqrt(3)
 
     assert perplexity.value == pytest.approx(math.exp(-mean))
     assert perplexity.stderr == pytest.approx(math.exp(-mean) * error)
