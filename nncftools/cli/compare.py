@@ -37,7 +37,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
         Files,
         argument(
             "BASE NEW",
-            "Sessions, journals, folders, latest, latest~1. Each NEW is compared with BASE; several NEW are one table.",
+            "Sessions, journals, folders, latest, latest~1. Each NEW is compared with BASE; several NEW make a table.",
             autocompletion=options.complete_session,
         ),
     ] = None,

@@ -102,7 +102,7 @@ def resume_search(new: Fit, results: Results) -> Fit:
     """Return the saved search if --resume is given, or else ``new``. Raises UsageError."""
     fit = results.begun(new)
     if fit.success != new.success:
-        raise UsageError(f"option --success: the earlier runs were judged by {fit.success!r}")
+        raise UsageError(f"option --success: the earlier runs used {fit.success!r}")
     return fit
 
 
@@ -300,7 +300,7 @@ def write_sentences(fit: Fit, unit: MemoryUnit) -> Iterator[str]:
     yield f"The peak without a limit is {_size_text(fit.unlimited.peak_rss, unit)}"
     if fit.fast and fit.fast_from is not None:
         size = _limit_text(fit.fast_from, unit)
-        yield f"With {size} or more, the command is as fast as without a limit: {len(fit.fast)} runs were"
+        yield f"With {size} or more, the command is as fast as without a limit, as {len(fit.fast)} runs showed"
 
 
 def write_notes(fit: Fit) -> Iterator[str]:

@@ -80,7 +80,7 @@ def open_sessions(
     parts = [path for path in paths if not path.name.endswith(SIDECARS)] or paths
     duplicate = destination.find_duplicate(parts)
     if duplicate is not None:
-        raise UsageError(f"argument SESSION: {str(duplicate)!r} is given twice; a recording counts once")
+        raise UsageError(f"argument SESSION: {str(duplicate)!r} is given twice; name each recording once")
     if len(parts) <= 1:
         return open_session(parts[0] if parts else None, log_dir, sidecars=sidecars, tool=tool)
     from nncftools.analysis import ranks as analysis_ranks

@@ -186,7 +186,7 @@ class Request:
     from_zero: FromZero = False
     plot: Annotated[
         bool | None,
-        option("--plot/--no-plot", WRITE, "Write a picture and, with plotly, a page. Default: unless --output."),
+        option("--plot/--no-plot", WRITE, "Write a picture and, with plotly, a page. Default: only without --output."),
     ] = None
     opens: Open = False
     quiet: Annotated[bool, option("--quiet -q", SHOW, "Print no summary.")] = False

@@ -237,7 +237,7 @@ def memory_monitor(words: Sequence[str]) -> int:
 
     parser = argparse.ArgumentParser(
         prog=_MEMORY_MONITOR,
-        description="Record the memory of a shell command and of its descendants: RSS, and the system's.",
+        description="Record the RSS of a shell command and its descendants, and the memory of the system.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -146,7 +146,7 @@ def report(  # noqa: PLR0913 — one parameter per option
         format_ = format_ or render_view.PAGE
     format_ = options.choose_format(format_, output, render_view.FORMATS)
     if opens and format_ != render_view.PAGE:
-        raise UsageError(f"option --open: it opens the page; not with --format {format_}")
+        raise UsageError(f"option --open: opens the HTML page, so not with --format {format_}")
     part = _choose_part(operation, at, from_, to=to, is_asked=peak)
     if peak and format_ not in _PEAK_FORMATS:
         endings = "or an --output that ends in .txt, .md or .json"

@@ -377,7 +377,7 @@ def _warn_of_copies(session: Session, unit: MemoryUnit) -> Iterator[str]:
     if copies and peak.sampled > largest.size:
         are_copies = "is a forked copy" if copies == 1 else "are forked copies"
         text = f"forked copies share pages: {copies} of the processes at the RSS peak {are_copies} of their parent"
-        sums = "the sum counts shared pages once for each"
+        sums = "the sum counts shared pages several times"
         yield f"{text}, and {sums}; the largest single process held {unit.label(largest.size)}"
 
 

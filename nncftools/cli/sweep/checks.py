@@ -131,7 +131,9 @@ def _read_code(path: Path) -> str:
 def _make_quantizations(request: SweepOptions, inputs: Mapping[str, Path], text: str) -> Sequence[Configuration]:
     for name in _FOR_LANGUAGE:
         if name in inputs:
-            raise UsageError(f"option --{name}: for language models; with --kind, your file provides data and score")
+            raise UsageError(
+                f"option --{name}: only for language models; with --kind, your file provides data and score"
+            )
     if request.model.suffix not in {".xml", ".onnx"} or not request.model.is_file():
         expected = "with --kind, a file .xml (OpenVINO) or .onnx expected"
         raise UsageError(f"option --model: {expected}, found {str(request.model)!r}")
@@ -207,7 +209,7 @@ def _check_output(request: SweepOptions, inputs: Mapping[str, Path]) -> None:
 
 def _check_tasks(request: SweepOptions) -> None:
     if request.tasks and request.kind is not None:
-        raise UsageError("option --tasks: for language models; with --kind, your file provides the score")
+        raise UsageError("option --tasks: only for language models; with --kind, your file provides the score")
     if request.include_path is not None:
         with options.naming_option("--include-path"):
             grid.check_tasks(request.include_path)
