@@ -205,7 +205,7 @@ _MANY_FILES = 4
 Then the limit is doubled if a run only took too long.
 """
 _TRIES_WITH_FILES = 3
-"""From this number of runs on, a limit is neither doubled nor multiplied by ``_SLIGHTLY_MORE``."""
+"""From this number of runs with a limit on, a limit is neither doubled nor multiplied by ``_SLIGHTLY_MORE``."""
 _FAR = 5
 """If the working limit is more than this multiple of the failed limit, the next limit is the geometric mean."""
 _MOST_DOWN = 5
