@@ -237,7 +237,14 @@ class Interruption(NamedTuple):
 GO_ON = "interrupted; the runs that ended are kept; continue with: --resume --output "
 INTERRUPTIONS = {
     "run that succeeds": Interruption(
-        [*REPEAT, *NOTED, "--", "sh", "-c", "test -e here && exit; trap 'exit 0' INT; touch here; sleep 1000"],
+        [
+            *REPEAT,
+            *NOTED,
+            "--",
+            "sh",
+            "-c",
+            "test -e here && exit; trap 'exit 0' INT; touch here; while :; do sleep 0.1; done",
+        ],
         "Written to run-1.json … run-2.json",
         "pcpc",
         0,
