@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from nncftools.cli.recording import Recorded, RecordingJob
     from nncftools.marks.calls import Call
 
+_MOST_RUNS = 10_000
+
 
 @with_options(Request, without={"no_auto", "mark_call", "mark_on", "depth"})
 def monitor(request: Request) -> int:
@@ -116,6 +118,9 @@ def _record(request: Request, *, profiles: bool) -> int:
             raise UsageError(f"option --capture: {str(capture)!r} is a file of the recording; choose another name")
         return target
 
+    for option, count in (("--repeat", request.repeat), ("--warmup", request.warmup)):
+        if count > _MOST_RUNS:
+            raise UsageError(f"option {option}: at most {_MOST_RUNS} expected, found {count}")
     suffixes = [f"-{number}" for number in range(1, request.repeat + 1)]
     if request.repeat == 1:
         suffixes = [""]

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from nncftools import files
 from nncftools.analysis.session import Session, select_near_peak
@@ -28,6 +28,9 @@ from nncftools.render.sentences import brief_where_text
 from nncftools.render.view import command_text
 from nncftools.session.model import Exit
 from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_from, seconds_text, shortened, size_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 _FOLDER = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_.+")
 _OURS = re.compile(r"session(\.marks|\.journal|\.snapshots)?\.(jsonl?|csv|html|png)|.+_memory_usage.*\.(txt|png)")
@@ -108,7 +111,8 @@ def list(  # noqa: A001 — the name of the command
     """
     folder = folder or options.DEFAULT_LOG_DIR
     every = [_open_run(*each) for each in enumerate(destination.list_recordings(folder))]
-    runs = [run for run in every if fnmatchcase(run.title, f"*{name}*")]
+    pattern = name.replace("[", "[[]")
+    runs = [run for run in every if fnmatchcase(run.title, f"*{pattern}*")]
     if trend:
         _add_trends(runs, trend)
     if sort is not Sort.DATE:
@@ -116,7 +120,7 @@ def list(  # noqa: A001 — the name of the command
     if as_json:
         screen.to_stdout(f"{json.dumps([_describe(run) for run in runs], indent=2)}\n")
     elif runs:
-        _show(runs, screen.OUT)
+        screen.to_stdout(_make_table(runs))
     else:
         text = f" with {name!r} in name or command" if every else ""
         screen.message(f"no recordings{text} in {str(folder)!r}")
@@ -176,7 +180,7 @@ def prune(
     if not runs:
         screen.message("nothing to remove")
         return 0
-    _show(runs, screen.ERR)
+    screen.to_stderr(_make_table(runs))
     agreed = _ask(runs, yes=yes)
     for run_folder in sorted(agreed):
         _remove(run_folder, checked[run_folder])
@@ -309,7 +313,7 @@ def _describe(run: _Run) -> dict[str, object]:
     }
 
 
-def _show(runs: Sequence[_Run], stream: str) -> None:
+def _make_table(runs: Sequence[_Run]) -> RenderableType:
     from nncftools.render.table import Cell, Column, Row, Table, render_table
 
     columns = [
@@ -337,7 +341,7 @@ def _show(runs: Sequence[_Run], stream: str) -> None:
     if runs[0].bars:
         shown.append(8)
     table = Table(columns=columns, rows=rows).with_columns(shown)
-    screen.if_read(render_table(table, folds=True), stream)
+    return render_table(table, folds=True)
 
 
 def _make_texts(run: _Run) -> Iterator[str]:

@@ -110,7 +110,7 @@ def error(text: str, lines: Sequence[str] = ()) -> None:
     first, *more = lines or (text,)
     message(first, "error: ", RED)
     for line in more:
-        to_stderr(f"{printable(line)}\n")
+        to_stderr(f"{printable(shortened(line, _PIECE))}\n")
 
 
 def message(text: str, kind: str = "", style: str = "") -> None:

@@ -72,7 +72,7 @@ class TestChoice:
             (("--sort", "duration"), "one two three four ours"),
             (("--sort", "size"), "three two four one ours"),
             (("--name", "ours"), "ours"),
-            (("--name", "[[]ours]"), "ours"),
+            (("--name", "[ours]"), "ours"),
             (("--name", "work*fast", "--sort", "peak"), "two four one ours three"),
             (("--name", "Work"), ""),
         ],

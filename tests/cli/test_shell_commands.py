@@ -167,14 +167,15 @@ def test_table_of_the_runs_before(nncf_tools: Run, tmp_path: pathlib.Path) -> No
 
 
 def test_long_output_and_long_command(nncf_tools: Run) -> None:
-    """Of much output only the end is shown, and of a long shell command the beginning; nothing reaches the terminal."""
-    script = "seq 100; printf 'red \\033[31m\\n'; exit 4 # " + "x" * 200
+    """Of much output only the end is shown, and of long lines the ends; nothing reaches the terminal."""
+    script = "seq 100; printf 'red \\033[31m\\n%9000d\\n'; exit 4 # " + "x" * 200
     done = nncf_tools("monitor", "--prepare", script, "--", "true")
-    line, *output = done.stderr.splitlines()
+    line, *output, longest = done.stderr.splitlines()
 
     assert done.returncode == 4
     assert len(line) < 160
-    assert output == [*map(str, range(82, 101)), "red \\x1b[31m"]
+    assert output == [*map(str, range(83, 101)), "red \\x1b[31m"]
+    assert len(longest) == 1000
 
 
 def test_warm_ups(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
