@@ -119,6 +119,7 @@ PRINT = [
     "report --help",
     "report run.json --format parquet",
     "compare run.json other.json",
+    "list .",
     "metrics",
     "watch run.json",
     "replay run.json --speed 1000",
@@ -134,7 +135,7 @@ PRINT = [
 @pytest.mark.parametrize("words", [*QUICK, *(pytest.param(words, marks=pytest.mark.long) for words in PRINT)])
 def test_lost_output_is_one_line(tmp_path: pathlib.Path, words: str, redirection: str, why: str) -> None:
     """Standard output that is closed, or cannot be written, is one line and status 1."""
-    for name in ("run.json", "other.json"):
+    for name in ("run.json", "other.json", "session.json"):
         session().save(tmp_path / name)
     script = ["sh", "-c", f'exec "$@" {redirection}', "sh", *command_line(*words.split())]
     result = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANGING_S)

@@ -167,14 +167,15 @@ def test_table_of_the_runs_before(nncf_tools: Run, tmp_path: pathlib.Path) -> No
 
 
 def test_long_output_and_long_command(nncf_tools: Run) -> None:
-    """Of much output only the end is shown, and of a long shell command the beginning; nothing reaches the terminal."""
-    script = "seq 100; printf 'red \\033[31m\\n'; exit 4 # " + "x" * 200
+    """Of much output only the end is shown, and of long lines the ends; nothing reaches the terminal."""
+    script = "seq 100; printf 'red \\033[31m\\n%9000d\\n'; exit 4 # " + "x" * 200
     done = nncf_tools("monitor", "--prepare", script, "--", "true")
-    line, *output = done.stderr.splitlines()
+    line, *output, longest = done.stderr.splitlines()
 
     assert done.returncode == 4
     assert len(line) < 160
-    assert output == [*map(str, range(82, 101)), "red \\x1b[31m"]
+    assert output == [*map(str, range(83, 101)), "red \\x1b[31m"]
+    assert len(longest) == 1000
 
 
 def test_warm_ups(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
@@ -234,10 +235,17 @@ class Interruption(NamedTuple):
     status: int = 128 + signal.SIGINT
 
 
-GO_ON = "interrupted; the runs that ended are kept; go on with: --resume --output "
+GO_ON = "interrupted; the runs that ended are kept; continue with: --resume --output "
 INTERRUPTIONS = {
     "run that succeeds": Interruption(
-        [*REPEAT, *NOTED, "--", "sh", "-c", "test -e here && exit; trap 'exit 0' INT; touch here; sleep 1000"],
+        [
+            *REPEAT,
+            *NOTED,
+            "--",
+            "sh",
+            "-c",
+            "test -e here && exit; trap 'exit 0' INT; touch here; while :; do sleep 0.1; done",
+        ],
         "Written to run-1.json … run-2.json",
         "pcpc",
         0,
