@@ -25,14 +25,24 @@ def peaks(
 @pytest.mark.parametrize(
     ("rss", "mark", "expected"),
     [
-        pytest.param([1, 5, 3], None, (5, 1, 5, "sampled"), id="no mark"),
-        pytest.param([1, 5, 3], 4, (5, 1, 5, "sampled"), id="mark below"),
-        pytest.param([1, 5, 3], 9, (5, 1, 9, "high_water_mark"), id="mark above"),
-        pytest.param([5, 1, 5], None, (5, 0, 5, "sampled"), id="twice"),
-        pytest.param([None, 20, 30], None, (30, 2, 30, "sampled"), id="unknown before"),
-        pytest.param([], 9, (None, None, 9, "high_water_mark"), id="only a mark"),
-        pytest.param([None], None, (None, None, None, None), id="nothing known"),
-        pytest.param([0, 0], None, (0, 0, 0, "sampled"), id="zero is a figure"),
+        ([1, 5, 3], None, (5, 1, 5, "sampled")),
+        ([1, 5, 3], 4, (5, 1, 5, "sampled")),
+        ([1, 5, 3], 9, (5, 1, 9, "high_water_mark")),
+        ([5, 1, 5], None, (5, 0, 5, "sampled")),
+        ([None, 20, 30], None, (30, 2, 30, "sampled")),
+        ([], 9, (None, None, 9, "high_water_mark")),
+        ([None], None, (None, None, None, None)),
+        ([0, 0], None, (0, 0, 0, "sampled")),
+    ],
+    ids=[
+        "no mark",
+        "mark below",
+        "mark above",
+        "twice",
+        "unknown before",
+        "only a mark",
+        "nothing known",
+        "zero is a figure",
     ],
 )
 def test_rss(rss: list[float | None], mark: int | None, expected: tuple[int | None, ...]) -> None:

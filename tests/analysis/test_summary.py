@@ -143,11 +143,12 @@ def test_forked_copies(lives: list[tuple[float, float | None]], words: str) -> N
 @pytest.mark.parametrize(
     "processes",
     [
-        pytest.param(copies((0.0, 0.4)), id="gone before the peak"),
-        pytest.param(copies((0.6, 0.9)), id="born after the peak"),
-        pytest.param(copies((0.1, 0.9), largest_mib=300), id="the sum is one process's"),
-        pytest.param([process(0, peak_rss=MIB), process(1, peak_rss=MIB)], id="no copies"),
+        copies((0.0, 0.4)),
+        copies((0.6, 0.9)),
+        copies((0.1, 0.9), largest_mib=300),
+        [process(0, peak_rss=MIB), process(1, peak_rss=MIB)],
     ],
+    ids=["gone before the peak", "born after the peak", "the sum is one process's", "no copies"],
 )
 def test_no_forked_copies(processes: list[Process]) -> None:
     """Copies that have no part in the peak are not mentioned."""
@@ -177,10 +178,11 @@ def test_survivors(number: int, names: str) -> None:
 @pytest.mark.parametrize(
     "of",
     [
-        pytest.param(session(processes=survivors(1), finished=False), id="unfinished"),
-        pytest.param(session(processes=survivors(1), attached_to=100), id="attached"),
-        pytest.param(session(processes=[process(0, end_s=None)]), id="the command itself"),
+        session(processes=survivors(1), finished=False),
+        session(processes=survivors(1), attached_to=100),
+        session(processes=[process(0, end_s=None)]),
     ],
+    ids=["unfinished", "attached", "the command itself"],
 )
 def test_no_survivors(of: Session) -> None:
     """While the command itself may go on, nothing has outlived it."""
@@ -209,11 +211,12 @@ def test_unknown_counters() -> None:
 @pytest.mark.parametrize(
     "columns",
     [
-        pytest.param({"rss": mib(100, 110, 100), "pss": mib(None, 100, None)}, id="a tenth"),
-        pytest.param({"rss": mib(100, 300, 200), "pss": mib(50, None, 120)}, id="not at the peak"),
-        pytest.param({"rss": mib(None, 300, 200), "pss": mib(100, None, None)}, id="never in one sample"),
-        pytest.param({"pss": mib(1, 1, 1)}, id="nothing to compare"),
+        {"rss": mib(100, 110, 100), "pss": mib(None, 100, None)},
+        {"rss": mib(100, 300, 200), "pss": mib(50, None, 120)},
+        {"rss": mib(None, 300, 200), "pss": mib(100, None, None)},
+        {"pss": mib(1, 1, 1)},
     ],
+    ids=["a tenth", "not at the peak", "never in one sample", "nothing to compare"],
 )
 def test_not_much_is_shared(columns: dict[str, list[int | None]]) -> None:
     """If no sample holds both RSS and PSS, or if they are close, there is no hint."""
