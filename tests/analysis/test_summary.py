@@ -6,7 +6,6 @@ import pytest
 
 from nncftools.analysis.session import Session
 from nncftools.analysis.summary import (
-    NearPeak,
     count_samples,
     is_between_samples,
     largest_process,
@@ -15,28 +14,30 @@ from nncftools.analysis.summary import (
 from nncftools.render.sentences import hints
 from nncftools.session.model import Host, Peak, Process, Rise, SamplerFacts
 from nncftools.units import MemoryUnit
-from tests.made_up import MIB, mib, process, session
+from tests.made_up import MIB, mib, process, read_numbers, session
 
 RSS = mib(100, 300, 290, 200)
 
 
 @pytest.mark.parametrize(
-    ("columns", "expected"),
+    ("pss", "age", "expected", "is_at_peak"),
     [
-        ({"pss": mib(None, 150, None, 90)}, NearPeak(150 * MIB, 300 * MIB, 0.0, is_at_peak=True)),
-        ({"pss": mib(None, None, 140, 90)}, NearPeak(140 * MIB, 290 * MIB, 0.5, is_at_peak=True)),
-        ({"pss": mib(80, None, None, 90)}, NearPeak(80 * MIB, 100 * MIB, 0.5, is_at_peak=False)),
-        (
-            {"pss": mib(None, None, 140, None), "pss_age": [None, None, 0.25, None]},
-            NearPeak(140 * MIB, 300 * MIB, 0.25, is_at_peak=True),
-        ),
-        ({}, None),
+        ("- 150 - 90", "", "150 300 0", True),
+        ("- - 140 90", "", "140 290 0.5", True),
+        ("80 - - 90", "", "80 100 0.5", False),
+        ("- - 140 -", "- - 0.25 -", "140 300 0.25", True),
     ],
-    ids=["at the peak", "near it", "away", "by age", "not recorded"],
+    ids=["at the peak", "near it", "away", "by age"],
 )
-def test_near_peak(columns: dict[str, Any], expected: NearPeak | None) -> None:
+def test_near_peak(pss: str, age: str, expected: str, *, is_at_peak: bool) -> None:
     """The nearest count of PSS is that whose moment, not its sample, is nearest; near in RSS comes first."""
-    assert pss_near_peak(session({"rss": RSS, **columns})) == expected
+    columns: dict[str, Any] = {"pss": mib(*read_numbers(pss))}
+    if age:
+        columns["pss_age"] = read_numbers(age)
+    *sizes, distance_s = read_numbers(expected)
+
+    assert pss_near_peak(session({"rss": RSS, **columns})) == (*mib(*sizes), distance_s, is_at_peak)
+    assert pss_near_peak(session({"rss": RSS})) is None
 
 
 @pytest.mark.parametrize(
