@@ -74,8 +74,27 @@ CALLS = "NNCF_TOOLS_MARK_CALLS"
 """The user's functions, a line each, tab-separated: module, function, name, kind (empty if unknown)."""
 HELPER = "NNCF_TOOLS_STACKS"
 """``PID:START`` of the helper, if processes must give the permission to read their memory: see ``allow_helper``."""
-_SAME_NAMES = "QEfficient", "nncf", "onnx", "onnxruntime", "openvino", "optimum", "torch", "transformers"
-LIBRARIES = {"openvino_tokenizers": "openvino", **{library: library.lower() for library in _SAME_NAMES}}
+_SAME_NAMES = (
+    "QEfficient",
+    "auto_round",
+    "bitsandbytes",
+    "gptqmodel",
+    "llmcompressor",
+    "neural_compressor",
+    "nncf",
+    "onnx",
+    "onnxruntime",
+    "openvino",
+    "optimum",
+    "torch",
+    "torchao",
+    "transformers",
+)
+LIBRARIES = {
+    "compressed_tensors": "llmcompressor",
+    "openvino_tokenizers": "openvino",
+    **{library: library.lower() for library in _SAME_NAMES},
+}
 """The catalogue's file for each root package."""
 
 

@@ -56,7 +56,7 @@ def test_order(nncf_tools: Run, tmp_path: pathlib.Path, words: list[str], expect
     done = nncf_tools(*words, "--prepare", note("p"), "--cleanup", note("c"), "--", *COMMAND, "model")
     logs = "".join(log.read_text() for log in (tmp_path / "out").glob("*.log"))
 
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == int(words == FORECAST), done.stderr  # a forecast without operations is not known
     assert order(tmp_path) == expected
     shown = [line for line in (done.stdout + done.stderr + logs).splitlines() if " each run: " not in line]
     assert not any("on output" in line or "on error" in line for line in shown)

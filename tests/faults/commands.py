@@ -210,6 +210,7 @@ COMMANDS = {
             ),
             {"start": Gate("open", "slice-1.log"), "end": _END, "saving": Gate("os.rename", "forecast.json")},
             outputs=tuple(f"{OUT}/forecast/{name}" for name in ("forecast.json", "forecast.md", "slice-1.log")),
+            status=1,  # a forecast without operations is not known
             processes=_RECORDERS,
         ),
         Command(

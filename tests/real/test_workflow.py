@@ -9,6 +9,8 @@ import subprocess
 
 import pytest
 
+from benchmarks import quantizers
+from benchmarks.quantizers.__main__ import LIBRARIES, list_operations, select_results
 from nncftools import Session
 from nncftools.analysis.operation import Operation
 from tests.conftest import command_line
@@ -115,6 +117,19 @@ def test_export_is_named(llama: pathlib.Path, real_environment: dict[str, str], 
         "Export optimum.exporters.openvino.export_tokenizer",
     }
     assert [pathlib.Path(model.path).name for model in session.models] == ["openvino_model.xml"]
+
+
+def test_quantization_by_torchao_is_named(
+    llama: pathlib.Path, real_environment: dict[str, str], tmp_path: pathlib.Path
+) -> None:
+    """Quantization is marked where the program or transformers calls torchao, and the results are the same."""
+    program = pathlib.Path(quantizers.__file__).with_name("with_torchao.py")
+    words = ["python", str(program), str(llama), str(tmp_path / "quantized")]
+    alone = run(words, real_environment)
+    session, marked = profiled(words, real_environment, tmp_path / "run.json")
+
+    assert select_results(marked.stdout.decode()) == select_results(alone.stdout.decode())
+    assert list_operations(session) == LIBRARIES["torchao"].operations.strip().splitlines()
 
 
 def test_steps_of_the_installed_nncf(real_environment: dict[str, str], tmp_path: pathlib.Path) -> None:

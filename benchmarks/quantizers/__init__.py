@@ -1,0 +1,1 @@
+"""Programs that quantize a small model by the libraries of the catalogue."""
