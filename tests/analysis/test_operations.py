@@ -23,9 +23,9 @@ def marked(*of: str | list[Mark], **columns: Any) -> Session:  # noqa: ANN401 â€
     return found
 
 
-def rss_peak(of: Session, place: int = 0) -> Bracket:
-    """Return the peak of RSS of an operation, which must be known."""
-    found = of.operations[place].of("rss").peak
+def rss_peak(of: Session) -> Bracket:
+    """Return the peak of RSS of the first operation, which must be known."""
+    found = of.operations[0].of("rss").peak
     assert found is not None
     return found
 
