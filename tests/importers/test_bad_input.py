@@ -148,6 +148,6 @@ def test_memory_is_bounded(tmp_path: pathlib.Path) -> None:
     taken, kept, peak, at_s, duration_s, warnings = json.loads(result.stdout)
     assert (taken, peak, at_s, duration_s) == (1_200_001, 5000 << 20, 0, 59)
     assert 100_000 < kept <= 1_000_000
-    assert [warning.partition(", which ")[0] for warning in warnings] == [
+    assert [warning.partition(": ")[0] for warning in warnings] == [
         f"1,200,001 samples were taken and merged into {kept:,}"
     ]
