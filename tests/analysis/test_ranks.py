@@ -76,7 +76,7 @@ def test_recordings_that_do_not_overlap() -> None:
 
 def test_an_unknown_start() -> None:
     """A recording without a start time is refused."""
-    with pytest.raises(NncfToolsError, match="b: has no start time: it cannot be lined up with the others"):
+    with pytest.raises(NncfToolsError, match="b: has no start time, so it cannot be aligned with the others"):
         start_times({"a": recorded("10"), "b": recorded(None, None)})
 
 
@@ -165,7 +165,7 @@ class TestSum:
 
         assert job.samples.metrics == ["rss"]
         assert job.warnings == [
-            "1 of 3 ranks are missing: no recording of rank 2, and sums do not count them",
+            "1 of 3 ranks are missing in all sums: there is no recording of rank 2",
             LEFT_OUT,
         ]
 
@@ -202,7 +202,7 @@ class TestRanks:
         """A job among its recordings would count twice: it is refused."""
         job = merge(rank(0, 1), rank(1, 1))
 
-        with pytest.raises(NncfToolsError, match="job was merged from 2 recordings: name those instead"):
+        with pytest.raises(NncfToolsError, match="job was merged from 2 recordings: name the recordings instead"):
             merge_ranks({"job": job, "a": rank(0, 1)})
 
     def test_different_jobs(self) -> None:
@@ -264,4 +264,4 @@ def test_a_job_of_very_many_ranks() -> None:
     one = rank(0, 100, rank=Rank(number=0, size=10**15, job="tune"))
     job = merge(one, rank(1, 100))
 
-    assert job.warnings[0].startswith("999999999999998 of 1000000000000000 ranks are missing: no recording of rank 2")
+    assert job.warnings[0].startswith("999999999999998 of 1000000000000000 ranks are missing in all sums: there is no")

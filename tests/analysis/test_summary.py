@@ -109,8 +109,8 @@ def copies(*lives: tuple[float, float | None], largest_mib: int = 200) -> list[P
 
 
 LEFT_OUT = (
-    "RSS on this machine may be off by up to 32.0 MiB for each process: Linux 6.8.0 leaves out what each of 64 CPUs "
-    "has not added yet; 6.16 and later are exact"
+    "RSS on this machine may be off by up to 32.0 MiB for each process: Linux 6.8.0 leaves out the latest changes "
+    "on each of 64 CPUs; 6.16 and later are exact"
 )
 
 

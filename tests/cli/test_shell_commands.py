@@ -234,7 +234,7 @@ class Interruption(NamedTuple):
     status: int = 128 + signal.SIGINT
 
 
-GO_ON = "interrupted; the runs that ended are kept; go on with: --resume --output "
+GO_ON = "interrupted; the runs that ended are kept; continue with: --resume --output "
 INTERRUPTIONS = {
     "run that succeeds": Interruption(
         [*REPEAT, *NOTED, "--", "sh", "-c", "test -e here && exit; trap 'exit 0' INT; touch here; sleep 1000"],

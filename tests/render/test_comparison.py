@@ -78,8 +78,8 @@ class TestBrief:
         [
             ("100 101 102 103 104", "200 201 202 203 204", ", more than the spread of 5 and 5 runs"),
             ("200 201 202 203 204", "100 101 102 103 104", ", more than the spread of 5 and 5 runs"),
-            ("100 101", "200 201 202", ", with every run of new above every run of base"),
-            ("200", "100 101 102", ", with every run of new below every run of base"),
+            ("100 101", "200 201 202", "; every run of new is above every run of base"),
+            ("200", "100 101 102", "; every run of new is below every run of base"),
             (
                 "100 200 300",
                 "250 260 270",

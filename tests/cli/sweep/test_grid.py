@@ -82,13 +82,19 @@ def test_file_gets_a_baseline(tmp_path: pathlib.Path) -> None:
         ("[[configuration]]\nname = 'a'\nmode = 'int4_sym'\ngroup_size = 128", "group size 128 does not divide layers"),
         ("[[configuration]]\nname = 'a'\nmode = 'int4_sym'\nlora_rank = 256", "rank 256 is larger than the smallest"),
         ("[[configuration]]\nname = 'a'\nmode = 'int8_sym'\nawq = true", "awq cannot be used with int8_sym"),
-        ("[[configuration]]\nname = 'a'\nmode = 'nf4'\ngptq = true\nlora_rank = 8", "gptq and lora_rank together"),
+        (
+            "[[configuration]]\nname = 'a'\nmode = 'nf4'\ngptq = true\nlora_rank = 8",
+            "gptq and lora_rank cannot be combined",
+        ),
         ("[[configuration]]\nname = 'a'\nmode = 'nf4'\nlora_rank = 0", "Expected `int` >= 1 - at `$.lora_rank`"),
         (
             "[[configuration]]\nname = 'a'\nmode = 'nf4'\nsubset_size = -1",
             "Expected `int` >= 1 - at `$.subset_size`",
         ),
-        ("[[configuration]]\nname = 'a'\nmode = 'nf4'\ngroup_size = 0", "group_size of at least 1, or -1 for channels"),
+        (
+            "[[configuration]]\nname = 'a'\nmode = 'nf4'\ngroup_size = 0",
+            "group_size of at least 1, or -1 (per channel)",
+        ),
         ("[[configuration]]\nname = 'fp32'\nmode = 'nf4'", "'fp32' is the name of the baseline"),
         ("not toml", "grid.toml"),
     ],
