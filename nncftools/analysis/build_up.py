@@ -399,7 +399,7 @@ class _Builder:
         return Freed(fall.size, parts)
 
     def _find_starter(self, watched: WatchedProcess, at_s: float) -> Stack:
-        """Return the stack of a program's nearest Python ancestor, during the start of the program or a wait for it."""
+        """Return the stack of a program's nearest Python ancestor, which started the program or waits for its end."""
         process = self._processes.get(watched.process)
         for _ in self._processes:  # in a damaged journal, parents may form a circle
             process = None if process is None else self._processes.get(process.parent)
@@ -409,7 +409,7 @@ class _Builder:
         return ()
 
     def _limit_shared(self, process: Process | None, size: float, seen_s: float) -> float:
-        """Return the bytes of ``size``, the first RSS of a forked copy, that can be shared with the parent.
+        """Return how many bytes of its first RSS (``size``) a forked copy can share with the parent.
 
         The limit is the parent's largest RSS between the fork and ``seen_s``, without pages of files, because fork(2)
         does not copy these pages. The kernel gives the time of the fork in ticks.

@@ -413,8 +413,8 @@ class Comparison:
 def compare_runs(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
     """Return the comparison of two runs or groups.
 
-    Raises NncfToolsError if the sides have no memory metric in common. For runs without memory metrics, raises the
-    error if no other figure is common, either.
+    Raises NncfToolsError if the sides have no memory metric in common. If no run has memory metrics, any common figure
+    except the duration is enough.
     """
     base_values = [run.figures for run in base]
     new_values = [run.figures for run in new]

@@ -36,8 +36,8 @@ _SMALL_ERROR = 24 << 20
 """An error of at most this many bytes at all layers is accepted, whatever the share of the peak."""
 _LEAST_SPREAD = 0.03
 _LEAST_SPREAD_OF_FLOOR = 0.07
-"""The least half widths of intervals, as a share of the value. Floors get wider intervals,
-because samples of a floor vary by 50 MiB.
+"""The least half widths of intervals, as a share of the value. Floors get wider intervals, because
+samples of a floor vary by 50 MiB.
 """
 _BESIDE = 0.1
 """The largest part of a floor, as a share, that may be outside the operation: pages of files, and memory between two

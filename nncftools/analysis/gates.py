@@ -46,10 +46,7 @@ _LONGEST = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """A limit.
-
-    If ``above``, the gate fails if the figure is above the limit; otherwise, if the figure is below the limit.
-    """
+    """A limit. If ``above`` is true, a figure above the limit fails; otherwise, a figure below the limit fails."""
 
     text: str
     figure: Figure

@@ -560,7 +560,7 @@ class Column:
 
 
 def pick_spaced(times: Sequence[float], distance_s: float, start_s: float = -inf, end_s: float = inf) -> Iterator[int]:
-    """Yield indexes of samples between two moments, at least ``distance_s`` after the previous index."""
+    """Yield indexes of samples between two moments, with at least ``distance_s`` between two samples."""
     row = bisect_left(times, start_s)
     stop = bisect_right(times, end_s)
     while row < stop:

@@ -237,7 +237,7 @@ class MemoryMonitor:
 
     @staticmethod
     def get_system_memory() -> int:
-        """Return the machine's memory in bytes that is not available now. SYSTEM records the same figure."""
+        """Return how many bytes of the machine's memory are not available now. SYSTEM records the same figure."""
         import psutil
 
         memory = psutil.virtual_memory()

@@ -59,7 +59,7 @@ class MetricsCollector:
         """Time in seconds, MB read and MB written at the previous call."""
 
     def initialize_cpu_monitoring(self) -> None:
-        """Start the time that the first CPU figure covers."""
+        """Start the period of the first CPU figure."""
         self.get_cpu_usage()
 
     def get_memory_usage(self) -> tuple[float, float]:

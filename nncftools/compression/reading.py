@@ -145,7 +145,7 @@ def direction_of(column: str) -> Direction | None:
 
 
 def found_metrics(tables: Sequence[RawTable]) -> tuple[Metric, ...]:
-    """Return the metrics that all tables have. A column is a metric if the name is known, or has a standard error.
+    """Return the metrics that all tables have. A column is a metric by name, or if a standard error exists.
 
     If there are no metrics: raise ResultsError if the tables look like results; otherwise, return the four standard
     metrics.

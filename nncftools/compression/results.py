@@ -172,7 +172,7 @@ def pareto(points: Sequence[tuple[float, float]]) -> set[int]:
 
 
 def find_wrong_columns(comparison: Comparison) -> list[str]:
-    """Return the computed columns that the file has with wrong values. Differences up to a thousandth are allowed."""
+    """Return the computed columns with wrong values in the file. Differences up to a thousandth are allowed."""
     columns = set()
     for result in comparison.results:
         for column, value in ((ERROR, result.error), (RATE, result.rate)):
@@ -423,7 +423,7 @@ class Choice(NamedTuple):
     best: Result | None
     """The smallest model; None if no row is within the bounds."""
     left_out: int
-    """The number of rows whose known figures meet all bounds, but which lack other bounded figures."""
+    """The number of rows that lack a bounded figure, although all known figures are within the bounds."""
     unknown: Sequence[str]
     """The names of the missing figures in these rows."""
 

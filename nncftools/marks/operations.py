@@ -345,7 +345,7 @@ _named = functools.lru_cache(maxsize=256)(line.common_members)
 
 
 def mark_from_outside(log: int, name: str, source: str) -> None:
-    """Begin an operation of the whole run. The operation ends at the next operation that is marked from outside.
+    """Begin an operation of the whole run. It ends at the next operation marked from outside the program.
 
     ``log`` is a descriptor opened for appending. Raises OSError.
     """

@@ -129,7 +129,7 @@ class Entry(msgspec.Struct, kw_only=True):
             raise ValueError(f"`op` and `pid`, two whole numbers, expected with `event` {self.event!r}")
         start_s = _seconds(start, self.start_s, self.start, self.t_ns)
         if start_s is None:
-            times = "`start_s` (seconds from the start), `start` (the same, or ISO 8601 with zone)"
+            times = "`start_s` (seconds from the start), `start` (seconds, or ISO 8601 with zone)"
             raise ValueError(f"{times} or `t_ns` (CLOCK_MONOTONIC) expected")
         end_s = _seconds(start, self.end_s, self.end, self.end_ns)
         last_s = start_s if end_s is None else end_s
@@ -374,7 +374,10 @@ class Nesting:
         return replaced
 
     def end(self, entry: Entry) -> list[Open]:
-        """Close and return the operation that an entry ends, with the moments inside; or all moments of a profiler."""
+        """Close and return the operations that an entry ends.
+
+        These are an operation with the moments inside, or all moments of a profiler.
+        """
         if not entry.op and entry.profiler is not None:
             moments = [opened for opened in self._in_process(entry.pid) if opened.is_moment]
             ended = [opened for opened in moments if opened.entry.profiler == entry.profiler]

@@ -27,7 +27,7 @@ _MOST_NAMES = 100
 _DEEPEST = 200
 """The most levels of operations. Deeper operations are not listed."""
 _WAITING = 500
-"""The number of rows that are sorted together. Several processes write to a log, so a row may come late."""
+"""The most rows by which a row may come late, because several processes write to a log."""
 _SINGLE_CALL = dict.fromkeys(("op", "arguments", "saved", "saved_size", "error", "own_start", "own_end"))
 """The fields that are None in a mark for several operations."""
 
