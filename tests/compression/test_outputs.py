@@ -212,11 +212,10 @@ document.body.append(result);
 """
 
 
-def made(*paths: pathlib.Path, bound: str = "", extra: bool = False) -> str:
+def made(*paths: pathlib.Path, extra: bool = False) -> str:
     """Return the page of results."""
     comparisons = compared(*paths)
-    limit = parse_bounds(bound) if bound else None
-    return page(comparisons, render(draw(comparisons, limit), "svg"), limit, extra=extra)
+    return page(comparisons, render(draw(comparisons), "svg"), None, extra=extra)
 
 
 def hostile(folder: pathlib.Path) -> pathlib.Path:

@@ -87,17 +87,6 @@ def test_time_that_goes_back(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if "memory_usage" not in name])
-def test_time_that_goes_back_in_every_log(tmp_path: pathlib.Path, name: str) -> None:
-    """In every log, rows whose time goes back are left out."""
-    text, number = ROWS[name]
-    row = text.split(b"\n")[number - 2]
-    found = imported(tmp_path, text + row + b"\n", name)
-
-    assert len(found.samples) == 3
-    assert any(" is before the time of the previous row, " in warning for warning in found.warnings)
-
-
-@pytest.mark.parametrize("name", [name for name in ROWS if "memory_usage" not in name])
 @pytest.mark.parametrize("less", [2, 9])
 def test_the_last_line_is_cut_off(tmp_path: pathlib.Path, name: str, less: int) -> None:
     """A last line without a line break is left out with a warning, even when it would be a valid row."""
