@@ -508,7 +508,7 @@ def running_text(top: Part) -> str:
 
 
 def _starter_text(stack: Sequence[Frame]) -> str:
-    """Return the frame that started a program, and the call into another library that needed the program, as text."""
+    """Name the frame that started a program, and the call of a library that led to this frame."""
     frame = innermost_frame(stack)
     if frame is None:
         return ""

@@ -108,7 +108,7 @@ class Result(msgspec.Struct, kw_only=True):
     """Options that were added for the slices, because the whole model is larger."""
     slices: list[Slice] = []
     forecast: Forecast | None = None
-    """Null if slices do not show the needs."""
+    """The needs of the whole model. Null if the slices are not enough to know them."""
     limit: int | None = None
     """The limit in bytes that ``--for`` gives."""
     fits: str | None = None
@@ -171,7 +171,7 @@ class Comparison(NamedTuple):
 
 
 def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -> Comparison:
-    """Compare the lines of all operations at the full number of layers."""
+    """Draw a line through the peaks of each operation, and find the highest line at the full number of layers."""
     found = draw_lines(used)
     of_run = line_of_runs(used, [part.peak for part in used])
     explained = max((line.sizes[-1] for line in found), default=-math.inf)

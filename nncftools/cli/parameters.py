@@ -80,7 +80,7 @@ _METRICS = "metrics"
 _KEYS = ("interval", _METRICS, "unit", "depth", "mark-calls")
 """Keys of the table [tool.nncf-tools] in pyproject.toml: defaults of options, and functions to mark."""
 _RECORDING = ("monitor", "profile")
-"""Only these subcommands use the project's metrics: a session may not contain all of them."""
+"""Only these subcommands use the project's metrics. A recorded session, which others read, may lack a metric."""
 _DEFAULTS = "nncftools.defaults"
 """Key in ``Context.meta``. The value there is ``{option: key}``, for options with a default of the project."""
 

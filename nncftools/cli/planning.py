@@ -77,8 +77,9 @@ def find_special(line: str) -> str:
     """Return the first characters of a line that a shell would not read literally; empty if there are none.
 
     Examples are assignments, redirections, pipes, lists, substitutions, patterns, continued lines, comments and ``~``
-    without quotes (POSIX Shell Command Language, 2.2 Quoting and 2.3 Token Recognition). Quotes do not count, except
-    for escapes in double quotes that ``shlex`` does not undo.
+    without quotes (POSIX Shell Command Language, 2.2 Quoting and 2.3 Token Recognition). ``shlex``
+    understands quotes, so quotes are not special here. In double quotes, some escapes are special, because ``shlex``
+    leaves them as they are.
     """
     for match in re.finditer(_QUOTED_OR_SPECIAL, line.strip()):
         quoted = [part["special"] for part in re.finditer(_SPECIAL_IN_DOUBLE_QUOTES, match["double"] or "")]

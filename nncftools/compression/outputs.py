@@ -474,7 +474,7 @@ def _set_ticks(ruler: Any, begin: float, end: float, most: int) -> None:  # noqa
 def _choose_names(
     shown: Sequence[Result], places: Sequence[tuple[float, float]], width: float
 ) -> Iterator[tuple[int, str, int]]:
-    """Yield each result with a name that has room beside the point: index, name and side (1: right, -1: left).
+    """Yield index, name and side of each result whose name has room beside the point; side 1 is right, -1 is left.
 
     Results on the front come first. ``places`` has the column and the line of each point.
     """

@@ -211,7 +211,7 @@ class Psrecord(RowLog):
             self.reset()
 
     def known(self) -> dict[str, Any]:
-        """Return the facts that psrecord printed as fields of the session."""
+        """Return fields of the session: the facts that psrecord printed."""
         return {
             "command": split_command(self.found.get("command", "")),
             "attached_to": int(self.found.get("pid", 0)) or None,

@@ -411,7 +411,7 @@ def take_kernel_log(session: Session) -> None:
 
 
 def take_counts(session: Session) -> None:
-    """Add kills in control groups that happened after the sampler had died, from the groups' counters."""
+    """Add kills by the kernel after the end of the sampler. The counters of control groups show these kills."""
     last_s = max(session.samples.time_s, default=0.0)
     later = []
     for group in session.control_groups:

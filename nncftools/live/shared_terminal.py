@@ -302,7 +302,7 @@ _ERASE_LINE = "\x1b[2K"
 _INSERT_LINE = "\x1b[L"
 _DOWN = "\x1b[B"
 _MOST_WAITING = 2000
-"""Most lines that wait to be painted. If there are more, they are painted at once, while the command waits."""
+"""The largest number of lines that wait to be painted. If there are more, the command waits until all are painted."""
 
 
 class SharedTerminal(Terminal):

@@ -245,7 +245,7 @@ Key = tuple[Number, Number]
 
 
 class Open:
-    """An open operation, or an open moment: the end has not been read."""
+    """An operation whose end has not been read, or a moment that lasts until the next moment."""
 
     payload: Any
     """The data that the user of ``Nesting`` keeps with the operation."""

@@ -294,7 +294,7 @@ def _explain_kinds(kinds: Kinds | None, unit: MemoryUnit) -> Iterator[str]:
 
 
 def _explain_code(session: Session, rise: BuildUp) -> Iterator[str]:
-    yield "certain: the calls lasted during the whole rise; other code is likely: the stack before or after the rise"
+    yield "certain = the call lasted during the whole rise; likely = the code was in the stack before or after the rise"
     yield "freed memory is found by its address; on the heap, the newest memory is assumed to be freed first"
     if rise.sum_of(NOT_SEEN):
         unless = "no stack was read within a second of the rise, or the thread is unknown"

@@ -172,7 +172,7 @@ class Common:
     samples = 0
     """The number of samples so far."""
     ran_out = False
-    """Whether a file could not be opened even for a moment. If so, figures are missing."""
+    """Whether no descriptor was left to open a file, read it and close it again. If so, figures are missing."""
 
     below = sys.maxsize
     """Only descriptors below this number are kept open."""

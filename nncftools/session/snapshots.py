@@ -481,7 +481,7 @@ class _SnapshotReader:
         who = "a process" if watched is None else f"process {watched.pid}"
         texts = {
             "refused": f"the kernel does not allow reading the stacks of {who}",
-            "no_python": f"no program whose memory grew runs Python: {who}, for instance",
+            "no_python": f"memory grew only in programs that do not run Python, such as {who}",
         }
         return texts.get(problem["text"], f"the stacks of {who} could not be read: {problem['text']}")
 

@@ -133,9 +133,9 @@ class Pace:
     """Decides when to poll and when to read stacks, so that the cost stays in the budget.
 
     While much of the budget is left, polls come more often if memory grows faster, and each poll of a growing process
-    reads stacks. Later, polls follow only rises to a new maximum, and stacks are read after each ``step`` of growth.
-    Below the maximum, readings of stacks are spread over time. Otherwise, a program that keeps freeing and taking
-    memory would use up any budget.
+    reads stacks. When little is left, polls come more often only if memory rises to a new maximum, and stacks are read
+    after each ``step`` of growth. While memory is below the maximum, stacks are read at times spread over the run,
+    because a program that keeps freeing and taking memory would use up any budget.
     """
 
     def __init__(self, budget: Budget) -> None:

@@ -341,7 +341,7 @@ def test_frames_of_the_hook() -> None:
         ),
         (
             ['{"problem": {"process": 0, "text": "no_python"}}'],
-            "no program whose memory grew runs Python: process 77, for instance",
+            "memory grew only in programs that do not run Python, such as process 77",
         ),
         (['{"problem": {"process": 0, "text": "odd"}}'], "the stacks of process 77 could not be read: odd"),
         (LINES[2:-1], "the helper process ended early, after 0.5 s"),
