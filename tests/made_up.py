@@ -34,6 +34,17 @@ def mib(*sizes: float | None) -> list[int | None]:
     return [None if size is None else int(size * MIB) for size in sizes]
 
 
+def rows(table: str) -> list[Any]:
+    """Return the lines of a table as parameters, with cells between bars; the lines after ``long`` have this mark."""
+    quick, _, slow = table.partition("\nlong\n")
+    found = [pytest.param(*_cells(line)) for line in quick.strip("\n").splitlines()]
+    return found + [pytest.param(*_cells(line), marks=pytest.mark.long) for line in slow.splitlines()]
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split(" | ")]
+
+
 def samples(time_s: Sequence[float], **columns: Column) -> Samples:
     """Return columns as in a recording: None becomes NaN."""
     given: dict[str, Column] = {TIME: time_s, **columns}
