@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 from array import array
 from math import nan
@@ -42,7 +43,7 @@ def rows(table: str) -> list[Any]:
 
 
 def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.split(" | ")]
+    return [cell.strip() for cell in re.split(r" \|(?: |$)", line)]
 
 
 def samples(time_s: Sequence[float], **columns: Column) -> Samples:
