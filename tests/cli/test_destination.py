@@ -180,7 +180,7 @@ def test_folder_of_another_user(nncf_tools: Run, tmp_path: pathlib.Path, line: s
     write_inputs(tmp_path / "inputs", is_exported=True)
     (tmp_path / "theirs").mkdir()
     os.chown(tmp_path / "theirs", OTHER, OTHER)
-    done = nncf_tools(*line.split())
+    done = nncf_tools(line)
 
     assert (done.returncode > 0, list((tmp_path / "theirs").iterdir())) == (True, [])
     assert "the folder 'theirs' belongs to another user" in done.stderr

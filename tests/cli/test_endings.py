@@ -95,7 +95,7 @@ def test_format_and_ending(in_process: Run, folder: pathlib.Path, format_: str, 
     if format_ not in view.ENDINGS[ending]:
         message = NEVER.format(ending, format_)
     before = content_of(folder)
-    done = in_process("report", "stacks.json", "-o", name, "-f", format_)
+    done = in_process("report stacks.json -o", name, "-f", format_)
     judge_refused(done, folder, before, f"option --output: {message}")
 
 
@@ -138,7 +138,7 @@ def test_refused(in_process: Run, folder: pathlib.Path, words: str, message: str
     session().save(folder / NEWEST)
     shutil.copy(pathlib.Path(__file__).parents[1] / "data/runs/logs/io.txt", folder / LOG)
     before = content_of(folder)
-    judge_refused(in_process(*words.split()), folder, before, f"option {message}")
+    judge_refused(in_process(words), folder, before, f"option {message}")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -162,7 +162,7 @@ def test_nothing_in_common_to_draw(in_process: Run, folder: pathlib.Path) -> Non
     """A picture that cannot be drawn is noticed before the other file is written."""
     session({"rss": mib(100, 400), "system": mib(100, 400)}).save(folder / "both.json")
     session({"system": mib(100, 400)}).save(folder / "c.json")
-    done = in_process("compare", "both.json", "a.json", "c.json", "-o", "x.md", "--plot", "x.svg")
+    done = in_process("compare both.json a.json c.json -o x.md --plot x.svg")
 
     assert (done.returncode, (folder / "x.md").exists(), (folder / "x.svg").exists()) == (1, False, False)
     assert done.stderr == "nncf-tools: error: option --plot: the runs have no memory metric in common to draw\n"

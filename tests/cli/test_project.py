@@ -66,19 +66,17 @@ def test_file(in_process: Run, project: pathlib.Path, files: str, words: str, ex
     for file in filter(None, files.split(" + ")):
         folder, _, text = file.partition(" ")
         written(project / folder, text.encode().decode("unicode_escape"))
-    done = in_process("report", "run.json", *words.split())
+    done = in_process(f"report run.json {words}")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(PEAK.format(expected))
 
 
-@pytest.mark.parametrize(
-    ("words", "named"), [((), ""), (("--details",), "depth, unit"), (("--details", "-u", "B"), "depth")]
-)
-def test_details(in_process: Run, project: pathlib.Path, words: tuple[str, ...], named: str) -> None:
+@pytest.mark.parametrize(("words", "named"), [("", ""), ("--details", "depth, unit"), ("--details -u B", "depth")])
+def test_details(in_process: Run, project: pathlib.Path, words: str, named: str) -> None:
     """With --details, a line names the file and the defaults in use."""
     path = written(project, f"{HEAD}unit = 'GiB'\ndepth = 2\ninterval = 1")
-    done = in_process("report", "run.json", *words)
+    done = in_process(f"report run.json {words}")
 
     assert done.stderr == (f"nncf-tools: defaults from {path}: {named}\n" if named else "")
 
@@ -109,7 +107,7 @@ def test_mistakes(in_process: Run, project: pathlib.Path, text: str, problem: st
     """One line names the file, the key and what is allowed; nothing starts."""
     path = project / "pyproject.toml"
     path.write_bytes(f"{HEAD}{text}".encode(errors="surrogateescape"))
-    done = in_process("profile", "-o", "new.json", "touch", "ran")
+    done = in_process("profile -o new.json touch ran")
 
     assert done.returncode == 2
     assert done.stderr.startswith(f"nncf-tools: error: {path}: {problem}")
@@ -121,14 +119,14 @@ def test_no_table(in_process: Run, project: pathlib.Path) -> None:
     """A value in the place of the table is named."""
     path = written(project, "[tool]\nnncf-tools = 3")
 
-    assert in_process("report", "run.json").stderr == f"nncf-tools: error: {path}: a table [tool.nncf-tools] expected\n"
+    assert in_process("report run.json").stderr == f"nncf-tools: error: {path}: a table [tool.nncf-tools] expected\n"
 
 
-@pytest.mark.parametrize("words", [("report", "--help"), ("list",), ("metrics",)])
-def test_commands_that_need_none(in_process: Run, project: pathlib.Path, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("line", ["report --help", "list", "metrics"])
+def test_commands_that_need_none(in_process: Run, project: pathlib.Path, line: str) -> None:
     """Help, and commands without these options, work beside a file with mistakes."""
     written(project, f"{HEAD}metrics = 1")
-    done = in_process(*words)
+    done = in_process(line)
 
     assert done.returncode == 0
     assert "pyproject.toml" not in done.stderr
@@ -168,7 +166,7 @@ def test_ignored_file(in_process: Run, project: pathlib.Path, mode: int, change:
     path.chmod(mode)
     if callable(change):
         change(path)
-    done = in_process("report", "run.json", "--depth", "1")
+    done = in_process("report run.json --depth 1")
 
     assert done.returncode == 0
     assert done.stdout.splitlines()[0] == (GIB if why else "Peak memory 307,200 KiB, 0.5 s after the start")
@@ -182,7 +180,7 @@ def test_foreign_file_without_the_table(in_process: Run, project: pathlib.Path) 
     path = written(project, "[project]\ndependencies = ['nncf-tools']")
     os.chown(path, OTHER, OTHER)
 
-    assert in_process("report", "run.json").stderr == ""
+    assert in_process("report run.json").stderr == ""
 
 
 @pytest.mark.parametrize("kind", ["FIFO", "folder", "broken link"])
@@ -195,7 +193,7 @@ def test_no_file(in_process: Run, project: pathlib.Path, kind: str) -> None:
         path.mkdir()
     else:
         path.symlink_to("nowhere")
-    done = in_process("report", "run.json")
+    done = in_process("report run.json")
 
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -211,7 +209,7 @@ def test_users(project: pathlib.Path, owner: int, user: int, *, is_used: bool) -
     """A file of this user or of root is used; a file of another user is not, not even by root."""
     path = written(project, f"{HEAD}unit = 'GiB'")
     os.chown(path, owner, owner)
-    line = [*become(user), *command_line("report", "run.json")]
+    line = [*become(user), *command_line("report run.json")]
     done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=HANGING_S)
 
     assert done.stdout.splitlines()[0] == (GIB if is_used else MIB)
@@ -221,7 +219,7 @@ def test_users(project: pathlib.Path, owner: int, user: int, *, is_used: bool) -
 def test_recording(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """A recording has the interval and the metrics of the project; an error in a later check names the file."""
     path = written(tmp_path, f"{HEAD}interval = '20ms'\nmetrics = ['anon', 'rss']\nunit = 'B'")
-    done = nncf_tools("monitor", "--details", "-o", "run.json", "sleep", "0.1")
+    done = nncf_tools("monitor --details -o run.json sleep 0.1")
     report = json.loads((tmp_path / "run.json").read_text())
 
     assert done.returncode == 0

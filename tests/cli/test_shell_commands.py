@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import shlex
 import signal
 import subprocess
 
@@ -61,8 +60,7 @@ forecast --no-output -o out | prcprcprc
 @pytest.mark.parametrize(("line", "expected"), rows(ORDERS))
 def test_order(nncf_tools: Run, folder: pathlib.Path, line: str, expected: str) -> None:
     """Every run is between the two shell commands, whose output is nowhere as long as they succeed."""
-    words = shlex.split(f"{line} --prepare 'sh p 0' --cleanup 'sh c 0' -- sh run 0 model")
-    done = nncf_tools(*words)
+    done = nncf_tools(f"{line} --prepare 'sh p 0' --cleanup 'sh c 0' -- sh run 0 model")
     logs = "".join(log.read_text() for log in (folder / "out").glob("*.log"))
 
     assert (done.returncode, order(folder)) == (0, expected), done.stderr
@@ -73,7 +71,7 @@ def test_order(nncf_tools: Run, folder: pathlib.Path, line: str, expected: str) 
 
 def test_plan(nncf_tools: Run) -> None:
     """A search and a forecast name the shell commands before the first run."""
-    done = nncf_tools(*shlex.split("fit --free-only -o out --prepare 'true 1' --cleanup 'true 2' -- sleep 0.3"))
+    done = nncf_tools("fit --free-only -o out --prepare 'true 1' --cleanup 'true 2' -- sleep 0.3")
 
     assert done.stderr.startswith(
         "Before each run: true 1\nAfter each run: true 2\nRun 1: sleep 0.3, without a limit\n"
@@ -82,7 +80,7 @@ def test_plan(nncf_tools: Run) -> None:
 
 def test_folder_that_must_not_exist(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """An export that refuses an earlier output runs as often as asked."""
-    done = nncf_tools(*shlex.split("monitor --repeat 3 --prepare 'rm -rf out' -o run.json -- mkdir out"))
+    done = nncf_tools("monitor --repeat 3 --prepare 'rm -rf out' -o run.json -- mkdir out")
 
     assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.glob("run-*.json"))) == 3
@@ -115,7 +113,7 @@ forecast --no-output -o out --prepare 'sh p 3' -- sh run 0 model | p \
 @pytest.mark.parametrize(("line", "log", "said"), rows(FAILURES))
 def test_failure(nncf_tools: Run, folder: pathlib.Path, line: str, log: str, said: str) -> None:
     """A failure ends the series: one line has option, status and run, and the output of the shell command follows."""
-    done = nncf_tools(*shlex.split(line))
+    done = nncf_tools(line)
     status = 7 if line.endswith("7") else int(said.partition("status ")[2].split()[0])
 
     assert (done.returncode, order(folder)) == (status, log)
@@ -126,8 +124,7 @@ def test_failure(nncf_tools: Run, folder: pathlib.Path, line: str, log: str, sai
 
 def test_table_of_the_runs_before(nncf_tools: Run, folder: pathlib.Path) -> None:
     """The runs that ended before a failure keep their lines, their files and their table."""
-    line = "monitor --repeat 3 --cleanup 'test ! -e run-2.json' -o run.json -- sh run 0"
-    done = nncf_tools(*shlex.split(line))
+    done = nncf_tools("monitor --repeat 3 --cleanup 'test ! -e run-2.json' -o run.json -- sh run 0")
     lines = done.stderr.splitlines()
     message = "option --cleanup: 'test ! -e run-2.json' ended with exit status 1 after run 2 of 3"
 
@@ -141,7 +138,7 @@ def test_table_of_the_runs_before(nncf_tools: Run, folder: pathlib.Path) -> None
 def test_long_output_and_long_command(nncf_tools: Run) -> None:
     """Of much output only the end is shown, and of a long shell command the beginning; nothing reaches the terminal."""
     script = "seq 100; printf 'red \\033[31m\\n'; exit 4 # " + "x" * 200
-    done = nncf_tools("monitor", "--prepare", script, "--", "true")
+    done = nncf_tools("monitor --prepare", script, "--", "true")
     line, *output = done.stderr.splitlines()
 
     assert done.returncode == 4
@@ -152,8 +149,9 @@ def test_long_output_and_long_command(nncf_tools: Run) -> None:
 def test_warm_ups(nncf_tools: Run, folder: pathlib.Path) -> None:
     """A warm-up has a line, but no file, no place in the table, and no temporary folder is left."""
     (folder / "temporary").mkdir()
-    words = shlex.split("monitor --warmup 2 --repeat 2 -o run.json -- sh run 0")
-    done = nncf_tools(*words, env={"TMPDIR": str(folder / "temporary")})
+    done = nncf_tools(
+        "monitor --warmup 2 --repeat 2 -o run.json -- sh run 0", env={"TMPDIR": str(folder / "temporary")}
+    )
     lines = [line.partition(":")[0] for line in done.stderr.splitlines()]
 
     assert (done.returncode, order(folder)) == (0, "rrrr"), done.stderr
@@ -167,7 +165,7 @@ def test_warm_ups(nncf_tools: Run, folder: pathlib.Path) -> None:
 @pytest.mark.parametrize("repeat", ["1", "2"])
 def test_warm_up_that_fails(nncf_tools: Run, tmp_path: pathlib.Path, repeat: str) -> None:
     """A failed warm-up ends the series before any run that counts."""
-    done = nncf_tools("monitor", "-q", "--warmup", "2", "--repeat", repeat, "--", "sh", "-c", "exit 7")
+    done = nncf_tools("monitor -q --warmup 2 --repeat", repeat, "--", "sh", "-c", "exit 7")
 
     assert (done.returncode, done.stderr) == (7, "nncf-tools: stopped: warm-up 1 of 2 ended with exit status 7\n")
     assert list(tmp_path.iterdir()) == []
@@ -184,9 +182,9 @@ def test_no_temporary_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyP
 def test_input(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """Each run reads the same file on standard input, which the shell commands do not read."""
     (tmp_path / "text").write_text("text\n")
-    words = shlex.split("monitor --repeat 2 -o run.json -q --warmup 1 --prepare 'cat >>read' -- cat")
+    line = "monitor --repeat 2 -o run.json -q --warmup 1 --prepare 'cat >>read' -- cat"
     with (tmp_path / "text").open() as file:
-        done = nncf_tools(*words, stdin=file)
+        done = nncf_tools(line, stdin=file)
 
     assert (done.stdout, (tmp_path / "read").read_text()) == ("text\n" * 3, "")
 
@@ -229,7 +227,7 @@ def test_second_ctrl_c(folder: pathlib.Path, line: str) -> None:
 
 def interrupt(folder: pathlib.Path, line: str, *names: str) -> int:
     """Run a command line with a Ctrl-C when each file exists; return the exit status. Standard error goes to a file."""
-    command = command_line(*shlex.split(line))
+    command = command_line(line)
     with (
         (folder / "said").open("w") as said,
         subprocess.Popen(command, cwd=folder, stderr=said, start_new_session=True) as process,

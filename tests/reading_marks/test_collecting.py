@@ -470,7 +470,7 @@ def test_command_that_removes_the_log(tmp_path: pathlib.Path, nncf_tools: Run) -
         "os.rename(log, 'away'); work.work()"
     )
     words = ("--no-plot", "--no-stacks", "--mark-call", "work:work", sys.executable, "-c", program)
-    done = nncf_tools("profile", "-o", "run.json", *words, env={"PYTHONPATH": str(tmp_path)})
+    done = nncf_tools("profile -o run.json", *words, env={"PYTHONPATH": str(tmp_path)})
     of = Session.load(tmp_path / "run.json")
 
     assert (done.returncode, [mark.error for mark in of.marks]) == (0, [None] * 3)

@@ -21,7 +21,7 @@ WARNING = "every user may rename files in"
 
 def record(folder: pathlib.Path, *words: object, user: int = 0, group: int = 0) -> subprocess.CompletedProcess[str]:
     """Record a command that does nothing, in a folder and as a user, who may read Python in root's home, too."""
-    line = [*become(user, group or user), *command_line("monitor", "-q", "--no-plot", *words, "--", "true")]
+    line = [*become(user, group or user), *command_line("monitor -q --no-plot", *words, "--", "true")]
     script = ["sh", "-c", 'umask 002 && exec "$@"', "sh", *line]
     return subprocess.run(script, cwd=folder, capture_output=True, text=True, check=False, timeout=HANGING_S)
 

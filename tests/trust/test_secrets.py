@@ -60,7 +60,7 @@ class Recorded(NamedTuple):
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Record such a command, shared by all tests."""
     folder = tmp_path_factory.mktemp("secrets")
-    words = command_line("monitor", "-i", 0.02, "--per-process", "-o", "run.json", "--", *telling())
+    words = command_line("monitor -i 0.02 --per-process -o run.json --", *telling())
     process = subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True, umask=0o002)
     journal = folder / "run.journal.jsonl"
     until(lambda: journal.exists() and journal.read_text().count(f"--api-key={SECRET}") > 1, "the child in the journal")
@@ -104,7 +104,7 @@ class TestRecording:
             ("--redact=b+", ["***", "--token", "***"]),
             ("--no-redact", ["bbb", "--token", SECRET]),
         ):
-            nncf_tools("monitor", "-q", option, *words, env={"HF_TOKEN": f"{SECRET} of the environment"})
+            nncf_tools("monitor -q", option, *words, env={"HF_TOKEN": f"{SECRET} of the environment"})
             assert Session.load(tmp_path / "run.json").command[1:] == expected
             assert "of the environment" not in (tmp_path / "run.json").read_text()
 

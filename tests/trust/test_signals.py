@@ -104,7 +104,7 @@ class TestGiven:
 
         words = ["sh", "-c", "grep -E 'Sig(Ign|Blk)' /proc/self/status; exit 5"]
         alone = subprocess.run(words, preexec_fn=give, capture_output=True, text=True, check=False)
-        result = nncf_tools("monitor", "-q", "--no-plot", "-o", SESSION, "--", *words, preexec_fn=give)
+        result = nncf_tools("monitor -q --no-plot -o", SESSION, "--", *words, preexec_fn=give)
 
         assert (result.returncode, result.stderr) == (5, "")
         assert dispositions(result.stdout) == dispositions(alone.stdout)

@@ -142,7 +142,7 @@ def test_ends(tmp_path: pathlib.Path, line: str, sign: str, unread: str, end: st
             if unread:
                 streams[unread] = stack.enter_context(full_pipe())
             process = subprocess.Popen(
-                command_line(*shlex.split(line)),
+                command_line(line),
                 cwd=folder,
                 env=environment,
                 start_new_session=True,
