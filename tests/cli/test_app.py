@@ -14,8 +14,9 @@ import pytest
 from nncftools import __version__
 from nncftools.cli import screen
 from nncftools.sampler.client import describe_host
-from tests.conftest import HANGING_S, Run, command_line
+from tests.conftest import Run, command_line
 from tests.made_up import mib, session
+from tests.trust.recorder import result_of
 
 HEAVY = {"pydantic", "matplotlib", "pandas", "plotext", "plotly", "pyarrow", "numpy", "asyncio", "multiprocessing"}
 
@@ -137,7 +138,7 @@ def test_lost_output_is_one_line(tmp_path: pathlib.Path, words: str, redirection
     for name in ("run.json", "other.json"):
         session().save(tmp_path / name)
     script = ["sh", "-c", f'exec "$@" {redirection}', "sh", *command_line(words)]
-    result = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANGING_S)
+    result = result_of(script, tmp_path)
     lost = f"nncf-tools: error: standard output {why}"
 
     assert result.returncode == 1

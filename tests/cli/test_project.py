@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import subprocess
 import sys
 
 import pytest
@@ -13,8 +12,8 @@ import pytest
 from nncftools.cli.parameters import find_project
 from tests.conftest import Run, command_line
 from tests.made_up import mib, rows, session
-from tests.surroundings import HANGING_S
 from tests.trust.another_user import OTHER, THIRD, as_another, become
+from tests.trust.recorder import result_of
 
 HEAD = "[tool.nncf-tools]\n"
 PEAK = "Peak memory {}, 0.5 s after the start"
@@ -210,7 +209,7 @@ def test_users(project: pathlib.Path, owner: int, user: int, *, is_used: bool) -
     path = written(project, f"{HEAD}unit = 'GiB'")
     os.chown(path, owner, owner)
     line = [*become(user), *command_line("report run.json")]
-    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=HANGING_S)
+    done = result_of(line, pathlib.Path())
 
     assert done.stdout.splitlines()[0] == (GIB if is_used else MIB)
     assert (f"ignored: {path} belongs to another user (" in done.stderr) is not is_used
@@ -234,9 +233,7 @@ def test_completion(project: pathlib.Path) -> None:
     """Completion in a shell says nothing about a file with mistakes."""
     written(project, f"{HEAD}metrics = 1")
     environment = {**os.environ, "_NNCF_TOOLS_COMPLETE": "complete_bash", "COMP_WORDS": "nncf-tools report --uni"}
-    done = subprocess.run(
-        command_line(), env={**environment, "COMP_CWORD": "2"}, capture_output=True, text=True, check=False
-    )
+    done = result_of(command_line(), project, env={**environment, "COMP_CWORD": "2"})
 
     assert (done.stdout.strip(), done.stderr) == ("--unit", "")
 

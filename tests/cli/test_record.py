@@ -16,6 +16,7 @@ from nncftools import Session
 from nncftools.sampler.client import list_device_metrics
 from tests.conftest import HANGING_S, Run, burner, command_line
 from tests.made_up import full_disk
+from tests.trust.recorder import result_of
 from tests.waiting import until
 
 MIB = 2**20
@@ -171,7 +172,7 @@ class TestCommand:
         """A recording works even if the working folder was removed."""
         words = " ".join(command_line("monitor -q -o", tmp_path / "run.json", "true"))
         script = f"mkdir gone && cd gone && rmdir ../gone && PYTHONPATH={pathlib.Path.cwd()} {words}"
-        result = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+        result = result_of(["sh", "-c", script], tmp_path)
 
         assert (result.returncode, result.stderr) == (0, "")
         assert Session.load(tmp_path / "run.json").cwd == ""

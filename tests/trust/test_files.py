@@ -9,6 +9,7 @@ import pytest
 
 from nncftools import Session
 from tests.conftest import HANGING_S, Run, command_line
+from tests.made_up import rows
 from tests.trust.another_user import OTHER, as_another
 from tests.waiting import until
 

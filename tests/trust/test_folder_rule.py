@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import pytest
 
 from tests.conftest import command_line
-from tests.surroundings import HANGING_S
 from tests.trust.another_user import OTHER, THIRD, as_another, become
+from tests.trust.recorder import result_of
 
 pytestmark = [pytest.mark.process, as_another]
 
@@ -23,7 +23,7 @@ def record(folder: pathlib.Path, *words: object, user: int = 0, group: int = 0) 
     """Record a command that does nothing, in a folder and as a user, who may read Python in root's home, too."""
     line = [*become(user, group or user), *command_line("monitor -q --no-plot", *words, "--", "true")]
     script = ["sh", "-c", 'umask 002 && exec "$@"', "sh", *line]
-    return subprocess.run(script, cwd=folder, capture_output=True, text=True, check=False, timeout=HANGING_S)
+    return result_of(script, folder)
 
 
 def recordings(folder: pathlib.Path) -> list[int]:

@@ -15,6 +15,7 @@ from nncftools.importers.source import read_session
 from nncftools.live.follower import Follower
 from tests.conftest import HANGING_S, Run, command_line
 from tests.importers import logs
+from tests.trust.recorder import result_of
 from tests.waiting import until
 
 SECRET = "correcthorse"  # noqa: S105 — that is the point
@@ -153,7 +154,7 @@ def test_pytest_plugin(tmp_path: pathlib.Path) -> None:
         "    TOLD[0].communicate(b'x')\n"
     )
     words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--memory", "--memory-output", "run.json"]
-    result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=HANGING_S, check=False)
+    result = result_of(words, tmp_path)
 
     assert result.returncode == 1, result.stdout
     assert "--token=***" in result.stdout
