@@ -42,6 +42,11 @@ def rows(table: str) -> list[Any]:
     return found + [pytest.param(*_cells(line), marks=pytest.mark.long) for line in slow.splitlines()]
 
 
+def cases(table: str) -> list[Any]:
+    """Return the lines of a table as parameters; the first cell is the name of the case."""
+    return [pytest.param(*cells, id=name) for name, *cells in map(_cells, table.strip("\n").splitlines())]
+
+
 def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in re.split(r" \|(?: |$)", line)]
 
