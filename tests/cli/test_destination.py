@@ -19,7 +19,7 @@ from nncftools.render.view import View
 from nncftools.session.model import Mark, Snapshots, Start
 from tests.cli.sweep.inputs import write_inputs
 from tests.conftest import Run
-from tests.made_up import full_disk, mib, session
+from tests.made_up import full_disk, mib, rows, session
 from tests.trust.another_user import OTHER, as_another
 
 NAMES = ("oldest", "middle", "newest")
@@ -40,16 +40,16 @@ def logs(tmp_path: pathlib.Path) -> pathlib.Path:
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [
-        ("latest", "newest"),
-        ("last", "newest"),
-        ("latest~1", "middle"),
-        ("last~2", "oldest"),
-        ("memory_logs/latest", "newest"),
-        ("memory_logs/latest~1", "middle"),
-        ("memory_logs/oldest", "oldest"),
-        ("memory_logs", "newest"),
-    ],
+    rows("""
+latest | newest
+last | newest
+latest~1 | middle
+last~2 | oldest
+memory_logs/latest | newest
+memory_logs/latest~1 | middle
+memory_logs/oldest | oldest
+memory_logs | newest
+"""),
 )
 def test_words(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, typed: str, meant: str) -> None:
     """``latest``, ``latest~1`` and folders mean recordings, counted from the newest."""

@@ -17,6 +17,7 @@ from nncftools.cli.fit_search import Fit, FitOptions
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.limits import needs
 from tests.conftest import Run, command_line
+from tests.made_up import rows
 from tests.memory_group import IS_POSSIBLE
 
 as_root = pytest.mark.skipif(not IS_POSSIBLE, reason="only root makes control groups")
@@ -83,14 +84,14 @@ class TestOptions:
 
     @pytest.mark.parametrize(
         ("content", "message"),
-        [
-            ("{", "cannot be read"),
-            ("FIFO", "cannot be read: a file expected"),
-            ('{"command": ["else"]}', "was made with another command: else"),
-            ('{"command": ["work"], "version": 2}', "a newer version"),
-            ('{"command": ["work"], "trials": 5}', "cannot be read"),
-            ('{"command": ["work"], "success": "true"}', "option --success: the earlier runs were judged by 'true'"),
-        ],
+        rows("""
+{ | cannot be read
+FIFO | cannot be read: a file expected
+{"command": ["else"]} | was made with another command: else
+{"command": ["work"], "version": 2} | a newer version
+{"command": ["work"], "trials": 5} | cannot be read
+{"command": ["work"], "success": "true"} | option --success: the earlier runs were judged by 'true'
+"""),
     )
     def test_cannot_go_on(self, tmp_path: pathlib.Path, content: str, message: str) -> None:
         """A search that is damaged, or was of something else, is not continued; a FIFO is not waited for."""
