@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -138,13 +138,12 @@ def main() -> int:
             for name in names:
                 _run(name, kept.absolute(), given.real.absolute(), given.smollm2)
         rows = [row for name in names if (row := _row(name, kept)) is not None]
-    print(f"{machine.description()}\n")
+    print("\n".join([machine.description(), "", *_table(rows), ""]))
     tuned = [row for row in rows if row.name not in HELD_OUT]
     held_out = [row for row in rows if row.name in HELD_OUT]
-    for title, some in (("Tuned on", tuned), ("Held out", held_out)):
+    for title, some in (("tuned on", tuned), ("held out", held_out)):
         if some:
-            print(f"{title}:\n")
-            print("\n".join([*_table(some), *_verdict(some), ""]))
+            print(f"- {title}: {_verdict(some)}")
     return int(len(rows) < len(names))
 
 
@@ -185,6 +184,16 @@ class Row(NamedTuple):
     result: Result
     truth: Truth
 
+    @property
+    def figures(self) -> dict[str, tuple[float, Estimate | None]]:
+        """The true figure and the forecast, by name."""
+        known = self.result.forecast
+        return {
+            "peak": (self.truth.peak, None if known is None else known.peak),
+            "floor": (self.truth.floor, None if known is None else known.floor),
+            "written": (self.truth.written, None if known is None else known.written),
+        }
+
 
 def _row(name: str, kept: pathlib.Path) -> Row | None:
     folder, file = kept / f"{name}.forecast", kept / f"{name}.truth.json"
@@ -210,48 +219,58 @@ def _percent(error: float) -> str:
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:
-    yield "| | layers, slices | peak, MiB | forecast | floor, MiB | forecast | written, MiB | forecast | slices' time |"
-    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
-    figures: Mapping[str, Callable[[Row], tuple[float, Estimate | None]]] = {
-        "peak": lambda row: (row.truth.peak, row.result.forecast and row.result.forecast.peak),
-        "floor": lambda row: (row.truth.floor, row.result.forecast and row.result.forecast.floor),
-        "written": lambda row: (row.truth.written, row.result.forecast and row.result.forecast.written),
-    }
-    errors: dict[str, list[float]] = {name: [] for name in figures}
+    names = ["", "", "layers, slices", "peak, MiB", "forecast", "floor, MiB", "forecast", "written, MiB", "forecast"]
+    yield f"| {' | '.join(names)} | slices' time |"
+    yield "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     for row in rows:
-        cells = [row.title, f"{row.result.layers}: {', '.join(str(part.layers) for part in row.result.used)}"]
-        for name, of in figures.items():
-            true, found = of(row)
-            if found is None:
-                cells += [f"{true / _MIB:,.0f}", "not known"]
-                continue
-            if true < _MIB:  # the command writes nothing that matters
-                cells += ["0", f"{found.value / _MIB:,.0f}"]
-                continue
-            size = found.low if found.is_at_least else found.value
-            error = size / true - 1
-            errors[name].append(abs(error))
-            outside = "" if found.low <= true <= found.high else ", outside"
-            least = "≥ " if found.is_at_least else ""
-            cells += [f"{true / _MIB:,.0f}", f"{least}{size / _MIB:,.0f} ({_percent(error)}{outside})"]
+        kind = "held out" if row.name in HELD_OUT else "tuned on"
+        cells = [row.title, kind, f"{row.result.layers}: {', '.join(str(part.layers) for part in row.result.used)}"]
+        for true, found in row.figures.values():
+            cells += [f"{true / _MIB:,.0f}", _cell(true, found)]
         took = sum(part.duration_s for part in row.result.slices) / row.truth.time
         yield f"| {' | '.join([*cells, f'{took:.1f} ×'])} |"
-    yield ""
-    for name, all_ in errors.items():
-        if all_:
-            yield f"{name}: median error {statistics.median(all_):.1%}, largest {max(all_):.1%}  "
 
 
-def _verdict(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield how many forecasts are right, and how many say that they do not know."""
+def _cell(true: float, found: Estimate | None) -> str:
+    if found is None:
+        return "not known"
+    size = _certain(found)
+    if true < _MIB:  # the command writes nothing that matters
+        return f"{size / _MIB:,.0f}"
+    outside = "" if found.low <= true <= found.high else ", outside"
+    least = "≥ " if found.is_at_least else ""
+    return f"{least}{size / _MIB:,.0f} ({_percent(size / true - 1)}{outside})"
+
+
+def _certain(found: Estimate) -> float:
+    """Return the lower bound where only that is certain, otherwise the value."""
+    return found.low if found.is_at_least else found.value
+
+
+def _errors(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the median and the largest error of each figure."""
+    for name in ("peak", "floor", "written"):
+        errors = []
+        for row in rows:
+            true, found = row.figures[name]
+            if found is not None and true >= _MIB:
+                errors.append(abs(_certain(found) / true - 1))
+        if errors:
+            yield f"{name}: median error {statistics.median(errors):.1%}, largest {max(errors):.1%}"
+
+
+def _verdict(rows: Sequence[Row]) -> str:
+    """Return how many forecasts are right, how many say that they do not know, and the errors."""
     known = [(row.result.forecast, row.truth) for row in rows if row.result.forecast is not None]
     near = sum(abs(found.peak.value / truth.peak - 1) <= _NEAR for found, truth in known)
     wrong = sum(found.peak.is_at_least and truth.peak < found.peak.low for found, truth in known)
     floors = sum(found.floor.low <= truth.floor <= found.floor.high for found, truth in known)
-    yield (
-        f"{len(rows)} forecasts: peak within 5 % in {near}, not known in {len(rows) - len(known)}; "
-        f"wrong lower bounds: {wrong}; floor in its interval in {floors}"
-    )
+    counts = [
+        f"peak within 5 % in {near} of {len(rows)}, not known in {len(rows) - len(known)}",
+        f"wrong lower bounds: {wrong}",
+        f"floor in its interval in {floors}",
+    ]
+    return "; ".join([*counts, *_errors(rows)])
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ have separate lines.
 from __future__ import annotations
 
 import math
+import operator
 import pathlib
 import statistics
 from collections.abc import Callable, Sequence
@@ -56,8 +57,8 @@ class Estimate(msgspec.Struct, frozen=True):
     is_at_least: bool = False
     """Whether the figure may be more than ``high``: only ``low`` is certain."""
 
-    def bound_by(self, other: Estimate, choose: Callable[[float, float], float]) -> Estimate:
-        """Return this figure, with each bound not below (``max``) or not above (``min``) the other's bound."""
+    def combine(self, other: Estimate, choose: Callable[[float, float], float]) -> Estimate:
+        """Return this figure with value and bounds combined with the other's: the smaller, the larger, or the sum."""
         return Estimate(
             value=choose(self.value, other.value),
             low=choose(self.low, other.low),
@@ -76,7 +77,7 @@ class Forecast(msgspec.Struct, frozen=True):
     disk: Estimate | None
     time: Estimate
     operation: str = ""
-    """The operation that holds the peak; empty when operations are unknown."""
+    """The operation, or the time between operations, that holds the peak."""
     holds_from: int | None = None
     """From this number of layers on, the operation holds the peak."""
     before: str = ""
@@ -116,15 +117,15 @@ class Result(msgspec.Struct, kw_only=True):
         return [part for part in self.slices if not part.unused]
 
     @property
-    def doubts(self) -> list[Line]:
-        """The lines that leave the peak unknown; empty with fewer than three slices."""
+    def doubt(self) -> Line | None:
+        """The line that leaves the peak unknown; None with fewer than three slices."""
         if not has_enough(self.used):
-            return []
-        return compare_lines(self.used, self.layers, self.layer_parameters).doubts
+            return None
+        return compare_lines(self.used, self.layers, self.layer_parameters).doubt
 
     def finish(self, limit: int | None) -> None:
         """Forecast by the slices, and judge whether the model fits into a limit."""
-        self.forecast = forecast(self.slices, self.layers, self.layer_parameters)
+        self.forecast = forecast(self.used, self.layers, self.layer_parameters)
         self.limit = limit
         self.fits = None if self.forecast is None or limit is None else judged(self.forecast, limit)
 
@@ -135,10 +136,12 @@ def has_enough(used: Sequence[Slice]) -> bool:
 
 
 def find_doubtful(used: Sequence[Slice], full: int, layer_parameters: int) -> int | None:
-    """Return the number of layers to measure again; None if the peak is known well enough."""
+    """Return the number of layers to measure again; None if the peak is known well enough, or no run helps."""
+    if not any(part.points for part in used):
+        return None
     compared = compare_lines(used, full, layer_parameters)
-    if compared.doubts:
-        line = max(compared.doubts, key=lambda line: line.highest_at(full))
+    line = compared.doubt
+    if line is not None:
         return line.layers[line.sizes.index(max(line.sizes))]
     return max(part.layers for part in used) if _has_error(compared.winner, full, _WIDE) else None
 
@@ -155,8 +158,10 @@ class Comparison(NamedTuple):
     """The lines that are not above the winner, and hold at least for the last points."""
     winner: Line
     """The highest certain line at the full number of layers."""
-    doubts: list[Line]
-    """Lines that are not straight and may be much higher."""
+    doubt: Line | None
+    """The highest line that is not straight and may be above the winner. If no operation explains the peak, the line of
+    the whole run counts.
+    """
     is_at_least: bool
     """Whether the peak may be higher than the winner."""
 
@@ -165,28 +170,28 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
     """Compare the lines of all operations at the full number of layers."""
     found = draw_lines(used)
     of_run = line_of_runs(used, [part.peak for part in used])
-    has_operations = bool(found)
     explained = max((line.sizes[-1] for line in found), default=-math.inf)
     if of_run.sizes[-1] - explained > find_tolerance(of_run.sizes):
         found.append(of_run)
     certain = _choose_certain(found, layer_parameters, twice=True)
     winner = max(certain or [of_run], key=lambda line: line.at(full))
-    least = winner.at(full) * _MATTERS
+    size = winner.at(full)
     doubts = []
     for line in found:
         is_open = line not in certain or line.apart
-        if is_open and (line is of_run or line.highest_at(full) + line.apart > least):
+        may_be_higher = line.limit_at(full) > size * _MATTERS
+        if line is of_run or (is_open and may_be_higher):
             doubts.append(line)
-    if not doubts and (not certain or _has_error(winner, full, _VAGUE)):
-        doubts = [winner]
+    doubt = max(doubts, key=lambda line: line.highest_at(full), default=None)
+    if doubt is None and (not certain or _has_error(winner, full, _VAGUE)):
+        doubt = winner
     ends_higher = False
     for line in certain:
         if line.operation == winner.operation and line.what == "peak":
-            ends_higher = winner.at(full) > line.at(full) * _NOTICEABLE
-    is_at_least = winner.is_bent or ends_higher or not has_operations
-    size = winner.at(full)
-    lower = [line for line in found if not line.is_off and line.at(full) <= size]
-    return Comparison(lower, winner, doubts, is_at_least=is_at_least)
+            ends_higher = size > line.at(full) * _NOTICEABLE
+    usable = [line for line in found if line.is_straight or line.is_bent]
+    lower = [line for line in usable if line.at(full) <= size]
+    return Comparison(lower, winner, doubt, is_at_least=winner.is_bent or ends_higher)
 
 
 def _choose_certain(found: Sequence[Line], layer_parameters: int, *, twice: bool) -> list[Line]:
@@ -214,37 +219,27 @@ def estimate(known: Line, full: int, least: float = _LEAST_SPREAD) -> Estimate:
     return Estimate(value, low, high=value + spread, is_at_least=not known.is_straight)
 
 
-def estimate_slices(used: Sequence[Slice], sizes: Sequence[float], full: int) -> Estimate:
-    """Return a figure of whole runs at another number of layers."""
-    return estimate(line_of_runs(used, sizes), full)
+def forecast(used: Sequence[Slice], full: int, layer_parameters: int = 0) -> Forecast | None:
+    """Return the needs of the whole model; None with too few slices, or if a line leaves the peak unknown.
 
-
-def forecast(slices: Sequence[Slice], full: int, layer_parameters: int = 0) -> Forecast | None:
-    """Return the needs of the whole model; None with too few slices, or if a line leaves the peak unknown."""
-    used = [part for part in slices if not part.unused]
-    used.sort(key=lambda part: part.layers)
+    Slices are in the order of their layers.
+    """
     if not has_enough(used):
         return None
     compared = compare_lines(used, full, layer_parameters)
-    if compared.doubts:
+    if compared.doubt is not None:
         return None
     peak = _peak_of(compared, used, full)
-    floor = _floor_of(used, full, layer_parameters).bound_by(peak, min)
-    files = estimate_slices(used, [part.comfortable - part.floor for part in used], full)
-    comfortable = Estimate(
-        value=floor.value + files.value,
-        low=floor.low + files.low,
-        high=floor.high + files.high,
-        is_at_least=floor.is_at_least,
-    )
+    floor = _floor_of(used, full, layer_parameters).combine(peak, min)
+    files = estimate(line_of_runs(used, [part.comfortable - part.floor for part in used]), full)
+    comfortable = floor.combine(files, operator.add)
     if all(part.comfortable * _NOTICEABLE >= part.peak for part in used):  # processes share no memory
-        comfortable = replace(comfortable.bound_by(peak, max), is_at_least=peak.is_at_least)
+        comfortable = peak.combine(comfortable, max)
     written = _estimate_known(used, [part.written for part in used], full)
     disk = _estimate_known(used, [part.disk for part in used], full)
     if disk is not None and written is not None:  # other programs write at the same time
         disk = min(disk, written, key=lambda figure: figure.value)
-    time_s = estimate_slices(used, [part.duration_s for part in used], full).value
-    time = Estimate(time_s, low=time_s * _LEAST_OF_TIME, high=time_s * _MOST_OF_TIME)
+    time_s = estimate(line_of_runs(used, [part.duration_s for part in used]), full).value
     holds_from, before = _held_from(compared, full, used[0].layers)
     return Forecast(
         peak=peak,
@@ -252,7 +247,7 @@ def forecast(slices: Sequence[Slice], full: int, layer_parameters: int = 0) -> F
         comfortable=comfortable,
         written=written,
         disk=disk,
-        time=time,
+        time=Estimate(time_s, low=time_s * _LEAST_OF_TIME, high=time_s * _MOST_OF_TIME),
         operation=compared.winner.operation,
         holds_from=holds_from,
         before=before,
@@ -262,7 +257,7 @@ def forecast(slices: Sequence[Slice], full: int, layer_parameters: int = 0) -> F
 
 def _estimate_known(used: Sequence[Slice], sizes: Sequence[float | None], full: int) -> Estimate | None:
     known = [size for size in sizes if size is not None]
-    return estimate_slices(used, known, full) if len(known) == len(used) else None
+    return estimate(line_of_runs(used, known), full) if len(known) == len(used) else None
 
 
 def _peak_of(compared: Comparison, used: Sequence[Slice], full: int) -> Estimate:
@@ -281,16 +276,17 @@ def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estima
     if not certain:
         return replace(estimate(of_run, full, least=_LEAST_SPREAD_OF_FLOOR), is_at_least=True)
     winner = max(certain, key=lambda line: line.at(full))
-    largest = [line.sizes[-LEAST_SLICES:] for line in certain]
-    held = [max(sizes) for sizes in zip(*largest, strict=True)]
-    of_runs = of_run.sizes[-LEAST_SLICES:]
-    rest = statistics.median(size - most for size, most in zip(of_runs, held, strict=True))
-    beside = max(0.0, min(rest, of_runs[-1] * _BESIDE))
+    rests = []
+    for place in range(-LEAST_SLICES, 0):
+        held = max(line.sizes[place] for line in certain)
+        rests.append(of_run.sizes[place] - held)
+    outside = of_run.sizes[-1] * _BESIDE
+    beside = max(0.0, min(statistics.median(rests), outside))
     sizes = [size + beside for size in winner.sizes]
     raised = winner._replace(base=winner.base + beside, sizes=sizes)
     floor = estimate(raised, full, least=_LEAST_SPREAD_OF_FLOOR)
-    others = [line.highest_at(full) for line in found if line not in certain]
-    is_open = max(others, default=0.0) + beside > floor.high * _NOTICEABLE
+    most = floor.high * _NOTICEABLE - beside
+    is_open = any(line.limit_at(full) > most for line in found if line not in certain)
     return replace(floor, is_at_least=floor.is_at_least or is_open)
 
 
@@ -298,7 +294,7 @@ def _held_from(compared: Comparison, full: int, least: int) -> tuple[int | None,
     """Return from how many layers on an operation holds the peak, and the operation that held the peak before."""
     winner = compared.winner
     for count in range(full, least - 1, -1):
-        highest = max(compared.lines or [winner], key=lambda line: line.at(count))
+        highest = max(compared.lines, key=lambda line: line.at(count))
         if highest.at(count) > winner.at(count) * _NOTICEABLE and highest.operation != winner.operation:
             return count + 1, highest.operation
     return None, ""

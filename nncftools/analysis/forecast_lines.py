@@ -7,7 +7,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -80,12 +80,16 @@ class Line(NamedTuple):
     """Empty for the whole run."""
     what: str = "peak"
     """``start``, ``peak`` or ``end``."""
+    steepest: float = 0.0
+    """The largest slope between two neighbouring points, if not all points are on the line."""
+    is_straight: bool = True
+    """Whether all points are on the line, or the last three."""
     is_partial: bool = False
     """Whether only the last three points are on the line."""
     is_bent: bool = False
-    """Whether only the last two points are on the line, because the slope grew there."""
-    is_off: bool = False
-    """Whether only the last two points are on the line, for another reason: no forecast follows."""
+    """Whether only the last two points are on the line, because the slope grew there. No forecast follows from a line
+    that is neither straight nor bent.
+    """
     apart: float = 0.0
     """Difference in bytes between two runs with the same layers, if the two are not on one line."""
     is_confirmed: bool = False
@@ -94,11 +98,6 @@ class Line(NamedTuple):
     def at(self, layers: float) -> float:
         """Return the bytes at a number of layers."""
         return self.base + self.slope * layers
-
-    @property
-    def is_straight(self) -> bool:
-        """Return whether all points are on the line."""
-        return not (self.is_bent or self.is_off)
 
     @property
     def off(self) -> float:
@@ -123,6 +122,11 @@ class Line(NamedTuple):
     def highest_at(self, layers: int) -> float:
         """Return the most bytes that the operation may hold at a number of layers, by the line and the points."""
         return max(self.at(layers), *self.sizes)
+
+    def limit_at(self, layers: int) -> float:
+        """Return the same bytes if the memory rises as steeply as between any two points, and as much as equal runs."""
+        rise = self.steepest * (layers - self.layers[-1])
+        return max(self.highest_at(layers), self.sizes[-1] + rise) + self.apart
 
 
 def measure_points(session: Session) -> list[Point]:
@@ -203,8 +207,7 @@ def line_of_runs(slices: Sequence[Slice], sizes: Sequence[float]) -> Line:
         is_agreed = max(same) - min(same) <= find_tolerance(same)
         options.append([statistics.fmean(same)] if is_agreed else same)
     choices = [_line_through([*runs], chosen) for chosen in product(*options)]
-    straight = [line for line in choices if line.is_straight]
-    best = min(straight or choices, key=lambda line: line.off)
+    best = min(choices, key=lambda line: (not line.is_straight, line.off))
     apart = max(max(some) - min(some) for some in options)
     is_confirmed = len(runs[max(runs)]) > len(options[-1])
     return best._replace(apart=apart, is_confirmed=is_confirmed)
@@ -219,35 +222,33 @@ def find_tolerance(sizes: Sequence[float]) -> float:
 def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
     """Return the line through all points, or else through the last three, or else through the last two."""
     for first in range(max(1, len(layers) - LEAST_SLICES + 1)):
-        slope, base = statistics.linear_regression(layers[first:], sizes[first:])
-        fitted_layers = layers[first:]
-        fitted_sizes = sizes[first:]
-        fitted = Line(fitted_layers, fitted_sizes, slope=slope, base=base, is_partial=first > 0)
+        last = (layers[first:], sizes[first:])
+        slope, base = statistics.linear_regression(*last)
+        fitted = Line(*last, slope=slope, base=base, is_partial=first > 0)
         if fitted.off <= find_tolerance(fitted.sizes):
             return fitted
     slopes = []
     points = zip(layers, sizes, strict=True)
     for (left, before), (right, after) in pairwise(points):
         slopes.append((after - before) / (right - left))
-    slope = slopes.pop()
-    is_bent = slope > max(0.0, *slopes)
+    *earlier, slope = slopes
     return Line(
         layers=layers,
         sizes=sizes,
         slope=slope,
         base=sizes[-1] - slope * layers[-1],
-        is_bent=is_bent,
-        is_off=not is_bent,
+        steepest=max(slopes),
+        is_straight=False,
+        is_bent=slope > max(0.0, *earlier),
     )
 
 
 def draw_lines(slices: Sequence[Slice], levels: Collection[str] = LEVELS) -> list[Line]:
     """Return the lines of starts, peaks and ends, or of other levels, of the operations that all slices have."""
-    calls = [Counter(point.operation for point in part.points) for part in slices]
+    first, *others = [Counter(point.operation for point in part.points) for part in slices]
     varying: set[str] = set()
-    for count in calls:
-        for other in calls:
-            varying.update(name for name in other if other[name] != count[name])
+    for calls in others:
+        varying.update(name for name in first if calls[name] != first[name])
     runs = [_sizes(part, varying) for part in slices]
     found = []
     for operation, what in runs[0]:
@@ -259,16 +260,11 @@ def draw_lines(slices: Sequence[Slice], levels: Collection[str] = LEVELS) -> lis
 
 def _sizes(part: Slice, varying: set[str]) -> Mapping[tuple[str, str], float]:
     """Return sizes by operation and level; for operations whose number of calls varies, the largest size."""
-    sizes: dict[tuple[str, str], list[float | None]] = defaultdict(list)
+    sizes: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for point in part.points:
         for what in (*LEVELS, FLOOR):
             name = point.operation
             if point.place > 1 and (point.operation not in varying or what == FLOOR):
                 name = f"{point.operation} ({point.place})"
             sizes[name, what].append(getattr(point, what))
-    known = {}
-    for key, some in sizes.items():
-        certain = [size for size in some if size is not None]
-        if len(certain) == len(some):
-            known[key] = max(certain)
-    return known
+    return {key: max(some) for key, some in sizes.items() if None not in some}

@@ -63,7 +63,8 @@ def test_order(nncf_tools: Run, folder: pathlib.Path, line: str, expected: str) 
     done = nncf_tools(f"{line} --prepare 'sh p 0' --cleanup 'sh c 0' -- sh run 0 model")
     logs = "".join(log.read_text() for log in (folder / "out").glob("*.log"))
 
-    assert (done.returncode, order(folder)) == (0, expected), done.stderr
+    status = int("forecast" in line)  # a forecast without operations is not known
+    assert (done.returncode, order(folder)) == (status, expected), done.stderr
     shown = [line for line in (done.stdout + done.stderr + logs).splitlines() if " each run: " not in line]
     assert not any(" on output" in line or " on error" in line for line in shown)
     assert sum(line == "running" for line in shown) == expected.count("r")

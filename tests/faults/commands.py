@@ -201,6 +201,7 @@ COMMANDS = {
             f"forecast -i 0.05 --no-output -o {OUT}/forecast -- {_BURNER} 0 in/layers",
             {"start": Gate("open", "slice-1.log"), "end": _END, "saving": Gate("os.rename", "forecast.json")},
             outputs=tuple(f"{OUT}/forecast/{name}" for name in ("forecast.json", "forecast.md", "slice-1.log")),
+            status=1,  # a forecast without operations is not known
             processes=_RECORDERS,
         ),
         Command(

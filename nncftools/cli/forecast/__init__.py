@@ -24,7 +24,7 @@ def forecast(request: ForecastOptions) -> int:
       nncf-tools forecast --prepare 'rm -rf CACHE' -- ./export.sh DIR {output}
       nncf-tools forecast --output llama --resume -- ./export.sh DIR {output}
 
-    The command runs three or four times, each time with a slice of the model in
+    The command runs three to five times, each time with a slice of the model in
     place of the model, and with a scratch folder in place of the output. Nothing
     else of the command is changed. The exit status is 1 if --for does not fit, or
     if that is not known; 0 otherwise; 130 after Ctrl-C, with the forecast so far.

@@ -91,14 +91,12 @@ class Command:
         """Return the command with a slice and our own output in place of the real model and output."""
         words = []
         for word in [*self.words, *self.added]:
-            replaced = _replace_word(word, self.model, str(folder))
-            if self.output is not None:
-                replaced = _replace_word(replaced.replace(OUTPUT, str(output)), self.output, str(output))
-            words.append(replaced)
+            marked = _replace_word(word, self.model, str(folder)).replace(OUTPUT, str(output))
+            words.append(_replace_word(marked, self.output, str(output)))
         return ["env", f"{QEFF_HOME[1:]}={output}", *words] if self.output == QEFF_HOME else words
 
 
-def _replace_word(word: str, old: str, new: str) -> str:
+def _replace_word(word: str, old: str | None, new: str) -> str:
     """Replace a word, or the value of an option after the equals sign."""
     name, is_option, value = word.partition("=")
     if word == old:
@@ -125,8 +123,10 @@ def _find_output(words: Sequence[str]) -> str:
     """Return the output of an export by optimum-cli. Raises UsageError if not certain."""
     output = _only_word(_words_of_export(words))
     if output is None:
-        how = f"write {OUTPUT} in its place in the command, or give --no-output if it writes nothing"
-        raise UsageError(f"argument COMMAND: it is not known where {words[0]!r} writes; {how}")
+        raise UsageError(
+            f"argument COMMAND: it is not known where {words[0]!r} writes; write {OUTPUT} in its place in the command, "
+            "or give --no-output if it writes nothing"
+        )
     if sum(_replace_word(word, output, OUTPUT) != word for word in words) > 1:
         raise UsageError(f"argument COMMAND: {output!r} is in several arguments; write {OUTPUT} where it is the output")
     return output
@@ -139,20 +139,21 @@ def _find_model(words: Sequence[str], model: str | None) -> str:
     if model is not None and model not in parts:
         raise UsageError(f"option --model: no argument of the command is {model!r}")
     candidates = dict.fromkeys(parts) if model is None else [model]
-    folders = [word for word in candidates if _is_model(word)]
+    folders = list(filter(_is_model, candidates))
     if len(folders) == 1:
         return folders[0]
     if model is None:
         several = " or ".join(map(repr, folders)) if folders else f"no argument is a folder with {CONFIG}"
         raise UsageError(f"argument COMMAND: its model is not known: {several}; name it with --model ARG")
-    hint = "forecast needs a folder; for a model that is not downloaded, put its config.json and tokenizer there"
-    raise UsageError(f"option --model: {model!r} is not a folder with {CONFIG}; {hint}")
+    raise UsageError(
+        f"option --model: {model!r} is not a folder with {CONFIG}; forecast needs a folder; "
+        "for a model that is not downloaded, put its config.json and tokenizer there"
+    )
 
 
 def _is_model(word: str) -> bool:
-    if not word or "\0" in word:
-        return False
-    return os.path.isfile(os.path.join(word, CONFIG))  # noqa: PTH113, PTH118 — may be too long
+    is_path = word != "" and "\0" not in word
+    return is_path and os.path.isfile(os.path.join(word, CONFIG))  # noqa: PTH113, PTH118 — may be too long
 
 
 def _words_of_export(words: Sequence[str]) -> Sequence[str]:
@@ -187,9 +188,9 @@ def by_size(command: Command, parameters: int, weights: int) -> tuple[Command, l
         large = "ONNX above 2 GB keeps weights in separate files; smaller slices do not: the forecast is less sure"
         return command, [large]
     if "openvino" in export[:1] and parameters >= _LARGE and not has_format:
-        size = f"{parameters / 1e9:.2f} B here"
         note = (
-            f"optimum exports models above 1 B parameters to int8 ({size}), but not slices: {' '.join(_INT8)} is added"
+            f"optimum exports models above 1 B parameters to int8 ({parameters / 1e9:.2f} B here), but not slices: "
+            f"{' '.join(_INT8)} is added"
         )
         return replace(command, added=_INT8), [note]
     return command, []

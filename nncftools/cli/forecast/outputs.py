@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nncftools.analysis import forecast as analysis
 from nncftools.analysis.forecast import Estimate, Forecast, Result
@@ -62,10 +62,9 @@ def answer(result: Result, unit: MemoryUnit = MemoryUnit.MiB) -> str:
         return f"Unknown{whether}: {_explain_unknown(result, unit)}"
     floor = _about(known.floor.low)
     comfortable = known.comfortable
-    enough = f"at least {_about(comfortable.low)}" if comfortable.is_at_least else f"about {_about_needs(known)}"
+    enough = _bound(comfortable, _about) if comfortable.is_at_least else f"about {_about_needs(known)}"
     if limit is None or result.fits is None:
-        peak = f"at least {_about(known.peak.low)}" if known.peak.is_at_least else _about(known.peak.value)
-        return f"Needs {enough}: peak {peak}, with all {result.layers} layers"
+        return f"Needs {enough}: peak {_bound(known.peak, _about)}, with all {result.layers} layers"
     highest = _about(analysis.most_of_floor(known))
     texts = {
         analysis.YES: enough,
@@ -78,15 +77,16 @@ def answer(result: Result, unit: MemoryUnit = MemoryUnit.MiB) -> str:
 
 def _explain_unknown(result: Result, unit: MemoryUnit) -> str:
     """Return why there is no forecast, with the sizes that slices held."""
-    if not result.doubts:
+    doubtful = result.doubt
+    if doubtful is None:
         return f"a forecast needs {LEAST_SLICES} slices, and {len(result.used)} can be used"
-    doubtful = max(result.doubts, key=lambda line: line.highest_at(result.layers))
-    held = f"{doubtful.operation} held" if doubtful.operation else "the command held"
+    held = f"{doubtful.operation or 'the command'} held"
     sizes = ", ".join(unit.brief(size) for size in doubtful.sizes)
     layers = ", ".join(map(str, doubtful.layers))
     if doubtful.apart:
         return f"{held} {unit.label(doubtful.apart)} more in one of two runs with the same number of layers"
-    return f"{held} {sizes} {unit} ({doubtful.what}) with {layers} layers: not on a line"
+    reason = ": not on a line" if doubtful.operation else ", outside all marked operations"
+    return f"{held} {sizes} {unit} ({doubtful.what}) with {layers} layers{reason}"
 
 
 def _about(size: float) -> str:
@@ -94,14 +94,18 @@ def _about(size: float) -> str:
     return size_text(size) if size >= MemoryUnit.GiB.factor else f"{MemoryUnit.MiB.brief(size)} MiB"
 
 
+def _bound(figure: Estimate, write: Callable[[float], str]) -> str:
+    """Return a figure as text; "at least", and the lower bound, if only that is certain."""
+    return f"at least {write(figure.low)}" if figure.is_at_least else write(figure.value)
+
+
 def _about_needs(known: Forecast) -> str:
     """Return the comfortable amount with the interval, and the floor: ``3.7 GiB (3.6 to 3.8), at least 1.6``."""
     comfortable = known.comfortable
     amount = _about(comfortable.value)
+    bounds = (comfortable.low, comfortable.high, known.floor.low)
     unit = amount[-4:]
-    low = _about(comfortable.low).removesuffix(unit)
-    high = _about(comfortable.high).removesuffix(unit)
-    floor = _about(known.floor.low).removesuffix(unit)
+    low, high, floor = (_about(size).removesuffix(unit) for size in bounds)
     return f"{amount} ({low} to {high}), at least {floor}"
 
 
@@ -110,26 +114,26 @@ def sentences(result: Result, unit: MemoryUnit) -> Iterator[str]:
     known = result.forecast
     if known is None:
         return
-    holder = f", in {known.operation}" if known.operation else ""
     earlier = f"; with fewer than {known.holds_from} layers, it is in {known.before}" if known.before else ""
-    yield f"Its peak is {_range(known.peak, unit)}{holder}{earlier}"
+    yield f"Its peak is {_range(known.peak, unit)}, in {known.operation}{earlier}"
     yield f"Its floor is {_range(known.floor, unit)}: with less, it does not work"
     limit = f"; the commands below set {unit.brief(known.comfortable.high)} {unit}"
     commands = "" if known.comfortable.is_at_least else limit
     yield f"Its comfortable amount is {_range(known.comfortable, unit)}: it reads no file twice{commands}"
-    facts = [f"takes {about_text(known.time.low)} to {about_text(known.time.high)} on this machine"]
-    if known.disk is not None and known.disk.value >= unit.factor:
-        facts.insert(0, f"needs {unit.brief(known.disk.high)} {unit} of free disk")
+    facts = []
     if known.written is not None and known.written.value >= unit.factor:
-        facts.insert(0, f"writes {_range(known.written, unit)}")
+        facts.append(f"writes {_range(known.written, unit)}")
+    if known.disk is not None and known.disk.value >= unit.factor:
+        facts.append(f"needs {unit.brief(known.disk.high)} {unit} of free disk")
+    facts.append(f"takes {about_text(known.time.low)} to {about_text(known.time.high)} on this machine")
     yield f"It {' and '.join(facts)}"
 
 
 def _range(figure: Estimate, unit: MemoryUnit) -> str:
-    low = unit.brief(figure.low)
+    bound = _bound(figure, lambda size: f"{unit.brief(size)} {unit}")
     if figure.is_at_least:
-        return f"at least {low} {unit}, probably {unit.brief(figure.value)} or more"
-    return f"{unit.brief(figure.value)} {unit} ({low} to {unit.brief(figure.high)})"
+        return f"{bound}, probably {unit.brief(figure.value)} or more"
+    return f"{bound} ({unit.brief(figure.low)} to {unit.brief(figure.high)})"
 
 
 def notes(result: Result) -> Iterator[str]:
@@ -142,9 +146,11 @@ def notes(result: Result) -> Iterator[str]:
             dropped = f"{brief_size(part.refaults)} were dropped and read again"
             yield f"memory was short in the slice with {count_layers(part.layers)}: {dropped}; the peak may be higher"
     known = result.forecast
-    if known is not None and known.is_small:
+    if known is None:
+        return
+    if known.is_small:
         yield "imports and other work without the model take almost the whole peak: the model is too small to matter"
-    if known is not None and known.peak.is_at_least:
+    if known.peak.is_at_least:
         yield "the peak is a lower bound: only few slices show the operation that holds the peak with all layers"
 
 
@@ -177,36 +183,49 @@ def draw(result: Result, known: Forecast, unit: MemoryUnit, path: pathlib.Path) 
         _draw_line(axes, line, number, layers=result.layers, unit=unit)
     peaks = [unit.of(part.peak) for part in used]
     layers = [part.layers for part in used]
-    circle: dict[str, Any] = {"color": drawing.INK, "markersize": 7, "fillstyle": "none"}
-    axes.plot(layers, peaks, "o", label="peak of a slice", **circle)
+    axes.plot(
+        layers,
+        peaks,
+        "o",
+        label="peak of a slice",
+        color=drawing.INK,
+        markersize=7,
+        fillstyle="none",
+    )
     value = unit.of(known.peak.value)
     high = unit.of(known.peak.high)
-    errors = [[value - unit.of(known.peak.low)], [high - value]]
-    diamond: dict[str, Any] = {
-        "fmt": "D",
-        "color": drawing.INK,
-        "markersize": 6,
-        "capsize": 5,
-    }
-    axes.errorbar([result.layers], [value], errors, label="forecast", **diamond)
-    text = f"at least {unit.label(known.peak.low)}" if known.peak.is_at_least else unit.label(known.peak.value)
-    look: dict[str, Any] = {
-        "fontsize": 9,
-        "ha": "right",
-        "bbox": {"fc": "white", "ec": "none", "pad": 1},
-    }
-    point = (result.layers, value)
-    drawing.annotate(axes, text, point, offset=(-10, 8), **look)
-    floor_label = f"floor, {unit.label(known.floor.value)}"
-    triangle: dict[str, Any] = {"color": drawing.FAINT, "markersize": 7}
-    floor = unit.of(known.floor.value)
-    axes.plot(result.layers, floor, "v", label=floor_label, **triangle)
+    axes.errorbar(
+        result.layers,
+        value,
+        [[value - unit.of(known.peak.low)], [high - value]],
+        label="forecast",
+        fmt="D",
+        color=drawing.INK,
+        markersize=6,
+        capsize=5,
+    )
+    drawing.annotate(
+        axes,
+        _bound(known.peak, unit.label),
+        (result.layers, value),
+        offset=(-10, 8),
+        fontsize=9,
+        ha="right",
+        bbox={"fc": "white", "ec": "none", "pad": 1},
+    )
+    axes.plot(
+        result.layers,
+        unit.of(known.floor.value),
+        "v",
+        label=f"floor, {unit.label(known.floor.value)}",
+        color=drawing.FAINT,
+        markersize=7,
+    )
     top = max(high, *peaks) * 1.15
     if result.limit is not None:
         limit = unit.of(result.limit)
-        is_near = limit < top * 1.5  # with a limit further above, lines would be at the bottom
         position = " (above the picture)"
-        if is_near:
+        if limit < top * 1.5:  # with a limit further above, lines would be at the bottom
             position = ""
             top = max(top, limit * 1.05)
         drawing.draw_limit(axes, limit, f"limit, {unit.label(result.limit)}{position}")
@@ -223,11 +242,17 @@ def _draw_line(axes: Axes, line: Line, number: int, layers: int, unit: MemoryUni
     from nncftools import drawing
 
     colour, style = drawing.line_style(number)
-    name = shortened(f"{line.operation or 'the whole run'}, {line.what}", _LONGEST_NAME)
+    name = shortened(f"{line.operation}, {line.what}", _LONGEST_NAME)
     begin = line.layers[-2] if line.is_bent else 0
     ends = [unit.of(line.at(count)) for count in (begin, layers)]
-    (drawn,) = axes.plot([begin, layers], ends, style, label=name)
-    drawn.set(color=colour, linewidth=1.2)
+    axes.plot(
+        [begin, layers],
+        ends,
+        style,
+        label=name,
+        color=colour,
+        linewidth=1.2,
+    )
     sizes = [unit.of(size) for size in line.sizes]
     axes.plot(line.layers, sizes, ".", color=colour, markersize=5)
 

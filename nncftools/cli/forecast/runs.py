@@ -42,22 +42,18 @@ _MOST_RUNS = 5
 def plan_slices(counts: Sequence[int], layers: int) -> list[int]:
     """Return the layer counts of three slices: a third, two thirds and all of 40 % of the layers."""
     few = [count for count in counts if count <= layers * _MOST_SHARE]
-    largest = few[-1] if len(few) >= LEAST_SLICES else counts[LEAST_SLICES - 1]
-    smaller = [count for count in counts if count < largest]
-    small = _nearest(smaller[:-1], largest / 3)
+    *smaller, largest = few if len(few) >= LEAST_SLICES else counts[:LEAST_SLICES]
+    small = min(smaller[:-1], key=lambda count: abs(count - largest / 3))
     above = [count for count in smaller if count > small]
-    return [small, _nearest(above, largest * 2 / 3), largest]
-
-
-def _nearest(counts: Sequence[int], wanted: float) -> int:
-    return min(counts, key=lambda count: abs(count - wanted))
+    middle = min(above, key=lambda count: abs(count - largest * 2 / 3))
+    return [small, middle, largest]
 
 
 def next_count(counts: Sequence[int], result: Result) -> int | None:
     """Return the number of layers of the next run; None if there are enough, or if further runs do not help.
 
-    A fourth slice is half way between the two largest, or as near to that as possible, because a bend of the line would
-    show there. If no number is left, or if the line stays doubtful, the slice with the doubtful point runs again.
+    A fourth slice has up to half of the layers, because a line is surest through points far apart. If there is no such
+    number, or if the line stays doubtful, the slice with the doubtful point runs again.
     """
     used = result.used
     tried = [part.layers for part in result.slices]
@@ -67,10 +63,9 @@ def next_count(counts: Sequence[int], result: Result) -> int | None:
     doubtful = analysis.find_doubtful(used, result.layers, result.layer_parameters)
     if doubtful is None or len(used) >= _MOST_RUNS:
         return None
-    smallest, middle, largest = sorted({part.layers for part in used})[-LEAST_SLICES:]
-    between = [count for count in counts if smallest < count < largest and count not in tried]
-    if between and len(used) == LEAST_SLICES:
-        return _nearest(between, (middle + largest) / 2)
+    further = [count for count in counts if count <= result.layers / 2 and count not in tried]
+    if further and len(used) == LEAST_SLICES:
+        return further[-1]
     return doubtful if tried.count(doubtful) == 1 else None
 
 
@@ -78,9 +73,10 @@ def begin_result(request: ForecastOptions, command: Command, model: slices.Model
     """Return a forecast without slices. Raises UsageError for a model that has too few layers."""
     if len(model.counts()) < LEAST_SLICES:
         turns = f" that repeat after {model.period}" if model.period > 1 else ""
-        has = f"it has {count_layers(model.layers)}{turns}"
-        few = f"{has}: too few for three slices; `nncf-tools profile` measures the whole model"
-        raise UsageError(f"no forecast of the model in {str(model.folder)!r}: {few}")
+        raise UsageError(
+            f"no forecast of the model in {str(model.folder)!r}: it has {count_layers(model.layers)}{turns}: "
+            "too few for three slices; `nncf-tools profile` measures the whole model"
+        )
     return Result(
         command=series.shareable(command.words),
         model=str(model.folder),
@@ -99,7 +95,8 @@ def run(request: ForecastOptions, command: Command, model: slices.Model, result:
     results = Results(request, "forecast", "forecast", "slice")
     with results.locked():
         earlier = results.begun(result)
-        if _identify(earlier) != _identify(result):
+        models = {(known.layers, known.weights, known.from_config) for known in (earlier, result)}
+        if len(models) > 1:
             raise UsageError(f"option --resume: {str(results.state)!r} is the forecast of another model")
         result.slices = earlier.slices
         output = "" if command.output is None else f", {command.output!r} by a scratch folder"
@@ -127,10 +124,6 @@ def run(request: ForecastOptions, command: Command, model: slices.Model, result:
         if runner.is_interrupted():
             return results.interrupted(runner)
         return int(result.forecast is None or result.fits in {analysis.NO, analysis.UNSURE})
-
-
-def _identify(result: Result) -> tuple[object, ...]:
-    return (result.layers, result.weights, result.from_config)
 
 
 @dataclass(frozen=True)
@@ -168,20 +161,20 @@ class Runs:
 
     def _choose(self, wanted: int, left_s: float) -> tuple[int | None, str]:
         """Return the layer count of the next run, at most ``wanted``; or None, and the reason against another run."""
-        counts = [wanted]
-        if not analysis.has_enough(self.result.used):
-            tried = {part.layers for part in self.result.slices}
-            smaller = [count for count in self.model.counts() if count < wanted]
-            counts += [count for count in reversed(smaller) if count not in tried]
+        tried = {part.layers for part in self.result.slices}
+        smaller = [count for count in self.model.counts() if count < wanted]
+        counts = [wanted, *(count for count in reversed(smaller) if count not in tried)]
         reasons = {count: self.why_not(count, left_s) for count in counts}
         return next((count for count in counts if not reasons[count]), None), reasons[wanted]
 
     def _check_failures(self, done: Slice) -> None:
         """Raise NncfToolsError if the command fails with slices."""
-        failed = sum(bool(part.unused) for part in self.result.slices)
-        if done.unused and failed >= _MOST_FAILED and not analysis.has_enough(self.result.used):
+        tried = len(self.result.slices)
+        used = self.result.used
+        failed = tried - len(used)
+        if done.unused and failed >= _MOST_FAILED and not analysis.has_enough(used):
             log = self.results.folder / pathlib.PurePath(done.session).with_suffix(".log")
-            fails = f"the command does not work with {failed} of {len(self.result.slices)} slices"
+            fails = f"the command does not work with {failed} of {tried} slices"
             raise NncfToolsError(f"{fails}: {done.unused}; output: {log}")
 
     def why_not(self, layers: int, left_s: float) -> str:
@@ -261,8 +254,8 @@ def scratch_folder(scratch: pathlib.Path) -> Iterator[pathlib.Path]:
 def measure_slice(layers: int, file: str, session: Session | None, failed: str, output: int) -> Slice:
     """Return the figures of a run; ``output`` is the size of the output. Raises NncfToolsError if nothing is known."""
     needed = None if session is None else needs.needs(session)
-    peak = None if session is None else session.peaks.get("rss")
-    if session is None or needed is None or peak is None or peak.low is None:
+    peak = None if session is None else session.rss_peak.low
+    if session is None or needed is None or peak is None:
         why = failed or "the run was too short to see any memory"
         raise NncfToolsError(f"cannot use the run with {count_layers(layers)}: {why}")
     totals = session.totals
@@ -274,7 +267,7 @@ def measure_slice(layers: int, file: str, session: Session | None, failed: str, 
         layers=layers,
         session=file,
         duration_s=session.duration_s,
-        peak=peak.low,
+        peak=peak,
         floor=needed.floor,
         comfortable=needed.comfortable,
         written=written,

@@ -17,7 +17,7 @@ import struct
 import subprocess
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -59,6 +59,9 @@ _LOADS_NOTHING = {"_name_or_path", "name_or_path", "id2label", "label2id"}
 """Keys of a config whose values are only shown."""
 _SCRIPT_OF_PYTHON = re.compile(rb"#!\s*(?:\S*/env\s+)?((?:\S*/)?python[^/\s]*)")
 _PIECE = 16 << 20
+_LENGTH = struct.Struct("<Q")
+_CACHE_LINE = 64
+"""In bytes. Libraries compute in other ways, with other memory, where the weights of a file are not aligned to it."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class Model:
     """The kinds of layers repeat after this many layers."""
     python: str | None
     """The command's own Python, for random weights; None for a model with weights."""
-    notes: Sequence[str] = field(default=())
+    notes: Sequence[str]
 
     @property
     def parameters(self) -> int:
@@ -98,11 +101,11 @@ class Model:
         """Return the tensors of a slice by name. Layers beyond the model's number follow the layers of the slice."""
         selected = {}
         for name, tensor in self.tensors.items():
-            number = layer_of(name)
+            stack, number, rest = _split(name)
             if number < layers:
                 selected[name] = tensor
             elif number >= self.layers:
-                selected[_renumber(name, number - self.layers + layers)] = tensor
+                selected[f"{stack}{number - self.layers + layers}{rest}"] = tensor
         return selected
 
     def size(self, layers: int) -> int:
@@ -112,7 +115,7 @@ class Model:
     def files(self) -> list[pathlib.Path]:
         """Return the files that loading needs beside config and weights."""
         needed = _NEEDED_WITH_CODE if "auto_map" in self.config else _NEEDED
-        files = [file for file in self.folder.iterdir() if file.is_file()]
+        files = filter(pathlib.Path.is_file, self.folder.iterdir())
         return [file for file in files if needed.fullmatch(file.name)]
 
     def disk_size(self, layers: int) -> int:
@@ -122,43 +125,40 @@ class Model:
 
     def config_of(self, layers: int) -> dict[str, Any]:
         """Return the config of a slice: with a smaller layer count, and shorter lists where each layer has an entry."""
-        config = {}
-        for key, value in self.config.items():
+        config = dict(self.config) | dict.fromkeys(self.keys, layers)
+        for key, value in config.items():
             config[key] = _cut(key, value, self.layers, layers)
-        for key in self.keys:
-            config[key] = layers
         return config
+
+
+def _split(name: str) -> tuple[str, int, str]:
+    """Split the name of a tensor at the number of the layer; -1 for none."""
+    found = _LAYER.search(name)
+    if found is None:
+        return "", -1, name
+    begin, end = found.span(1)
+    return name[:begin], int(found[1]), name[end:]
 
 
 def layer_of(name: str) -> int:
     """Return the number of the layer that a tensor belongs to; -1 for none."""
-    found = _LAYER.search(name)
-    return int(found[1]) if found else -1
+    return _split(name)[1]
 
 
-def _renumber(name: str, number: int) -> str:
-    """Return the name of the same tensor in another layer."""
-    found = _LAYER.search(name)
-    assert found is not None
-    begin = found.start(1)
-    return f"{name[:begin]}{number}{name[begin + len(found[1]) :]}"
-
-
-def _per_layer(key: str, value: object, layers: int) -> Sequence[object] | None:
-    """Return a value of a config as a list with an entry per layer; None for another value."""
+def _per_layer(key: str, value: Any, layers: int) -> Sequence[object]:  # noqa: ANN401 — any JSON
+    """Return a value of a config as a list with an entry per layer; nothing for another value."""
     if key == "attention_types" and isinstance(value, list):  # GPT-Neo: [[[kind, …], times], …]
         value = [kind for kinds, times in value for kind in kinds * times]
-    if key == _LETTERS and isinstance(value, str):
-        return value if len(value) == layers else None
-    if not isinstance(value, list) or "token" in key or key == "architectures":
-        return None
-    return value if len(value) == layers > 1 else None
+    kind = str if key == _LETTERS else list
+    if not isinstance(value, kind) or "token" in key or key == "architectures":
+        return ()
+    return value if len(value) == layers else ()
 
 
 def _cut(key: str, value: Any, layers: int, fewer: int) -> Any:  # noqa: ANN401 — any JSON
     """Return a value of the config for a model with fewer layers."""
     entries = _per_layer(key, value, layers)
-    if entries is None:
+    if not entries:
         return value
     if key == "attention_types":
         return [[entries[:fewer], 1]]
@@ -172,7 +172,7 @@ def read(folder: pathlib.Path, words: Sequence[str], *, from_config: bool = Fals
     """
     config = read_config(folder)
     groups = [key for key, value in config.items() if isinstance(value, dict)]
-    parts = [key for key in groups if _PARTS.fullmatch(key)]
+    parts = list(filter(_PARTS.fullmatch, groups))
     if config.get("is_encoder_decoder") or parts:
         reason = f"it consists of several models ({parts[0]})" if parts else "it is an encoder and a decoder"
         raise _refused(folder, f"{reason}; only models with one stack of layers can be sliced")
@@ -200,11 +200,10 @@ def read(folder: pathlib.Path, words: Sequence[str], *, from_config: bool = Fals
 def _ask_for_names(config: Mapping[str, Any], words: Sequence[str]) -> list[str]:
     """Ask the command's transformers which config keys hold the number of layers; return none if unknown."""
     python = interpreter(words)
-    if python is None or shutil.which(python) is None:
-        return []
-    with contextlib.suppress(NncfToolsError, msgspec.MsgspecError):
-        names = _run(python, "names", str(config.get("model_type")))
-        return msgspec.json.decode(names, type=list[str])
+    if python is not None:
+        with contextlib.suppress(NncfToolsError, msgspec.MsgspecError):
+            names = _run(python, "names", str(config.get("model_type")))
+            return msgspec.json.decode(names, type=list[str])
     return []
 
 
@@ -215,18 +214,19 @@ def _kinds_of_layers(folder: pathlib.Path, tensors: Mapping[str, Tensor]) -> lis
     """Return the names, types and shapes of the weights of each layer. Raises NncfToolsError."""
     stacks: dict[str, _Layers] = defaultdict(lambda: defaultdict(list))
     for name, tensor in sorted(tensors.items()):
-        found = _LAYER.search(name)
-        if found is not None:
-            layers = stacks[name[: found.start(1)]]
-            kind = (name[found.end() :], tensor.kind, tuple(tensor.shape))
-            layers[int(found[1])].append(kind)
+        stack, number, rest = _split(name)
+        if number >= 0:
+            stacks[stack][number].append((rest, tensor.kind, tuple(tensor.shape)))
     if not stacks:
-        shared = "no weights of single layers (layers.0, h.0, …): layers that share the same weights cannot be left out"
-        raise _refused(folder, f"it has {shared}")
-    names = [name for name in stacks if not name.startswith("mtp.")]  # these layers predict further tokens
-    if len(names) > 1:
-        raise _refused(folder, f"its weights have several stacks of layers ({names[0]} and {names[1]})")
-    layers = stacks[names[0]]
+        raise _refused(
+            folder,
+            "it has no weights of single layers (layers.0, h.0, …): "
+            "layers that share the same weights cannot be left out",
+        )
+    first, *others = [name for name in stacks if not name.startswith("mtp.")]  # these layers predict further tokens
+    if others:
+        raise _refused(folder, f"its weights have several stacks of layers ({first} and {others[0]})")
+    layers = stacks[first]
     missing = set(range(len(layers))) - layers.keys()
     if missing:
         raise _refused(folder, f"the weights of layer {min(missing)} are missing; is the download complete?")
@@ -251,14 +251,16 @@ def _count_layers(
         known = " or ".join(_COUNTS)
         raise _refused(folder, f"{CONFIG} does not say how many layers it has ({known} expected)")
     fits = [count for count in counts.values() if count in fitting]
-    layers = fits[0] if fits else max(counts.values())
+    layers = max(fits[:1] or counts.values())
     if layers > weights:
-        last = f"{CONFIG} says {layers} layers, and the weights end with layer {weights - 1}"
-        raise _refused(folder, f"{last}; is the download complete?")
+        raise _refused(
+            folder,
+            f"{CONFIG} says {layers} layers, and the weights end with layer {weights - 1}; is the download complete?",
+        )
     notes = []
     if layers + extra < weights:
-        more = f"the last {weights - layers} are in every slice"
-        notes = [f"{CONFIG} says {layers} layers, the weights have {weights}: {more}"]
+        extra = weights - layers
+        notes = [f"{CONFIG} says {layers} layers, the weights have {weights}: the last {extra} are in every slice"]
     return [key for key, count in counts.items() if count == layers], layers, notes
 
 
@@ -316,13 +318,16 @@ def _tensors(folder: pathlib.Path) -> dict[str, Tensor]:
             index = msgspec.json.decode(content, type=_Index)
             names = sorted(set(index.weight_map.values()))
     elif not (folder / _WEIGHTS).exists():
-        more = "--from-config makes random weights of the right shapes"
-        raise _refused(folder, f"it has no weights in safetensors ({_WEIGHTS} or {_INDEX}); {more}")
-    if any(pathlib.PurePath(name).name != name for name in names):
-        raise _refused(folder, f"{_INDEX} names files outside of the folder")
+        raise _refused(
+            folder,
+            f"it has no weights in safetensors ({_WEIGHTS} or {_INDEX}); "
+            "--from-config makes random weights of the right shapes",
+        )
     tensors = {}
-    for file in names:
-        tensors.update(read_tensors(folder / file))
+    for name in names:
+        if pathlib.PurePath(name).name != name:
+            raise _refused(folder, f"{_INDEX} names files outside of the folder")
+        tensors.update(read_tensors(folder / name))
     return tensors
 
 
@@ -337,7 +342,7 @@ def _turns(config: Mapping[str, Any], kinds: Sequence[object]) -> tuple[int, int
     """
     layers = len(kinds)
     lists = [_per_layer(key, value, layers) for key, value in config.items()]
-    traits = [kinds, *(entries for entries in lists if entries is not None)]
+    traits = [kinds, *filter(None, lists)]
     full = config.get("max_window_layers")
     if config.get("use_sliding_window") and isinstance(full, int) and "layer_types" not in config:
         traits.append([number < full for number in range(layers)])  # the first layers look at all tokens
@@ -368,7 +373,7 @@ def write(model: Model, layers: int, target: pathlib.Path) -> None:
 
 
 def _copy(tensors: Mapping[str, Tensor], target: pathlib.Path) -> None:
-    """Copy tensors from files of weights to a new file. Raises OSError."""
+    """Copy tensors from files of weights to a new file, aligned as the first tensor is. Raises OSError."""
     head: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, tensor in tensors.items():
@@ -376,9 +381,10 @@ def _copy(tensors: Mapping[str, Tensor], target: pathlib.Path) -> None:
         end += tensor.size
         head[name] = Entry(tensor.kind, list(tensor.shape), (begin, end))
     encoded = msgspec.json.encode(head)
-    encoded += b" " * (-len(encoded) % 8)
+    first = next(iter(tensors.values()))
+    encoded += b" " * ((first.begin - _LENGTH.size - len(encoded)) % _CACHE_LINE)
     with replacing(target) as slice_file:
-        slice_file.write(struct.pack("<Q", len(encoded)) + encoded)
+        slice_file.write(_LENGTH.pack(len(encoded)) + encoded)
         for tensor in tensors.values():
             with intake.open_file(tensor.file) as file:
                 file.seek(tensor.begin)

@@ -120,28 +120,34 @@ class TestPlan:
     @pytest.mark.parametrize(
         ("counts", "layers", "done", "fourth"),
         [
-            (range(1, 16), 16, (2, 4, 6), 5),
-            (range(1, 12), 12, (1, 3, 4), 2),  # the two largest are neighbours
-            (range(6, 36, 3), 36, (6, 9, 12), 12),  # none is between them: the largest runs again
-            (range(1, 6), 6, (1, 2, 3), 3),
+            (range(1, 30), 30, (4, 8, 12), 15),
+            (range(1, 16), 16, (2, 4, 6), 8),
+            (range(6, 36, 3), 36, (6, 9, 12), 18),
+            (range(1, 7), 7, (1, 2, 3), 3),  # no other has up to half of the layers: the largest runs again
         ],
     )
     def test_fourth(self, counts: Sequence[int], layers: int, done: tuple[int, int, int], fourth: int) -> None:
-        """If they are on no line, there is one more between them, never above 40 %; then the largest runs again."""
+        """If slices are on no line, another one has half of the layers; then the doubtful slice runs again."""
         bent = [*measured(*done[:2]), *measured(done[2], peak_of=300)]
-        more = [*bent, *measured(fourth, peak_of=300 if fourth == done[2] else 100)]
-        again = [*more, *measured(done[2], peak_of=300)]
+        more = sorted([*bent, *measured(fourth, peak_of=300)], key=lambda part: part.layers)
+        again = sorted([*more, *measured(fourth, peak_of=300)], key=lambda part: part.layers)
 
         assert runs.next_count(counts, of_layers(layers, bent)) == fourth
-        assert runs.next_count(counts, of_layers(layers, more)) == (None if fourth == done[2] else done[2])
+        assert runs.next_count(counts, of_layers(layers, more)) == (None if fourth == done[2] else fourth)
         assert runs.next_count(counts, of_layers(layers, again)) is None
 
     def test_fourth_failed(self) -> None:
-        """After a fourth slice that cannot be used, the next nearest one follows."""
-        failed = [replace(part, unused="exit status 1") for part in measured(5)]
-        bent = [*measured(2, 4), *failed, *measured(6, peak_of=300)]
+        """After a fourth slice that cannot be used, the next smaller one follows."""
+        failed = [replace(part, unused="exit status 1") for part in measured(8)]
+        bent = [*measured(2, 4), *measured(6, peak_of=300), *failed]
 
-        assert runs.next_count(range(1, 16), of_layers(16, bent)) == 3
+        assert runs.next_count(range(1, 16), of_layers(16, bent)) == 7
+
+    def test_without_operations(self) -> None:
+        """Further slices of a command without operations are not run: they cannot show what takes over."""
+        unmarked = [replace(part, points=[]) for part in [*measured(2, 4), *measured(6, peak_of=300)]]
+
+        assert runs.next_count(range(1, 16), of_layers(16, unmarked)) is None
 
 
 @pytest.fixture
@@ -194,7 +200,7 @@ class TestMeasured:
     def test_memory_pressure(self, refaults_mib: int, stall_s: float, dropped_mib: int) -> None:
         """A run that waited for pages that it had before is disturbed, however long it took; few pages do no harm."""
         totals = {"refaults": refaults_mib * MIB, "memory_stall": stall_s, "write_chars": 5}
-        run = made_up.session(totals=totals, floor=Floor(size=90 * MIB, at_s=0.5, mapped=0))
+        run = made_up.session(totals=totals, duration_s=200.0, floor=Floor(size=90 * MIB, at_s=0.5, mapped=0))
 
         assert runs.measure_slice(4, "slice-4.json", run, "", output=1).refaults == dropped_mib * MIB
 
@@ -279,6 +285,15 @@ class TestAnswer:
         expected = "Compression held 818, 828, 1,212 MiB (end) with 6, 12, 18 layers: not on a line"
 
         assert outputs.answer(result) == f"Unknown whether it fits into 4 GiB: {expected}"
+
+    def test_without_operations(self) -> None:
+        """A peak that no operation has is not known, and the first line says so."""
+        unmarked = [replace(part, points=[]) for part in measured(2, 4, 6)]
+        expected = (
+            "Unknown: the command held 200, 400, 600 MiB (peak) with 2, 4, 6 layers, outside all marked operations"
+        )
+
+        assert outputs.answer(replace(judged_result(None), slices=unmarked)) == expected
 
 
 class TestForecast:

@@ -60,6 +60,22 @@ def test_only_needed_files_are_copied(tmp_path: pathlib.Path) -> None:
     assert copied == {*needed, "config.json", "model.safetensors", "tokenizer.json"}
 
 
+@pytest.mark.parametrize("spaces", [0, 8, 24])
+def test_alignment(tmp_path: pathlib.Path, spaces: int) -> None:
+    """The weights of a slice are aligned as in the model's file, whatever the length of the headers."""
+    folder = models.write(tmp_path / "model", 4)
+    file = folder / "model.safetensors"
+    content = file.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    file.write_bytes(
+        struct.pack("<Q", length + spaces) + content[8 : 8 + length] + b" " * spaces + content[8 + length :]
+    )
+    slices.write(slices.read(folder, ["true"]), 2, tmp_path / "slice")
+    begins = [next(iter(slices.read(path, ["true"]).tensors.values())).begin for path in (folder, tmp_path / "slice")]
+
+    assert begins[0] % 64 == begins[1] % 64
+
+
 def test_files_beside_weights_count(tmp_path: pathlib.Path) -> None:
     """What is copied beside the weights counts as disk, a sparse file with its whole size."""
     folder = models.write(tmp_path / "model", 4)
