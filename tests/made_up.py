@@ -51,6 +51,11 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in re.split(r" \|(?: |$)", line)]
 
 
+def read_numbers(text: str) -> list[float | None]:
+    """Return numbers from a text such as ``1 - 2.5``; ``-`` is unknown."""
+    return [None if word == "-" else float(word) for word in text.split()]
+
+
 def samples(time_s: Sequence[float], **columns: Column) -> Samples:
     """Return columns as in a recording: None becomes NaN."""
     given: dict[str, Column] = {TIME: time_s, **columns}

@@ -19,19 +19,19 @@ from tests.test_layers import name_of, needed
 ROOT = pathlib.Path(nncftools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 MOST_NODES = {
-    "ground floor": 7_812,
-    "analysis": 31_472,
+    "ground floor": 7_827,
+    "analysis": 31_714,
     "api": 6_296,
-    "cli": 42_609,
+    "cli": 44_058,
     "compression": 13_137,
-    "importers": 4_037,
+    "importers": 4_021,
     "journal": 2_087,
     "limits": 6_043,
     "live": 11_517,
-    "marks": 7_924,
-    "reading_marks": 6_867,
-    "render": 37_175,
-    "sampler": 21_603,
+    "marks": 7_806,
+    "reading_marks": 6_887,
+    "render": 37_926,
+    "sampler": 21_612,
     "session": 11_447,
     "snapshots": 10_006,
     "testing": 3_056,
@@ -51,7 +51,7 @@ MOST_SMALL = 16
 MOST_WITH_ONE_IMPORTER = 37
 MOST_FINDINGS = {"squeezed": 1, "dense": 0, "positional": 0}
 """By kind: the most places that are hard to read (tests/legible.py)."""
-MOST_STAND_INS = 9
+MOST_STAND_INS = 6
 """Words in place of a noun, of 1,000 words of docstrings, comments and messages."""
 _NOT_COUNTED = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 

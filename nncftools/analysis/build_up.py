@@ -1,7 +1,7 @@
-"""The build-up of a peak: the code that made memory rise to the peak, byte level by byte level.
+"""Finds the build-up of a peak: the code that made memory rise, for each byte up to the peak.
 
-Each level up to the peak belongs to the stack that was seen when the RSS of a process last rose through the level.
-Memory that was freed again before the peak does not count. Memory of programs without Python belongs to the program.
+Each byte belongs to the stack that was seen when the RSS of a process last rose past the level of this byte. Memory
+that was freed before the peak does not count. Memory of a program without Python belongs to the program.
 """
 
 from __future__ import annotations
@@ -40,97 +40,104 @@ PROGRAM = "program"
 NOT_SEEN = "not_seen"
 SHARED = "shared"
 _STARTING_S = 0.5
-"""The first memory of a Python process that is seen this soon after its start is Python itself."""
+"""If a Python process is first seen at most this long after the start, the first ``_PYTHON_SIZE`` bytes are Python
+itself.
+"""
 _PYTHON_SIZE = 12 << 20
-"""The memory of Python itself."""
+"""Bytes of the Python interpreter itself."""
 _AROUND_S = 0.06
-"""Most seconds between readings of the same memory by the helper and by the sampler."""
+"""The helper and the sampler may read the same memory at most this many seconds apart."""
 _ENDING_S = 0.1
-"""A process that did not report the end of its code clears the memory in this time before the end."""
+"""Seconds before the end of a process in which memory is freed, if the process did not report the end of its code."""
 _JUST_BEFORE_S = 1e-6
-"""Seconds before the last reading with memory: at this reading, the memory may already be gone."""
+"""Seconds to go back from the last reading with memory, because the memory may already be gone at this reading."""
 
 _INNERMOST = 2
-"""A stack counts as certain even if up to this number of innermost frames are not certain."""
+"""A stack counts as certain even if up to this number of innermost frames are uncertain."""
 
 
 Memory = tuple[int | None, str]
-"""The ``id`` of a process, and a kind of memory."""
+"""The ``id`` of a process, and a kind of memory, as in ``rss_levels``."""
 
 
 class Part(NamedTuple):
-    """A part of the memory at a peak, in bytes, and the owner."""
+    """A part of the memory at a peak: bytes with the same owner."""
 
     size: int
     kind: str
-    """``seen``: there is a stack; ``program``: a process without Python holds the memory; ``not_seen``; ``shared``: a
-    forked copy shares at most this with the parent, and RSS counts the memory twice."""
+    """``seen``: the owner is a stack. ``program``: the owner is a program without Python. ``not_seen``: no stack was
+    seen. ``shared``: the most that a forked copy may share with the parent; RSS counts this memory twice.
+    """
     process: int | None
     """The ``id`` of the process."""
     stack: Stack = ()
-    """The likeliest stack, the outermost frame first; for a program, the stack in the Python program that started
-    it."""
+    """The likeliest stack, the outermost frame first. For a program, the stack of the Python code that started the
+    program.
+    """
     certain: int = 0
-    """The number of outer frames that certainly took the memory."""
+    """The number of frames, from the outermost frame on, that certainly took the memory."""
     program: str = ""
     """The name of a program without Python."""
     is_start: bool = False
-    """Whether a Python process held this memory when first seen, just after the start."""
+    """Whether this is the first memory of a Python process that was seen just after the start."""
     file_size: int = 0
-    """The bytes of ``size`` that are pages of mapped files or of shared memory; 0 in earlier recordings."""
+    """The part of ``size`` in pages of mapped files or of shared memory; 0 in earlier recordings."""
     still: int = 0
-    """The number of ``certain`` frames that stood still: their lines are certain, too."""
+    """The number of ``certain`` frames that stayed at the same instruction. The lines of these frames are certain, too.
+    """
     memory: str = HEAP
     """The kind of memory, as in ``rss_levels``."""
     epoch: int = 0
-    """The number of ``freed`` entries of this process and kind of memory before the part; later entries cause doubt."""
+    """The number of earlier entries in ``freed`` for the same process and kind of memory. Later entries may have freed
+    the part.
+    """
 
     @property
     def is_certain(self) -> bool:
-        """Whether the owner is certain to within two frames of the innermost function."""
+        """Whether the owner is certain, except for at most two innermost frames."""
         likely = sum(place >= self.certain for place, _ in reported_frames(self.stack))
         return self.kind == PROGRAM or (self.certain > 0 and likely <= _INNERMOST)
 
 
 class Freed(NamedTuple):
-    """Memory that a process gave back from an unknown place, in bytes."""
+    """Memory in bytes that a process freed. No reading shows which memory was freed."""
 
     size: float
     parts: Sequence[tuple[Part, float]]
-    """The newest parts, which are assumed to be freed."""
+    """The newest parts, which are assumed to be the freed memory."""
 
 
 class BuildUp(NamedTuple):
-    """The memory at a moment: ``parts``, the largest first, sum to ``size`` bytes."""
+    """The memory at a moment. The sizes of ``parts`` (the largest part first) sum to ``size`` bytes."""
 
     at_s: float
     size: int
     parts: Sequence[Part]
     freed: Mapping[Memory, Sequence[Freed]] = {}
-    """Memory that was given back from an unknown place, by the ``id`` of a process and the kind of memory."""
+    """Freed memory, by the ``id`` of the process and the kind of memory."""
     top: Part | None = None
-    """The stack of the last rise before the moment, and all bytes of that stack."""
+    """The stack of the last rise before the moment, with all bytes of this stack."""
 
     def sum_of(self, *kinds: str) -> int:
-        """Return the bytes of these kinds."""
+        """Return the bytes of all parts of these kinds."""
         return sum(part.size for part in self.parts if part.kind in kinds)
 
 
 class Moment(NamedTuple):
-    """A level of RSS in bytes, reached between two moments in seconds since the start."""
+    """A level of RSS in bytes, and two moments (seconds since the start) between which RSS reached the level."""
 
     from_s: float
     to_s: float
     size: int = -1
-    """Bytes; below 0 for the RSS that the helper read at ``to_s``."""
+    """The level in bytes. If below 0, the level is the RSS that the helper read at ``to_s``."""
     process: int | None = None
-    """The ``id`` of the process that rose to the level, if known."""
+    """The ``id`` of the process whose rise reached the level; None if unknown."""
     since_s: float | None = None
-    """Only growth since this moment counts: the levels above the RSS of each process at that moment."""
+    """If given, only growth since this moment counts: in each process, the levels above the RSS at this moment."""
 
 
 def of_peak(session: Session) -> BuildUp | None:
-    """Return the build-up of the RSS peak; None if no stacks were taken or the moment of the peak is unknown."""
+    """Return the build-up of the RSS peak; None if there are no stacks, or if the moment of the peak is unknown."""
     return session.once(_build_up_peak)
 
 
@@ -143,7 +150,7 @@ def _build_up_peak(session: Session) -> BuildUp | None:
 
 
 def of_operation(session: Session, operation: Operation) -> BuildUp | None:
-    """Return the build-up of the largest RSS during an operation; None for unknown."""
+    """Return the build-up of the largest RSS during an operation; None if unknown."""
     peak = operation.of("rss").peak
     if peak is None or peak.low <= 0:
         return None
@@ -152,19 +159,19 @@ def of_operation(session: Session, operation: Operation) -> BuildUp | None:
 
 
 def at(session: SessionData, time_s: float, since_s: float | None = None) -> BuildUp | None:
-    """Return the build-up of the memory at a moment, in seconds since the start.
+    """Return the build-up of the memory at ``time_s`` (seconds since the start); None if the helper saw no process.
 
-    With ``since_s``, only the growth since then counts. None if the helper saw no process.
+    If ``since_s`` is given, only growth since this moment counts.
     """
     return build_ups(session, [Moment(time_s, time_s, since_s=since_s)])[0]
 
 
 def at_end(session: Session) -> BuildUp | None:
-    """Return the build-up of the memory still held when the program's code had finished; None for unknown.
+    """Return the build-up of the memory still in use when the program's code had finished; None if unknown.
 
-    The code has finished when the last Python process reports its end. Python processes that Python started do not
-    count, as the resource tracker of ``multiprocessing`` outlives the program. Without Python, the end of the last
-    process counts.
+    The code has finished when the last Python process reports the end of its code. A Python process that was started by
+    Python does not count, because the resource tracker of ``multiprocessing`` outlives the program. If there is no
+    Python process, the end of the last process counts.
     """
     return session.once(_build_up_end)
 
@@ -178,11 +185,11 @@ def _build_up_end(session: Session) -> BuildUp | None:
 
 
 def held_at_end(session: Session) -> int | None:
-    """Return the bytes that a Python program still held at the end, without Python itself and imports.
+    """Return the bytes that a Python program still used at the end, without Python itself and without imports.
 
-    Pages that forked copies share count once. None if a signal or ``--max-memory`` ended the program, or if no Python
-    process reported the end of its code: without this report, readings just before the end may show memory that the
-    code gave back.
+    Pages that forked copies share count once. If a signal or ``--max-memory`` ended the program, the result is None.
+    The result is also None if no Python process reported the end of its code, because readings just before the end may
+    show memory that the code had freed.
     """
     end = at_end(session)
     snapshots = session.snapshots
@@ -198,7 +205,7 @@ def held_at_end(session: Session) -> int | None:
 
 
 def _end_of(watched: WatchedProcess) -> float:
-    """Return when a process reported the end of its code, or else held most memory shortly before its end."""
+    """Return when the code of a process ended. Without a report, return when memory was largest just before the end."""
     if watched.code_end_s is not None:
         return watched.code_end_s
     gone_s = max(compress(watched.time_s, watched.rss), default=0.0)
@@ -216,13 +223,13 @@ def build_ups(session: SessionData, moments: Sequence[Moment]) -> list[BuildUp |
 
 
 class _ProcessRise(NamedTuple):
-    """The memory that a process held, or gained."""
+    """The memory of a process, or the growth of this memory."""
 
     watched: WatchedProcess
     rises: list[Rise]
-    """Rises, the earliest first."""
+    """Rises of memory, the earliest rise first."""
     falls: Mapping[str, Sequence[Fall]]
-    """Memory that was given back from an unknown place, by kind of memory."""
+    """Freed memory, by kind of memory."""
 
     @property
     def size(self) -> float:
@@ -234,7 +241,7 @@ class _ProcessRise(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A part with a size of 0, and its real size, which may be a fraction until all pieces are summed."""
+    """A part whose size is not final: ``part.size`` is 0, and ``size`` may be a fraction until pieces are summed."""
 
     part: Part
     size: float
@@ -242,7 +249,7 @@ class _Piece(NamedTuple):
 
 
 def _find_highest(processes: Sequence[WatchedProcess], moment: Moment) -> float:
-    """Return the time near a moment at which all processes together held the most."""
+    """Return the time near a moment at which all processes together held the most memory."""
     if moment.size < 0:
         return moment.to_s
     times = {moment.from_s, moment.to_s}
@@ -258,7 +265,7 @@ def _find_highest(processes: Sequence[WatchedProcess], moment: Moment) -> float:
 
 
 class _Builder:
-    """Makes the build-ups of a session; the timeline of each process is prepared once for all of them."""
+    """Makes the build-ups of a session. The timeline of each process is prepared once for all build-ups."""
 
     def __init__(self, snapshots: Snapshots, processes: Iterable[Process]) -> None:
         self._snapshots = snapshots
@@ -296,7 +303,7 @@ class _Builder:
         return BuildUp(at_s, size, parts, freed, top=top)
 
     def _find_changes(self, moment: Moment, at_s: float) -> list[_ProcessRise]:
-        """Return the memory or growth of each process: first the moment's process, then the latest riser."""
+        """Return the memory, or growth, of each process: first the moment's process, then the latest rise."""
         changes = []
         for watched in self._snapshots.processes:
             rises, falls = levels_at(watched, at_s)
@@ -313,7 +320,7 @@ class _Builder:
         return sorted(changes, key=order, reverse=True)
 
     def _add_unwatched(self, at_s: float, missing: float) -> Iterator[_Piece]:
-        """Yield pieces for processes that the sampler counted at a moment, and that lived too short for the helper."""
+        """Yield pieces for processes that only the sampler saw, because they lived too short for the helper."""
         for process in self._processes.values():
             has_begun = process.counted_s is not None and process.counted_s <= at_s + _AROUND_S
             has_ended = process.end_s is not None and process.end_s < at_s - _AROUND_S
@@ -333,10 +340,9 @@ class _Builder:
         return self._owners[id(watched)]
 
     def _parts_of(self, change: _ProcessRise, at_s: float) -> Iterator[_Piece]:
-        """Yield the pieces of a process."""
         watched = change.watched
         process = self._processes.get(watched.process)
-        first = [rise for rise in change.rises if rise.to_s == watched.time_s[0]]  # no reading shows how these came
+        first = [rise for rise in change.rises if rise.to_s == watched.time_s[0]]  # there is no earlier reading
         later = change.rises[len(first) :]
         size = sum(rise.size for rise in first)
         file_size = sum(rise.size for rise in first if rise.memory == FILE)
@@ -366,7 +372,6 @@ class _Builder:
             yield from self._divide(watched, rise, 1.0 if rise.memory == FILE else 0.0)
 
     def _divide(self, watched: WatchedProcess, rise: Rise, file_share: float = 0.0) -> Iterator[_Piece]:
-        """Yield the pieces of a rise."""
         owners = self._owners_in(watched)
         for share in owners.shares(rise):
             certain = 0 if rise.is_replaced else share.certain
@@ -394,9 +399,9 @@ class _Builder:
         return Freed(fall.size, parts)
 
     def _find_starter(self, watched: WatchedProcess, at_s: float) -> Stack:
-        """Return the stack of the nearest Python ancestor that started a program, or waits for its end."""
+        """Return the stack of a program's nearest Python ancestor, which started the program or waits for its end."""
         process = self._processes.get(watched.process)
-        for _ in self._processes:  # processes of a damaged journal may be a circle
+        for _ in self._processes:  # in a damaged journal, parents may form a circle
             process = None if process is None else self._processes.get(process.parent)
             above = None if process is None else self._watched.get(process.id)
             if above is not None and above.windows:
@@ -404,10 +409,10 @@ class _Builder:
         return ()
 
     def _limit_shared(self, process: Process | None, size: float, seen_s: float) -> float:
-        """Return how much of its first RSS, ``size``, a forked copy can share with the parent.
+        """Return how many bytes of its first RSS (``size``) a forked copy can share with the parent.
 
-        The limit is the parent's largest RSS between the fork and ``seen_s``, without pages of files: fork(2) does not
-        copy these. The kernel gives the time of the fork in ticks.
+        The limit is the parent's largest RSS between the fork and ``seen_s``, without pages of files, because fork(2)
+        does not copy these pages. The kernel gives the time of the fork in ticks.
         """
         parent = None if process is None else self._processes.get(process.parent)
         if process is None or parent is None:
@@ -424,10 +429,10 @@ class _Builder:
     def _find_top(self, change: _ProcessRise) -> Part | None:
         """Return the part that owns most of the last rise, with a size of 0; None if no stack was seen.
 
-        If the stacks before and after the rise own equal shares, the part has the later stack.
+        If the stacks before and after the rise own equal shares, return a part with the later stack.
         """
         last = max(change.rises, key=lambda rise: rise.to_s)
-        middle_s = (last.from_s + last.to_s) / 2  # at the end, the code may already be back from the call
+        middle_s = (last.from_s + last.to_s) / 2  # at the end of the rise, the call may already have returned
         rise = replace(last, from_s=middle_s, to_s=middle_s)
         pieces = list(self._parts_of(change._replace(rises=[rise]), middle_s))
         top = max(reversed(pieces), key=lambda piece: piece.size).part
@@ -435,7 +440,10 @@ class _Builder:
 
 
 def _cut_first(rises: Sequence[Rise], size: float, file_size: float) -> list[Rise]:
-    """Return rises without the bytes that came first: ``file_size`` bytes of files, and ``size`` bytes of the rest."""
+    """Remove the earliest bytes: ``file_size`` bytes of files, and ``size`` bytes of other memory.
+
+    Return the other rises.
+    """
     remaining = {True: file_size, False: size}
     later = []
     for rise in rises:
@@ -448,7 +456,7 @@ def _cut_first(rises: Sequence[Rise], size: float, file_size: float) -> list[Ris
 
 
 def _fit_to_size(changes: Iterable[_ProcessRise], missing: float, at_s: float) -> Iterator[_ProcessRise]:
-    """Yield the processes with rises that sum to the peak: missing bytes belong to the first process."""
+    """Yield the processes with rises that sum to the peak. Unexplained bytes belong to the first process."""
     for change in changes:
         unexplained = Rise(max(0.0, missing), at_s, at_s, _AROUND_S, is_replaced=True)
         rises = [*change.rises, unexplained]
@@ -460,7 +468,7 @@ def _fit_to_size(changes: Iterable[_ProcessRise], missing: float, at_s: float) -
 
 
 def _sum_pieces(pieces: Iterable[_Piece], size: int) -> list[Part]:
-    """Return the parts, the largest first, in whole bytes that sum to ``size``."""
+    """Return parts in whole bytes that sum to ``size``, the largest part first."""
     sizes = defaultdict[Part, float](float)
     file_sizes = defaultdict[Part, float](float)
     for piece in pieces:
@@ -482,10 +490,10 @@ _PROGRAM_NAME = 40
 
 
 def running_text(top: Part) -> str:
-    """Return where the program stood: ``torch/jit/_trace.py:455 _check_trace, called by openvino/…/ts_decoder.py:9``.
+    """Return the code that was running: ``torch/jit/_trace.py:455 _check_trace, called by openvino/…/ts_decoder.py:9``.
 
-    The caller is the frame that called the library, or, in the program's own code, the frame above. Empty without
-    frames.
+    The caller is the frame that called the library. If the program's own code was running, the caller is the frame
+    above. Empty if there are no frames.
     """
     if top.kind == PROGRAM:
         name = shortened(printable(top.program), _PROGRAM_NAME) or "a program without Python"
@@ -500,7 +508,7 @@ def running_text(top: Part) -> str:
 
 
 def _starter_text(stack: Sequence[Frame]) -> str:
-    """Return the frame that started a program, and the call into another library that needed the program."""
+    """Return the frame that started a program, and the call into another library that needed the program, as text."""
     frame = innermost_frame(stack)
     if frame is None:
         return ""
@@ -518,7 +526,7 @@ _IMPORT = re.compile(r"(?:import|from)\s+(\w+)")
 
 
 def imported_with(part: Part, snapshots: Snapshots) -> str:
-    """Return the package whose import took a part of the memory; empty if no import did."""
+    """Return the package whose import took a part of the memory; empty if the memory is not from an import."""
     if part.is_start:
         return PYTHON
     if part.kind != SEEN:

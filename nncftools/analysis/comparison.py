@@ -1,7 +1,7 @@
-"""Two runs, or two groups of repeated runs, side by side: their figures, operations and settings.
+"""Compares two runs, or two groups of repeated runs: figures, operations and settings.
 
-Operations of several runs are matched by function and arguments, or else by function, or else by name. Settings are the
-command, arguments, machine, sampling, and the compression of saved models.
+Operations of several runs are matched by name, function and arguments, or else by name and function, or else by name.
+Settings are the command, arguments, machine, sampling, and the compression of saved models.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from nncftools.session.nesting import kind_of
 COMMAND = "command"
 _MOST_WORDS = 500
 _NNCF_PARTS = 3
-"""Number of parts of a setting's key: ``nncf``, algorithm, setting."""
+"""The number of parts in the key of a setting: ``nncf``, algorithm, setting."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting on both sides; a side whose runs differ has all values, joined by ``or``; empty if not set."""
+    """A setting of both sides. If the runs of a side differ, the values are joined by ``or``. Empty means not set."""
 
     name: str
     base: str
@@ -60,7 +60,7 @@ class Setting:
 
 
 def _model_settings(session: Session) -> dict[str, str]:
-    """Return the compression settings of the saved models, by name: ``mode``, ``group_size``."""
+    """Return the compression settings of the saved models by name, such as ``mode`` and ``group_size``."""
     by_name: dict[str, list[str]] = {}
     for model in session.models:
         for path, value in model.facts.items():
@@ -73,7 +73,7 @@ def _model_settings(session: Session) -> dict[str, str]:
 def _find_settings(
     base: Sequence[Run], new: Sequence[Run], operations: Iterable[ComparedOperation]
 ) -> Iterator[Setting]:
-    """Yield the settings that differ, starting with the settings that the user chose."""
+    """Yield the settings that differ, first the settings that the user chose."""
     base_commands = list(dict.fromkeys(run.command for run in base))
     new_commands = list(dict.fromkeys(run.command for run in new))
     if base_commands != new_commands:
@@ -101,7 +101,7 @@ def _compare_texts(name: str, base: Sequence[str], new: Sequence[str]) -> Iterat
 
 
 def _compare_commands(base: Sequence[str], new: Sequence[str]) -> Iterator[Setting]:
-    """Yield the words in which two commands differ, with their options; for several commands, all words."""
+    """Yield the words in which two commands differ, with their options. For several commands, yield all words."""
     if len(base) > 1 or len(new) > 1:
         yield Setting(COMMAND, _join(base), _join(new))
         return
@@ -120,7 +120,7 @@ def _compare_commands(base: Sequence[str], new: Sequence[str]) -> Iterator[Setti
 def _split_words(command: str) -> list[str]:
     try:
         words = shlex.split(command)
-    except ValueError:  # the name of a run is not a command line
+    except ValueError:  # not a command line, but the name of a run
         words = command.split()
     return words[:_MOST_WORDS]
 
@@ -136,14 +136,15 @@ _KEYS: tuple[Callable[[Operation], Hashable], ...] = (
 )
 """The attributes that must be equal, the strictest first."""
 Match = dict[int, str]
-"""By index of a run with the operation: the operation's name in this run."""
+"""The same operation in several runs: ``{index of the run: name of the operation in this run}``."""
 
 
 def match_operations(runs: Sequence[Mapping[str, Operation]]) -> list[Match]:
-    """Return the operations of all runs, matched.
+    """Find the same operations in several runs.
 
-    ``runs`` has the operations of each run by their names, in the order of their starts. Operations that are alike are
-    matched in this order. The result has the order of the first run, then the operations that only later runs have.
+    ``runs`` has the operations of each run by name, in the order of their starts. Operations with equal keys are
+    matched in this order. The result has the operations of the first run in order, and then the operations that only
+    later runs have.
     """
     matches: list[Match] = []
     for run, operations in enumerate(runs):
@@ -169,7 +170,7 @@ def match_operations(runs: Sequence[Mapping[str, Operation]]) -> list[Match]:
 def _index_matches(
     matches: Iterable[Match], runs: Sequence[Mapping[str, Operation]], key: Callable[[Operation], Hashable]
 ) -> dict[Hashable, deque[Match]]:
-    """Return matches by the keys of their operations."""
+    """Return the matches that contain an operation with a key: ``{key: matches}``."""
     alike: dict[Hashable, deque[Match]] = {}
     for match in matches:
         keys = {key(runs[run][name]) for run, name in match.items()}
@@ -179,7 +180,7 @@ def _index_matches(
 
 
 _SAVING = "Saving"
-"""The arguments of this operation are names of files, not settings."""
+"""The kind of operations that save models. The arguments are names of files, not settings."""
 _MOST_STACKS = 6
 
 
@@ -192,29 +193,30 @@ class Run:
     name: str = ""
     command: str
     facts: Mapping[str, str]
-    """Facts that must be equal for figures to be comparable, by name: host, interval."""
+    """Facts such as host and interval, by name. Figures are only comparable if these facts are equal."""
     models: Mapping[str, str] = field(default_factory=dict)
-    """The compression settings of the saved models, by name."""
+    """The compression settings of the saved models: ``{name: value}``."""
     peak: str
-    """The moment of the RSS peak and the operation as a text; empty for unknown."""
+    """The moment of the RSS peak and the operation, as a text; empty if unknown."""
     remarks: Sequence[str]
     """Problems of this run."""
     figures: Values
     operations: Mapping[str, Values]
-    """Figures of operations by name, in the order of their starts; a second operation with a name is ``NAME (2)``."""
+    """Figures of operations by name, in the order of their starts. A second operation of the same name is ``NAME (2)``.
+    """
     calls: Mapping[str, Operation] = field(default_factory=dict)
-    """The same operations, without their figures."""
+    """The operations of ``operations``, without their figures."""
     every: Mapping[str, Operation] = field(default_factory=dict)
-    """For gates: all operations, inner ones too, with their figures, in the order of their starts."""
+    """All operations with their figures, also inner operations, in the order of their starts. Gates need them."""
     stacks: Sizes | None = None
-    """The bytes that code held at the RSS peak; None if no stacks were taken."""
+    """The bytes that each place in the code held at the RSS peak; None if there are no stacks."""
     why_no_stacks: str = ""
-    """The helper's reason; empty for unknown, and if no stacks were asked for."""
+    """The reason why the helper took no stacks; empty if unknown, or if the user asked for no stacks."""
 
     def together(self, calls: Sequence[Operation]) -> Values:
-        """Return the figures of operations combined: the highest peak, and the sums of durations and counters.
+        """Return the figures of several operations together: the highest peak, and the sums of durations and counters.
 
-        An operation inside another of these operations does not count again.
+        An operation inside another of these operations is not counted again.
         """
         every = set(calls)
         outer = [call for call in calls if every.isdisjoint(call.ancestors)]
@@ -222,18 +224,18 @@ class Run:
 
 
 def measure_run(session: Session, title: str, depth: int = 1, *, peak: str = "", with_inner: bool = False) -> Run:
-    """Return the figures of a session, with the operations of the outer ``depth`` levels.
+    """Return the facts and figures of a session, with the operations of the outer ``depth`` levels.
 
-    ``title`` names the session in messages, ``peak`` describes the peak. Gates on operations also need the figures of
-    inner operations (``with_inner``). Raises NncfToolsError for a session without samples.
+    ``title`` names the session in messages, and ``peak`` describes the peak. With ``with_inner``, the result also has
+    the figures of inner operations, for gates on operations. Raises NncfToolsError if the session has no samples.
     """
     if not len(session.samples):
-        raise NncfToolsError(f"{title}: holds no samples: there is nothing to compare")
+        raise NncfToolsError(f"{title}: has no samples, so there is nothing to compare")
     return figures_of_run(session, title, depth, peak=peak, with_inner=with_inner)
 
 
 def figures_of_run(session: Session, title: str, depth: int = 1, *, peak: str = "", with_inner: bool = False) -> Run:
-    """Return the known figures of a session as ``measured`` does, also without samples."""
+    """Return the same as ``measure_run``, also for a session without samples."""
     shown = [operation for operation in session.operations if operation.depth < depth]
     names = unique_names(shown)
     calls = {}
@@ -247,7 +249,8 @@ def figures_of_run(session: Session, title: str, depth: int = 1, *, peak: str = 
         every = list(zip(unique_names(outer_first), outer_first, strict=True))
         every.sort(key=lambda item: item[1].start_s)
         for _, operation in every:
-            operation.figures = dict(operation.figures)  # a later computation would keep the samples in memory
+            # computed now: a later computation would keep the samples in memory
+            operation.figures = dict(operation.figures)
     stacks = build_up.of_peak(session)
     return Run(
         title=title,
@@ -278,7 +281,7 @@ def _run_values(session: Session) -> Values:
 
 
 def _model_size(session: Session) -> float | None:
-    """Return the bytes of all saved files that existed at the end; a file in a saved folder counts once."""
+    """Return the bytes of all saved files that existed at the end. A file in a saved folder counts once."""
     sizes = {}
     for mark in session.marks:
         if mark.saved and mark.saved_size is not None:
@@ -306,7 +309,7 @@ def _operation_values(operation: Operation) -> Values:
 
 @lru_cache
 def _compared_columns(columns: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Return the gauges of memory and the counters among the columns of an operation."""
+    """Return two lists of an operation's columns: the gauges of memory, and the counters."""
     counters = [column for column in columns if column != CPU_TIME and figures.figure_of(column)]
     return memory_of(columns), counters
 
@@ -318,7 +321,7 @@ def _add_known(values: Values, sizes: Mapping[str, float | None]) -> None:
 
 
 def unique_names(operations: Iterable[Operation]) -> list[str]:
-    """Return a name for each operation that no other has."""
+    """Return a different name for each operation: ``NAME``, ``NAME (2)``."""
     numbers: dict[str, count[int]] = defaultdict(lambda: count(2))
     names: dict[str, None] = {}
     for operation in operations:
@@ -355,16 +358,18 @@ def _list_remarks(session: Session) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedOperation:
-    """An operation in the runs that have the operation; no ``differences`` if a side lacks the operation."""
+    """The same operation in several runs. If one side lacks the operation, ``differences`` is empty."""
 
     name: str
     title: str
-    """The name, with a number where a run has several: ``NAME (1)``, or ``NAME (1 → 2)`` for different numbers."""
+    """The name. If a run has several operations of this name, a number follows: ``NAME (1)``. If the runs have
+    different numbers, all numbers follow: ``NAME (1 → 2)``.
+    """
     base_runs: int
     new_runs: int
     differences: Mapping[str, Difference]
     base_signatures: Sequence[str] = ()
-    """The functions that the operation called in the runs of this side, with their arguments."""
+    """The functions of the operation with arguments, in the runs of ``base``."""
     new_signatures: Sequence[str] = ()
 
 
@@ -377,15 +382,15 @@ class Comparison:
     figures: Mapping[str, Difference]
     """Figures of the whole run, by name."""
     operations: Sequence[ComparedOperation]
-    """Operations in the order of ``base``, then the operations that only ``new`` has."""
+    """Operations in the order of ``base``, and then operations that only ``new`` has."""
     only_base: Sequence[Figure] = ()
     only_new: Sequence[Figure] = ()
     settings: Sequence[Setting] = ()
-    """Settings of the runs that differ."""
+    """Settings that differ."""
     remarks: Sequence[str] = ()
     """Problems of single runs."""
     stacks: Sequence[GrownStack] | None = None
-    """The code whose memory at the RSS peak changed most; None unless both sides have stacks."""
+    """The places in the code whose memory at the RSS peak changed most; None unless both sides have stacks."""
 
     @property
     def warnings(self) -> list[str]:
@@ -408,7 +413,8 @@ class Comparison:
 def compare_runs(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
     """Return the comparison of two runs or groups.
 
-    Raises NncfToolsError without a common memory metric; for runs without memory metrics, without any common figure.
+    Raises NncfToolsError if the sides have no memory metric in common. If no run has memory metrics, any common figure
+    except the duration is enough.
     """
     base_values = [run.figures for run in base]
     new_values = [run.figures for run in new]
@@ -475,7 +481,7 @@ def _list_signatures(runs: Sequence[Run], match: Match) -> list[str]:
 def longest_in_all(
     runs: Sequence[Run], most: int, typical: Callable[[list[float]], float]
 ) -> list[tuple[str, list[Values]]]:
-    """Return the ``most`` longest operations that all runs have, in order, with their figures in each run.
+    """Return the longest operations that all runs have (at most ``most``), in order, with their figures in each run.
 
     ``typical`` reduces the durations in all runs to a single duration.
     """

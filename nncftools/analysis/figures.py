@@ -1,7 +1,7 @@
-"""The figures that ``compare`` compares, by the names that gates use, and the code that grew.
+"""The figures that ``compare`` compares, with the names that gates use, and the places in code whose memory changed.
 
-A ``Difference`` holds the change of a figure, and whether the change is more than noise. A ``GrownStack`` is a place in
-the code that held more, or less, memory at the peak of a run than at the peak of another run.
+A ``Difference`` has the change of a figure, and tells whether the change is more than noise. A ``GrownStack`` is a
+place in the code that held more, or less, memory at the peak of a run than at the peak of another run.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ CPU_TIME = "cpu"
 MODEL_SIZE = "model_size"
 HELD_AT_END = "held_at_end"
 PEAK = "peak_"
-"""The prefix of a memory metric's name."""
+"""The prefix of a peak's name: ``peak_rss`` is the peak of the metric ``rss``."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure that is compared: the name in a gate, the label, and the unit (``"B"``, ``"s"`` or ``""``)."""
+    """A figure to compare: the name in a gate, the label, and the unit (``"B"``, ``"s"`` or ``""``)."""
 
     name: str
     label: str
@@ -63,7 +63,7 @@ _OF_EVERY_RUN = {
 
 @lru_cache(maxsize=1024)
 def figure_of(name: str) -> Figure | None:
-    """Return the figure of this name; None for an unknown name."""
+    """Return the figure of this name; None if the name is unknown."""
     if name in _OF_EVERY_RUN:
         return _OF_EVERY_RUN[name]
     metric = metrics.of(name.removeprefix(PEAK))
@@ -76,7 +76,7 @@ def figure_of(name: str) -> Figure | None:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Return names of figures once each, in the order of display: peaks, duration, CPU time, counters."""
+    """Return each name of a figure once, in the order of display: peaks, duration, CPU time, counters."""
     different = dict.fromkeys(names)
     peaks = [name for name in different if name.startswith(PEAK)]
     others = [name for name in different if name not in _OF_EVERY_RUN and not name.startswith(PEAK)]
@@ -88,7 +88,7 @@ def in_order(names: Iterable[str]) -> list[str]:
 _PEAKS = [PEAK + name for name in metrics.MEMORY]
 _EVERY = in_order([*_PEAKS, *_OF_EVERY_RUN, *metrics.METRICS])
 FIGURES = [name for name in _EVERY if figure_of(name)]
-"""The names of all figures except those of single devices."""
+"""The names of all figures, except figures of single devices."""
 
 
 class Value(NamedTuple):
@@ -97,7 +97,7 @@ class Value(NamedTuple):
     low: float
     """The figure, or the lower end of a peak's bracket."""
     high: float | None = None
-    """The upper end of the bracket; None without a bracket, and if unknown."""
+    """The upper end of the bracket; None if there is no bracket, or if the end is unknown."""
 
 
 Values = dict[str, Value]
@@ -117,29 +117,31 @@ def _cached_order(names: tuple[str, ...]) -> Sequence[str]:
 
 
 def known_figure(name: str) -> Figure:
-    """Return the figure of an existing name."""
+    """Return the figure of a name that must exist."""
     figure = figure_of(name)
     assert figure is not None
     return figure
 
 
 SIGNIFICANT = 0.05
-"""Up to this p, the difference exceeds the spread."""
+"""If p is at most this value, the difference is beyond the spread of the runs."""
 _LEAST = {
     "B": (0.01, 1 << 20),
     "s": (0.05, 0.1),
     "": (0.05, 1.0),
 }
-"""Limits by unit: a change below this share of the figure, or below this amount, is noise, even if measured often."""
+"""Limits by unit: ``(share, amount)``. A change below this share of the figure, or below this amount, is noise, even if
+measured often.
+"""
 
 
 class Side(NamedTuple):
-    """A figure of a run or group."""
+    """A figure of a side; a side is a run, or a group of runs."""
 
     values: Sequence[float]
-    """The values of the runs with a known figure."""
+    """The values of the runs in which the figure is known."""
     high: float | None = None
-    """The median of the upper ends of the brackets; None if an end is unknown."""
+    """The median of the upper ends of the brackets; None if any end is unknown."""
 
     @property
     def median(self) -> float:
@@ -148,17 +150,19 @@ class Side(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A figure on both sides."""
+    """A figure on both sides of a comparison."""
 
     figure: Figure
     base: Side
     new: Side
     p: float | None = None
-    """The probability of ranks at least as uneven by chance (exact Mann-Whitney test); None for single runs."""
+    """The p-value of the exact Mann-Whitney test: the probability that chance alone makes the two sides differ at least
+    as much. None for single runs.
+    """
 
     @property
     def change(self) -> float:
-        """The growth from ``base`` to ``new``, by medians."""
+        """The change of the median from ``base`` to ``new``."""
         return self.new.median - self.base.median
 
     @property
@@ -178,8 +182,8 @@ class Difference(NamedTuple):
     def stands_out(self) -> bool:
         """Whether the change is more than noise.
 
-        The change is large enough to matter, the brackets do not overlap, and between groups the change is beyond the
-        spread.
+        The change must be large enough to matter, and the brackets must not overlap. Between groups, the change must
+        also be beyond the spread of the runs.
         """
         share, least = _LEAST[self.figure.unit]
         least = max(least, share * abs(self.base.median))
@@ -189,9 +193,9 @@ class Difference(NamedTuple):
 
     @property
     def is_beyond_spread(self) -> bool | None:
-        """Whether the difference exceeds the spread; None for single runs.
+        """Whether the difference is beyond the spread of the runs; None for single runs.
 
-        In groups that are too small for the test, no run of a side may lie between the runs of the other side.
+        If the groups are too small for the test, the ranges of the two sides must not overlap.
         """
         can_be_significant = smallest_p(len(self.base.values), len(self.new.values)) <= SIGNIFICANT
         if self.p is None or can_be_significant:
@@ -206,7 +210,7 @@ class Difference(NamedTuple):
 
 
 def find_differences(base: Sequence[Values], new: Sequence[Values]) -> Mapping[str, Difference]:
-    """Return the figures that both sides have, by name; a side is one run or several."""
+    """Return the figures that both sides have: ``{name: difference}``. A side is one run or several runs."""
     new_names = list_recorded(new)
     common = [name for name in list_recorded(base) if name in new_names]
 
@@ -230,17 +234,17 @@ def _make_side(values: Sequence[Value]) -> Side:
 
 
 def p_value(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the probability of ranks at least as uneven as these, if both groups come from the same distribution.
+    """Return the probability that two groups of the same distribution differ at least as much as these groups.
 
     This is the two-sided test of Mann and Whitney (Ann. Math. Statist. 18 (1947) 50-60), exact even with ties. The test
-    counts all ways to deal the observed mid-ranks to groups of these sizes, by the shift algorithm of Streitberg and
-    Röhmel (Statistical Software Newsletter 12 (1986) 10-17). Neither group may be empty.
+    counts all ways to distribute the observed mid-ranks to groups of these sizes, by the shift algorithm of Streitberg
+    and Röhmel (Statistical Software Newsletter 12 (1986) 10-17). Neither group may be empty.
     """
-    import numpy as np  # takes 70 ms, and single runs do not need it
+    import numpy as np  # the import takes 70 ms, and is not needed for single runs
 
     values = [*first, *second]
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks = (2 * np.cumsum(counts) - counts + 1)[places].tolist()  # twice the mid-ranks: whole numbers
+    ranks = (2 * np.cumsum(counts) - counts + 1)[places].tolist()  # doubled mid-ranks are whole numbers
     size = len(first)
     ways = np.zeros((size + 1, sum(ranks) + 1))
     ways[0, 0] = 1
@@ -253,18 +257,20 @@ def p_value(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def smallest_p(first: int, second: int) -> float:
-    """Return the smallest p that groups of these sizes can reach: all values of a group exceed the other group."""
+    """Return the smallest p of groups of these sizes: the p if all values of one group exceed the other group."""
     return min(1.0, 2 / comb(first + second, first))
 
 
 Code = tuple[str, str]
-"""A function and its file, named the same in every environment. For memory without a stack, or of a program without
-Python: a name, and an empty text for the file."""
+"""A function and its file, with names that are the same in every environment. For memory without a stack, and for a
+program without Python: a name and an empty text.
+"""
 CodePath = tuple[Code, ...]
-"""A function of the user's own code, then the library functions called from it, without lines. If no own code called
-the library, the path has all callers."""
+"""A function of the user's own code, and then the library functions on the stack, without lines. If there is no own
+code, the path has all callers.
+"""
 _EXPRESSION = ".<locals>.<"
-"""The text before the name of a lambda or a comprehension, which is part of the outer function."""
+"""The text before the name of a lambda or a comprehension. Their memory counts for the outer function."""
 _SITE = "/site-packages/"
 _STANDARD = "/lib/python3/"
 _PLAIN = {
@@ -272,41 +278,43 @@ _PLAIN = {
     WITHOUT_STACK[SHARED]: LABELS[SHARED_PAGES],
 }
 _SMALLEST = 0.005
-"""A place that holds a smaller share of the peak is not compared."""
+"""A place with a smaller share of the peak is not compared."""
 _LEAST_CHANGE = 0.01
-"""A smaller change, as a share of the larger peak, is ignored."""
+"""A change below this share of the larger peak is ignored."""
 _EXPLAINED = 0.7
-"""A place is divided if the parts explain this much of the change."""
+"""A place is divided into parts if the parts explain this share of the change."""
 
 
 class HeldSize(NamedTuple):
-    """The bytes that a place held: the likely size, and the bounds."""
+    """The bytes that a place held: the likely size, and bounds."""
 
     size: float = 0.0
     low: float = 0.0
     """The bytes that certainly belong to the place."""
     high: float = 0.0
-    """The bytes that may belong to the place, including bytes that a caller or unseen code may hold instead."""
+    """The most bytes that may belong to the place. Some of these bytes may belong to a caller, or to code that no stack
+    shows.
+    """
     below: float = 0.0
-    """The bytes that may belong to an unseen function that the place called."""
+    """The bytes that may belong to called functions that no stack shows."""
 
 
 Sizes = Mapping[CodePath, HeldSize]
 
 
 class GrownStack(NamedTuple):
-    """A place in the code and the bytes that the place held at both peaks; for groups, the medians."""
+    """A place in the code, with the bytes that the place held at both peaks. For groups, the bytes are medians."""
 
     label: str
     owner: str
-    """The function of the user's own code; without such a function, equal to ``label``."""
+    """The function of the user's own code; equal to ``label`` if there is no such function."""
     function: str
     file: str
-    """The path from the package on; empty for memory without a stack."""
+    """The path of the file from the package on; empty for memory without a stack."""
     base: float
     new: float
     is_within_bounds: bool
-    """Whether both sides may have held the same, as not all memory is certain."""
+    """Whether both sides may have held the same bytes, because some memory is uncertain."""
 
     @property
     def change(self) -> float:
@@ -315,7 +323,7 @@ class GrownStack(NamedTuple):
 
 
 def places(build_up: BuildUp) -> dict[CodePath, HeldSize]:
-    """Return the memory of each function at its place in the stacks, without places that held less than 0.5 %."""
+    """Return the memory of each place in the stacks, without places that held less than 0.5 % of the memory."""
     parts = [_start_at_own(part) for part in build_up.parts]
     root = tree_of(build_up._replace(parts=parts), by_line=False)
     root.certain = build_up.sum_of(SEEN)
@@ -337,7 +345,7 @@ def places(build_up: BuildUp) -> dict[CodePath, HeldSize]:
                 below = sizes[path].below
                 size = HeldSize(child.size, child.certain, child.certain + below, below + _unplaced_in(child))
             child_path = (*path, code)
-            # A comprehension, or a file of the same name in another folder, may have this path, too.
+            # This path may exist already, for a comprehension or for a file of the same name in another folder.
             earlier = sizes.get(child_path, HeldSize())
             sizes[child_path] = HeldSize(*map(add, earlier, size))
             waiting.append((child_path, child))
@@ -345,7 +353,7 @@ def places(build_up: BuildUp) -> dict[CodePath, HeldSize]:
 
 
 def _start_at_own(part: Part) -> Part:
-    """Return a part whose stack begins at the deepest own frame; all imports become a single program."""
+    """Return a part with the stack from the deepest own frame on. All imports become a single program."""
     if part.is_start or (part.kind == SEEN and imported_package(part.stack)):
         return Part(part.size, PROGRAM, part.process, program=LABELS[IMPORTS])
     depth = 0
@@ -357,13 +365,13 @@ def _start_at_own(part: Part) -> Part:
 
 
 def _unplaced_in(node: Node) -> int:
-    """Return the bytes that certainly belong to a place, and to no function that the place certainly called."""
+    """Return the certain bytes of a place that belong to unknown calls: neither to the place nor to a known call."""
     in_children = sum(child.certain for child in node.children.values() if child.kind == SEEN)
     return node.certain - node.own_certain - in_children
 
 
 def _stable_file(file: str) -> str:
-    """Return a file by a name that is the same in any environment: own code by name, other code by package."""
+    """Return a name of a file that is the same in every environment: own code by name, other code by package."""
     if is_own(file):
         return file.rpartition("/")[2]
     folder = {OWN: "/", PYTHON: _STANDARD}.get(package_of(file), _SITE)
@@ -371,9 +379,9 @@ def _stable_file(file: str) -> str:
 
 
 def find_grown(base: Sequence[Sizes], new: Sequence[Sizes], most: int) -> list[GrownStack]:
-    """Return the ``most`` places that changed most, the largest change first; they do not overlap.
+    """Return the ``most`` places whose memory changed most, the largest change first. The places do not overlap.
 
-    A place is divided as long as a few parts explain most of the change.
+    A place is divided into parts as long as a few parts explain most of the change.
     """
     reference = new[0]
     base = [_rename_scripts(run, reference) for run in base]
@@ -401,12 +409,15 @@ def find_grown(base: Sequence[Sizes], new: Sequence[Sizes], most: int) -> list[G
 
 
 def _owner_of(path: CodePath) -> CodePath:
-    """Return the function of the user's own code, or the whole path if there is none."""
+    """Return the path of the function of the user's own code; the whole path if there is no such function."""
     return path[:1] if is_own(path[0][1]) else path
 
 
 def _medians(runs: Sequence[Sizes], paths: Iterable[CodePath]) -> dict[CodePath, HeldSize]:
-    """Return the memory of each place; a run without the place may hold unseen memory of the caller there."""
+    """Return the median memory of each place.
+
+    If a run does not have the place, the caller's memory that no stack shows may belong to the place.
+    """
     completed = [dict(run) for run in runs]
     for run in completed:
         for path in paths:
@@ -433,10 +444,10 @@ def _make_change(path: CodePath, base: HeldSize, new: HeldSize) -> GrownStack:
 
 
 def _rename_scripts(run: Sizes, reference: Sizes) -> Sizes:
-    """Return a run whose own functions have the files of the reference: a script may have another name.
+    """Rename the files of own functions as in the reference run, where a script may have another name.
 
-    A function found only in this run is matched to the function of the same name found only in the reference. Of
-    several functions with this name, the largest are matched first.
+    A function that only this run has is matched to a function of the same name that only the reference has. If several
+    functions have this name, the largest functions are matched first.
     """
     theirs = _own_by_name(reference, run)
     names = dict[CodePath, CodePath]()
@@ -450,7 +461,7 @@ def _rename_scripts(run: Sizes, reference: Sizes) -> Sizes:
 
 
 def _own_by_name(run: Sizes, other: Sizes) -> defaultdict[str, list[CodePath]]:
-    """Return, by name and largest first, the user's functions missing from the other run."""
+    """Return the user's functions that the other run does not have: ``{name: paths}``, the largest function first."""
     by_name = defaultdict[str, list[CodePath]](list)
     for path in sorted(run, key=lambda path: -run[path].size):
         function, file = path[-1] if path else ("", "")
@@ -460,7 +471,7 @@ def _own_by_name(run: Sizes, other: Sizes) -> defaultdict[str, list[CodePath]]:
 
 
 def _divide(changes: Mapping[CodePath, GrownStack]) -> Iterator[CodePath]:
-    """Yield the places to name; callers come before the functions that they call."""
+    """Yield the places to report. Callers come before the functions that they call."""
     children = {path: list[CodePath]() for path in changes}
     largest = {path: abs(change.change) for path, change in changes.items()}
     for path in reversed([path for path in changes if path]):
@@ -482,7 +493,7 @@ def _divide(changes: Mapping[CodePath, GrownStack]) -> Iterator[CodePath]:
 
 
 def _is_explained(place: GrownStack, parts: Sequence[GrownStack]) -> bool:
-    """Return whether the changes of the parts explain the whole's change, at least as certainly."""
+    """Return whether the changes of the parts explain the change of the place, and are at least as certain."""
     explained = sum(part.change for part in parts)
     changed = sum(abs(part.change) for part in parts)
     unsure = sum(abs(part.change) for part in parts if part.is_within_bounds)

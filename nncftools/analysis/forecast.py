@@ -1,8 +1,8 @@
-"""The memory that a model needs with all layers, from runs with a few of them.
+"""Forecasts the memory that a model needs with all layers, from slices: runs with only a few of the layers.
 
 The memory of each operation, and of each time between operations, is a line over the number of layers. The highest line
-at the full number is the forecast. An operation's memory can follow the higher of two lines, so starts, peaks and ends
-have separate lines.
+at the full number of layers is the forecast. The memory of an operation can follow the higher of two lines, so starts,
+peaks and ends have separate lines.
 """
 
 from __future__ import annotations
@@ -22,30 +22,34 @@ from nncftools.analysis.forecast_lines import FLOOR, LEAST_SLICES, Line, Slice, 
 
 FORMAT = "nncf-tools-forecast"
 VERSION = 1
-"""1: first version (2026-11)."""
+"""Version 1 is the first version (2026-11)."""
 YES = "fits"
 SLOWLY = "fits slowly"
 NO = "does not fit"
 UNSURE = "may not fit"
 _NOTICEABLE = 1.01
 _MATTERS = 1.05
-"""A line that is not straight leaves the peak unknown if it may exceed the highest certain line by this factor."""
+"""If a line that is not straight may exceed the highest certain line by this factor, the peak is unknown."""
 _WIDE = 0.05
 _VAGUE = 0.12
 _SMALL_ERROR = 24 << 20
-"""A smaller error at all layers is accepted, whatever its share of the peak."""
+"""An error of at most this many bytes at all layers is accepted, whatever the share of the peak."""
 _LEAST_SPREAD = 0.03
 _LEAST_SPREAD_OF_FLOOR = 0.07
-"""The least half width of an interval, as a share; larger for floors, as samples of a floor vary by 50 MiB."""
+"""The least half widths of intervals, as a share of the value. Floors get wider intervals, because
+samples of a floor vary by 50 MiB.
+"""
 _BESIDE = 0.1
-"""The largest share of a floor that may be outside the operation: pages of files, and memory between two samples."""
+"""The largest part of a floor, as a share, that may be outside the operation: pages of files, and memory between two
+samples.
+"""
 _LEAST_OF_TIME = 0.65
 _MOST_OF_TIME = 1.25
-"""The bounds of a time around the line: single runs vary by 20 %, and small runs are mostly imports."""
+"""Factors for the bounds of a time. Single runs vary by 20 %, and small runs are mostly imports."""
 _FLAT = 0.03
-"""If memory grows by a smaller share from the smallest slice to all layers, the model does not matter."""
+"""If memory grows by less than this share from the smallest slice to all layers, the model does not matter."""
 _BYTES_PER_NUMBER = 4
-"""In float32, the largest type that tools convert weights to."""
+"""The bytes of a weight in float32, the largest type that tools convert weights to."""
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -55,10 +59,10 @@ class Estimate(msgspec.Struct, frozen=True):
     low: float
     high: float
     is_at_least: bool = False
-    """Whether the figure may be more than ``high``: only ``low`` is certain."""
+    """If true, the figure may be more than ``high``; only ``low`` is certain."""
 
     def combine(self, other: Estimate, choose: Callable[[float, float], float]) -> Estimate:
-        """Return this figure with value and bounds combined with the other's: the smaller, the larger, or the sum."""
+        """Combine value and bounds with another figure; ``choose`` takes the smaller, the larger, or the sum."""
         return Estimate(
             value=choose(self.value, other.value),
             low=choose(self.low, other.low),
@@ -68,7 +72,7 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """The needs of the whole model; bytes and seconds. A figure is null if slices do not show the figure."""
+    """The needs of the whole model in bytes and seconds. A figure is null if the slices do not show the figure."""
 
     peak: Estimate
     floor: Estimate
@@ -77,17 +81,17 @@ class Forecast(msgspec.Struct, frozen=True):
     disk: Estimate | None
     time: Estimate
     operation: str = ""
-    """The operation, or the time between operations, that holds the peak."""
+    """The operation with the peak, or the time between operations with the peak."""
     holds_from: int | None = None
-    """From this number of layers on, the operation holds the peak."""
+    """From this number of layers on, the peak is in ``operation``."""
     before: str = ""
-    """The operation that holds the peak with fewer layers."""
+    """The operation with the peak at fewer layers."""
     is_small: bool = False
     """Whether the peak is almost as high without the model."""
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """A forecast, perhaps unfinished: the file ``forecast.json``; bytes, null for unknown."""
+    """The file ``forecast.json``: a forecast, which may be unfinished. Sizes are bytes, and null is unknown."""
 
     format: str = FORMAT
     version: int = VERSION
@@ -96,47 +100,47 @@ class Result(msgspec.Struct, kw_only=True):
     layers: int
     parameters: int
     layer_parameters: int = 0
-    """The numbers in the weights of an average layer; 0 for unknown."""
+    """The number of weights of an average layer; 0 if unknown."""
     weights: int
     from_config: bool = False
     """Whether the slices had random weights."""
     added: list[str] = []
-    """Options that slices got because the whole model is larger."""
+    """Options that were added for the slices, because the whole model is larger."""
     slices: list[Slice] = []
     forecast: Forecast | None = None
     """Null if slices do not show the needs."""
     limit: int | None = None
-    """The memory that ``--for`` asks about."""
+    """The limit in bytes that ``--for`` gives."""
     fits: str | None = None
     """``fits``, ``fits slowly``, ``may not fit`` or ``does not fit``."""
     notes: list[str] = []
 
     @property
     def used(self) -> list[Slice]:
-        """The slices that count, from small to large."""
+        """The slices that the forecast uses, from small to large."""
         return [part for part in self.slices if not part.unused]
 
     @property
     def doubt(self) -> Line | None:
-        """The line that leaves the peak unknown; None with fewer than three slices."""
+        """The line that makes the peak unknown; None if there is none, or if there are fewer than three slices."""
         if not has_enough(self.used):
             return None
         return compare_lines(self.used, self.layers, self.layer_parameters).doubt
 
     def finish(self, limit: int | None) -> None:
-        """Forecast by the slices, and judge whether the model fits into a limit."""
+        """Make the forecast from the slices, and judge whether the model fits into a limit."""
         self.forecast = forecast(self.used, self.layers, self.layer_parameters)
         self.limit = limit
         self.fits = None if self.forecast is None or limit is None else judged(self.forecast, limit)
 
 
 def has_enough(used: Sequence[Slice]) -> bool:
-    """Return whether there are runs with three different numbers of layers."""
+    """Return whether there are runs with at least three different numbers of layers."""
     return len({part.layers for part in used}) >= LEAST_SLICES
 
 
 def find_doubtful(used: Sequence[Slice], full: int, layer_parameters: int) -> int | None:
-    """Return the number of layers to measure again; None if the peak is known well enough, or no run helps."""
+    """Return the number of layers to measure again; None if the peak is known well enough, or if no run helps."""
     if not any(part.points for part in used):
         return None
     compared = compare_lines(used, full, layer_parameters)
@@ -147,7 +151,7 @@ def find_doubtful(used: Sequence[Slice], full: int, layer_parameters: int) -> in
 
 
 def _has_error(winner: Line, full: int, share: float) -> bool:
-    """Return whether the error of a line at the full number of layers is larger than a share of the size."""
+    """Return whether the error of a line at the full number of layers is larger than ``share`` of the size."""
     return winner.error_at(full) > max(winner.at(full) * share, _SMALL_ERROR)
 
 
@@ -155,12 +159,12 @@ class Comparison(NamedTuple):
     """The lines of all operations, compared at the full number of layers."""
 
     lines: list[Line]
-    """The lines that are not above the winner, and hold at least for the last points."""
+    """The lines that are not above the winner, and fit at least the last points."""
     winner: Line
     """The highest certain line at the full number of layers."""
     doubt: Line | None
-    """The highest line that is not straight and may be above the winner. If no operation explains the peak, the line of
-    the whole run counts.
+    """The highest line that makes the peak unknown. It is a line that is not certain and may be above the winner, or
+    the line of the whole run if no operation explains the peak.
     """
     is_at_least: bool
     """Whether the peak may be higher than the winner."""
@@ -195,9 +199,9 @@ def compare_lines(used: Sequence[Slice], full: int, layer_parameters: int = 0) -
 
 
 def _choose_certain(found: Sequence[Line], layer_parameters: int, *, twice: bool) -> list[Line]:
-    """Return the straight lines, and other lines with a possible cost per layer.
+    """Return the straight lines, and other lines whose slope is a possible cost of a layer.
 
-    A layer can cost one more copy in float32 than straight lines show. With ``twice``, a bent line counts only if two
+    A layer can cost one copy in float32 more than straight lines show. With ``twice``, a bent line counts only if two
     runs agree.
     """
     certain = [line for line in found if line.is_straight and not line.is_partial]
@@ -212,7 +216,7 @@ def _choose_certain(found: Sequence[Line], layer_parameters: int, *, twice: bool
 
 
 def estimate(known: Line, full: int, least: float = _LEAST_SPREAD) -> Estimate:
-    """Return a figure at the full number of layers; the line's error grows with the distance."""
+    """Return a figure at the full number of layers. The error grows with the distance from the points of the line."""
     value = known.highest_at(full)
     spread = max(value * least, known.error_at(full))
     low = max(known.sizes[-1], value - spread)
@@ -220,9 +224,9 @@ def estimate(known: Line, full: int, least: float = _LEAST_SPREAD) -> Estimate:
 
 
 def forecast(used: Sequence[Slice], full: int, layer_parameters: int = 0) -> Forecast | None:
-    """Return the needs of the whole model; None with too few slices, or if a line leaves the peak unknown.
+    """Return the needs of the whole model; None if there are too few slices, or if a line makes the peak unknown.
 
-    Slices are in the order of their layers.
+    The slices must be sorted by the number of layers.
     """
     if not has_enough(used):
         return None
@@ -233,11 +237,11 @@ def forecast(used: Sequence[Slice], full: int, layer_parameters: int = 0) -> For
     floor = _floor_of(used, full, layer_parameters).combine(peak, min)
     files = estimate(line_of_runs(used, [part.comfortable - part.floor for part in used]), full)
     comfortable = floor.combine(files, operator.add)
-    if all(part.comfortable * _NOTICEABLE >= part.peak for part in used):  # processes share no memory
+    if all(part.comfortable * _NOTICEABLE >= part.peak for part in used):  # in this case, processes share no memory
         comfortable = peak.combine(comfortable, max)
     written = _estimate_known(used, [part.written for part in used], full)
     disk = _estimate_known(used, [part.disk for part in used], full)
-    if disk is not None and written is not None:  # other programs write at the same time
+    if disk is not None and written is not None:  # other programs may write to the disk at the same time
         disk = min(disk, written, key=lambda figure: figure.value)
     time_s = estimate(line_of_runs(used, [part.duration_s for part in used]), full).value
     holds_from, before = _held_from(compared, full, used[0].layers)
@@ -261,7 +265,7 @@ def _estimate_known(used: Sequence[Slice], sizes: Sequence[float | None], full: 
 
 
 def _peak_of(compared: Comparison, used: Sequence[Slice], full: int) -> Estimate:
-    """Return the peak by the highest line; the upper bound includes the bytes dropped in disturbed slices."""
+    """Return the peak of the highest line. The upper bound includes the bytes that were dropped in disturbed slices."""
     peak = estimate(compared.winner, full)
     dropped = max(part.refaults * full / part.layers for part in used)
     high = max(peak.high + dropped, *(part.peak for part in used))
@@ -269,7 +273,7 @@ def _peak_of(compared: Comparison, used: Sequence[Slice], full: int) -> Estimate
 
 
 def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estimate:
-    """Return the floor by the highest line of an operation, plus the run's memory outside this operation."""
+    """Return the floor: the highest line of an operation, plus the memory of the run outside this operation."""
     of_run = line_of_runs(used, [part.floor for part in used])
     found = draw_lines(used, (FLOOR,))
     certain = _choose_certain(found, layer_parameters, twice=False)
@@ -291,7 +295,7 @@ def _floor_of(used: Sequence[Slice], full: int, layer_parameters: int) -> Estima
 
 
 def _held_from(compared: Comparison, full: int, least: int) -> tuple[int | None, str]:
-    """Return from how many layers on an operation holds the peak, and the operation that held the peak before."""
+    """Return from how many layers on the winner has the peak, and the operation with the peak at fewer layers."""
     winner = compared.winner
     for count in range(full, least - 1, -1):
         highest = max(compared.lines, key=lambda line: line.at(count))
@@ -301,7 +305,7 @@ def _held_from(compared: Comparison, full: int, least: int) -> tuple[int | None,
 
 
 def judged(known: Forecast, limit: int) -> str:
-    """Return whether a run fits into a limit; between the floor and the comfortable amount, the run fits slowly."""
+    """Return the verdict on a limit. Between the floor and the comfortable amount, the run fits slowly."""
     if limit < known.floor.low:
         return NO
     if known.comfortable.is_at_least or limit < most_of_floor(known):
@@ -310,12 +314,12 @@ def judged(known: Forecast, limit: int) -> str:
 
 
 def most_of_floor(known: Forecast) -> float:
-    """Return the upper bound of the floor: never above the peak."""
+    """Return the upper bound of the floor, which is never above the peak."""
     return known.peak.high if known.floor.is_at_least else known.floor.high
 
 
 def loaded(file: pathlib.Path) -> Result | None:
-    """Return a forecast from a file; None for a file of another kind."""
+    """Read a forecast from a file; return None if the file is of another kind."""
     try:
         found = msgspec.json.decode(intake.read_file(file), type=Result)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,7 @@
-"""The memory of operations in slices, and the lines through this memory over the number of layers."""
+"""Measures the memory of operations in slices, and fits lines to the memory over the number of layers.
+
+A slice is a run with only some of the layers.
+"""
 
 from __future__ import annotations
 
@@ -21,26 +24,29 @@ FLOOR = "floor"
 _STRAIGHT = 0.015
 _STRAIGHT_OF_MANY = 0.025
 _STRAIGHT_LEAST = 12 << 20
-"""A point is on a line within this share of the largest size, or within these bytes: imports differ by some MiB. The
-share is larger from four points on, as four points say more about a line than three."""
+"""A point is on a line if the distance is within a share of the largest size, or within these bytes: imports differ by
+some MiB. The share is larger from four points on, because four points say more about a line than three.
+"""
 _FACTORS = {1: 4.0, 2: 2.5}
-"""Factors of the standard error by the number of points beyond two: three points say little about the error."""
+"""Factors of the standard error by the number of points minus two: three points say little about the error."""
 _UNSURE = 0.03
 _UNSURE_LEAST = 16 << 20
-"""A peak with a wider bracket is not used: near a boundary, samples show the neighbour."""
+"""A peak is not used if the bracket is wider than this size, and wider than the share ``_UNSURE`` of the peak. Near the
+start and the end of an operation, samples show the neighbour.
+"""
 _LEAST_S = 0.12
-"""In a shorter operation, samples show the neighbours."""
+"""In an operation shorter than this, samples show the neighbours."""
 _LEAST_S_OF_FLOOR = 0.5
-"""In a shorter time between operations, samples are too few for a floor."""
+"""A time between operations that is shorter than this has too few samples for a floor."""
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """The memory of one operation of a slice, in bytes; null where that is not certain."""
+    """The memory of an operation in a slice, in bytes; null if the memory is not certain."""
 
     operation: str
-    """The operation's name, after the names of the operations around."""
+    """The name of the operation after the names of the enclosing operations: ``Outer › Inner``."""
     place: int
-    """The number among the operations with this name, from 1."""
+    """The number of the operation among the operations with this name, from 1."""
     start: float | None = None
     peak: float | None = None
     end: float | None = None
@@ -59,16 +65,16 @@ class Slice(msgspec.Struct, frozen=True):
     comfortable: int
     written: int | None = None
     disk: int | None = None
-    """The bytes that the run took on file systems."""
+    """The bytes that the run occupied on file systems."""
     unused: str = ""
-    """Why the forecast ignores the run; empty if the run is used."""
+    """The reason why the forecast ignores the run; empty if the run is used."""
     points: list[Point] = []
     refaults: int = 0
     """Bytes of files that were dropped and read again while memory was short; 0 if the run was not disturbed."""
 
 
 class Line(NamedTuple):
-    """The memory of an operation over the number of layers."""
+    """The memory of an operation as a line over the number of layers."""
 
     layers: Sequence[int]
     sizes: Sequence[float]
@@ -77,9 +83,9 @@ class Line(NamedTuple):
     base: float
     """Bytes without layers."""
     operation: str = ""
-    """Empty for the whole run."""
+    """The name of the operation; empty for the whole run."""
     what: str = "peak"
-    """``start``, ``peak`` or ``end``."""
+    """``start``, ``peak``, ``end`` or ``floor``."""
     steepest: float = 0.0
     """The largest slope between two neighbouring points, if not all points are on the line."""
     is_straight: bool = True
@@ -87,13 +93,13 @@ class Line(NamedTuple):
     is_partial: bool = False
     """Whether only the last three points are on the line."""
     is_bent: bool = False
-    """Whether only the last two points are on the line, because the slope grew there. No forecast follows from a line
-    that is neither straight nor bent.
+    """Whether only the last two points are on the line, because memory grew faster there. A line that is neither
+    straight nor bent gives no forecast.
     """
     apart: float = 0.0
-    """Difference in bytes between two runs with the same layers, if the two are not on one line."""
+    """The difference in bytes between two runs with the same number of layers, if the two runs are not on one line."""
     is_confirmed: bool = False
-    """Whether a second run with the layers of the last point held the same memory."""
+    """Whether a second run with the most layers held the same memory."""
 
     def at(self, layers: float) -> float:
         """Return the bytes at a number of layers."""
@@ -105,7 +111,7 @@ class Line(NamedTuple):
         return max(map(abs, self._misses()))
 
     def _misses(self) -> list[float]:
-        """Return how many bytes the line is above each point."""
+        """Return the distance of the line above each point, in bytes."""
         points = zip(self.layers, self.sizes, strict=True)
         return [self.at(count) - size for count, size in points]
 
@@ -120,17 +126,23 @@ class Line(NamedTuple):
         return _FACTORS.get(spare, 2.2) * deviation * carried + self.apart
 
     def highest_at(self, layers: int) -> float:
-        """Return the most bytes that the operation may hold at a number of layers, by the line and the points."""
+        """Return the most bytes of the operation at a number of layers: of the line there, or of any point."""
         return max(self.at(layers), *self.sizes)
 
     def limit_at(self, layers: int) -> float:
-        """Return the same bytes if the memory rises as steeply as between any two points, and as much as equal runs."""
+        """Return a limit for the most bytes of the operation at a number of layers.
+
+        Memory rises as steeply as between any two points, and the difference between equal runs is added.
+        """
         rise = self.steepest * (layers - self.layers[-1])
         return max(self.highest_at(layers), self.sizes[-1] + rise) + self.apart
 
 
 def measure_points(session: Session) -> list[Point]:
-    """Return the memory of the operations of a slice, and of the time between them, where that is certain."""
+    """Return the memory of the operations of a slice, and of the times between operations.
+
+    A figure that is not certain is None.
+    """
     outer: list[str] = []
     places: Counter[str] = Counter()
     found = []
@@ -165,9 +177,10 @@ def measure_points(session: Session) -> list[Point]:
 
 
 def _find_floor(operation: Operation, peak: float | None) -> float | None:
-    """Return the largest undroppable memory of an operation; None if samples were too few.
+    """Return the largest memory of an operation that the kernel cannot drop; None if there were too few samples.
 
-    Between two samples, the high-water mark minus all pages of files is a lower bound: such pages hardly change.
+    Between two samples, the high-water mark minus all pages of files is a lower bound, because such pages hardly
+    change.
     """
     anon = operation.of("anon").peak_low
     if anon is None or operation.duration_s < _LEAST_S:
@@ -180,7 +193,7 @@ def _find_floor(operation: Operation, peak: float | None) -> float | None:
 def _find_certain_peak(operation: Operation) -> float | None:
     """Return the peak of an operation; None if memory between two samples may have been much higher.
 
-    Below an earlier peak of its process, only samples show the peak.
+    If the process had a higher peak earlier, only samples show the peak.
     """
     peak = operation.of(RSS).peak
     start = operation.own_start
@@ -194,9 +207,10 @@ def _find_certain_peak(operation: Operation) -> float | None:
 
 
 def line_of_runs(slices: Sequence[Slice], sizes: Sequence[float]) -> Line:
-    """Return the line of a figure of slices.
+    """Return the line of a figure of slices over their layers.
 
-    Runs with the same layers count by their mean. Where they differ, the straightest choice counts.
+    If runs with the same number of layers agree, their mean counts. If the runs differ, the run that makes the line
+    straightest counts.
     """
     runs: dict[int, list[float]] = defaultdict(list)
     counts = [part.layers for part in slices]
@@ -214,13 +228,13 @@ def line_of_runs(slices: Sequence[Slice], sizes: Sequence[float]) -> Line:
 
 
 def find_tolerance(sizes: Sequence[float]) -> float:
-    """Return how many bytes a point may be off a line through points of these sizes."""
+    """Return how many bytes a point may be away from a line through points of these sizes."""
     share = _STRAIGHT_OF_MANY if len(sizes) > LEAST_SLICES else _STRAIGHT
     return max(max(sizes) * share, _STRAIGHT_LEAST)
 
 
 def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
-    """Return the line through all points, or else through the last three, or else through the last two."""
+    """Return a line through all points, or else through the last three points, or else through the last two points."""
     for first in range(max(1, len(layers) - LEAST_SLICES + 1)):
         last = (layers[first:], sizes[first:])
         slope, base = statistics.linear_regression(*last)
@@ -244,7 +258,7 @@ def _line_through(layers: Sequence[int], sizes: Sequence[float]) -> Line:
 
 
 def draw_lines(slices: Sequence[Slice], levels: Collection[str] = LEVELS) -> list[Line]:
-    """Return the lines of starts, peaks and ends, or of other levels, of the operations that all slices have."""
+    """Return the lines of the operations that all slices have: of starts, peaks and ends, or of other ``levels``."""
     first, *others = [Counter(point.operation for point in part.points) for part in slices]
     varying: set[str] = set()
     for calls in others:
@@ -259,7 +273,7 @@ def draw_lines(slices: Sequence[Slice], levels: Collection[str] = LEVELS) -> lis
 
 
 def _sizes(part: Slice, varying: set[str]) -> Mapping[tuple[str, str], float]:
-    """Return sizes by operation and level; for operations whose number of calls varies, the largest size."""
+    """Return sizes by operation and level. If the number of calls of an operation varies, return the largest size."""
     sizes: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for point in part.points:
         for what in (*LEVELS, FLOOR):

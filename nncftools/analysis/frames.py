@@ -1,11 +1,11 @@
-"""Who holds the memory of a build-up: the tree of frames, the places that hold most, and a few rows for people.
+"""Finds the code that holds the memory of a build-up: the tree of frames, the largest places, and rows to show.
 
-Every output that shows code is a view of the tree. A frame is a function at a line: two lines of a function are two
-places. Memory without a stack, or of programs without Python, stands beside the outermost frames.
+Every output that shows code is a view of the tree. A frame is a function at a line, so two lines of a function are two
+places. Memory without a stack, and memory of programs without Python, are next to the outermost frames.
 
-The rows sum to the whole. A row is the deepest frame of the user's own code; a program without own code has the frames
-of the libraries. All imports share a row, and so do the pages that forked copies share. The last row is everything
-else.
+The rows sum to the whole. A row is the deepest frame of the user's own code. If a program has no own code, the rows are
+frames of libraries. All imports share a row, and all pages that forked copies share have another row. The last row is
+everything else.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ from nncftools.analysis.session import Session
 from nncftools.session.model import Frame, SessionData, Snapshots
 
 _SMALL = 0.05
-"""A smaller part of the peak is not named: there are at most 20 larger parts."""
+"""A part with a smaller share of the peak has no name, so at most 20 parts have names."""
 _HALF = 0.5
-"""A place is divided if the parts hold this share of the memory: the parts say more than the place."""
+"""A place is divided if the parts hold this share of the memory. The parts say more than the place."""
 _LEAST_DOUBT = 16 << 20
-"""A place with less memory in doubt does not name a later function."""
+"""If less memory of a place is in doubt, no later function is named."""
 
 WITHOUT_STACK = {NOT_SEEN: "not seen", SHARED: "shared with the parent"}
 """Names of memory without a stack."""
@@ -64,39 +64,41 @@ WITHOUT_STACK = {NOT_SEEN: "not seen", SHARED: "shared with the parent"}
 
 @dataclass(eq=False)
 class Node:
-    """A frame at a place in the stacks, with the bytes that the frame and all inner calls took."""
+    """A frame at a place in the tree, with the bytes that the frame and all inner calls took."""
 
     frame: Frame | None = None
-    """None for the whole, for a program, and for memory without a stack."""
+    """The frame; None for the root, for a program, and for memory without a stack."""
     parent: Node | None = None
     kind: str = SEEN
     """The kind, as in ``Part``."""
     program: str = ""
-    """The name of a program."""
+    """The name of a program without Python."""
     processes: set[int | None] = field(default_factory=set)
-    """The ``id`` of each process of a program."""
+    """The ``id`` of each process that took memory at this place."""
     size: int = 0
     certain: int = 0
-    """The part of ``size`` that certainly belongs here."""
+    """The part of ``size`` that certainly belongs to this place."""
     own: int = 0
-    """The part of ``size`` that was taken here, not in a call from here."""
+    """The part of ``size`` that this place took itself, not in a call."""
     own_certain: int = 0
     file_size: int = 0
-    """The part of ``size`` that is pages of mapped files or of shared memory."""
+    """The part of ``size`` in pages of mapped files or of shared memory."""
     levels: Counter[tuple[bool, Memory, int]] = field(default_factory=Counter)
-    """The bytes that a later fall may have freed, by three facts: whether only likely, the memory, and the
-    ``epoch``."""
+    """The bytes that a later fall of memory may have freed: ``{(is_uncertain, memory, epoch): bytes}``."""
     doubt: int = 0
-    """The bytes that later functions may hold instead: memory was freed, and no reading shows by which function."""
+    """The bytes that later functions may hold instead. Memory was freed, and no reading shows which function lost
+    memory.
+    """
     later: Counter[Stack] = field(default_factory=Counter)
-    """By functions of the user's own code: bytes that are assumed to be freed in place of ``doubt``."""
+    """For later functions of own code: the bytes that are assumed to be freed instead of ``doubt``.
+    """
     label: str = ""
-    """The name of a node without a frame, and of a place that ``held_by`` returned."""
+    """The name of a node without a frame, or of a place from ``held_by``."""
     children: dict[Hashable, Node] = field(default_factory=dict)
 
     @property
     def sorted_children(self) -> list[Node]:
-        """The children, the largest first."""
+        """The children, the largest child first."""
         return sorted(self.children.values(), key=lambda node: -node.size)
 
     @property
@@ -112,9 +114,9 @@ class Node:
 
     @property
     def or_later(self) -> str:
-        """The function that ran later and may hold most of this memory instead, ``b.py convert``; empty for none.
+        """The function that ran later and may hold most of this memory instead, such as ``b.py convert``; may be empty.
 
-        Among functions that called each other, the first function that is not in this stack counts.
+        If several functions called each other, the first function that is not in this stack is named.
         """
         functions = own_functions(self.stack)
         sizes = Counter[Stack]()
@@ -135,9 +137,10 @@ class Node:
 
 
 def tree_of(build_up: BuildUp, *, by_line: bool = True) -> Node:
-    """Return the root of the tree; frames that only pass calls on are left out.
+    """Return the root of the tree. Frames that only pass calls on are left out.
 
-    Without ``by_line``, the lines of a function are the same place, and the starters of a program do not matter.
+    If ``by_line`` is false, all lines of a function are the same place, and a program has the same place for all
+    starters.
     """
     root = Node(size=build_up.size)
     for part in build_up.parts:
@@ -170,7 +173,7 @@ def _add_part(node: Node, part: Part, *, is_certain: bool) -> None:
 
 
 def _find_path(part: Part, *, by_line: bool) -> Iterator[tuple[int, Frame | None, Hashable]]:
-    """Yield the frames of a part with their depths and their keys in the tree, or the label of a part without stack."""
+    """Yield depth, frame and key in the tree for each frame of a part. Without a stack, the key is a label."""
     if part.kind == SEEN:
         for depth, frame in reported_frames(part.stack):
             yield depth, frame, frame if by_line else frame.code
@@ -181,9 +184,9 @@ def _find_path(part: Part, *, by_line: bool) -> Iterator[tuple[int, Frame | None
 
 
 def _take_doubts(root: Node, memory: Memory, freed: Sequence[Freed], *, by_line: bool) -> None:
-    """Put memory in doubt that falls may have freed instead of the removed parts.
+    """Put memory in doubt that falls may have freed instead of the parts that are assumed to be freed.
 
-    A fall puts a place in doubt only for the bytes beyond the place's own removed parts.
+    At each place, only the bytes of a fall that exceed the freed parts of this place are put in doubt.
     """
     nodes = [root]
     for node in nodes:
@@ -208,7 +211,7 @@ def _take_doubts(root: Node, memory: Memory, freed: Sequence[Freed], *, by_line:
 
 
 def _put_in_doubt(node: Node, memory: Memory, epoch: int, limit: int) -> bool:
-    """Put up to ``limit`` bytes that came before a fall in doubt; return whether there were any.
+    """Put up to ``limit`` bytes from before a fall in doubt; return whether there were such bytes.
 
     Certain bytes are taken first.
     """
@@ -226,7 +229,7 @@ def _put_in_doubt(node: Node, memory: Memory, epoch: int, limit: int) -> bool:
 
 
 def held_by(root: Node, most: int = 20) -> list[Node]:
-    """Return the ``most`` places and programs that hold most, the largest first; all labels differ."""
+    """Return the ``most`` places and programs with the most memory, the largest first. All labels are different."""
     large = _find_holders(root)[:most]
     stacks = [node.stack for node in large if node.frame is not None]
     labels = iter(place_labels(stacks, is_short=True))
@@ -240,10 +243,10 @@ def held_by(root: Node, most: int = 20) -> list[Node]:
 def _find_holders(root: Node) -> list[Node]:
     """Return places that do not overlap.
 
-    A place is divided if large parts hold half of the memory; a place in a library, if parts hold half of the certain
-    memory. The entry point of a program says nothing, and is also divided if the parts are less certain. Lines of a
-    function that only call the holders of the memory are joined, and so are the lines of an imported module. Programs
-    are first if they hold half of the memory.
+    A place is divided if large parts hold half of the memory. A place in a library is divided only if the parts also
+    hold half of the certain memory. The entry point of a program says nothing, and is divided even if the parts are
+    less certain. Lines of a function that only call the holders of the memory are joined, and so are the lines of an
+    imported module. If programs hold half of the memory, the programs are first.
     """
     least = max(1.0, root.size * _SMALL)
     large: list[Node] = []
@@ -267,10 +270,10 @@ def _find_holders(root: Node) -> list[Node]:
 
 
 def _own_part(node: Node, parts: Iterable[Node]) -> Node:
-    """Return the memory that a place took itself."""
+    """Return a place with only the memory that the place took itself."""
     own_files = node.file_size - sum(part.file_size for part in parts)
     own_files = min(max(0, own_files), node.own)
-    doubt = node.doubt - (node.size - node.own)  # all the rest may be in doubt
+    doubt = node.doubt - (node.size - node.own)  # all other memory may be in doubt
     return replace(node, size=node.own, certain=node.own_certain, file_size=own_files, doubt=doubt)
 
 
@@ -283,7 +286,7 @@ def _function_or_line(node: Node) -> Hashable:
 
 
 def _join(places: Iterable[Node], key: Callable[[Node], Hashable]) -> Iterator[Node]:
-    """Yield places; places with an equal key are joined."""
+    """Yield places. Places with equal keys are joined."""
     groups = defaultdict[Hashable, list[Node]](list)
     for place in places:
         groups[key(place)].append(place)
@@ -291,7 +294,7 @@ def _join(places: Iterable[Node], key: Callable[[Node], Hashable]) -> Iterator[N
 
 
 def _join_lines(lines: Sequence[Node]) -> Node:
-    """Return lines of a function as a single place."""
+    """Join the lines of a function to a single place."""
     first = lines[0]
     if len(lines) == 1 or first.frame is None:
         return first
@@ -306,10 +309,10 @@ def _join_lines(lines: Sequence[Node]) -> Node:
 
 
 def _find_parts(node: Node, least: float) -> Iterator[Node]:
-    """Yield the large parts of a place; small lines of a function that are large together are joined.
+    """Yield the large parts of a place. Small lines of a function are joined, and count if they are large together.
 
-    Small lines of a script have no function to name. The import of a module is not divided by the module's own code,
-    only by imports of other modules.
+    Small lines of a script are not joined, because there is no function to name. The import of a module is not divided
+    into the module's own code, only into imports of other modules.
     """
     parts = list(node.children.values())
     if node.frame is not None and module_of(node.frame):
@@ -333,7 +336,7 @@ def _find_parts(node: Node, least: float) -> Iterator[Node]:
 
 
 def _is_entry(node: Node, root: Node) -> bool:
-    """Return whether a frame starts a program or a thread, or is of the standard library."""
+    """Return whether a frame starts a program or a thread, or is in the standard library."""
     if node.frame is None or node.parent is root:
         return True
     package = package_of(node.frame.file)
@@ -346,17 +349,17 @@ SHARED_PAGES = "shared_pages"
 REST = "rest"
 _MOST = 4
 _SMALL_REST = 0.01
-"""A rest that is a smaller part of the memory has no row."""
+"""If the rest is smaller than this share of the memory, the rest has no row."""
 LABELS = {IMPORTS: "Python and imports", SHARED_PAGES: "shared pages, counted again", REST: "everything else"}
 _LINES = "other lines"
 _WITH_REST = "Python, imports and everything else"
 
 
 class Holder(NamedTuple):
-    """A row: a name and its bytes."""
+    """A row with a name and bytes."""
 
     label: str
-    """The name that every output shows."""
+    """The name of the row in every output."""
     size: int
     certain: int
     """The part of ``size`` that certainly belongs to this row."""
@@ -364,13 +367,13 @@ class Holder(NamedTuple):
     source: str = ""
     """The text of the line, if known."""
     parts: Sequence[tuple[str, int]] = ()
-    """Names and bytes of the largest parts of a row that is not code."""
+    """Names and bytes of the largest parts, if the row is not code."""
     stack: Stack = ()
-    """The frames of the largest part, the outermost first."""
+    """The stack with the most memory of the row, the outermost frame first."""
     program: str = ""
     """The name of a program without Python."""
     or_later: str = ""
-    """The function that ran later and may hold most of this memory instead; empty for none."""
+    """The function that ran later and may hold most of this memory instead; may be empty."""
 
     @property
     def is_code(self) -> bool:
@@ -385,11 +388,10 @@ class _Rows(NamedTuple):
     others: Counter[str]
     """The bytes without a row, by name."""
     size: int
-    """The bytes of the build-up."""
 
 
 def peak_holders(session: Session, most: int = _MOST) -> list[Holder]:
-    """Return who held the RSS peak, as ``holders`` does; empty without stacks."""
+    """Return the rows for the RSS peak, as ``holders`` does; empty if there are no stacks."""
     rows = session.once(_rows_of_peak)
     return [] if rows is None else _add_rest(rows, most)
 
@@ -400,7 +402,7 @@ def _rows_of_peak(session: Session) -> _Rows | None:
 
 
 def holders(build_up: BuildUp, session: SessionData, most: int = _MOST) -> list[Holder]:
-    """Return at most ``most`` rows, the largest first, and a row for everything else; they sum to the build-up."""
+    """Return at most ``most`` rows, the largest first, and a row for everything else. The rows sum to the build-up."""
     return _add_rest(_make_rows(build_up, session), most)
 
 
@@ -432,9 +434,9 @@ def _make_rows(build_up: BuildUp, session: SessionData) -> _Rows:
 
 
 def _keep_own(part: Part) -> Part:
-    """Return a part whose stack has only the frames of the user's code, if there are any.
+    """Return a part with only the frames of the user's code. If there are no such frames, return the part unchanged.
 
-    A function that calls itself keeps only its innermost frame.
+    If a function calls itself, only the innermost frame stays.
     """
     places: list[int] = []
     for place in own_places(part.stack):
@@ -452,9 +454,11 @@ def _keep_own(part: Part) -> Part:
 
 
 def _find_lines(code: Sequence[Part]) -> list[Part]:
-    """Return parts; a part without a certain line gets the line of the same function that took more memory.
+    """Return the parts.
 
-    If no line took more, all lines of this function lose their numbers and share a row.
+    If the line of a part is uncertain, the part gets a line of the same function that took more memory.
+
+    If no line took more memory, all lines of this function lose their numbers and share a row.
     """
     certain = defaultdict[tuple[Stack, tuple[str, str]], Counter[Frame]](Counter)
     uncertain = Counter[Stack]()
@@ -517,13 +521,13 @@ def _make_code_rows(build_up: BuildUp, code: Sequence[Part], session: SessionDat
 
 
 def _add_rest(every: _Rows, most: int) -> list[Holder]:
-    """Return the first rows, with the largest code among them, and a row for everything else."""
+    """Return the first rows and a row for everything else. The largest row of code is always among the first rows."""
     rows = list(every.rows)
     others = Counter(every.others)
     rest = every.size - sum(row.size for row in rows)
     others[_LINES] += rest - others.total()
     kinds = [row.kind for row in rows]
-    if 0 < rest < every.size * _SMALL_REST and IMPORTS in kinds:  # too little for a row
+    if 0 < rest < every.size * _SMALL_REST and IMPORTS in kinds:  # the rest is too small for a row
         index = kinds.index(IMPORTS)
         size = rows[index].size + rest
         rows[index] = rows[index]._replace(label=_WITH_REST, size=size)

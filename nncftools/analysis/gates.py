@@ -1,9 +1,9 @@
-"""Limits that a run must keep, written as text: ``peak_rss>+5%`` fails if the peak rose by more than 5 %.
+"""Parses and judges gates, which are limits that a run must keep: ``peak_rss>+5%`` fails if the peak rose by more.
 
-The form is METRIC[@OPERATION], or METRIC@DEVICE[@OPERATION] for a figure of a device, where OPERATION is the name of
-an operation or a function that the operation called, also with arguments: ``compress_weights(INT4_SYM)``. Then ``>`` or
-``<``, an optional sign, a number and an optional unit. With a sign, the limit applies to the change against BASE, in
-per cent or in the metric's unit; without a sign, to the figure of NEW itself.
+A gate begins with METRIC[@OPERATION], or with METRIC@DEVICE[@OPERATION] for a figure of a device. OPERATION is the name
+of an operation, or a function that the operation called, also with arguments: ``compress_weights(INT4_SYM)``. Then
+follow ``>`` or ``<``, an optional sign, a number and an optional unit. With a sign, the limit applies to the change
+against BASE, in per cent or in the unit of the metric. Without a sign, the limit applies to the figure of NEW.
 """
 
 from __future__ import annotations
@@ -35,31 +35,33 @@ _UNITS = {
     "": {},
 }
 _FUNCTION = re.compile(r"(?P<function>[\w.]+)(?:\((?P<arguments>.*?)\))?(?: \((?P<number>[0-9]{1,9})\))?", re.DOTALL)
-"""A function, arguments, and a number after a space."""
+"""Matches ``function``, ``function(arguments)`` and ``function (2)``."""
 _LISTED = 20
 _ALIKE = 0.8
-"""The similarity for a suggestion; high, because all peaks begin alike: `peak_gpu` does not mean `peak_uss`."""
+"""The least similarity of a suggested name. It is high, because all names of peaks begin alike: `peak_gpu` does not
+mean `peak_uss`.
+"""
 _LONGEST = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """A limit. The gate fails if the figure is above the limit, or below the limit if not ``above``."""
+    """A limit. If ``above`` is true, a figure above the limit fails; otherwise, a figure below the limit fails."""
 
     text: str
     figure: Figure
     operation: str | None
     above: bool
     limit: Fraction
-    """The limit in bytes, seconds or per cent, with the sign."""
+    """The limit with the sign, in bytes, seconds or per cent."""
     relative: bool
     """Whether the limit applies to the change against BASE."""
     percent: bool
     unit: MemoryUnit | None = None
-    """The unit of a limit in memory, also for the figures in texts."""
+    """The unit of a limit in memory. Texts about the gate use the same unit."""
 
     def fails(self, base: float, new: float) -> bool:
-        """Return whether the figure ``new`` is beyond the limit; exact even at the limit itself."""
+        """Return whether ``new`` is beyond the limit. The comparison is exact, even at the limit itself."""
         limit = self.limit
         if self.percent:
             limit = Fraction(base) * (1 + limit / 100)
@@ -79,7 +81,7 @@ class Verdict:
 
 
 def parse_gate(text: str) -> Gate:
-    """Return the gate that ``text`` means. Raises UsageError."""
+    """Parse a gate. Raises UsageError."""
     parts = _GATE.fullmatch(text.strip()) if len(text) <= _LONGEST else None
     if parts is None:
         expected = "METRIC or METRIC@OPERATION, then > or <, then a number with a unit expected"
@@ -115,7 +117,7 @@ def parse_gate(text: str) -> Gate:
 
 
 def _split_device(metric: str, rest: str | None) -> tuple[str, str | None]:
-    """Return the name of a figure, with the device of a metric per device, and the operation."""
+    """Return the figure and the operation. For a metric per device, the figure is ``METRIC@DEVICE``."""
     declared = metrics.of(metric.removeprefix("peak_"))
     if rest is None or declared is None or declared.scope != metrics.DEVICE:
         return metric, rest
@@ -124,10 +126,10 @@ def _split_device(metric: str, rest: str | None) -> tuple[str, str | None]:
 
 
 def judge_gate(gate: Gate, comparison: Comparison) -> Verdict:
-    """Return whether NEW keeps the limit.
+    """Return the verdict of a gate.
 
-    Between groups the change of the medians counts, and every run must keep an absolute limit. Raises UsageError if a
-    needed figure is not known.
+    For groups, a limit on the change applies to the medians, and an absolute limit applies to every run of NEW. Raises
+    UsageError if a needed figure is unknown.
     """
     groups = [comparison.base, comparison.new] if gate.relative else [comparison.new]
     calls = [_find_calls(gate.operation, runs) for runs in groups]
@@ -166,7 +168,7 @@ def _find_calls(operation: str | None, runs: Iterable[Run]) -> list[Operation]:
 
 
 def _read_figures(operation: str | None, runs: Iterable[Run]) -> dict[str, list[float]]:
-    """Return the values of each figure in the runs, or in their operations that ``operation`` means."""
+    """Return the values of each figure: ``{name: values}``, of runs, or of the operations that match ``operation``."""
     by_name: dict[str, list[float]] = {}
     for run in runs:
         values = run.figures if operation is None else run.together(selected(operation, run.every))
@@ -176,15 +178,15 @@ def _read_figures(operation: str | None, runs: Iterable[Run]) -> dict[str, list[
 
 
 def selected(operation: str, calls: Mapping[str, Operation]) -> list[Operation]:
-    """Return the operations that a text means: all with this name, or all that called this function.
+    """Return all operations with this name, or else all operations that called this function.
 
-    ``Export (2)`` is the second operation with this name, ``compress_weights (2)`` the second call of this function,
-    and ``compress_weights(INT4_SYM, awq)`` are the calls with these arguments, among others.
+    ``Export (2)`` is the second operation with this name, and ``compress_weights (2)`` is the second call of this
+    function. ``compress_weights(INT4_SYM, awq)`` means all calls that have these arguments, and perhaps others.
     """
     named = [call for call in calls.values() if call.name == operation]
     if named:
         return named
-    first = operation.removesuffix(" (1)")  # the first operation has the name alone
+    first = operation.removesuffix(" (1)")  # the first operation has no number
     if first in calls:
         return [calls[first]]
     parts = _FUNCTION.fullmatch(operation)
@@ -231,7 +233,7 @@ def _no_operation(gate: Gate, groups: Sequence[Sequence[Run]], where: str) -> Us
 
 
 def _writer_for(gate: Gate, smallest: float) -> Callable[[float], str]:
-    """Return the function that writes all figures of a gate in the unit of the limit, or else in a fitting unit."""
+    """Return a function that writes figures of a gate in the unit of the limit, or in a fitting unit."""
     if gate.figure.unit != "B":
         return lambda value: text_of(value, gate.figure.unit)
     return (gate.unit or unit_for(smallest)).label

@@ -1,6 +1,6 @@
-"""An operation of a run: the kind, which gives name and colour, the function as people read it, and the figures.
+"""Operations of a run with their figures, and the operation that has the RSS peak of the run.
 
-``combined`` joins several calls, and ``place_of`` finds the operation that holds the peak of the run.
+``combine_calls`` makes a single operation of several calls, and ``place_of`` finds the operation with the peak.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from nncftools.session.samples import noise
 
 
 def short_name(call: str) -> str:
-    """Return the part of a function's name that tells the function's purpose.
+    """Return the part of a function's name that tells the purpose of the function.
 
-    That is the last part if this has several words (``compress_weights``) or is NNCF's (``quantize``). A method of a
-    single word needs the class (``AWQ.apply``), any other function the whole name (``torch.onnx.export``).
+    This is the last part if it has several words (``compress_weights``) or belongs to NNCF (``quantize``). A method of
+    a single word also needs the class (``AWQ.apply``). Any other function needs the whole name (``torch.onnx.export``).
     """
     *outer, last = call.split(".")
     is_method = bool(outer) and outer[-1][:1].isupper()
@@ -34,7 +34,7 @@ def short_name(call: str) -> str:
 
 
 def signature(name: str, call: str | None, arguments: str | None) -> str:
-    """Return the function of an operation with the arguments; empty if that only repeats the operation's name.
+    """Return the function of an operation with the arguments; empty if this only repeats the operation's name.
 
     If an operation has several functions, all are named.
     """
@@ -75,7 +75,7 @@ def _measure_spread(values: Sequence[float | None]) -> Spread | None:
 
 
 class _FigureOf:
-    """An attribute of an operation that is a figure of a column."""
+    """A property of an operation: a figure of a column."""
 
     def __init__(self, column: str, figure: str) -> None:
         self._column = column
@@ -87,7 +87,7 @@ class _FigureOf:
 
 
 class Operation(Mark, eq=False, kw_only=True):
-    """An operation with end and figures; bytes and seconds, None for unknown.
+    """An operation with end and figures. Units are bytes and seconds; None is unknown.
 
     Operations are compared by identity, not by name. An operation inside another operation has a greater depth.
     """
@@ -96,69 +96,69 @@ class Operation(Mark, eq=False, kw_only=True):
     parent: Operation | None = None
     """The operation that encloses this operation; None for an outermost operation."""
     calls: Sequence[Operation] = ()
-    """The calls that this operation sums."""
+    """The calls that this operation combines."""
     has_peak: bool | None = False
-    """Whether RSS reached the peak of the whole run during the operation; None if perhaps."""
+    """Whether RSS reached the peak of the whole run during the operation; None if uncertain."""
     is_parallel: bool = False
-    """Whether other operations of the process, neither inside nor around, ran at the same time.
+    """Whether another operation of the process ran at the same time, neither inside nor around this operation.
 
-    The figures of a parallel operation count all parallel operations together.
+    The figures of a parallel operation include all parallel operations.
     """
     process: int | None = None
     """The ``id`` of the process that performed the operation."""
     cores_s: float | None = None
-    """The seconds in which ``cpu_s`` was spent; None for the whole duration."""
+    """The seconds that ``cpu_s`` covers; None for the whole duration."""
     figures: Mapping[str, Figures] = msgspec.field(default_factory=dict)
     """Figures by column; ``cpu`` is the sum of user and system time."""
     rates: Mapping[str, float | None] = msgspec.field(default_factory=dict)
-    """The highest rate per second over 0.2 s, by column of a counter; None for a shorter operation."""
+    """The highest rate per second over 0.2 s: ``{counter: rate}``. None if the operation is shorter."""
 
     @property
     def ancestors(self) -> Iterator[Operation]:
-        """The operations around this operation, the innermost first."""
+        """The enclosing operations, the innermost operation first."""
         outer = self.parent
         while outer is not None:
             yield outer
             outer = outer.parent
 
     def overlaps(self, start_s: float, end_s: float) -> bool:
-        """Return whether the operation shares some time with a span."""
+        """Return whether the operation and a span of time overlap."""
         return self.start_s < end_s and self.end_s > start_s
 
     def of(self, column: str) -> Figures:
-        """Return the figures of a column; all are unknown if the column was not recorded."""
+        """Return the figures of a column. If the column was not recorded, all figures are unknown."""
         return self.figures.get(column, UNKNOWN)
 
     rss_start = _FigureOf(RSS, "start")
-    """RSS as read at the mark of the start, or else in the last sample up to the start."""
+    """RSS that was read at the start; or else RSS of the last sample up to the start."""
     rss_end = _FigureOf(RSS, "end")
-    """RSS as read at the mark of the end, or else in the last sample up to the end."""
+    """RSS that was read at the end; or else RSS of the last sample up to the end."""
     rss_peak = _FigureOf(RSS, "peak_low")
-    """RSS reached at least this during the operation; None if there was no sample."""
+    """The lower bound of the RSS peak during the operation; None if there was no sample."""
     delta = _FigureOf(RSS, "delta")
     """The growth of RSS in bytes."""
     cpu_s = _FigureOf(CPU, "spent")
     """CPU seconds of all processes during the operation."""
     read_bytes = _FigureOf("read_bytes", "spent")
-    """Bytes that storage delivered."""
+    """Bytes read from storage."""
     write_bytes = _FigureOf("write_bytes", "spent")
-    """Bytes sent to storage."""
+    """Bytes written to storage."""
     read_chars = _FigureOf("read_chars", "spent")
-    """Bytes read by system calls, page cache and pipes included."""
+    """Bytes read by system calls, also from the page cache and pipes."""
     write_chars = _FigureOf("write_chars", "spent")
-    """Bytes written by system calls, page cache and pipes included."""
+    """Bytes written by system calls, also to the page cache and pipes."""
 
     @property
     def signature(self) -> str:
-        """The function with arguments, ``compress_weights(INT4_SYM, g64)``.
+        """The function with arguments: ``compress_weights(INT4_SYM, g64)``.
 
-        Empty if that only repeats the name.
+        Empty if this only repeats the name.
         """
         return signature(self.name, self.call, self.arguments)
 
     @property
     def duration_s(self) -> float:
-        """Seconds from start to end; if the end is unknown, the operation took at least this."""
+        """Seconds from start to end. If the end is unknown, the operation took at least this time."""
         return self.end_s - self.start_s
 
     @property
@@ -168,7 +168,7 @@ class Operation(Mark, eq=False, kw_only=True):
 
     @property
     def in_calls_s(self) -> float:
-        """Seconds from start to end; for calls that are counted together, without the time between them."""
+        """Seconds from start to end. For calls that are counted together, the time between the calls is left out."""
         return self.duration_s if self.total_s is None else self.total_s
 
     @property
@@ -189,19 +189,19 @@ class Operation(Mark, eq=False, kw_only=True):
 
     @property
     def busy_s(self) -> float:
-        """The seconds in which ``cpu_s`` was spent."""
+        """The seconds that ``cpu_s`` covers."""
         return self.duration_s if self.cores_s is None else self.cores_s
 
     @property
     def cpu_peak(self) -> float | None:
-        """The most cores that were busy on average over 0.2 s; None for a shorter operation."""
+        """The largest number of busy cores, averaged over 0.2 s; None if the operation is shorter."""
         return self.rates.get(CPU)
 
     @property
     def cpu_average(self) -> float | None:
-        """The average number of busy cores; for calls that are counted together, only during the calls.
+        """The average number of busy cores. For calls that are counted together, only the time in calls counts.
 
-        None for less than 0.2 s.
+        None if this time is less than 0.2 s.
         """
         over_s = self.busy_s
         if self.cores_s is None and self.total_s is not None and self.total_s < over_s * 0.9:
@@ -213,10 +213,10 @@ _Value = TypeVar("_Value")
 
 
 class LazyMapping(Mapping[str, _Value]):
-    """Values by name, each computed on the first request: a report needs few of the columns."""
+    """Computes each value at the first access, because a report needs few of the columns."""
 
     def __init__(self, names: Iterable[str], compute: Callable[[str], _Value]) -> None:
-        """Use ``compute`` for the value of a name."""
+        """Call ``compute`` with a name for the value of this name."""
         self._values: dict[str, _Value | None] = dict.fromkeys(names)
         self._compute = compute
 
@@ -234,9 +234,9 @@ class LazyMapping(Mapping[str, _Value]):
 
 
 def combine_calls(group: Sequence[Operation]) -> Operation:
-    """Return several calls as a single operation: from the first start to the last end, with the sum of their figures.
+    """Combine several calls to a single operation, from the first start to the last end, with the sum of their figures.
 
-    The sum is unknown if some calls ran at the same time, as the figures of each call count all parallel calls.
+    If some calls ran at the same time, the sum is unknown, because the figures of each call include all parallel calls.
     """
     if len(group) == 1:
         return group[0]
@@ -292,35 +292,36 @@ def _find_common(texts: Iterable[str | None]) -> str | None:
 
 
 Path = Sequence[Operation]
-"""Operations from the outermost to the innermost; each encloses the next."""
+"""Nested operations, the outermost operation first."""
 Children = dict[Operation | None, list[Operation]]
-"""The operations directly inside each operation; those inside no other operation are at None."""
+"""The operations directly inside each operation. The key None has the outermost operations."""
 
 _TRIGGERED_S = 0.005
-"""A sample that a mark triggers follows the mark within this time."""
+"""A sample that a mark triggers is taken at most this long after the mark."""
 
 
 class PeakPlace(NamedTuple):
-    """The moment of the RSS peak, and the operations around it."""
+    """The moment of the RSS peak, and the operations at this moment."""
 
     from_s: float
-    """The peak was reached between this moment and ``to_s``, in seconds since the start."""
+    """The peak was reached between ``from_s`` and ``to_s``, in seconds since the start."""
     to_s: float
     path: Path = ()
-    """The operations that certainly hold the peak, the outermost first."""
+    """The operations that certainly have the peak, the outermost operation first."""
     either: Sequence[Operation] = ()
-    """The possible operations if the holder is unknown; all are inside the last operation of ``path``."""
+    """If the operation with the peak is uncertain: the possible operations, all inside the last operation of ``path``.
+    """
     nearest: Operation | None = None
     """The nearest operation if the peak was just outside all operations."""
     rivals: Sequence[Operation] = ()
-    """Other operations that may hold the peak.
+    """Other operations that may have the peak.
 
-    Most ran at other times, and their brackets allow a higher peak, or an equal earlier peak. An operation of ``path``
-    stands for the time outside the inner operations. Some ran in other processes at the time of the peak, and no
-    reading shows whose memory grew.
+    Most of these operations ran at other times, and the brackets of their peaks allow a higher peak, or an equal
+    earlier peak. If an operation of ``path`` is also a rival, the time outside the inner operations is meant. Some
+    operations ran in other processes at the time of the peak, and no reading shows whose memory grew.
     """
     may_be_outside: bool = False
-    """Whether memory outside all operations may have been higher than the proven level in ``path``."""
+    """Whether memory outside all operations may have been higher than the level that is proven for ``path``."""
 
 
 def place_of(
@@ -330,12 +331,12 @@ def place_of(
     duration_s: float,
     gaps: Iterable[Operation] | None = None,
 ) -> PeakPlace | None:
-    """Return where the RSS peak belongs; None if the moment is unknown.
+    """Return the place of the RSS peak; None if the moment of the peak is unknown.
 
     The peak belongs to the operation in which memory first came within noise of the peak. If operations of several
-    processes ran at that time, the peak belongs to the process that held most at its own peak, with all descendants.
-    ``gaps`` are the times outside all operations; with None, the brackets are too wide to say where else the peak may
-    have been.
+    processes ran at that time, the peak belongs to the process that held the most memory at its own peak, with all
+    descendants. ``gaps`` are the times outside all operations. If ``gaps`` is None, the brackets are too wide to say
+    where else the peak may have been.
     """
     if peak.span_s is None:
         return None
@@ -372,7 +373,7 @@ def place_of(
 
 
 def _keep_large(holders: Iterable[Operation], outer: Operation, sizes: Mapping[int | None, int]) -> list[Operation]:
-    """Return the holders in the process of ``outer``, and in processes that held at least half as much memory."""
+    """Return the holders in the process of ``outer``, or in a process with at least half as much memory."""
     large = []
     for operation in holders:
         is_large = sizes.get(operation.process, 0) * 2 >= sizes.get(outer.process, 0)
@@ -382,9 +383,10 @@ def _keep_large(holders: Iterable[Operation], outer: Operation, sizes: Mapping[i
 
 
 def raise_bracket(bracket: Bracket, low: int) -> Bracket:
-    """Return the peak of the operation that holds the peak of the run, raised to the peak of the run.
+    """Return the bracket of the operation with the run's peak, raised to the run's peak.
 
-    A bracket that is lower by more than noise does not change: only an estimate puts the peak into the operation.
+    A bracket that is lower by more than noise does not change, because only an estimate puts the peak into the
+    operation.
     """
     if bracket.low < low - noise(low):
         return bracket
@@ -394,11 +396,11 @@ def raise_bracket(bracket: Bracket, low: int) -> Bracket:
 
 
 def _find_children(operations: Sequence[Operation], processes: Sequence[Process], place: PeakPlace) -> Children:
-    """Return the children of each operation; a child that outlives the parent is a child of the grandparent."""
+    """Return the operations directly inside each operation. If a child outlives the parent, the grandparent has it."""
     pids = {process.pid for process in processes}
     children: Children = {}
     for operation in operations:
-        # The sample that the last mark of a run triggers shows memory before the mark.
+        # An operation without a duration: the sample that the last mark of a run triggers shows memory before the mark.
         is_last = operation.end_s <= operation.start_s
         if is_last or operation.error == END_UNKNOWN:
             continue
@@ -416,10 +418,10 @@ def _find_children(operations: Sequence[Operation], processes: Sequence[Process]
 def _find_rivals(
     operations: Sequence[Operation], path: Path, children: Children, place: PeakPlace, *, level: float
 ) -> Iterator[Operation]:
-    """Yield operations that may have the peak at another time; of nested operations, the inner ones.
+    """Yield operations that may have the peak at another time. Of nested operations, yield the inner operations.
 
-    Brackets decide: ``level`` was certainly reached at the moment of the peak. An outer operation is a rival if the
-    inner operations leave some time free.
+    ``level`` was certainly reached at the moment of the peak. An operation is a rival if the bracket of its peak allows
+    as much. An outer operation is a rival only if the inner operations leave some time free.
     """
     for operation in operations:
         bracket = _bracket(operation)
@@ -438,20 +440,20 @@ def _may_exceed(operation: Operation, level: float) -> bool:
 
 
 def _holds(operation: Operation, peak: Peak, place: PeakPlace) -> bool:
-    """Return whether memory reached the peak in the operation at this moment, as the operation's bracket proves."""
+    """Return whether the operation's bracket proves that memory reached the peak in the operation at this moment."""
     bracket = _bracket(operation)
     level = peak.likely or peak.low
     if bracket is None or level is None or operation.start_s > place.to_s:
         return False
     is_read = operation.own_start is not None and operation.own_start.tree is not None
     if is_read and bracket.to_s <= operation.start_s:
-        return False  # memory was as high when the operation began
+        return False  # memory was already as high when the operation began
     until_s = max(operation.end_s + _TRIGGERED_S, bracket.to_s)
     return until_s >= place.from_s and (bracket.likely or bracket.low) >= level - noise(level)
 
 
 def _find_shared(path: Path, children: Children, place: PeakPlace) -> PeakPlace | None:
-    """Return the place of a peak shared by parallel operations, the innermost operations; else None."""
+    """If parallel operations share the peak, return the place with the innermost operations; or else None."""
     for level, holder in enumerate(path):
         siblings = children[path[level - 1] if level else None]
         parallel = [
@@ -466,7 +468,7 @@ def _find_shared(path: Path, children: Children, place: PeakPlace) -> PeakPlace 
 
 
 def _find_innermost(operation: Operation, children: Children, place: PeakPlace) -> list[Operation]:
-    """Return the innermost operations at the peak, and outer operations whose time the inner ones do not fill."""
+    """Return the innermost operations at the peak, and outer operations with time that no inner operation fills."""
     inner = [child for child in children.get(operation, ()) if _is_at(child, place)]
     innermost = [] if inner and _cover(inner, place) else [operation]
     for child in inner:
@@ -489,7 +491,7 @@ def _bracket(operation: Operation) -> Bracket | None:
 
 
 def _sizes_at_peak(processes: Sequence[Process], peak: Peak, place: PeakPlace) -> Mapping[int | None, int]:
-    """Return the memory of each process with all descendants, counting only those that peaked at the run's peak."""
+    """Return the memory of each process with all descendants. Only processes that peaked at the run's peak count."""
     table = ProcessTable(processes)
     sizes: dict[int | None, int] = {}
     for process in processes:
@@ -506,10 +508,11 @@ def _sizes_at_peak(processes: Sequence[Process], peak: Peak, place: PeakPlace) -
 def _rank_holder(
     operation: Operation, peak: Peak, sizes: Mapping[int | None, int]
 ) -> tuple[bool, float, bool, bool, int, float]:
-    """Return a sort key for operations that may hold the peak; the smallest key is the most probable operation.
+    """Return a sort key for operations that may have the peak. The most probable operation has the smallest key.
 
-    First come proven peaks, then earlier peaks, then operations that were still running, then processes whose mark
-    proves the peak, then processes that held more. A sample triggered by an operation's end counts for the operation.
+    Proven peaks come first, then earlier peaks, then operations that were still running, then processes whose
+    high-water mark proves the peak, then processes with more memory. A sample that the end of an operation triggers
+    counts for the operation.
     """
     bracket = _bracket(operation)
     assert bracket is not None
@@ -522,7 +525,7 @@ def _rank_holder(
 
 
 def _cover(operations: Sequence[Operation], place: PeakPlace) -> bool:
-    """Return whether operations leave no time between the two moments of the peak."""
+    """Return whether operations fill the time between the two moments of the peak."""
     until_s = place.from_s
     for operation in operations:
         if operation.start_s > until_s:
@@ -532,7 +535,7 @@ def _cover(operations: Sequence[Operation], place: PeakPlace) -> bool:
 
 
 def _find_nearest(place: PeakPlace, operations: Sequence[Operation], duration_s: float) -> Operation | None:
-    """Return the nearest operation that is no further away than 1 % of the run, or 0.1 s."""
+    """Return the nearest operation, if the distance is at most 0.1 s or 1 % of the run."""
     near_s = max(0.1, duration_s * 0.01)
 
     def distance_s(operation: Operation) -> float:

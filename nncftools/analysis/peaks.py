@@ -1,7 +1,7 @@
-"""Peaks, and the figures of a metric between two moments, from samples and the kernel's high-water marks.
+"""Computes peaks, and figures of a metric between two moments, from samples and the kernel's high-water marks.
 
-``peaks`` computes the peaks of a session: reports, gates and merged ranks use these peaks. A view that follows a
-recording asks ``raise_peak`` at each new level. Times are seconds since the start, sizes are bytes, None is unknown.
+``peaks`` computes the peaks of a session for reports, gates and merged ranks. A view of a running recording calls
+``raise_peak`` at each new level. Times are seconds since the start, sizes are bytes, None is unknown.
 """
 
 from __future__ import annotations
@@ -33,38 +33,40 @@ from nncftools.session.samples import Samples, drift, first_at_least, noise
 
 _Struct = TypeVar("_Struct", bound=Struct)
 _MOMENTS = ("at_s", "rose_from_s", "rose_to_s")
-"""The moments of a peak."""
+"""The fields of a peak that are moments."""
 SAMPLED = "sampled"
 HIGH_WATER_MARK = "high_water_mark"
 CPU = "cpu"
-"""The column of CPU time: recorded as such, or the sum of the counters that are CPU time."""
+"""The column of CPU time. If this column was not recorded, it is the sum of the counters of CPU time."""
 RSS = "rss"
 RATE_WINDOW_S = 0.2
-"""CPU time is counted in ticks of 10 ms: over a shorter time, a rate measures the tick more than the program."""
+"""The least time over which a rate is measured. CPU time has ticks of 10 ms: over a shorter time, the ticks dominate.
+"""
 
 
 class PeakCandidate(NamedTuple):
     """A level of memory that was reached between two moments."""
 
     level: int
-    """The certain size."""
+    """The size that memory certainly reached."""
     likely: int
-    """The probable size, at least ``level``."""
+    """The size that memory probably reached, at least ``level``."""
     from_s: float | None
     to_s: float | None
     process: int | None = None
-    """The process whose mark proves the level; None for a sample of the whole tree."""
+    """The process whose high-water mark proves the level; None for a sample of the whole tree."""
 
 
 class PeakSoFar(NamedTuple):
-    """The highest level of a metric in a recording that goes on."""
+    """The highest level of a metric so far in a running recording."""
 
     value: int
     first: PeakCandidate
-    """The first level that came near ``value``."""
+    """The first candidate that came near ``value``."""
     operation: str | None = None
-    """The outermost operation that holds the peak, empty for none; None if the operation must be found by the
-    moment."""
+    """The outermost operation with the peak; empty if there is none. None means that the moment of the peak must be
+    used to find the operation.
+    """
 
     @property
     def at_s(self) -> float:
@@ -73,7 +75,7 @@ class PeakSoFar(NamedTuple):
 
 
 def raise_peak(peak: PeakSoFar | None, candidate: PeakCandidate) -> PeakSoFar:
-    """Return the peak after the recording reached another level."""
+    """Return the peak, raised if the recording has reached a higher level."""
     if peak is None:
         return PeakSoFar(candidate.level, candidate)
     top = PeakCandidate(peak.value, peak.value, None, None)
@@ -84,7 +86,7 @@ def raise_peak(peak: PeakSoFar | None, candidate: PeakCandidate) -> PeakSoFar:
 def peaks(session: SessionData) -> dict[str, Peak]:
     """Return the peak of every memory metric that was recorded.
 
-    PSS and USS are never above RSS, and so never above the upper bound of the RSS peak.
+    PSS and USS are never above RSS, so the upper bound of the RSS peak is also their upper bound.
     """
     names = [name for name in session.samples.metrics if is_memory(name)]
     if session.ranks:
@@ -101,17 +103,18 @@ def peaks(session: SessionData) -> dict[str, Peak]:
 
 
 def rss_peak(session: SessionData) -> Peak:
-    """Return the peak of RSS by samples, high-water marks, and readings at operation marks.
+    """Return the peak of RSS, by samples, high-water marks, and readings at operation marks.
 
-    The peak was at least the high-water mark of any process: a mark also covers memory between two samples. The peak
-    was at most the sum of the marks of processes that lived at the same time. The command inherits the sampler's own
-    ``ru_maxrss`` over fork and exec (getrusage(2)). A late sample shows rises until the sample was read.
+    A high-water mark also covers memory between two samples. The peak was at least the high-water mark of any process.
+    The peak was at most the sum of the high-water marks of processes that lived at the same time. The command inherits
+    the sampler's own ``ru_maxrss`` over fork and exec (getrusage(2)). A sample that was read late shows rises up to the
+    reading.
     """
     processes = session.processes
     floor = session.sampler.peak_rss or 0
     high = MostHeld(bound_processes(processes)).find_most()
     if high is not None and find_unseen_mark(processes, floor):
-        # The sum contains the mark of an unseen process in place of the command's own mark.
+        # In the sum, the mark of an unseen process has replaced the command's own mark.
         high += _largest_mark(processes)
     sampled = sampled_peak(RSS, session.samples, session.late.by_time())
     candidates = [*_prove_by_marks(processes, floor), *read_tree(session.marks)]
@@ -119,7 +122,10 @@ def rss_peak(session: SessionData) -> Peak:
 
 
 def _merge_peaks(name: str, samples: Samples, ranks: Sequence[RankRun]) -> Peak:
-    """Return the peak of the sum of all ranks: at least the peak of each rank, at most the sum of their bounds."""
+    """Return the peak of the sum of all ranks.
+
+    The peak is at least the peak of any rank, and at most the sum of the upper bounds of all ranks.
+    """
     peak = sampled_peak(name, samples)
     if peak.sampled is None or is_once_per_machine(name):
         return peak
@@ -137,13 +143,13 @@ def _merge_peaks(name: str, samples: Samples, ranks: Sequence[RankRun]) -> Peak:
 
 
 def is_once_per_machine(name: str) -> bool:
-    """Return whether a metric is a figure of the machine, equal for all ranks of the machine."""
+    """Return whether a metric belongs to the machine, so that the figure is equal for all ranks of the machine."""
     metric = metric_of(name)
     return metric is not None and metric.merging == ONCE_PER_MACHINE
 
 
 def sampled_peak(name: str, samples: Samples, late: Mapping[float, float] | None = None) -> Peak:
-    """Return the peak of a metric by samples alone; ``late`` maps the start of each late reading to its end."""
+    """Return the peak of a metric by samples alone; ``late`` is ``{start of a late reading: end of this reading}``."""
     figures = samples.figures(name)
     if not figures.known:
         return Peak(sampled=None, at_s=None, low=None)
@@ -159,12 +165,12 @@ def sampled_peak(name: str, samples: Samples, late: Mapping[float, float] | None
 
 
 def find_near_peak(values: Sequence[float], highest: float) -> int:
-    """Return the index of the first value that came within ``noise`` of the highest value."""
+    """Return the index of the first value within ``noise`` of the highest value."""
     return first_at_least(values, highest - noise(highest))
 
 
 def _shift_to_count(peak: Peak, samples: Samples) -> Peak:
-    """Move a peak of PSS or USS to the moment of the count, which a sample may show later."""
+    """Move a peak of PSS or USS to the moment at which PSS was counted. The sample may be later."""
     if "pss_age" not in samples or peak.at_s is None:
         return peak
     age_s = samples["pss_age"][bisect_left(samples.time_s, peak.at_s)]
@@ -172,7 +178,7 @@ def _shift_to_count(peak: Peak, samples: Samples) -> Peak:
 
 
 def shift_moments(record: _Struct, by_s: float, names: Sequence[str] = _MOMENTS) -> _Struct:
-    """Return a record whose moments ``names`` are ``by_s`` seconds later; by default the moments of a peak."""
+    """Return a record with the moments ``names`` moved by ``by_s`` seconds; by default, the moments of a peak."""
     moments = {}
     for name in names:
         at_s = getattr(record, name)
@@ -181,7 +187,7 @@ def shift_moments(record: _Struct, by_s: float, names: Sequence[str] = _MOMENTS)
 
 
 def _bracket_peak(peak: Peak, candidates: Sequence[PeakCandidate], high: int | None) -> Peak:
-    """Return a sampled peak that was also at least each candidate, and at most ``high``."""
+    """Return a sampled peak that is raised to the candidates, and has the upper bound ``high``."""
     if candidates:
         sampled = PeakCandidate(peak.low or 0, peak.low or 0, peak.rose_from_s, peak.rose_to_s)
         low, likely, first = find_highest([sampled, *candidates])
@@ -198,7 +204,7 @@ def _bracket_peak(peak: Peak, candidates: Sequence[PeakCandidate], high: int | N
 
 
 def find_highest(candidates: Sequence[PeakCandidate]) -> tuple[int, int, PeakCandidate]:
-    """Return the highest certain level, the highest likely level, and the first candidate that came near the latter.
+    """Return the highest certain level, the highest likely level, and the first candidate near the likely level.
 
     Near is within ``noise``. Candidates with a known moment come first.
     """
@@ -214,16 +220,16 @@ def find_highest(candidates: Sequence[PeakCandidate]) -> tuple[int, int, PeakCan
 
 
 def rise_candidate(rise: Rise, process: int) -> PeakCandidate:
-    """Return the level of the whole tree that the rise of a process's mark proves."""
+    """Return the level of the whole tree that a rise of a process's high-water mark proves."""
     certain = rise.high_water_mark + rise.others
     likely = max(certain, rise.high_water_mark + rise.others_around)
     return PeakCandidate(certain, likely, rise.from_s, rise.to_s, process=process)
 
 
 def _prove_by_marks(processes: Iterable[Process], floor: int) -> Iterator[PeakCandidate]:
-    """Yield the levels that the processes' high-water marks prove.
+    """Yield the levels that the high-water marks of processes prove.
 
-    A mark that no rise explains is close to a sample of the process, or rose at an unknown moment.
+    If no rise explains a mark, the mark is close to a sample of the process, or rose at an unknown moment.
     """
     for process in processes:
         for rise in process.rises:
@@ -238,7 +244,10 @@ def _prove_by_marks(processes: Iterable[Process], floor: int) -> Iterator[PeakCa
 
 
 def find_unseen_mark(processes: Sequence[Process], floor: int) -> int:
-    """Return the mark of a process that no sample shows, if the command's ``ru_maxrss`` proves it; otherwise 0."""
+    """Return the high-water mark of a process that no sample shows; 0 if there is no proof of such a process.
+
+    The proof is the command's ``ru_maxrss``.
+    """
     limit = max((mark_of_tree(process, floor) for process in processes), default=0)
     largest = _largest_mark(processes)
     return limit if limit > largest + drift(largest) else 0
@@ -255,7 +264,7 @@ def is_mark_explained(process: Process) -> bool:
 
 
 def read_tree(marks: Iterable[Mark]) -> Iterator[PeakCandidate]:
-    """Yield the readings of the memory of the whole tree at the start or the end of an operation."""
+    """Yield the memory of the whole tree, as read at the starts and ends of operations."""
     for mark in marks:
         for at_s, reading in _readings_of(mark):
             if reading.tree is None or reading.is_estimate:
@@ -266,7 +275,7 @@ def read_tree(marks: Iterable[Mark]) -> Iterator[PeakCandidate]:
 
 
 def _readings_of(mark: Mark) -> Iterator[tuple[float, OwnMemory]]:
-    """Yield the times and readings of memory at the start and the end of an operation."""
+    """Yield time and memory of the readings at the start and the end of an operation."""
     if mark.own_start is not None:
         yield mark.start_s, mark.own_start
     if mark.own_end is not None and mark.end_s is not None:
@@ -274,10 +283,10 @@ def _readings_of(mark: Mark) -> Iterator[tuple[float, OwnMemory]]:
 
 
 def mark_of_tree(process: Process, floor: int) -> int:
-    """Return the largest mark of the command and all descendants that were waited for; 0 if unknown.
+    """Return the largest high-water mark of the command and all descendants that were waited for; 0 if unknown.
 
-    This is the ``ru_maxrss`` of the process that the recording started, unless the sampler itself held as much
-    (``floor``). The figure is 0 for any other process.
+    This is the ``ru_maxrss`` of the process that the recording started. The result is 0 if the sampler itself held as
+    much (``floor``), and for any other process.
     """
     limit = process.high_water_limit or 0
     started_by_us = process.id == 0 and process.start_s is not None and process.start_s >= 0
@@ -285,14 +294,14 @@ def mark_of_tree(process: Process, floor: int) -> int:
 
 
 HeldSpan = tuple[float | None, float | None, int | None]
-"""The begin and end of a time, and the size held during this time. An end of None never came."""
+"""``(begin, end, size)`` of memory that is held from begin to end. An end of None never comes."""
 
 
 class MostHeld:
-    """The largest sum of sizes that were held at the same time.
+    """The largest sum of sizes that are held at the same time.
 
-    A size that ends at the moment at which another begins overlaps with the other. If any start or size is None, all
-    sums are None.
+    A size that ends overlaps with a size that begins at the same moment. If any begin or size is None, all sums are
+    None.
     """
 
     def __init__(self, spans: Iterable[HeldSpan]) -> None:
@@ -318,18 +327,18 @@ class MostHeld:
 
 
 def bound_processes(processes: Sequence[Process]) -> Iterator[HeldSpan]:
-    """Yield begin and end of each process, and the most memory that the process can have held."""
+    """Yield begin and end of each process, and the most memory that the process may have held."""
     table = ProcessTable(processes)
     for process in processes:
         yield process.start_s, process.end_s, _bound_memory(process, table)
 
 
 def _bound_memory(process: Process, table: ProcessTable) -> int | None:
-    """Return the most memory that a process can have held.
+    """Return the most memory that a process may have held.
 
-    This is the process's mark, if the process was still running at the end of the recording. Otherwise the
-    ``ru_maxrss`` of the process counts, or of the nearest ancestor that has a figure: ``ru_maxrss`` is the largest of
-    all descendants that were waited for.
+    If the process was still running at the end of the recording, this is its high-water mark. Otherwise, this is the
+    ``ru_maxrss`` of the process, or of the nearest ancestor that has a figure: ``ru_maxrss`` is the largest of all
+    descendants that were waited for.
     """
     if process.end_s is None and process.high_water_mark is not None:
         return process.high_water_mark
@@ -338,11 +347,11 @@ def _bound_memory(process: Process, table: ProcessTable) -> int | None:
 
 
 Readings = Sequence[tuple[float, int]]
-"""Times and high-water marks, in order."""
+"""Times and high-water marks, sorted by time."""
 
 
 def narrow(session: SessionData) -> None:
-    """Narrow the times between which high-water marks rose, and with them the moment of the peak."""
+    """Narrow the times between which high-water marks rose, and then the moment of the peak."""
     if RSS not in session.peaks:
         return
     by_pid: dict[int | None, list[tuple[float, int]]] = {}
@@ -354,7 +363,7 @@ def narrow(session: SessionData) -> None:
         until_s = session.duration_s if process.end_s is None else min(process.end_s, session.duration_s)
         readings = []
         for at_s, size in sorted(by_pid.get(process.pid, ())):
-            if (process.start_s or 0.0) <= at_s <= until_s:  # the kernel reuses PIDs
+            if (process.start_s or 0.0) <= at_s <= until_s:  # the kernel may have given the PID to another process
                 readings.append((at_s, size))
         if readings:
             process.rises = [_narrow_rise(rise, readings) for rise in process.rises]
@@ -363,7 +372,7 @@ def narrow(session: SessionData) -> None:
 
 
 def _find_unrecorded(process: Process, readings: Readings) -> Iterator[Rise]:
-    """Yield the rise to the highest mark that the process read of itself, if neither sample nor rise shows the mark."""
+    """Yield the rise to the highest mark that a process read of itself, if no sample and no rise shows this mark."""
     highest = max(mark for _, mark in readings)
     risen = highest - drift(highest)
     if process.most_shown < risen:
@@ -389,7 +398,7 @@ def _narrow_rise(rise: Rise, readings: Readings) -> Rise:
 
 
 class Bracket(NamedTuple):
-    """The bounds of a peak, and of the moment at which it was reached."""
+    """The bounds of a peak, and of the moment of the peak."""
 
     low: float
     high: float | None
@@ -400,19 +409,20 @@ class Bracket(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """The figures of a metric for an operation, in the metric's unit."""
+    """The figures of a metric during an operation, in the unit of the metric."""
 
     start: float | None = None
-    """The level in the last sample up to the start, or in the sample that the mark triggered. RSS that was read at the
-    mark comes first."""
+    """The level at the start. RSS that was read at the mark comes first, then the sample that the mark triggered, then
+    the last sample up to the start.
+    """
     end: float | None = None
     """The level at the end, found like ``start``."""
     peak: Bracket | None = None
-    """The largest sample of the operation; for RSS also the level that high-water marks prove."""
+    """The largest sample during the operation. For RSS, also the level that high-water marks prove."""
     spent: float | None = None
     """The growth of a counter."""
     start_is_estimate: bool = False
-    """Whether memory changed around the start and ``start`` was not read at the mark."""
+    """Whether memory changed around the start, and ``start`` was not read at the mark."""
     end_is_estimate: bool = False
 
     @property
@@ -433,13 +443,14 @@ class Figures(NamedTuple):
 
 UNKNOWN = Figures()
 _TRIGGERED = 0.2
-"""A mark triggered the next sample if the wait is at most this share of the time between the two samples."""
+"""If the wait for the next sample is at most this share of the time between the samples, the mark triggered the sample.
+"""
 _KEPT = 4
-"""Number of answers to keep: start and end of an operation, and of its parent."""
+"""The number of answers to keep: for start and end of an operation, and of the parent."""
 
 
 class Timeline:
-    """The times of samples. The last answers are kept, as the columns ask for the same moments in turn."""
+    """The times of samples. The last answers are kept, because each column asks for the same moments."""
 
     def __init__(self, times: Sequence[float]) -> None:
         self.times = times
@@ -447,14 +458,14 @@ class Timeline:
         self.locate = lru_cache(_KEPT)(self._locate)
 
     def _find_after(self, at_s: float) -> int:
-        """Return the index after the last sample up to a moment; a sample triggered by the moment counts."""
+        """Return the index after the last sample up to a moment. A sample triggered by a mark at the moment counts."""
         after = bisect_right(self.times, at_s)
         return after + self.is_triggered(at_s, after)
 
     def _locate(self, at_s: float) -> tuple[int, int, float]:
-        """Return the indexes of two samples around a moment, and the moment's share of the time between them.
+        """Return the indexes of two samples around a moment, and the moment's share of the time between the samples.
 
-        A sample triggered by the moment stands for both.
+        If a mark at the moment triggered a sample, both indexes are the index of this sample.
         """
         after = bisect_left(self.times, at_s)
         if after in {0, len(self.times)}:
@@ -466,13 +477,13 @@ class Timeline:
         return after - 1, after, passed_s / self._distance_to(after)
 
     def is_triggered(self, at_s: float, after: int) -> bool:
-        """Return whether a mark at ``at_s`` triggered the sample with the index ``after``, the next sample."""
+        """Return whether a mark at ``at_s`` triggered the next sample, which has the index ``after``."""
         if not 0 < after < len(self.times):
             return False
         return self.times[after] - at_s <= _TRIGGERED * self._distance_to(after)
 
     def read_until(self, at_s: float) -> float:
-        """Return when reading the sample that a mark at ``at_s`` triggered ended; ``at_s`` without such a sample."""
+        """Return the end of the sample that a mark at ``at_s`` triggered; ``at_s`` if there is no such sample."""
         after = bisect_right(self.times, at_s)
         if not self.is_triggered(at_s, after):
             return at_s
@@ -486,7 +497,7 @@ class Column:
     """The samples in which a metric is known."""
 
     def __init__(self, timeline: Timeline, values: Sequence[float], late: LateReadings | None = None) -> None:
-        """Take a column of samples; ``late`` lists the samples that were read after their times."""
+        """Keep the samples with a known value; ``late`` lists the samples that were read late."""
         self._read_s = {} if late is None else late.by_time()
         if isnan(sum(values)):
             known = [index for index, value in enumerate(values) if not isnan(value)]
@@ -497,7 +508,7 @@ class Column:
         self.readings = values
 
     def measure_level(self, start_s: float, end_s: float, *, until_triggered: bool = True) -> Figures:
-        """Return the figures of a gauge between two moments; by default a sample triggered by the end counts."""
+        """Return the figures of a gauge between two moments. By default, a sample that the end triggered counts."""
         if not self.times:
             return UNKNOWN
         timeline = self.timeline
@@ -516,9 +527,9 @@ class Column:
         return Figures(start, end, Bracket(highest, None, at_s, at_s))
 
     def level_at(self, at_s: float) -> tuple[float | None, bool]:
-        """Return a gauge at a moment, and whether the samples around the moment differ.
+        """Return the value of a gauge at a moment, and whether the samples around the moment differ.
 
-        The value is from the last sample up to the moment, or from the sample that the moment triggered.
+        The value is from the sample that a mark at this moment triggered, or else from the last sample before.
         """
         if not self.times:
             return None, False
@@ -549,12 +560,12 @@ class Column:
 
 
 def pick_spaced(times: Sequence[float], distance_s: float, start_s: float = -inf, end_s: float = inf) -> Iterator[int]:
-    """Yield the indexes of samples between two moments, each at least ``distance_s`` after the index before."""
+    """Yield indexes of samples between two moments, with at least ``distance_s`` between two samples."""
     row = bisect_left(times, start_s)
     stop = bisect_right(times, end_s)
     while row < stop:
         yield row
         next_s = max(times[row] + distance_s, nextafter(times[row], inf))
         row += 1
-        if row < stop and times[row] < next_s:  # most samples are that far apart: no search is needed
+        if row < stop and times[row] < next_s:  # most samples are far enough apart, and need no search
             row = bisect_left(times, next_s, row)

@@ -1,6 +1,6 @@
-"""Recordings of the ranks of a job, merged into a single session.
+"""Merges the recordings of the ranks of a job into a single session.
 
-The columns are sums of the memory that the ranks held at the same time, on a common clock.
+A column of the session is the sum over the ranks at the same time, on a common clock.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from nncftools.units import seconds_text
 
 Column = NDArray[np.float64]
 Parts = Sequence[tuple[float, Session]]
-"""Start times and recordings."""
+"""Start time and recording of each rank."""
 Named = Mapping[str, Session]
 
 _MOST_ROWS = 1_000_000
 
 
 def _sum_samples(parts: Parts) -> Samples:
-    """Return the sums at every moment at which a rank took a sample; very many moments are merged into buckets."""
+    """Return the sums at every moment at which a rank took a sample. Very many moments are merged into buckets."""
     times = [_times_of(session, at_s) for at_s, session in parts]
     moments = np.unique(np.concatenate(times))
     names = [name for name in _names_of(session for _, session in parts) if _has_sum(parts, name)]
@@ -66,7 +66,6 @@ def _times_of(session: Session, at_s: float) -> Column:
 
 
 def _names_of(sessions: Iterable[Session]) -> list[str]:
-    """Return the names of all recorded metrics."""
     names = dict[str, None]()
     for session in sessions:
         names |= dict.fromkeys(session.samples.metrics)
@@ -74,7 +73,7 @@ def _names_of(sessions: Iterable[Session]) -> list[str]:
 
 
 def _has_sum(parts: Parts, name: str) -> bool:
-    """Return whether the sum of a metric has a meaning, and no rank or machine lacks a needed metric."""
+    """Return whether the sum of a metric makes sense, and no rank or machine lacks the metric."""
     metric = metrics.of(name)
     by_machine = [any(name in session.samples for _, session in machine) for machine in _group_by_machine(parts)]
     if metric is not None and metric.scope == metrics.DEVICE and metric.merging != metrics.NEVER:
@@ -92,7 +91,7 @@ def _to_array(values: Column) -> array[float]:
 def _sum_column(parts: Parts, name: str, moments: Column) -> Column:
     """Return the sum of a metric at moments of the job; NaN if a rank does not know the metric.
 
-    A rank without a device holds nothing on the device. A figure of a machine comes from the first rank that knows the
+    A rank without a device uses nothing on the device. A figure of a machine comes from the first rank that knows the
     figure.
     """
     having = [part for part in parts if name in part[1].samples]
@@ -123,7 +122,7 @@ def _add_changes(parts: Parts, name: str, moments: Column) -> Column:
 
 
 def _group_by_machine(parts: Parts) -> list[Parts]:
-    """Return recordings by machine: by boot ID, or by name if another tool's log has no boot ID."""
+    """Group recordings by machine: by boot ID, or by name if a recording of another tool has no boot ID."""
     have_boots = all(session.host.boot_id for _, session in parts)
     machines: dict[str, list[tuple[float, Session]]] = {}
     for at_s, session in parts:
@@ -142,10 +141,10 @@ class _Changes(NamedTuple):
 
 
 def _find_changes(session: Session, name: str, at_s: float) -> _Changes:
-    """Return the changes of a metric of a rank that began at ``at_s``.
+    """Return the changes of a metric of a rank whose recording began at ``at_s``.
 
-    A rank holds its last sample until the next sample, and nothing before and after the run. A counter keeps its value.
-    After a recording that broke off, everything is unknown.
+    The value of a sample is valid until the next sample. Before and after the run, a gauge is 0, and a counter keeps
+    its value. After a recording that broke off, everything is unknown.
     """
     values = np.asarray(session.samples[name])
     time_s = _times_of(session, at_s)
@@ -153,7 +152,7 @@ def _find_changes(session: Session, name: str, at_s: float) -> _Changes:
     end_s = np.nextafter(last_s, np.inf)
     is_known = ~np.isnan(values)
     longest_s = GAP * (session.sampler.spacing_s or np.inf)
-    if is_known.sum() < len(is_known) * SELDOM:  # a figure with its own interval, as PSS
+    if is_known.sum() < len(is_known) * SELDOM:  # a figure with a longer interval, such as PSS
         longest_s = np.inf
     values = values[is_known]
     time_s = time_s[is_known]
@@ -181,14 +180,14 @@ def _find_changes(session: Session, name: str, at_s: float) -> _Changes:
 
 _NANOSECONDS = 1e9
 _SET_S = 0.5
-"""A larger difference between the wall clock and CLOCK_MONOTONIC means that a clock was set."""
+"""If the wall clock and CLOCK_MONOTONIC differ by more than this, a clock was set."""
 
 
 def start_times(sessions: Named) -> tuple[dict[str, float], list[str]]:
     """Return the starts of recordings in seconds since the first start, and warnings of possible errors.
 
-    On one machine, CLOCK_MONOTONIC decides; between machines, the wall clock decides. Raises NncfToolsError for a
-    recording without a start time.
+    On one machine, CLOCK_MONOTONIC decides. Between machines, the wall clock decides. Raises NncfToolsError if a
+    recording has no start time.
     """
     moments: dict[str, float] = {}
     warnings: list[str] = []
@@ -203,7 +202,7 @@ def start_times(sessions: Named) -> tuple[dict[str, float], list[str]]:
             if apart_s > _SET_S:
                 host = session.host.name or "one machine"
                 text = f"the wall clock of {host} was set by {seconds_text(apart_s)} between the starts of {first}"
-                warnings.append(f"{text} and {name}: they are lined up by CLOCK_MONOTONIC")
+                warnings.append(f"{text} and {name}: both recordings are aligned by CLOCK_MONOTONIC")
     zero = min(moments.values())
     at_s = {name: moments[name] - zero for name in sessions}
     firsts = [next(iter(machine.values())) for machine in machines]
@@ -211,7 +210,7 @@ def start_times(sessions: Named) -> tuple[dict[str, float], list[str]]:
 
 
 def _group_by_clock(sessions: Named) -> list[dict[str, Session]]:
-    """Return recordings by machine; a recording without a boot ID counts as another machine."""
+    """Group recordings by machine. A recording without a boot ID is a group of its own."""
     machines: dict[str, dict[str, Session]] = {}
     for name, session in sessions.items():
         is_known = session.host.boot_id and session.start.monotonic_ns is not None
@@ -221,7 +220,7 @@ def _group_by_clock(sessions: Named) -> list[dict[str, Session]]:
 
 def _moment_of(name: str, session: Session) -> float:
     if session.start.utc is None:
-        raise NncfToolsError(f"{name}: has no start time: it cannot be lined up with the others")
+        raise NncfToolsError(f"{name}: has no start time, so it cannot be aligned with the others")
     return moment_of(session.start.utc).timestamp()
 
 
@@ -239,11 +238,11 @@ def _warn_of_clocks(sessions: Sequence[Session]) -> Iterator[str]:
     intervals = [session.sampler.interval_s or session.sampler.achieved_interval_s or 0.0 for session in sessions]
     if most_s > max(intervals):
         text = f"the clocks of the machines may differ by {seconds_text(most_s)}, more than the interval"
-        yield f"{text}: recordings may be shifted against each other by that much"
+        yield f"{text}: recordings may be shifted by this time"
 
 
 def _warn_of_lone(at_s: Mapping[str, float], sessions: Named) -> Iterator[str]:
-    """Warn of recordings during which no other recording ran."""
+    """Warn of each recording during which no other recording ran."""
     end_s = {name: begin_s + sessions[name].duration_s for name, begin_s in at_s.items()}
     lone = []
     for name in at_s:
@@ -261,11 +260,11 @@ _NAMED = 10
 
 
 def merge_ranks(sessions: Named) -> Session:
-    """Return a session for the recordings of a job, given by the names of their files.
+    """Return a single session for the recordings of a job; the keys of ``sessions`` are names of files.
 
-    Memory is the sum over the ranks at each moment, each rank with the last sample. ``system`` counts once per
-    machine. Raises NncfToolsError for two recordings of a rank, for a recording without a start time, for a merged
-    session, and for runs without a rank that ran one after the other.
+    Memory is the sum over the ranks at each moment, with the last sample of each rank. ``system`` counts once per
+    machine. Raises NncfToolsError if two recordings have the same rank, if a recording has no start time, if a
+    recording was merged already, and if recordings without a rank ran one after the other.
     """
     _check(sessions)
     by_name = _name_ranks(sessions)
@@ -286,8 +285,8 @@ def merge_ranks(sessions: Named) -> Session:
     warnings += _recording_warnings(by_name)
     worst = largest_rank(runs)
     if worst is not None and by_name[worst.name].marks:
-        text = f"operations come from {worst.name}, which has the highest peak"
-        warnings.append(f"{text}; their memory, CPU and I/O are those of all ranks")
+        text = f"operations are from {worst.name}, which has the highest peak"
+        warnings.append(f"{text}; memory, CPU and I/O of each operation are sums over all ranks")
         for mark, end_s in add_ends(by_name[worst.name].marks, by_name[worst.name]):
             ended = replace(mark, end_s=end_s)
             marks.append(shift_moments(ended, worst.start_s, ("start_s", "end_s")))
@@ -321,7 +320,7 @@ def merge_ranks(sessions: Named) -> Session:
 
 
 def _name_ranks(sessions: Named) -> dict[str, Session]:
-    """Return recordings by the names of their ranks, in the order of the ranks; others by their files, at the end."""
+    """Return recordings by the names of their ranks, sorted by rank. Recordings without a rank come last, by file."""
     numbered = {}
     others = {}
     for file in sorted(sessions):
@@ -337,7 +336,7 @@ def _check(sessions: Named) -> None:
     files: dict[int, str] = {}
     for file, session in sessions.items():
         if session.ranks:
-            raise NncfToolsError(f"{file} was merged from {len(session.ranks)} recordings: name those instead")
+            raise NncfToolsError(f"{file} was merged from {len(session.ranks)} recordings: name the recordings instead")
         if session.rank is None:
             continue
         number = session.rank.number
@@ -347,7 +346,7 @@ def _check(sessions: Named) -> None:
 
 
 def _check_together(sessions: Named, at_s: Mapping[str, float]) -> None:
-    """Raise NncfToolsError for recordings that no launcher numbered and that ran one after the other."""
+    """Raise NncfToolsError if recordings have no rank numbers and ran one after the other."""
     if any(session.rank is not None for session in sessions.values()):
         return
     first = min(sessions, key=lambda name: at_s[name] + sessions[name].duration_s)
@@ -385,7 +384,7 @@ def _make_run(name: str, session: Session, at_s: float) -> RankRun:
 
 
 def _combine_samplers(samplers: Sequence[SamplerFacts]) -> SamplerFacts:
-    """Return the total cost and samples of all ranks, and the worst of their punctuality."""
+    """Return the sums of the cost and samples of all ranks, and the worst intervals."""
     merged_s = [facts.merged_s for facts in samplers if facts.merged_s is not None]
     return SamplerFacts(
         **_combine(sum, ("cpu_s", "peak_rss", "taken", "missed"), samplers),
@@ -396,7 +395,7 @@ def _combine_samplers(samplers: Sequence[SamplerFacts]) -> SamplerFacts:
 
 
 def _combine(combine: Callable[[Any], Any], names: Iterable[str], parts: Sequence[object]) -> dict[str, Any]:
-    """Return fields of several objects, each combined; a field is None if an object has None."""
+    """Return combined fields of several objects. If a field of an object is None, the combined field is None."""
     fields = {}
     for name in names:
         values = [getattr(part, name) for part in parts]
@@ -405,7 +404,7 @@ def _combine(combine: Callable[[Any], Any], names: Iterable[str], parts: Sequenc
 
 
 def _sum_totals(parts: Parts) -> dict[str, int | float | None]:
-    """Return the sums of the counters; a figure of a machine counts once per machine."""
+    """Return the sums of the counters. A figure of a machine counts once per machine."""
     machines = [[session.totals for _, session in machine] for machine in _group_by_machine(parts)]
     every = list(itertools.chain.from_iterable(machines))
     sums: dict[str, int | float | None] = {}
@@ -441,14 +440,17 @@ def _warn_of_missing(sessions: Iterable[Session]) -> Iterator[str]:
     if missing:
         first = itertools.islice((number for number in range(size) if number not in present), _NAMED)
         numbers = ", ".join(map(str, first)) + (", …" if missing > _NAMED else "")
-        yield f"{missing} of {size} ranks are missing: no recording of rank {numbers}, and sums do not count them"
+        yield f"{missing} of {size} ranks are missing in all sums: there is no recording of rank {numbers}"
     jobs = sorted({rank.job for rank in ranks})
     if len(jobs) > 1:
         yield f"the recordings are of different jobs: {', '.join(job or 'a job without a name' for job in jobs)}"
 
 
 def _recording_warnings(sessions: Named) -> Iterator[str]:
-    """Yield each warning of the recordings once, with the names of the recordings unless all have the warning."""
+    """Yield each warning of the recordings once, after the names of the recordings.
+
+    If all have the warning, omit the names.
+    """
     names: dict[str, list[str]] = {}
     for name, session in sessions.items():
         for warning in of_recording(session):
@@ -458,7 +460,7 @@ def _recording_warnings(sessions: Named) -> Iterator[str]:
 
 
 def _warn_of_left_out(sessions: Named, samples: Samples) -> Iterator[str]:
-    """Name the metrics that some ranks recorded and others did not."""
+    """Warn of metrics that have no sum."""
     partial = []
     without_sum = []
     for name in metrics.in_order(_names_of(sessions.values())):
@@ -473,4 +475,4 @@ def _warn_of_left_out(sessions: Named, samples: Samples) -> Iterator[str]:
     if partial:
         yield f"not recorded for every rank, so there is no sum: {', '.join(partial)}"
     if without_sum:
-        yield f"ranks on one machine may share it, so there is no sum: {', '.join(without_sum)}"
+        yield f"there is no sum, because ranks on one machine may share the memory: {', '.join(without_sum)}"

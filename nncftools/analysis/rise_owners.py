@@ -1,7 +1,7 @@
-"""The frames that made the memory of a process rise at a moment, by the timeline of its stacks.
+"""Finds the frames that made the memory of a process rise, from the stacks that were read over time.
 
 While memory rises, RSS and stacks are read together. Memory that rose between two readings certainly belongs to the
-calls that lasted from one reading to the other. Below these calls are the frames of the likeliest stack.
+calls that lasted from one reading to the other. The frames below these calls are from the likeliest stack.
 """
 
 from __future__ import annotations
@@ -18,55 +18,56 @@ from nncftools.session.model import MOST_FRAMES, Frame, Snapshots, StackWindow, 
 from nncftools.snapshot_rules import is_waiting
 
 _NEAR_S = 1.0
-"""A stack explains a rise only if seen at most this long before or after the rise."""
+"""A stack explains a rise only if the stack was seen at most this long before or after the rise."""
 _ROUNDED_S = 2e-6
 _SPEED_S = 0.5
 """The speed of a rise is measured over at most this time."""
 _SHORTEST_S = 0.001
 """The speed of a rise is measured over at least this time."""
 _LONG_S = 0.05
-"""Between stacks that are farther apart, many calls may have come and gone."""
+"""If two stacks are farther apart in time than this, many calls may have come and gone in between."""
 _MOMENT_S = 0.005
-"""A line that takes memory does so for longer than this."""
+"""A line that takes memory runs longer than this."""
 _STANDING = 4e6
-"""Bytes a second; a slower rise counts as none."""
+"""Bytes per second. A slower rise counts as no rise."""
 _MOST_IMPORTED = 16 << 20
-"""The most that an import takes between two readings in different stacks."""
+"""The most bytes that an import takes between two readings with different stacks."""
 _PAGE = 4096
 _HUGE_PAGE = 2 << 20
 _HALF = 0.5
 _SMALL = 0.05
-"""A thread took nothing if all its page faults together touched a smaller part of a rise."""
+"""If the page faults of a thread touched a smaller share of a rise, the thread took nothing."""
 _ONE_STEP = 1.01
-"""A rise up to this multiple of the time between two readings of RSS is not divided: times are rounded."""
+"""If a rise takes at most this many times the time between two readings, it is not divided: times are rounded."""
 _STARTING = ("/subprocess.py", "/os.py", "/popen_spawn_posix.py")
-"""Files of the standard library that start another program, or wait for a program."""
+"""Files of the standard library that start another program, or wait for another program."""
 
 
 class Reading(NamedTuple):
-    """A stack of a thread at a reading, and its frames that had not changed since the reading before."""
+    """The stack of a thread at a reading, and how many frames are unchanged since the previous reading."""
 
     stack: int | None = None
     same: int = 0
-    """The number of outer frames in the same call."""
+    """The number of outer frames in the same call as at the previous reading."""
     still: int = 0
-    """The number of outer frames at the same instruction with the same variables."""
+    """The number of outer frames at the same instruction, with the same variables, as at the previous reading."""
 
 
 class Share(NamedTuple):
     """A part of a rise."""
 
     stack: Stack
-    """The likeliest stack; empty for not seen."""
+    """The likeliest stack; empty if no stack was seen."""
     certain: int
     """The number of outer frames that certainly took the memory, themselves or in a call."""
     still: int
-    """The number of these frames that stood still, so that their lines are certain, too."""
+    """The number of these frames that did not move to another instruction. The lines of these frames are certain, too.
+    """
     size: float
 
 
 class RiseOwners:
-    """The timeline of one process: the stack of each thread at each reading."""
+    """Finds the owners of a process's rises, by the stack of each thread at each reading."""
 
     def __init__(self, watched: WatchedProcess, snapshots: Snapshots) -> None:
         self._watched = watched
@@ -88,12 +89,12 @@ class RiseOwners:
             last_s = window.to_s
 
     def _take_window(self, window: StackWindow, last_s: float) -> None:
-        """Fill the readings of all threads from the end of the window before, ``last_s``, to the end of this window."""
+        """Set the readings of all threads for a window; ``last_s`` is the end of the previous window."""
         first = bisect_right(self._times, last_s)
         last = bisect_right(self._times, window.to_s)
         for thread in window.threads:
             readings = self._threads.setdefault(thread.thread, [Reading()] * len(self._times))
-            unknown = [0] * len(thread.stacks)  # earlier recordings do not have these
+            unknown = [0] * len(thread.stacks)  # earlier recordings do not have these lists
             same = thread.same or unknown
             still = thread.still or unknown
             unchanged = Reading(None, MOST_FRAMES if thread.same else 0, MOST_FRAMES if thread.still else 0)
@@ -101,11 +102,15 @@ class RiseOwners:
             for number, (begin, end) in enumerate(pairwise([*begins, last])):
                 stack = thread.stacks[number]
                 readings[begin:end] = [unchanged._replace(stack=stack)] * (end - begin)
-                if begin < end and thread.time_s[number] > last_s:  # the first may be the previous window's last
+                # the first reading may be the previous window's last
+                if begin < end and thread.time_s[number] > last_s:
                     readings[begin] = Reading(stack, same[number], still[number])
 
     def shares(self, rise: Rise) -> Iterator[Share]:
-        """Yield the parts of a rise. The times of a rise are exact to ``apart_s``, the time between two readings."""
+        """Yield the parts of a rise.
+
+        Start and end of a rise are exact to ``apart_s``, the time between two readings of RSS.
+        """
         length_s = rise.to_s - rise.from_s
         if length_s <= rise.apart_s * _ONE_STEP:
             unknown_s = max(0.0, rise.apart_s - length_s)
@@ -142,16 +147,16 @@ class RiseOwners:
     def _divide(
         self, thread: int, readings: range, stacks: tuple[int, int], *, share: Share, still: int
     ) -> Iterator[Share]:
-        """Divide a rise between the stack before and the stack after by the speed at which memory rose in each.
+        """Divide a rise between the earlier stack and the later stack, by the speed of the rise during each stack.
 
-        A stack that stood for a while without growth took nothing. If both stood, an unseen line took the memory, in
-        the function that was entered in between, or else in the frames that both have in common. ``still`` is the
-        number of outer frames that stood still.
+        If memory did not rise while a stack was unchanged, this stack took nothing. If neither stack took memory, an
+        unseen line took the memory: in the function that was called between the readings, or else in the frames that
+        both stacks have in common. ``still`` is the number of outer frames that did not move.
         """
         earlier = self._frames(stacks[0])
         later = self._frames(stacks[1])
         is_loop = stacks[0] == stacks[1] and still < len(earlier) and self._has_still
-        if earlier == later and not is_loop:  # the stack stood still, or went on in the same line
+        if earlier == later and not is_loop:  # the stack did not move, or went on in the same line
             yield share._replace(stack=earlier)
             return
         speed_before = self._measure_speed(thread, readings.start, -1)
@@ -177,9 +182,9 @@ class RiseOwners:
             yield share._replace(stack=later, size=share.size * (1 - part_before))
 
     def _measure_speed(self, thread: int, number: int, step: int) -> float | None:
-        """Return the bytes a second by which memory rose beside a reading, while the stack stood still.
+        """Return the speed of a rise, in bytes per second, next to a reading and while the stack was unchanged.
 
-        ``step`` is -1 for the time before the reading, 1 for the time after. None if that time is too short to tell.
+        ``step`` is -1 for the time before the reading, and 1 for the time after. None if the time is too short.
         """
         readings = self._threads[thread]
         times = self._times
@@ -197,7 +202,7 @@ class RiseOwners:
         first_s, last_s = sorted((times[number], times[number] + step * _MOMENT_S))
         is_known = self._watched.time_s[0] <= first_s and last_s <= self._watched.time_s[-1]
         has_stood = is_known and self._risen(first_s, last_s) < _STANDING * _MOMENT_S
-        return 0.0 if has_stood else None  # a rise may belong to another stack
+        return 0.0 if has_stood else None  # otherwise, the rise may belong to another stack
 
     def _risen(self, from_s: float, to_s: float) -> float:
         return max(0.0, rss_at(self._watched, to_s) - rss_at(self._watched, from_s))
@@ -207,11 +212,11 @@ class RiseOwners:
         return [reading.stack for reading in readings if reading.stack is not None]
 
     def _weigh_threads(self, readings: range, near: range, to_s: float) -> Mapping[tuple[int | None, bool], float]:
-        """Return the threads' weights, by thread (None for unknown) and whether the thread is certain.
+        """Return the weights of threads: ``{(thread, is_certain): weight}``. The thread None is unknown.
 
-        A waiting thread took nothing. A single working thread took all, also memory that native threads touched for it.
-        The kernel counts page faults per thread: a thread with too few took nothing. Where huge pages came, several
-        threads cannot be told apart: each is taken to have the same share.
+        A waiting thread took nothing. A single working thread took all memory, also memory that native threads touched
+        for this thread. The kernel counts page faults per thread: a thread with too few page faults took nothing. If
+        the memory came in huge pages, page faults do not tell threads apart, and each thread gets the same share.
         """
         python = self._python_threads(readings) or self._python_threads(near)
         working = [thread for thread in python if not self._waits_through(thread, readings)]
@@ -226,9 +231,9 @@ class RiseOwners:
         return {(thread, len(counts) == 1): count for thread, count in counts.items()}
 
     def _weigh_by_faults(self, number: int, working: Sequence[int]) -> Mapping[int, int]:
-        """Return the weights of working threads by their page faults at a reading of faults; empty without faults.
+        """Return the weights of working threads by their page faults; empty if there were no page faults.
 
-        Threads that ended since the reading before share the faults of ended threads.
+        Threads that ended since the previous reading share the page faults of ended threads.
         """
         reading = self._watched.faults[number]
         counts = {thread: count for thread, count in reading.threads if thread in working}
@@ -248,12 +253,12 @@ class RiseOwners:
         return [thread for thread in self._threads if self._stacks_of(thread, readings)]
 
     def _waits_through(self, thread: int, indexes: range) -> bool:
-        """Return whether a thread stood in a call that waits, at all readings."""
+        """Return whether a thread was waiting in a call at all readings."""
         readings = self._threads[thread][indexes.start : indexes.stop]
         return all(reading.stack is not None and self._waits(reading.stack) for reading in readings)
 
     def _find_certain(self, thread: int, indexes: range) -> tuple[int, int]:
-        """Return how many frames took the memory between readings, and how many of these stood still all the time."""
+        """Return how many frames took the memory between readings, and how many of these frames never moved."""
         readings = self._threads[thread][indexes.start : indexes.stop]
         later = readings[1:]
         if not later:
@@ -263,7 +268,10 @@ class RiseOwners:
         return certain, min(certain, *(reading.still for reading in later))
 
     def _count_single(self, stack: int | None) -> int:
-        """Return how many outer frames do not wait, and are in a call that differs visibly from the next call."""
+        """Return how many outer frames do not wait, and are certainly in a single call.
+
+        If a loop repeats a call with equal variables, the repeated calls look like a single call.
+        """
         if stack is not None and stack not in self._depths:
             numbers = self._snapshots.stacks[stack]
             depth = 0
@@ -273,7 +281,7 @@ class RiseOwners:
                     break
             files = [frame.file for frame in self._frames(stack)]
             while self._waits(stack) and depth and files[depth - 1] == files[-1]:
-                depth -= 1  # a function that waits takes no memory
+                depth -= 1  # a waiting function takes no memory
             self._depths[stack] = depth
         return self._depths[stack]
 
@@ -282,7 +290,7 @@ class RiseOwners:
         return bool(numbers) and is_waiting(self._snapshots.frames[numbers[-1]].file)
 
     def going_on(self, stack: Stack, from_s: float, to_s: float) -> tuple[int, int]:
-        """Return how many outer functions of a stack went on between two moments, and how many of these stood still.
+        """Return how many outer frames of a stack stayed in a call between two moments, and how many never moved.
 
         Both are 0 if unknown, or if several threads ran Python.
         """
@@ -297,7 +305,10 @@ class RiseOwners:
         return min(certain, functions), min(still, shared_depth(stack, last))
 
     def waits_at(self, from_s: float, to_s: float) -> Stack:
-        """Return the most frequent stack of the threads that ran another program, or else of all threads."""
+        """Return the most frequent stack of the threads that ran another program.
+
+        If there are no such threads, use all threads.
+        """
         first = max(0, bisect_right(self._times, from_s) - 1)
         readings = range(first, bisect_right(self._times, to_s) + 1)
         stacks: list[Stack] = []
@@ -312,7 +323,7 @@ class RiseOwners:
 
 
 def _has_stood(speed: float | None, stack: Stack, *, is_large: bool) -> bool:
-    """Return whether a stack took nothing: memory did not rise, or the stack imports and the rise ``is_large``."""
+    """Return whether a stack took nothing: memory did not rise, or the stack imports a module and the rise is large."""
     if is_large and any(map(is_importing, stack)):
         return True
     return speed is not None and speed < _STANDING
@@ -321,21 +332,20 @@ def _has_stood(speed: float | None, stack: Stack, *, is_large: bool) -> bool:
 def _join_between(earlier: Stack, later: Stack, depth: int) -> Stack:
     """Return the stack that took memory between two stacks whose first ``depth`` frames are the same.
 
-    If the later stack has calls that the earlier stack lacks, the innermost of these took the memory, at an unknown
-    line.
+    If the later stack has new calls, the innermost new call took the memory, at an unknown line.
     """
     entered = later[depth:]
     codes = [frame.code for frame in earlier[depth : depth + 1]]
-    has_moved = [frame.code for frame in entered] == codes  # to another line of the same function
+    has_moved = [frame.code for frame in entered] == codes  # moved to another line of the same function
     if entered and not has_moved:
         return *later[:-1], Frame(*later[-1].code, 0)
     return _join_common(earlier, later, depth)
 
 
 def _join_common(earlier: Stack, later: Stack, depth: int) -> Stack:
-    """Return the first ``depth`` frames of two stacks, and the function that moved to another line.
+    """Return the first ``depth`` frames of two stacks, and the next function if it moved to another line.
 
-    This function has the range of the lines in between, if known.
+    The next function gets the range of the lines in between, if known.
     """
     common = earlier[:depth]
     if depth >= min(len(earlier), len(later)):

@@ -1,8 +1,8 @@
-"""The memory of processes at a moment: the remaining part of each rise, and the kinds of mapped memory.
+"""Follows the memory of processes: the remaining part of each rise at a moment, and the kinds of mapped memory.
 
-A fall of RSS ends earlier rises. A large block of memory has its own addresses, so freed addresses show which rises
+A fall of RSS ends earlier rises. A large block of memory has its own addresses, so the freed addresses show which rises
 ended. Pages of files are followed separately from all other memory. If no reading shows which memory was freed, the
-newest rises are assumed to be freed, and all rises of this kind of memory before the fall are in doubt.
+newest rises are assumed to be freed, and all earlier rises of this kind of memory are in doubt.
 """
 
 from __future__ import annotations
@@ -30,38 +30,39 @@ from nncftools.units import printable, shortened
 
 _PAGE = 4096
 _LEAST_FALL = 4 << 20
-"""A smaller unexplained fall does not put earlier rises in doubt."""
+"""An unexplained fall below this size does not put earlier rises in doubt."""
 _LEAST_ROOM = 8 << 20
-"""A block with at least this number of unfilled bytes may be filled now."""
+"""A block with at least this many unfilled bytes may be filled by a rise."""
 FILE = "file"
 """Pages of files, and shared memory."""
 HEAP = "heap"
-"""All other memory."""
+"""All memory except ``FILE`` and ``BLOCK``."""
 BLOCK = "block"
-"""Blocks with addresses of their own."""
+"""Large blocks of memory with separate addresses."""
 
 
 @dataclass(eq=False)
 class Rise:
-    """Bytes that remain of an even rise of a process's memory between two moments."""
+    """The remaining bytes of a rise of a process's memory. The rise was even between two moments."""
 
     size: float
     from_s: float
     to_s: float
     apart_s: float = 0.0
-    """The longest time between two readings of RSS in this time."""
+    """The longest time between two readings of RSS during the rise."""
     memory: str = HEAP
     """The kind of memory."""
     epoch: int = 0
-    """The number of earlier falls of this kind of memory: all later falls put the rise in doubt."""
+    """The number of earlier falls of this kind of memory. Each later fall puts the rise in doubt."""
     is_replaced: bool = False
-    """Whether other memory may have replaced a part."""
+    """Whether other memory may have replaced a part of the rise."""
     moved: tuple[tuple[float, float], ...] = ()
-    """Starts and ends, in seconds, of times in which memory moved to other addresses, or other memory replaced a
-    part."""
+    """Times in which the memory moved to other addresses, or in which other memory replaced a part: ``((start_s,
+    end_s), …)``.
+    """
 
     def cut_last(self, size: float) -> Rise:
-        """Remove the newest bytes, and return the removed rise."""
+        """Remove the newest bytes; return the removed bytes as a rise."""
         middle_s = self.to_s
         if self.size > 0:
             middle_s -= (self.to_s - self.from_s) * min(1.0, size / self.size)
@@ -71,37 +72,37 @@ class Rise:
         return last
 
     def cut_share(self, share: float) -> Rise:
-        """Remove a share of the bytes of each moment, and return the removed rise."""
+        """Remove a share of the bytes of each moment; return the removed bytes as a rise."""
         part = replace(self, size=self.size * share)
         self.size -= part.size
         return part
 
 
 class Fall(NamedTuple):
-    """Memory that was given back from an unknown place."""
+    """Memory that was freed. No reading shows which memory was freed."""
 
     size: float
     removed: Sequence[Rise]
-    """The newest rises, assumed to be freed."""
+    """The newest rises, which are assumed to be freed."""
 
 
 class Levels(NamedTuple):
     """The memory of a process at a moment."""
 
     rises: list[Rise]
-    """Rises, the earliest first."""
+    """Rises of memory, the earliest rise first."""
     falls: Mapping[str, Sequence[Fall]]
     """Falls by kind of memory."""
 
 
 @dataclass(eq=False)
 class _Block:
-    """Addresses that came at a reading, and the rises that filled them."""
+    """Addresses that a reading showed for the first time, and the rises that filled these addresses."""
 
     spans: list[Range]
     rises: list[Rise] = field(default_factory=list)
     rivals: list[_Block] = field(default_factory=list)
-    """Blocks that were filled at the same time: each of the rises may have filled each of these blocks."""
+    """Blocks that were filled at the same time. Each of the rises may have filled any of these blocks."""
 
     @property
     def pages(self) -> int:
@@ -119,7 +120,7 @@ class _Block:
                 block.rivals.append(self)
 
     def remove(self, went: Sequence[Range]) -> list[Rise]:
-        """Remove addresses; return the lost part of the rises."""
+        """Remove addresses; return the removed part of the rises."""
         pages = self.pages
         self.spans = subtract_ranges(self.spans, went)
         if self.pages == pages:
@@ -128,7 +129,7 @@ class _Block:
         lost = [rise.cut_share(share) for rise in self.rises]
         for block in (self, *self.rivals):
             for rise in block.rises:
-                rise.is_replaced = True  # no reading shows the part that went
+                rise.is_replaced = True  # no reading shows which part is gone
         return lost
 
 
@@ -152,12 +153,13 @@ class _Process:
         self._heap = 0
         """The size of malloc's heap at the last reading of addresses."""
         self._waiting: list[Rise] = []
-        """Rises since that reading; rises of less than 0 bytes are falls."""
+        """Rises since the last reading of addresses. A rise below 0 bytes is a fall."""
         self._going: list[Rise] = []
-        """Memory whose addresses went at that reading, before RSS fell: the kernel frees pages after addresses."""
+        """Memory whose addresses were gone at the last reading, before RSS fell: the kernel frees the pages later.
+        """
 
     def change(self, rise: Rise) -> None:
-        """Take a rise; a rise of less than 0 bytes is a fall."""
+        """Follow a rise. A rise below 0 bytes is a fall."""
         if rise.memory != FILE:
             self._waiting.append(rise)
         elif rise.size > 0:
@@ -175,7 +177,7 @@ class _Process:
         return sum(block.pages for block in self._blocks)
 
     def read(self, change: RangeChange) -> None:
-        """Take a reading of addresses, which explains the falls since the reading before."""
+        """Follow a reading of addresses, which explains the falls since the previous reading."""
         went = _to_ranges(change.went)
         pages = self._count_pages()
         lost: list[Rise] = []
@@ -186,7 +188,7 @@ class _Process:
         size = _sum_sizes(lost)
         rises = self._settle(min(fallen, size), in_blocks=unfilled)
         self._going = []
-        if size > fallen:  # other memory replaced the lost memory, or RSS falls later
+        if size > fallen:  # other memory replaced the lost memory, or RSS will fall later
             self._going = [part.cut_share(1 - fallen / size) for part in lost]
             for part in self._going:
                 part.moved = (*part.moved, (self._read_s, change.time_s))
@@ -196,7 +198,7 @@ class _Process:
         self._place(rises, _Block(_to_ranges(change.came)), change.heap)
 
     def _place(self, rises: Sequence[Rise], came: _Block, heap: int) -> None:
-        """Put rises, without the heap's growth, into the new block or earlier blocks with room."""
+        """Put rises, without the growth of malloc's heap, into the new block, or into earlier blocks with room."""
         remaining = _sum_sizes(rises) - max(0, heap - self._heap)
         self._heap = heap
         self._blocks.append(came)
@@ -206,7 +208,7 @@ class _Process:
             remaining -= part
             if part > 0 and self._has_threads:
                 block.add_rivals(unfilled)
-            for rise in reversed(rises):  # the reading followed the largest rise, the last rise
+            for rise in reversed(rises):  # the reading came after the largest rise, which is the last
                 if part > 0 and rise.size > 0:
                     piece = rise.cut_last(part)
                     part -= piece.size
@@ -215,10 +217,10 @@ class _Process:
         self._blocks = [block for block in self._blocks if block.spans]
 
     def _settle(self, explained: float, in_blocks: float) -> list[Rise]:
-        """Take the waiting rises and falls, and return the rest of these rises.
+        """Apply the waiting rises and falls, and return the rest of the waiting rises.
 
-        Of the falls, ``explained`` bytes are explained. Other falls may have taken up to ``in_blocks`` bytes from
-        blocks; infinite if no addresses were read after these falls.
+        Addresses explain ``explained`` bytes of the falls. Other falls may have taken up to ``in_blocks`` bytes from
+        blocks. If no addresses were read after these falls, ``in_blocks`` is infinite.
         """
         waiting = self._waiting
         self._waiting = []
@@ -244,7 +246,7 @@ class _Process:
         return [rise for rise in rises if rise.size > 0]
 
     def _take_last(self, kinds: Sequence[str], size: float, *, is_ordered: bool) -> list[Rise]:
-        """Remove and return the newest bytes; if ``is_ordered``, empty the first kind of memory first."""
+        """Remove and return the newest bytes. If ``is_ordered``, empty the first kind of memory first."""
         removed: list[Rise] = []
         while size > 0:
             stacks = [self._rises[kind] for kind in kinds if self._rises[kind]]
@@ -265,7 +267,7 @@ class _Process:
             self._falls[memory].append(Fall(size, removed))
 
     def levels(self) -> Levels:
-        """Return the rest of all rises, and the falls."""
+        """Return the remaining rises, and the falls."""
         self._settle(0.0, in_blocks=inf)
         every = chain.from_iterable(self._rises.values())
         rises = [rise for rise in every if rise.size > 0]
@@ -274,7 +276,7 @@ class _Process:
 
 
 def levels_at(watched: WatchedProcess, at_s: float) -> Levels:
-    """Return the rest of the rises of a process at a moment."""
+    """Return the remaining rises of a process at a moment, and the falls."""
     process = _Process(watched)
     readings = iter(watched.ranges)
     reading = next(readings, None)
@@ -289,7 +291,7 @@ def levels_at(watched: WatchedProcess, at_s: float) -> Levels:
         if at_s < time_s == begin_s:
             break
         is_last = False
-        while not is_last:  # memory changed evenly: the change is divided at each reading of addresses
+        while not is_last:  # memory changed evenly, so the change is divided at each reading of addresses
             end_s = min(time_s, at_s)
             is_last = reading is None or reading.time_s >= end_s
             if reading is not None and not is_last:
@@ -314,12 +316,12 @@ def _to_ranges(pages: Sequence[int]) -> list[Range]:
 
 
 def rss_at(watched: WatchedProcess, time_s: float) -> float:
-    """Return the RSS of a process at a moment; 0 before and after the process's life, as the last point is 0."""
+    """Return the RSS of a process at a moment. The RSS is 0 before and after the life of the process."""
     return _value_at(watched.time_s, watched.rss, time_s)
 
 
 def shared_at(watched: WatchedProcess, time_s: float) -> float:
-    """Return the bytes of a process's RSS at a moment that are pages of files; 0 in earlier recordings."""
+    """Return the part of a process's RSS at a moment that is in pages of files; 0 in earlier recordings."""
     return _value_at(watched.time_s, watched.shared, time_s) if watched.shared else 0.0
 
 
@@ -336,15 +338,15 @@ def _value_at(times: Sequence[float], values: Sequence[int], time_s: float) -> f
 
 
 _FAR_S = 10.0
-"""Mappings read this long before or after the peak rank like mappings of twice the peak's size."""
+"""For the choice of mappings, this many seconds of distance from the peak count like a size twice as large."""
 _SAME_SIZE = 0.02
 _SAME_TIME_S = 0.2
-"""Mappings nearer than both limits, in size and in time, stand for the moment: a reading takes up to 0.1 s."""
+"""Mappings within both limits, of size and of time, count as read at the moment. A reading takes up to 0.1 s."""
 _OTHER_SIZE = 0.25
 _MOST_OF_FILE = 0.5
 _LONGEST_FILE = 40
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".onnx_data", ".onnx.data")
-"""The endings of files with the weights of a model."""
+"""File name endings of files with the weights of a model."""
 
 
 class Kinds(NamedTuple):
@@ -354,11 +356,11 @@ class Kinds(NamedTuple):
     total: int
     """The RSS of all processes."""
     groups: Sequence[MappingGroup]
-    """Each kind, and each large file, summed over all processes; the largest first."""
+    """The memory of each kind, and of each large file, summed over all processes; the largest sum first."""
     is_of_moment: bool
-    """Whether the mappings were read so near to the wanted moment that they stand for that moment."""
+    """Whether the mappings were read so near to the moment that they count as read at the moment."""
     is_other_memory: bool
-    """Whether there was so much more or less memory that the mappings say nothing about that moment."""
+    """Whether RSS was so much higher or lower that the mappings say nothing about the moment."""
 
     @property
     def not_read(self) -> int:
@@ -392,17 +394,17 @@ def kinds_at(moment: MappingsMoment) -> Kinds:
             sums[kind, file] = list(map(add, earlier, sizes))
     groups = [MappingGroup(*key, *sizes) for key, sizes in sums.items()]
     groups.sort(key=lambda group: -group.rss)
-    total = sum(group.rss for group in groups)  # memory may grow after the helper's poll
+    total = sum(group.rss for group in groups)  # memory may grow after the helper has read RSS
     total = max(moment.total, total)
     return Kinds(moment.time_s, total, groups, is_of_moment=True, is_other_memory=False)
 
 
 def file_held(session: SessionData, at_s: float, size: int, file_size: int) -> str:
-    """Return the path of the mapped file with most of the ``file_size`` bytes of pages of files in RSS at a moment.
+    """Return the path of the mapped file that explains ``file_size`` bytes of pages of files in RSS at a moment.
 
-    RSS was ``size`` bytes then. Candidates are the files, and all libraries together, that hold at least half of the
-    bytes; the nearest in size counts. Empty if the nearest is not a single file, or if no mappings were read near the
-    moment.
+    RSS was ``size`` bytes at this moment. Candidates are the files, and all libraries together, that hold at least half
+    of the bytes. The candidate with the nearest size is chosen. Empty if this is not a single file, or if no mappings
+    were read near the moment.
     """
     kinds = kinds_near(session, at_s, size)
     if kinds is None or kinds.is_other_memory or file_size <= 0:
@@ -413,6 +415,6 @@ def file_held(session: SessionData, at_s: float, size: int, file_size: int) -> s
 
 
 def mapped_file_text(file: str) -> str:
-    """Return the name of a mapped file, and that Linux can free its pages."""
+    """Return the name of a mapped file, with the remark that Linux can free the pages of the file."""
     kind = "weights; Linux can free them" if file.lower().endswith(_WEIGHTS) else "a mapped file; Linux can free it"
     return f"{shortened(printable(PurePath(file).name), _LONGEST_FILE)} ({kind})"

@@ -1,4 +1,4 @@
-"""The session as an object: a recorded run with operations, their figures, and the place of the peak."""
+"""``Session``: a recorded run with operations, their figures, and the place of the peak."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Running:
-    """The operations of a process that go on."""
+    """The operations of a process that have not ended yet."""
 
     parallel_ends: list[float] = field(default_factory=list)
-    """The ends of the parallel operations, as a heap."""
+    """The ends of parallel operations, as a heap."""
     nested: list[Operation] = field(default_factory=list)
-    """The other operations, each inside the operation before."""
+    """The other operations. Each operation is inside the previous operation."""
 
 
 def _find_parallel(operations: Sequence[Operation]) -> None:
-    """Set ``is_parallel`` of operations in the order of their starts.
+    """Set ``is_parallel`` of operations, which are sorted by start.
 
-    Two operations are parallel if they share some time and their process, and neither encloses the other. Calls that
-    are counted together are left out: their span does not say when they ran.
+    Two operations are parallel if they run in the same process at the same time, and neither encloses the other. Calls
+    that are counted together are left out, because their start and end do not say when the calls ran.
     """
     processes: dict[int, _Running] = {}
     for operation in operations:
@@ -87,7 +87,7 @@ def _find_parallel(operations: Sequence[Operation]) -> None:
 
 
 def _find_operations(session: SessionData) -> tuple[list[Operation], PeakPlace | None]:
-    """Return the operations of a session in the order of their starts, and the place of the RSS peak."""
+    """Return the operations of a session, sorted by start, and the place of the RSS peak."""
     measuring = _Measuring(session)
     ended = add_ends(session.marks, session)
     operations: list[Operation] = []
@@ -121,7 +121,7 @@ def _with_rss(figures: Mapping[str, Figures], rss: Figures) -> Mapping[str, Figu
 
 
 def find_unmarked(session: SessionData, shortest_s: float) -> list[Operation]:
-    """Return the times of at least ``shortest_s`` that no operation covers, as operations without a name."""
+    """Return the times without any operation, if at least ``shortest_s`` long, as operations without a name."""
     return list(_find_gaps(session, _Measuring(session), shortest_s))
 
 
@@ -139,7 +139,7 @@ def _find_gaps(session: SessionData, measuring: _Measuring, shortest_s: float) -
 
 
 def _tree_only(reading: OwnMemory | None) -> OwnMemory | None:
-    """Return a reading of the whole tree, without the process's reading of itself."""
+    """Return a reading with the memory of the whole tree, but without the memory of the process itself."""
     return None if reading is None else replace(reading, rss=None, high_water_mark=None)
 
 
@@ -156,13 +156,13 @@ def select_near_peak(session: Session) -> Session:
 
 
 _FASTEST = 2 << 30
-"""Bytes per second: a process seldom takes memory faster."""
+"""Bytes per second. A process seldom takes memory faster than this."""
 
 
 def _bound_by_marks(session: SessionData) -> Iterator[HeldSpan]:
     """Yield begin and end of each process, and the high-water mark.
 
-    The mark of a process that ended is raised by the memory that the process can have taken after the last sample.
+    If a process ended, the mark is raised by the memory that the process may have taken after the last sample.
     """
     times = session.samples.time_s
     table = ProcessTable(session.processes)
@@ -174,14 +174,14 @@ def _bound_by_marks(session: SessionData) -> Iterator[HeldSpan]:
         mark = process.most_memory
         parent = table.by_id.get(process.parent)
         if not process.samples and process.forked_copy and parent is not None:
-            mark = parent.high_water_mark or 0  # a forked copy begins with the memory of the parent
+            mark = parent.high_water_mark or 0  # a forked copy starts with the memory of the parent
         count = bisect_left(times, end_s) if process.samples else 0
         unseen_s = end_s - max(start_s or 0.0, times[count - 1] if count else 0.0)
         yield start_s, end_s, min(limit, mark + int(_FASTEST * unseen_s))
 
 
 _BLOCK = 1024
-"""Samples in a block. A maximum for each of 2,000,000 samples would take 16 MiB and more."""
+"""The number of samples in a block. A maximum for each of 2,000,000 samples would take 16 MiB and more."""
 
 
 def _end_of(candidate: PeakCandidate) -> float:
@@ -200,7 +200,7 @@ class _Measuring:
         self._names = list(self._columns)
         self._rss = Column(Timeline(()), ())
         if RSS in self._names:
-            self._rss = self._columns[RSS]  # a wrong figure is found here
+            self._rss = self._columns[RSS]  # reads the column: an invalid figure is found here
         self._incomplete = {device.device for device in session.devices if device.missing is not None}
         self._duration_s = session.duration_s
         self._held = MostHeld(_bound_by_marks(session))
@@ -218,7 +218,7 @@ class _Measuring:
 
     @cached_property
     def _highest(self) -> list[float]:
-        """The largest value before each block of samples."""
+        """The largest value before each block of samples. A block has ``_BLOCK`` samples."""
         values = self._rss.readings
         begins = range(0, len(values), _BLOCK)
         blocks = (max(values[begin : begin + _BLOCK]) for begin in begins)
@@ -257,7 +257,7 @@ class _Measuring:
         return measure_device(name, operation, operation.end_s, column=column, incomplete=self._incomplete)
 
     def _measure_rss(self, mark: Operation) -> Figures:
-        """Return RSS of samples, with readings at both ends where known, and the peak that high-water marks prove."""
+        """Return the figures of RSS: samples, known readings at both ends, and the peak that high-water marks prove."""
         end_s = mark.end_s
         process = self._table.by_id.get(mark.process)
         sampled = self._rss.measure_level(mark.start_s, end_s, until_triggered=not _is_end_read(mark))
@@ -287,7 +287,10 @@ class _Measuring:
         return figures._replace(peak=Bracket(low, high, from_s, to_s, likely=likely))
 
     def _level_at(self, reading: OwnMemory | None, at_s: float) -> tuple[float | None, bool]:
-        """Return the memory of the tree at a mark, and whether this is an estimate: from samples, if not read."""
+        """Return the memory of the tree at a mark, and whether the memory is an estimate.
+
+        If the memory was not read at the mark, the figure is from samples.
+        """
         if reading is not None and reading.tree is not None:
             return reading.tree, reading.is_estimate or reading.tree_low is not None
         size, is_estimate = self._rss.level_at(at_s)
@@ -296,9 +299,9 @@ class _Measuring:
         return size, is_estimate
 
     def _bound(self, operation: Operation, process: Process | None) -> int | None:
-        """Return the sum of the high-water marks of all processes that lived during an operation; None for unknown.
+        """Return the sum of the high-water marks of all processes that lived during an operation; None if unknown.
 
-        The operation's process, or else the largest process, counts with the mark at the end of the operation.
+        For the process of the operation, or else for the largest process, the mark at the end of the operation counts.
         """
         high = self._held.find_most(operation.start_s, operation.end_s)
         if high is None:
@@ -315,7 +318,7 @@ class _Measuring:
     def _mark_of_largest(self, start_s: float, end_s: float) -> int | None:
         """Return the largest process's high-water mark at ``end_s``; None if the process began or ended in between.
 
-        The mark belongs to a rise, or is no larger than the samples of the whole tree.
+        The mark belongs to a rise, or is at most the largest sample of the whole tree.
         """
         largest = self._largest
         times = self._rss.times
@@ -331,7 +334,7 @@ class _Measuring:
         return max([int(sampled + noise(sampled)), *rises])
 
     def _prove(self, operation: Operation, process: Process | None) -> Iterator[PeakCandidate]:
-        """Yield the levels that rises of high-water marks within an operation prove."""
+        """Yield the levels that are proven by rises of high-water marks within an operation."""
         end_s = operation.end_s
         until_s = end_s if _is_end_read(operation) else self._rss.timeline.read_until(end_s)
         first = bisect_left(self._rise_ends, operation.start_s)
@@ -361,20 +364,20 @@ def _make_columns(session: SessionData) -> Mapping[str, Column]:
 
 
 _USUAL_S = 0.5
-"""The shortest usual distance between two readings of a device."""
+"""Readings of a device are usually at least this many seconds apart."""
 _LATE = 2
-"""A reading of a device seldom takes more than this many times as long as the reading before."""
+"""A reading of a device seldom takes more than this many times as long as the previous reading."""
 
 
 def read_allocator(mark: Mark, end_s: float, device: str) -> Figures | None:
-    """Return the memory that torch's allocator had given out during an operation of the process; None if not read.
+    """Return the memory in use by torch's allocator during an operation of the process; None if not read.
 
-    The allocator keeps a high-water mark: where the mark rose, the peak is exact. Where the mark fell, the program has
-    reset the mark, and the peak since then is a lower bound.
+    The allocator keeps a high-water mark. If the mark rose during the operation, the peak is exact. If the mark fell,
+    the program has reset the mark, and the peak after the reset is a lower bound.
     """
     if mark.own_start is None or mark.own_end is None or mark.own_end.rss is None:
         return None
-    # If only other devices were read, torch had not yet used this device.
+    # If the readings have only other devices, torch has not used this device yet.
     end, mark_at_end = (mark.own_end.devices or {}).get(device, (0, 0))
     start, mark_at_start = (mark.own_start.devices or {}).get(device, (0, 0))
     low = max(end if mark_at_end == mark_at_start else mark_at_end, start)
@@ -383,7 +386,7 @@ def read_allocator(mark: Mark, end_s: float, device: str) -> Figures | None:
 
 
 def add_allocator(figures: Figures, allocator: Figures | None) -> Figures:
-    """Return a device's figures, raised to the allocator's figures: the process held at least as much."""
+    """Return a device's figures, raised to the figures of torch's allocator: the process used at least as much."""
     if allocator is None or allocator.peak is None or not allocator.peak.low:
         return figures
     least = allocator.peak
@@ -397,10 +400,10 @@ def add_allocator(figures: Figures, allocator: Figures | None) -> Figures:
 
 
 def measure_device(name: str, mark: Mark, end_s: float, *, column: Column, incomplete: Collection[str]) -> Figures:
-    """Return the figures of a column of a device for an operation.
+    """Return the figures of a device's column for an operation.
 
-    A reading before the operation does not count for devices with ``incomplete`` readings. An old reading does not
-    count either: the driver or the reader has stopped.
+    If there is no reading during the operation, the last reading before the operation counts, with two exceptions: the
+    device is in ``incomplete``, or the reading is old, because the driver or the reader has stopped.
     """
     metric, _, device = name.partition("@")
     allocator = read_allocator(mark, end_s, device)
@@ -421,14 +424,14 @@ _Value = TypeVar("_Value")
 
 
 class Session(SessionData):
-    """A recorded run. Everything is in bytes and seconds; null is unknown, never 0.
+    """A recorded run. Sizes are bytes and times are seconds; null is unknown, never 0.
 
-    Load with ``Session.load(path)``, write with ``session.save(path)``.
+    ``Session.load(path)`` reads a session, and ``session.save(path)`` writes a session.
     """
 
     @classmethod
     def of(cls, data: SessionData) -> Self:
-        """Return the session with this content, and compute the peaks that are missing."""
+        """Return a session with the content of ``data``, and compute missing peaks."""
         session = cls(**{name: getattr(data, name) for name in data.__struct_fields__})
         if any(is_memory(name) and name not in session.peaks for name in session.samples):
             session.peaks = peaks(session) | session.peaks
@@ -436,14 +439,17 @@ class Session(SessionData):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a session or a journal, either also gzipped.
+        """Read a session or a journal. Both may be gzipped.
 
         Raises SessionFileError, which names the file, the place and the expected value.
         """
         return cls.of(load(path))
 
     def once(self, compute: Callable[[Self], _Value]) -> _Value:
-        """Return the result of a function of this session; compute again only if a part of the session was replaced."""
+        """Return the result of ``compute`` for this session.
+
+        Compute again only after a part of the session was replaced.
+        """
         parts = [self.marks, self.samples, self.processes, self.snapshots, self.rss_peak]
         key = compute, len(self.marks), *map(id, [self, *parts])
         if key not in self.unsaved.figures:
@@ -457,7 +463,7 @@ class Session(SessionData):
 
     @property
     def peak_place(self) -> PeakPlace | None:
-        """The moment of the RSS peak and the operation; None if the moment is unknown."""
+        """The moment and the operation of the RSS peak; None if the moment is unknown."""
         return self.once(_find_operations)[1]
 
     @property
@@ -466,9 +472,11 @@ class Session(SessionData):
         return self.operations
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the samples as a table: a column per metric, indexed by the seconds since the start (``time_s``).
+        """Return the samples as a table with a column per metric.
 
-        Bytes and counts are nullable integers (``Int64``, with ``<NA>`` for unknown), seconds are floats (NaN).
+        The index is the seconds since the start (``time_s``).
+
+        Bytes and counts are nullable integers (``Int64``, with ``<NA>`` for unknown); seconds are floats (NaN).
         """
         import pandas as pd
 
@@ -483,7 +491,7 @@ class Session(SessionData):
     def save(self, path: str | os.PathLike[str]) -> pathlib.Path:
         """Write the session, gzipped if the name ends in ``.gz``, and return the path.
 
-        The file appears whole or not at all. Keys of the loaded file that this version does not know are kept.
-        Raises OSError.
+        The file appears complete or not at all. If the loaded file had keys that this version does not know, the keys
+        are kept. Raises OSError.
         """
         return save(self, path)

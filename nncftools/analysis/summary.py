@@ -1,6 +1,6 @@
-"""The figures of a whole session that reports name, columns prepared for drawing, and warnings about figures.
+"""Computes the figures of a whole session for reports, points for drawing, and warnings about figures.
 
-Sizes are bytes, times are seconds, None is unknown. PSS takes long to count, so most samples lack PSS. Only the
+Sizes are bytes, times are seconds, None is unknown. PSS takes long to count, so most samples have no PSS. Only the
 functions for drawing load NumPy.
 """
 
@@ -37,7 +37,7 @@ _STALL_LEAST_S = 0.5
 
 
 def dropped_files(session: SessionData) -> int:
-    """Return the bytes that were dropped and read again while memory was short; 0 if too few to matter."""
+    """Return the bytes of files that were dropped and read again while memory was short; 0 if too few to matter."""
     dropped = session.totals.get("refaults") or 0
     stall_s = session.totals.get("memory_stall") or 0
     least = max(_DROPPED_LEAST, _DROPPED_SHARE * (session.rss_peak.low or 0))
@@ -48,9 +48,9 @@ class MetricSummary(NamedTuple):
     """A memory metric over the whole session."""
 
     peak: float | None
-    """The lower bound of the bracket: the real peak is at least this."""
+    """The lower bound of the peak: the real peak is at least this size."""
     span_s: tuple[float, float] | None
-    """The moments between which memory rose to the peak; they are equal if a sample shows the peak."""
+    """The moments between which memory rose to the peak. If a sample shows the peak, both moments are equal."""
     final: float | None
     average: float | None
     """The mean of the samples."""
@@ -59,11 +59,11 @@ class MetricSummary(NamedTuple):
 
     @property
     def delta(self) -> float | None:
-        """The growth from the first sample to the last."""
+        """The growth from the first sample to the last sample."""
         return None if self.final is None or self.first is None else self.final - self.first
 
     def from_zero(self) -> MetricSummary:
-        """Subtract the first sample, the baseline."""
+        """Return the summary minus the first sample, which is the baseline."""
         above = {}
         for name in ("peak", "final", "average", "lowest", "first"):
             size = getattr(self, name)
@@ -72,7 +72,7 @@ class MetricSummary(NamedTuple):
 
 
 def summarize_level(session: SessionData, name: str) -> MetricSummary:
-    """Return the level of the memory metric ``name``."""
+    """Return the summary of the memory metric ``name``."""
     values = session.samples[name]
     figures = session.samples.figures(name)
     peak = session.peaks.get(name, UNKNOWN_PEAK)
@@ -87,9 +87,10 @@ def summarize_level(session: SessionData, name: str) -> MetricSummary:
 
 
 def device_rise(session: Session, device: str) -> tuple[float, float] | None:
-    """Return the rise of a device's used memory since the first reading, and the moment of that reading.
+    """Return the rise of a device's used memory since the first reading, and the moment of the first reading.
 
-    If the driver does not report the memory of single processes, the run took at most this after the first reading.
+    If the driver does not report the memory of single processes, this is the most that the run took after the first
+    reading.
     """
     column = f"device_used@{device}"
     if column not in session.samples:
@@ -103,7 +104,7 @@ def device_rise(session: Session, device: str) -> tuple[float, float] | None:
 
 
 def is_between_samples(peak: Peak) -> bool:
-    """Return whether the kernel's marks prove a peak far above all samples."""
+    """Return whether the kernel's high-water marks prove a peak far above all samples."""
     return (peak.low or 0) > (peak.sampled or 0) + drift(peak.low or 0)
 
 
@@ -113,14 +114,15 @@ class LargestProcess(NamedTuple):
     process: Process
     size: int
     by_kernel: bool
-    """Whether the size is the kernel's high-water mark and not a sample."""
+    """Whether the size is the kernel's high-water mark. Otherwise, the size is a sample."""
 
 
 def largest_process(session: Session) -> LargestProcess | None:
     """Return the process that held the most memory by itself.
 
-    The ``ru_maxrss`` of the command counts only if no other process was seen. After the sampler was killed, figures
-    of processes that went on may be old: the largest process must have held a share of the peak.
+    The ``ru_maxrss`` of the command counts only if no other process was seen. If the sampler was killed, figures of
+    processes that went on may be too old. In this case, the result is None unless the largest process held its share of
+    the peak.
     """
     largest = None
     for process in session.processes:
@@ -138,13 +140,13 @@ def largest_process(session: Session) -> LargestProcess | None:
 
 
 def is_of_python(session: Session) -> bool:
-    """Return whether the process that held the most memory is a Python."""
+    """Return whether the process that held the most memory is a Python process."""
     largest = largest_process(session)
     return largest is not None and largest.process.is_python
 
 
 def cpu_s(session: Session) -> float | None:
-    """Return the CPU seconds of the whole tree, user and system."""
+    """Return the CPU seconds of the whole tree: user time plus system time."""
     spent = [session.totals[name] for name in cpu_counters(session.totals)]
     return sum_all(spent) if spent else None
 
@@ -156,17 +158,17 @@ def cores_average(session: Session) -> float | None:
 
 
 def count_samples(session: Session) -> int:
-    """Return the number of samples that were taken, also of those that were merged with their neighbours."""
+    """Return the number of samples that were taken, including samples that were merged with others."""
     return max(session.sampler.taken or 0, len(session.samples))
 
 
 def count_short_lived(session: Session) -> int:
-    """Return how many processes were seen in fewer than two samples: sums may be too small during their lives."""
+    """Return how many processes were seen in fewer than two samples. During their lives, sums may be too small."""
     return sum(process.samples < _FEWEST_SAMPLES for process in session.processes)
 
 
 def unit_for(size: float) -> MemoryUnit:
-    """Return the largest binary unit that is not larger than ``size`` bytes."""
+    """Return the largest binary unit that is at most ``size`` bytes."""
     units = (MemoryUnit.GiB, MemoryUnit.MiB, MemoryUnit.KiB)
     return next((unit for unit in units if size >= unit.factor), MemoryUnit.B)
 
@@ -177,9 +179,9 @@ def end_of(run: RankRun) -> float:
 
 
 def failed_in_order(runs: Iterable[RankRun]) -> list[RankRun]:
-    """Return the ranks of a job that failed, in the order of their ends; at equal ends, ranks without a signal first.
+    """Return the failed ranks of a job, sorted by end. If ends are equal, ranks without a signal come first.
 
-    Later failures are consequences: often the launcher ended the rank by a signal.
+    Later failures are consequences: often, the launcher ended these ranks by a signal.
     """
 
     def order(run: RankRun) -> tuple[float, bool]:
@@ -203,21 +205,21 @@ def largest_rank(runs: Iterable[RankRun]) -> RankRun | None:
 
 
 class HiddenTime(NamedTuple):
-    """Calls with the same name that took most of a run's time, and that a list of the outer levels does not show."""
+    """Calls with the same name that took most of a run, but are not in a list of the outer levels."""
 
     name: str
     calls: int
     time_s: float
-    """Time that several calls share counts once."""
+    """Seconds in the calls. If several calls ran at the same time, this time counts once."""
     inside: str
-    """The names of the listed operations around these calls; empty if there are none."""
+    """The names of the listed operations that enclose these calls; empty if there are none."""
 
 
 def hidden_time(session: Session, depth: int = 1) -> HiddenTime | None:
-    """Return the calls that explain most of the run although the outer ``depth`` levels do not show them.
+    """Return the calls that explain most of the run, but are not in the outer ``depth`` levels; None if there are none.
 
     Calls with the same name explain the run if they took at least half of the time, and more than any listed operation
-    without such a call inside. If several names do, the innermost calls are returned.
+    without such a call inside. If several names explain the run, the innermost calls are returned.
     """
     listed = [operation for operation in session.operations if operation.depth < depth]
     calls: dict[str, list[Operation]] = {}
@@ -242,7 +244,7 @@ def hidden_time(session: Session, depth: int = 1) -> HiddenTime | None:
 
 
 def _time_in(calls: Sequence[Operation]) -> float:
-    """Return the seconds during which any of these calls ran; calls are in the order of their starts."""
+    """Return the seconds during which any of these calls ran. The calls are sorted by start."""
     time_s = 0.0
     until_s = -inf
     for call in calls:
@@ -253,7 +255,7 @@ def _time_in(calls: Sequence[Operation]) -> float:
 
 
 _NEAR = 0.95
-"""RSS of a sample near the peak, as a share of the peak."""
+"""RSS of a sample is near the peak if RSS is at least this share of the peak."""
 
 
 class NearPeak(NamedTuple):
@@ -263,7 +265,7 @@ class NearPeak(NamedTuple):
     rss: float
     distance_s: float
     is_at_peak: bool
-    """Whether RSS was close to the peak in this sample."""
+    """Whether RSS in this sample was near the peak."""
 
 
 def pss_near_peak(session: Session) -> NearPeak | None:
@@ -278,7 +280,7 @@ def pss_near_peak(session: Session) -> NearPeak | None:
     for at_s, age_s, pss in zip(samples.time_s, ages_s, samples["pss"], strict=True):
         if isnan(pss):
             continue
-        counted_s = at_s - age_s  # the sample shows PSS later than the count
+        counted_s = at_s - age_s  # PSS was counted earlier than the sample
         rss = samples["rss"][max(0, bisect_right(samples.time_s, counted_s) - 1)]
         if not isnan(rss):
             distance_s = max(0.0, place.from_s - counted_s, counted_s - place.to_s)
@@ -289,22 +291,24 @@ def pss_near_peak(session: Session) -> NearPeak | None:
 
 _MANY_MISSED = 0.05
 _PAUSE_S = 1.0
-"""A busy machine, or the start of a process, delays samples by less: only a longer gap is a pause of the run."""
+"""If a gap between samples is at least this long, the run was paused. A busy machine, or the start of a process,
+causes shorter gaps.
+"""
 _DISK_WAS_FULL = "the journal could not be written"
-"""The beginning of the warning that explains missing samples."""
+"""The beginning of a warning that already explains missing samples."""
 _NAMED = 3
 _HELPER = "from multiprocessing."
 _HELPERS = ("resource_tracker", "forkserver")
-"""Processes that end just after their program: their code begins with ``_HELPER`` and one of these names."""
+"""Helpers that end just after their program: their code begins with ``_HELPER`` and one of these names."""
 
 
 def of_recording(session: Session) -> list[str]:
-    """Return the warnings of a single recording that also hold in a merged session."""
+    """Return the warnings of a single recording that are also true in a merged session."""
     return [*session.warnings, *_warn_of_survivors(session), *_warn_of_missed(session)]
 
 
 def processes_at_peak(session: Session) -> list[Process]:
-    """Return the processes that were alive at the RSS peak; none if the moment is unknown."""
+    """Return the processes that were alive at the RSS peak; empty if the moment is unknown."""
     at_s = session.rss_peak.at_s
     if at_s is None:
         return []
@@ -313,32 +317,32 @@ def processes_at_peak(session: Session) -> list[Process]:
 
 
 def forked_copies(session: Session) -> int:
-    """Return how many processes at the RSS peak were forked copies, and so share pages with their parent."""
+    """Return how many processes at the RSS peak were forked copies, which share pages with the parent."""
     return sum(process.forked_copy for process in processes_at_peak(session))
 
 
 def _is_helper(process: Process) -> bool:
     code = " ".join(process.command).partition(_HELPER)[2]
-    return code.startswith(_HELPERS) and not process.forked_copy  # a forked copy is a worker
+    return code.startswith(_HELPERS) and not process.forked_copy  # a forked copy is a worker, not a helper
 
 
 _SINCE = (6, 2)
-"""Linux counts RSS on each CPU since commit f1a7941243c1."""
+"""From this version of Linux on, RSS is counted on each CPU (commit f1a7941243c1)."""
 _EXACT_AGAIN = (6, 16)
-"""/proc adds the counts of the CPUs up again since 82241a83cd15."""
+"""From this version of Linux on, /proc adds up the counts of all CPUs again (commit 82241a83cd15)."""
 _ALSO_EXACT = {
     (6, 6): 99,
     (6, 12): 39,
     (6, 15): 7,
 }
-"""The stable releases with 82241a83cd15, from this patch level on."""
+"""Stable releases with commit 82241a83cd15: ``{(major, minor): first patch level}``."""
 _RELEASE = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
 
 
 def rss_error(host: Host) -> int:
-    """Return the possible error of a process's RSS in /proc; 0 if RSS is exact or nothing is known.
+    """Return the possible error of a process's RSS in /proc; 0 if RSS is exact, or if nothing is known.
 
-    Each CPU adds a count to the sum when the count has reached a batch, max(32, 2 × CPUs) pages
+    Each CPU keeps a count, and adds the count to the sum when the count reaches a batch of max(32, 2 × CPUs) pages
     (lib/percpu_counter.c).
     """
     version = _RELEASE.match(host.release)
@@ -379,19 +383,19 @@ def _warn_of_missed(session: Session) -> Iterator[str]:
 
 
 SELDOM = 0.6
-"""A metric that is known in a smaller share of the samples has an interval of its own, like PSS."""
+"""A metric that is known in a smaller share of the samples has a separate interval, like PSS."""
 GAP = 2.5
-"""If two samples are more than this number of intervals apart, the metric is unknown in between."""
+"""If two samples are more than this many intervals apart, the metric is unknown in between."""
 _SHORTEST_S = 1e-3
 
 MOST_POINTS = 2000
-"""A screen cannot show more points."""
+"""The most points to draw. A screen cannot show more."""
 
 
 def keep_extremes(time: Floats, value: Floats, most: int = MOST_POINTS) -> Points:
-    """Return at most ``most`` points in time order: the least and the largest value of each bucket, and the last point.
+    """Return at most ``most`` points in time order: the least and the largest of each bucket, and the last point.
 
-    Where values are unknown, a bucket also keeps the first NaN, so that a gap stays a gap.
+    If a bucket has unknown values, the first NaN is kept, too, so that a gap stays a gap.
     """
     import numpy as np
 
@@ -419,8 +423,8 @@ def decimated_with_gaps(
 ) -> Points:
     """Return time and values of at most ``points`` points that look like the whole column.
 
-    Where samples are missing, a NaN breaks the line. A metric that most samples do not have (PSS) has a changing
-    interval: only known values are returned.
+    If samples are missing, a NaN breaks the line. If most samples do not have the metric (PSS), the interval of the
+    metric changes, and only known values are returned.
     """
     import numpy as np
 
@@ -438,19 +442,19 @@ def decimated_with_gaps(
 
 
 def run_s(session: SessionData) -> float:
-    """Return the length of the time axis of a session in seconds: never 0."""
+    """Return the length of a session's time axis in seconds, which is never 0."""
     return max([session.duration_s, *session.samples.time_s[-1:], _SHORTEST_S])
 
 
 def window_s(session: SessionData, most: int) -> float:
-    """Return the length of the windows of a session's rates in seconds, for at most ``most`` rates."""
+    """Return the length in seconds of the windows in which rates are measured, for at most ``most`` rates."""
     return max(RATE_WINDOW_S, run_s(session) / most)
 
 
 def rates_of(session: SessionData, counters: Sequence[str], most: int) -> Points:
-    """Return moments, and the rate from each moment to the next at which the sum of some counters rose.
+    """Return moments, and the rate of the sum of counters from each moment to the next.
 
-    There are about ``most`` rates at most, and none if a counter was not recorded.
+    There are at most about ``most`` rates. If a counter was not recorded, there are none.
     """
     import numpy as np
 
@@ -463,9 +467,10 @@ def rates_of(session: SessionData, counters: Sequence[str], most: int) -> Points
 
 
 def highest_rate(session: Session, counters: Sequence[str]) -> float | None:
-    """Return the highest rate of the sum of some counters over 0.2 s; None for unknown, and for a shorter run.
+    """Return the highest rate of the sum of counters over 0.2 s; None if unknown, or if the run is shorter.
 
-    The rate is at least the highest rate of any operation: their windows begin at other moments.
+    The rates of operations are included, because their windows begin at other moments. So the result is at least the
+    highest rate of any operation.
     """
     _, sampled = rates_of(session, counters, sys.maxsize)
     all_rates = [rate for rate in sampled.tolist() if not isnan(rate)]
@@ -484,9 +489,10 @@ def highest_rate(session: Session, counters: Sequence[str]) -> float | None:
 def rates(time_s: ArrayLike, totals: ArrayLike, window_s: float, interval_s: float | None = None) -> Points:
     """Return moments, and the growth per second of the counter ``totals`` from each moment to the next.
 
-    There is one rate fewer than moments, as ``Axes.stairs`` takes them. Moments are samples with a known counter, at
-    least ``window_s`` apart; the last sample closes the last window. A rate is NaN where samples are missing: where two
-    samples are more than 2.5 windows and 2.5 ``interval_s`` apart. Both are empty if the samples span no window.
+    There is one rate fewer than moments, as ``Axes.stairs`` needs. Moments are the times of samples with a known
+    counter, at least ``window_s`` apart; the last sample ends the last window. If two samples are more than 2.5 windows
+    and 2.5 ``interval_s`` apart, samples are missing, and the rate is NaN. If the samples span no window, there are no
+    moments and no rates.
     """
     import numpy as np
 
@@ -495,7 +501,7 @@ def rates(time_s: ArrayLike, totals: ArrayLike, window_s: float, interval_s: flo
     is_known = ~np.isnan(total)
     time = time[is_known]
     total = total[is_known]
-    bounds = list(pick_spaced(time.data, window_s))  # loops over windows, not over samples
+    bounds = list(pick_spaced(time.data, window_s))  # the loop is over windows, not over samples
     if len(bounds) <= 1:
         return np.empty(0), np.empty(0)
     bounds[-1] = len(time) - 1

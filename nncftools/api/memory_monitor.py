@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 
 class MemoryType(StrEnum):
-    """A type of memory; the value is the metric's name. ``nncf-tools metrics`` explains each metric.
+    """A type of memory; the value is the name of the metric. ``nncf-tools metrics`` explains each metric.
 
-    NNCF's monitor knows RSS and SYSTEM. Every other memory metric is a member, too, such as ``MemoryType.PSS``, except
-    memory of devices: a session has a column for each device.
+    NNCF's monitor has only RSS and SYSTEM. Here, every other memory metric is a member, too, such as
+    ``MemoryType.PSS``. Only memory of devices has no member, because a session has a column for each device.
     """
 
     RSS = "rss"
@@ -46,16 +46,16 @@ class MemoryType(StrEnum):
             vars()[name.upper()] = name
 
     def __str__(self) -> str:
-        """Return ``MemoryType.RSS``, like NNCF's type; ``value`` is the metric's name."""
+        """Return a text like ``MemoryType.RSS``, as NNCF's type does."""
         return f"{type(self).__name__}.{self.name}"
 
     def __format__(self, specification: str) -> str:
-        """Return the same text as ``str``, in every version of Python."""
+        """Return the same text as ``str`` in every version of Python."""
         return format(str(self), specification)
 
 
 def memory_now(process: psutil.Process, *, children: bool) -> tuple[int, int]:
-    """Return RSS and VMS in bytes, with all descendants if ``children``; an ended process counts as 0."""
+    """Return RSS and VMS in bytes, with all descendants if ``children`` is true. An ended process counts as 0."""
     import psutil
 
     family = [process]
@@ -74,11 +74,11 @@ _INTERVAL_S = 0.1
 
 
 class MemoryMonitor:
-    """Record one type of memory of this program, in a separate process that no native call delays.
+    """Record one type of memory of this program. A separate process takes the samples: no native call delays a sample.
 
-    Use ``start`` and ``stop``, or a ``with`` block. Several monitors may run at once; no figure includes a monitor.
-    Attributes may be set: ``memory_unit`` at any time, ``interval``, ``memory_type`` and ``include_child_processes``
-    for the next start.
+    Use ``start`` and ``stop``, or a ``with`` block. Several monitors may run at once; the memory of the sampling
+    processes is in no figure. ``memory_unit`` may be set at any time. ``interval``, ``memory_type`` and
+    ``include_child_processes`` may be set for the next start.
     """
 
     def __init__(
@@ -88,10 +88,12 @@ class MemoryMonitor:
         memory_unit: MemoryUnit | None = MemoryUnit.MiB,
         include_child_processes: bool | None = None,  # noqa: FBT001 — the signature that users of NNCF's monitor know
     ) -> None:
-        """Prepare to sample every ``interval`` seconds; ``include_child_processes=False`` leaves descendants out.
+        """Prepare to sample every ``interval`` seconds.
 
-        SYSTEM and CGROUP always cover the whole machine or control group. None means the default. Raises ValueError
-        for an unknown type or unit, and for an interval that is not a number up to a year.
+        If ``include_child_processes`` is False, descendants do not count.
+
+        SYSTEM and CGROUP always cover the whole machine or control group. An argument of None means the default. Raises
+        ValueError if the type or the unit is unknown, or if the interval is not a number or longer than a year.
         """
         self.interval = interval
         self.memory_type = memory_type
@@ -102,7 +104,7 @@ class MemoryMonitor:
         if include_child_processes is None and metric is not None and metric.scope == metrics.TREE:
             self.include_child_processes = True
         self.timestamp = int(time.time())
-        """Unix time of the start in whole seconds; before the start, the time of the construction."""
+        """Unix time of the start in whole seconds; before the start, the time when the monitor was made."""
         self._recorder: Recorder | None = None
         self._recorded_type = self.memory_type
         self._replaced: Queue[tuple[float, int]] | None = None
@@ -110,7 +112,7 @@ class MemoryMonitor:
 
     @property
     def interval(self) -> float:
-        """Seconds between samples; less than 1 ms means 1 ms."""
+        """Seconds between samples. A value below 1 ms means 1 ms."""
         return self._interval
 
     @interval.setter
@@ -120,7 +122,7 @@ class MemoryMonitor:
 
     @property
     def memory_type(self) -> MemoryType:
-        """The recorded type; the names of files contain the type."""
+        """The recorded type of memory. Names of files contain the type."""
         return self._memory_type
 
     @memory_type.setter
@@ -137,14 +139,14 @@ class MemoryMonitor:
         self._memory_unit = MemoryUnit.MiB if unit is None else MemoryUnit(unit)
 
     def start(self, at_exit_fn: Callable[[], object] | None = None) -> Self:
-        """Start, and return after the first sample, the baseline.
+        """Start to record. Return after the first sample, which is the baseline.
 
-        ``at_exit_fn`` is called if the interpreter exits before ``stop``, after the recordings of all monitors have
-        ended. Several such functions are called in reverse order, as ``atexit`` does. Raises RuntimeError if the
+        If the interpreter exits before ``stop``, the recordings of all monitors end first; then ``at_exit_fn`` is
+        called. Several such functions are called in reverse order, as ``atexit`` does. Raises RuntimeError if the
         monitor is already running, NncfToolsError if nothing can be recorded.
         """
         _start([self])
-        atexit.unregister(self._finish)  # a forked child inherits the parent's function
+        atexit.unregister(self._finish)  # a forked child has inherited the parent's function
         if at_exit_fn is not None:
             self._at_exit = os.getpid(), at_exit_fn
             atexit.register(self._finish)
@@ -156,7 +158,7 @@ class MemoryMonitor:
         return self._recorder is not None and self._recorder.is_running
 
     def take_from(self, recorder: Recorder) -> None:
-        """Show a running recording that includes the monitor's type of memory."""
+        """Use a running recording, which includes the monitor's type of memory."""
         self._recorder = recorder
         _running[self] = recorder
         self._recorded_type = self.memory_type
@@ -164,7 +166,7 @@ class MemoryMonitor:
         self.timestamp = int(time.time())
 
     def stop(self) -> None:
-        """End the recording; do nothing if none is running."""
+        """End the recording. Do nothing if no recording is running."""
         if self._recorder is not None:
             self._recorder.stop()
         _running.pop(self, None)
@@ -190,7 +192,7 @@ class MemoryMonitor:
 
     @property
     def measurements(self) -> list[tuple[float, int]]:
-        """The samples so far: seconds since the first sample, and bytes. Samples with unknown memory are left out."""
+        """The samples so far: ``(seconds since the first sample, bytes)``. Samples with unknown memory are left out."""
         from nncftools.render.samples import known_rows
 
         if self._replaced is not None:
@@ -203,7 +205,7 @@ class MemoryMonitor:
 
     @property
     def _memory_values_queue(self) -> Queue[tuple[float, int]]:
-        """The ``measurements``, under the name that llm_bench reads and that NNCF's tests replace."""
+        """The ``measurements`` as a queue. llm_bench reads this attribute, and NNCF's tests replace the queue."""
         values: Queue[tuple[float, int]] = Queue()
         values.queue.extend(self.measurements)
         return values
@@ -213,10 +215,12 @@ class MemoryMonitor:
         self._replaced = values
 
     def get_data(self, memory_from_zero: bool = False) -> tuple[list[float], list[float]]:  # noqa: FBT001, FBT002 — the signature that users know
-        """Return times in seconds since the first sample and memory in the monitor's unit, also while running.
+        """Return two lists: seconds since the first sample, and memory in the monitor's unit.
 
-        Both lists are empty if nothing was recorded. Samples with unknown memory are left out. ``memory_from_zero``
-        subtracts the first value from all values.
+        The monitor may be running.
+
+        Both lists are empty if nothing was recorded. Samples with unknown memory are left out. If ``memory_from_zero``
+        is true, the first value is subtracted from all values.
         """
         measured = self.measurements
         times = [time_s - measured[0][0] for time_s, _ in measured]
@@ -226,14 +230,14 @@ class MemoryMonitor:
 
     @staticmethod
     def get_rss_memory(include_child_processes: bool = True) -> int:  # noqa: FBT001, FBT002 — the signature that users of llm_bench know
-        """Return the RSS of this process now in bytes, with all descendants unless they are excluded."""
+        """Return the current RSS of this process in bytes, with all descendants unless they are excluded."""
         import psutil
 
         return memory_now(psutil.Process(), children=include_child_processes)[0]
 
     @staticmethod
     def get_system_memory() -> int:
-        """Return the machine's memory that is not available now, in bytes, like SYSTEM."""
+        """Return how many bytes of the machine's memory are not available now. SYSTEM records the same figure."""
         import psutil
 
         memory = psutil.virtual_memory()
@@ -247,13 +251,13 @@ class MemoryMonitor:
         plot_title: str | None = "",
         filename_suffix: str | None = "",
     ) -> None:
-        """Write ``{type}_memory_usage{suffix}.txt`` and ``.png`` to the folder ``save_dir``; make a missing folder.
+        """Write ``{type}_memory_usage{suffix}.txt`` and ``.png`` to the folder ``save_dir``.
 
-        In a job, the rank comes before the suffix: ``rss_memory_usage-rank0_from-zero.txt``.
+        A missing folder is made. In a job, the rank comes before the suffix: ``rss_memory_usage-rank0_from-zero.txt``.
 
         The text has a row ``time value`` per sample, then ``Total time`` in seconds and ``Max memory`` in the monitor's
-        unit. If lists have unequal lengths, the shorter length counts. Without data the text says so, and no picture is
-        drawn. Raises OSError.
+        unit. If the lists have different lengths, the rest of the longer list is ignored. If there is no data, the text
+        says so, and no picture is drawn. Raises OSError.
         """
         from nncftools.render import samples
         from nncftools.render.view import log_stem
@@ -273,10 +277,10 @@ class MemoryMonitor:
     def save_memory_plot(
         self, log_filepath: StrPath, plot_title: str | None = "", filename_suffix: str | None = ""
     ) -> None:
-        """Draw a log of ``save_memory_logs`` in the same folder, as ``{name of the log}{suffix}.png``.
+        """Draw a log that ``save_memory_logs`` wrote, in the same folder, as ``{name of the log}{suffix}.png``.
 
-        Unreadable lines are skipped. Raises FileNotFoundError and other OSError, and NncfToolsError if the file is not
-        such a log.
+        Unreadable lines are skipped. Raises NncfToolsError if the file is not such a log, FileNotFoundError and other
+        OSError.
         """
         from nncftools.importers.logs import Nncf
         from nncftools.importers.source import Source
@@ -305,7 +309,7 @@ _starting = threading.Lock()
 
 @atexit.register
 def _end_all() -> None:
-    """End all recordings before any function draws at exit, because drawing takes memory."""
+    """At exit, end all recordings before any function draws a picture, because drawing takes memory."""
     for recorder in _running.values():
         try:
             recorder.stop()
@@ -315,9 +319,9 @@ def _end_all() -> None:
 
 
 def _start(monitors: Iterable[MemoryMonitor]) -> None:
-    """Start monitors; monitors with the same interval and processes share a sampler. After a failure, none runs.
+    """Start monitors. Monitors with the same interval and the same processes share a sampler.
 
-    Raises RuntimeError if a monitor is running.
+    If a monitor cannot start, all others are stopped. Raises RuntimeError if a monitor is already running.
     """
     groups: dict[tuple[float, bool], list[MemoryMonitor]] = {}
     for monitor in monitors:
@@ -344,11 +348,11 @@ _Data = float | tuple[list[float], list[float]]
 
 
 class memory_monitor_context(Mapping["MemoryType", _Data]):  # noqa: N801 — the name that users of NNCF know
-    """Record RSS and SYSTEM of this program during a ``with`` block, with one sampler; can be used again.
+    """Record RSS and SYSTEM during a ``with`` block, with a single sampler. A context can be used again.
 
     When the block ends, also by an exception, ``memory_data`` is filled: for each ``MemoryType``, the largest rise
-    above the first sample, in ``memory_unit``; with ``return_max_value=False``, the lists of seconds and values. The
-    context is also a mapping, equal to ``memory_data``.
+    above the first sample, in ``memory_unit``. If ``return_max_value`` is false, there are two lists instead, of
+    seconds and of values. The context is also a mapping, equal to ``memory_data``.
     """
 
     def __init__(
@@ -360,8 +364,9 @@ class memory_monitor_context(Mapping["MemoryType", _Data]):  # noqa: N801 — th
     ) -> None:
         """Prepare to sample every ``interval`` seconds.
 
-        With ``save_dir``, logs and pictures of both types, absolute and from zero, are written there. Raises ValueError
-        for an unknown unit, and for an interval that is not a number up to a year.
+        If ``save_dir`` is given, logs and pictures of both types are written there, with absolute values and with
+        values from zero. Raises ValueError if the unit is unknown, or if the interval is not a number or longer than a
+        year.
         """
         types = MemoryType.RSS, MemoryType.SYSTEM
         self.memory_monitors = {each: MemoryMonitor(interval, each, memory_unit) for each in types}
@@ -370,7 +375,7 @@ class memory_monitor_context(Mapping["MemoryType", _Data]):  # noqa: N801 — th
         self.memory_data: dict[MemoryType, _Data] = {}
 
     def __enter__(self) -> Self:
-        """Start, and return after the first sample. Raises NncfToolsError if nothing can be recorded."""
+        """Start to record, and return after the first sample. Raises NncfToolsError if nothing can be recorded."""
         _start(self.memory_monitors.values())
         return self
 
@@ -396,14 +401,14 @@ class memory_monitor_context(Mapping["MemoryType", _Data]):  # noqa: N801 — th
         return len(self.memory_data)
 
     def __bool__(self) -> bool:
-        """Return True: a context is true, even while the mapping is empty."""
+        """Return True, even while the mapping is empty."""
         return True
 
     __hash__ = object.__hash__
 
 
 def _make_session(metric: str, unit: MemoryUnit, time_s: Sequence[float], values: Sequence[float]) -> Recorded:
-    """Return a session with only these samples; values may be relative to a baseline."""
+    """Return a session with only these samples. Values below a baseline may be negative."""
     from nncftools.session.model import Host, SamplerFacts, SessionData, Start
     from nncftools.session.samples import TIME, Samples
 

@@ -1,6 +1,6 @@
-"""``QEffMemoryProfiler``: the interface of QEfficient's memory profiler, with our recorder.
+"""``QEffMemoryProfiler`` has the interface of QEfficient's memory profiler, and records with nncf-tools.
 
-``MetricsCollector`` measures this process at this moment, like QEfficient's class.
+``MetricsCollector`` measures this process at each call, like QEfficient's class.
 """
 
 from __future__ import annotations
@@ -30,45 +30,45 @@ from nncftools.session.nesting import KINDS
 
 @dataclass
 class ProfilerConfig:
-    """The settings of a ``QEffMemoryProfiler``; interval and processes are read at the start."""
+    """The settings of a ``QEffMemoryProfiler``. A new interval or choice of processes applies from the next start."""
 
     sampling_interval: float = 0.2
-    """In seconds."""
+    """Seconds between samples."""
     output_file: str | None = None
-    """The picture's default path."""
+    """The path of the picture if no other path is given."""
     verbose: bool = False
-    """Whether to log start, marks, stop and picture on the logger ``QEfficient``, like QEfficient."""
+    """Whether to log start, marks, stop and picture with the logger ``QEfficient``, as QEfficient does."""
     enable_cpu_monitoring: bool = True
     enable_disk_monitoring: bool = True
     track_child_processes: bool = True
     child_scan_interval: float = 1.0
-    """Used by QEfficient's profiler only: here each sample finds all processes."""
+    """No effect: each sample finds all processes. QEfficient's profiler uses this setting."""
 
 
 class MetricsCollector:
-    """Measure this process on each call, memory with all descendants; an MB is 2^20 bytes.
+    """Measure this process at each call. Memory includes all descendants; an MB is 2^20 bytes.
 
-    An unknown figure is 0.0. The samples of a profiler come from the recording, not from here.
+    An unknown figure is 0.0. The samples of a profiler come from the recording, not from this class.
     """
 
     def __init__(self, config: ProfilerConfig) -> None:
-        """Measure what ``config`` enables."""
+        """Measure the figures that ``config`` enables."""
         self.config = config
         self.process = psutil.Process()
         self._last: tuple[float, float, float] | None = None
-        """Time, MB read and MB written at the previous call."""
+        """Time in seconds, MB read and MB written at the previous call."""
 
     def initialize_cpu_monitoring(self) -> None:
-        """Start the clock for the first CPU figure."""
+        """Start the period of the first CPU figure."""
         self.get_cpu_usage()
 
     def get_memory_usage(self) -> tuple[float, float]:
-        """Return RSS and VMS in MB, with all descendants unless ``config`` leaves them out."""
+        """Return RSS and VMS in MB, with all descendants unless ``config`` excludes them."""
         rss, vms = memory_now(self.process, children=self.config.track_child_processes)
         return MB.of(rss), MB.of(vms)
 
     def get_cpu_usage(self) -> float:
-        """Return CPU usage since the previous call in percent of all cores; 0.0 for the first call."""
+        """Return the CPU usage since the previous call, in percent of all cores; 0.0 at the first call."""
         if not self.config.enable_cpu_monitoring:
             return 0.0
         try:
@@ -78,9 +78,10 @@ class MetricsCollector:
         return min(100.0, percent / (os.cpu_count() or 1))
 
     def get_disk_io_stats(self) -> tuple[float, float, float, float]:
-        """Return MB read and written since the process began, and MB/s since the previous call, 0.0 for the first.
+        """Return MB read, MB written, MB/s read and MB/s written.
 
-        All system calls count, also for the page cache and pipes; on some systems, only storage counts.
+        The first two figures count since the process began. The rates are averages since the previous call; 0.0 at the
+        first call. All system calls count, also for the page cache and pipes; on some systems, only storage counts.
         """
         if not self.config.enable_disk_monitoring:
             return 0.0, 0.0, 0.0, 0.0
@@ -99,7 +100,7 @@ class MetricsCollector:
         return read, written, (read - read_before) / passed_s, (written - written_before) / passed_s
 
     def collect_sample(self) -> ProfileSample:
-        """Return all figures, and the local time."""
+        """Return all figures with the local time."""
         now = local(time.time())
         return ProfileSample(now, *self.get_memory_usage(), self.get_cpu_usage(), *self.get_disk_io_stats())
 
@@ -115,11 +116,11 @@ _FIELDS = {
     "disk_read_rate": "disk_read_rate",
     "disk_write_rate": "disk_write_rate",
 }
-"""Keys of ``get_synchronized_data``, and the fields of a sample."""
+"""The keys of ``get_synchronized_data``, and for each key a field of ``ProfileSample``."""
 
 
 class _Values:
-    """An attribute of a profiler: the list of a field's values in all samples."""
+    """A property of a profiler: the values of a field in all samples."""
 
     def __set_name__(self, _: type[QEffMemoryProfiler], name: str) -> None:
         self._field = _FIELDS.get(name, name)
@@ -144,12 +145,12 @@ _logger = logging.getLogger("QEfficient")
 class QEffMemoryProfiler:
     """Record memory, CPU and disk I/O of this program and all descendants, and the operations that the program marks.
 
-    The interface is the same as in QEfficient's own profiler, but figures differ. Native code never delays sampling. A
-    name marked twice is two operations. An operation's cost comes from the samples at the start and at the end. The I/O
-    of child processes counts, even after they have ended.
+    The interface is the same as in QEfficient's profiler, but figures differ. Native code never delays a sample. If a
+    name is marked twice, there are two operations. The cost of an operation comes from the samples at the start and at
+    the end. The I/O of child processes counts, even after they have ended.
 
-    Sizes are MB of 2^20 bytes, times are local times without a time zone. An unknown figure is 0.0. All figures may be
-    read at any time, up to now. After a second start, new samples are appended to the earlier samples.
+    Sizes are MB of 2^20 bytes, and times are local times without a time zone. An unknown figure is 0.0. Figures may be
+    read at any time, also during a recording. After a second start, new samples are appended to the earlier samples.
     """
 
     SEGMENT_COLORS: ClassVar[Mapping[str, str]] = {
@@ -164,7 +165,7 @@ class QEffMemoryProfiler:
         "Cleanup": _COLOURS["Cleanup"],
         COMPLETION: REST.colour,
     }
-    """The colours of usual operations as ``#rrggbb``."""
+    """The colours of common operations as ``#rrggbb``."""
 
     def __init__(  # noqa: PLR0913, PLR0917 — the signature that users of QEfficient's profiler know
         self,
@@ -178,9 +179,9 @@ class QEffMemoryProfiler:
     ) -> None:
         """Prepare to sample every ``sampling_interval`` seconds; None means the default.
 
-        ``output_file`` is the path of the picture, by default ``qeff_memory_profile.png``; ``verbose`` logs start,
-        marks, stop and picture. Metrics that are not enabled are 0.0. ``child_scan_interval`` has no effect: each
-        sample finds all processes.
+        ``output_file`` is the path of the picture, by default ``qeff_memory_profile.png``. If ``verbose`` is true,
+        start, marks, stop and picture are logged. Metrics that are not enabled are 0.0. ``child_scan_interval`` has no
+        effect: each sample finds all processes.
         """
         self.config = ProfilerConfig(
             sampling_interval=_INTERVAL_S if sampling_interval is None else sampling_interval,
@@ -196,9 +197,9 @@ class QEffMemoryProfiler:
         self._profiler: Profiler | None = None
         self._ended: list[Session] = []
         self._outside: list[tuple[int, str]] = []
-        """Marks made while nothing was recorded: CLOCK_MONOTONIC in nanoseconds, and the name."""
+        """Marks made while nothing was recorded: ``(CLOCK_MONOTONIC in nanoseconds, name)``."""
         self._cached: Recorded | None = None
-        """The recordings, until something is added."""
+        """All recordings joined; None after a change."""
 
     @property
     def monitoring(self) -> bool:
@@ -207,29 +208,29 @@ class QEffMemoryProfiler:
 
     @property
     def sampling_interval(self) -> float:
-        """Seconds between samples, as in ``config``."""
+        """Seconds between samples, from ``config``."""
         return self.config.sampling_interval
 
     @property
     def output_file(self) -> str:
-        """The picture's default path, as in ``config``."""
+        """The path of the picture if no other path is given, from ``config``."""
         return self.config.output_file or DEFAULT_PICTURE
 
     @property
     def verbose(self) -> bool:
-        """Whether start, marks, stop and picture are logged, as in ``config``."""
+        """Whether start, marks, stop and picture are logged, from ``config``."""
         return self.config.verbose
 
     @property
     def session(self) -> Session:
-        """The last recording so far. Raises NncfToolsError before the start."""
+        """The last recording, or the running recording so far. Raises NncfToolsError before the start."""
         if self._profiler is None:
             raise NncfToolsError("nothing was recorded: start the profiler first")
         return self._profiler.session
 
     @property
     def samples(self) -> list[ProfileSample]:
-        """All samples."""
+        """The samples of all recordings."""
         return [] if (recorded := self._recorded()) is None else list(recorded.samples)
 
     @property
@@ -257,9 +258,10 @@ class QEffMemoryProfiler:
     """MB written to storage since the start."""
 
     def get_synchronized_data(self) -> dict[str, list[float]]:
-        """Return lists of equal length with a value per sample; an empty dict if nothing was recorded.
+        """Return a dict of lists with a value per sample; an empty dict if nothing was recorded.
 
-        ``timestamps`` are seconds since the first sample; the other lists are the properties of the same names.
+        ``timestamps`` has seconds since the first sample. Any other key is the name of a property, and has the same
+        values.
         """
         recorded = self._recorded()
         if recorded is None:
@@ -271,7 +273,7 @@ class QEffMemoryProfiler:
 
     @property
     def peak_rss(self) -> float:
-        """The RSS peak in MB: a lower bound, from the samples and the kernel's high-water marks."""
+        """The RSS peak in MB, from the samples and the kernel's high-water marks. The real peak may be higher."""
         return self._peak("rss")[0]
 
     @property
@@ -281,22 +283,22 @@ class QEffMemoryProfiler:
 
     @property
     def peak_rss_time(self) -> dt.datetime | None:
-        """The local time of the largest sample of RSS."""
+        """The local time by which RSS had reached the peak; None if unknown."""
         return self._peak("rss")[1]
 
     @property
     def peak_vms_time(self) -> dt.datetime | None:
-        """The local time of the largest sample of the virtual size."""
+        """The local time of the largest sample of the virtual size; None if unknown."""
         return self._peak("vms")[1]
 
     @property
     def peak_operation(self) -> str | None:
-        """The operation with the largest sample of RSS; ``Initialization`` before any mark, None without a sample."""
+        """The operation at the RSS peak; ``Initialization`` if the peak was before any mark, None without a sample."""
         return None if (recorded := self._recorded()) is None else recorded.peak_operation
 
     @property
     def operations(self) -> list[tuple[dt.datetime, str]]:
-        """Local time and name of all marks in order, also of marks before the start."""
+        """Local time and name of all marks in order, also of marks made before the start."""
         recorded = self._recorded()
         if recorded is None:
             return [(_local_time(t_ns), name) for t_ns, name in self._outside]
@@ -310,18 +312,18 @@ class QEffMemoryProfiler:
 
     @property
     def operation_start_time(self) -> dt.datetime:
-        """The local time of the last mark; before any mark, the time of construction."""
+        """The local time of the last mark; before any mark, the time when the profiler was made."""
         marks = self.operations
         return marks[-1][0] if marks else _local_time(self._created_ns)
 
     @property
     def operation_durations(self) -> dict[str, float]:
-        """Duration of each operation in seconds; for a name marked twice, of the last operation."""
+        """Duration of each operation in seconds, by name. If a name was marked twice, the last operation counts."""
         return {operation.name: operation.duration_s for operation in self._measured()}
 
     @property
     def operation_memory_deltas(self) -> dict[str, float]:
-        """Growth of RSS in each operation in MB; for a name marked twice, in the last operation."""
+        """Growth of RSS in each operation in MB, by name. If a name was marked twice, the last operation counts."""
         measured = ((operation.name, operation.delta) for operation in self._measured())
         return {name: MB.of(delta) for name, delta in measured if delta is not None}
 
@@ -332,7 +334,7 @@ class QEffMemoryProfiler:
         return [] if (recorded := self._recorded()) is None else recorded.measured
 
     def _recorded(self) -> Recorded | None:
-        """Return all recordings so far; None without a sample."""
+        """Return all recordings so far; None if there is no sample."""
         if self._cached is not None and not self.monitoring:
             return self._cached
         sessions = [*self._ended, self.session] if self.monitoring else self._ended
@@ -347,9 +349,9 @@ class QEffMemoryProfiler:
         return self._cached
 
     def start_monitoring(self) -> None:
-        """Start, and return after the first sample; do nothing if already running.
+        """Start to record, and return after the first sample. Do nothing if a recording is running.
 
-        An interval below 1 ms is 1 ms. Raises ValueError for an interval above a year, NncfToolsError.
+        An interval below 1 ms means 1 ms. Raises ValueError if the interval is longer than a year, and NncfToolsError.
         """
         if self.monitoring:
             return
@@ -358,7 +360,7 @@ class QEffMemoryProfiler:
         self._log(f"QEff Memory monitoring started (sampling every {self.config.sampling_interval}s)")
 
     def stop_monitoring(self) -> None:
-        """End the recording and mark the completion; do nothing if none is running."""
+        """End the recording and mark the completion. Do nothing if no recording is running."""
         if self._profiler is None or not self.monitoring:
             return
         self._profiler.stop()
@@ -374,7 +376,10 @@ class QEffMemoryProfiler:
         self._log("QEff Memory monitoring stopped")
 
     def mark_operation(self, operation_name: str) -> None:
-        """Start an operation and end the previous; before the start, name the first operation of the recording."""
+        """Start an operation, and end the previous operation.
+
+        A mark made before the start names the first operation of the recording.
+        """
         name = str(operation_name) or _UNNAMED
         if self._profiler is not None and self.monitoring:
             self._profiler.mark(name)
@@ -396,9 +401,11 @@ class QEffMemoryProfiler:
         self.mark_operation(segment_name)
 
     def generate_memory_graph(self, filename: str | None = None) -> None:
-        """Draw memory, CPU, I/O and operations over time as SVG or PDF by the file name's ending, else as PNG.
+        """Draw memory, CPU, I/O and operations over time.
 
-        Log a warning and draw nothing if nothing was recorded. Raises OSError.
+        The ending of the file name chooses SVG or PDF; otherwise, PNG.
+
+        If nothing was recorded, log a warning and draw nothing. Raises OSError.
         """
         recorded = self._recorded()
         if recorded is None:
@@ -424,7 +431,7 @@ class QEffMemoryProfiler:
         return "No memory data collected" if recorded is None else report(recorded, self.config.sampling_interval)
 
     def get_memory_usage(self) -> tuple[float, float]:
-        """Return RSS and VMS at this moment in MB, with all descendants if they are tracked."""
+        """Return the current RSS and VMS in MB, with all descendants if they are tracked."""
         return self.metrics_collector.get_memory_usage()
 
 

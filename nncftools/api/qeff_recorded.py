@@ -1,6 +1,6 @@
-"""The recordings of a ``QEffMemoryProfiler`` in QEfficient's terms: MB are 2^20 bytes, times are naive local times.
+"""Joins the recordings of a ``QEffMemoryProfiler`` to one session, and makes the report as text.
 
-Consecutive recordings are one session. The report is text.
+As in QEfficient, an MB is 2^20 bytes, and times are local times without a time zone.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from nncftools.units import MemoryUnit
 
 
 def join(earlier: Session, later: Session) -> Session:
-    """Return both recordings as one session, with times from the start of the earlier recording.
+    """Return two recordings as one session, with times from the start of the earlier recording.
 
-    Counters go on from the end of the earlier recording. The time between the two is unknown: without samples, and
-    without a rise of counters. Processes are left out, because a process that lived through both would appear twice.
+    Counters of the later recording continue from the end of the earlier recording. Between the recordings, there are no
+    samples, and counters do not rise. Processes are left out, because a process that lived through both recordings
+    would appear twice.
     """
     distance_s = ((later.start.monotonic_ns or 0) - (earlier.start.monotonic_ns or 0)) / _NANOSECONDS
     begin_s = max(distance_s, earlier.duration_s)
@@ -73,7 +74,7 @@ def _join_samples(earlier: Session, later: Session, begin_s: float) -> Samples:
 
 
 def _higher_peak(earlier: Peak | None, later: Peak, begin_s: float) -> Peak:
-    """Return the higher peak, but with the time of the largest sample, which may be in the other recording."""
+    """Return the higher peak with the time of the largest sample, which may be in the other recording."""
     later = shift_moments(later, begin_s)
     peaks = [later] if earlier is None else [earlier, later]
     higher = max(peaks, key=lambda peak: peak.low or 0)
@@ -89,7 +90,7 @@ _NANOSECONDS = 1e9
 
 @dataclass
 class ProfileSample:
-    """A sample; an MB is 2^20 bytes. A figure that is unknown or not monitored is 0.0."""
+    """A sample. An MB is 2^20 bytes; a figure that is unknown or not monitored is 0.0."""
 
     timestamp: dt.datetime
     """Local time, without a time zone."""
@@ -117,9 +118,10 @@ class Recorded:
     def __init__(
         self, sessions: Iterable[Session], outside: Iterable[tuple[int, str]], *, cpu: bool, disk: bool
     ) -> None:
-        """Join recordings, and add marks made outside: CLOCK_MONOTONIC in nanoseconds, and the name.
+        """Join recordings, and add ``outside``, the marks made while nothing was recorded.
 
-        Without ``cpu`` or ``disk``, these figures are 0.0 in samples.
+        These marks are ``(CLOCK_MONOTONIC in nanoseconds, name)``. If ``cpu`` or ``disk`` is false, the figures are 0.0
+        in samples.
         """
         self._cpu = cpu
         self._disk = disk
@@ -135,12 +137,12 @@ class Recorded:
         self.session: Session = replace(session, marks=in_order(marks))
 
     def local(self, at_s: float) -> dt.datetime:
-        """Return seconds since the start as local time."""
+        """Convert seconds since the start to local time."""
         return local(self._start + at_s)
 
     @property
     def drawn(self) -> Session:
-        """The session without operations that took no time of the recording."""
+        """The session for the picture, without operations that have no duration in the recording."""
         marks = []
         for mark, end_s in add_ends(self.session.marks, self.session):
             start_s = max(0.0, mark.start_s)
@@ -150,14 +152,14 @@ class Recorded:
 
     @property
     def measured(self) -> list[Operation]:
-        """The operations that took some time of the recording, without the initialization."""
+        """The operations with a duration in the recording, except the initialization."""
         operations = (operation for operation in self.session.operations if operation.name != BEFORE_ALL)
         return [operation for operation in operations if operation.end_s > max(0.0, operation.start_s)]
 
     def peak(self, metric: str) -> tuple[float, dt.datetime | None]:
-        """Return the peak of a metric in MB, and the time when memory certainly reached the peak.
+        """Return the peak of a metric in MB, and a time by which memory had reached the peak.
 
-        Return 0.0 and None for an unknown peak.
+        If the peak is unknown, return 0.0 and None.
         """
         peak = self.session.peaks.get(metric)
         if peak is None or peak.low is None:
@@ -171,7 +173,7 @@ class Recorded:
 
     @functools.cached_property
     def at_peak(self) -> Operation | None:
-        """The innermost operation at the RSS peak, possibly at the peak, or ended just before the peak."""
+        """The innermost operation that ran, or may have run, at the RSS peak; or else the last operation before."""
         place = self.session.peak_place
         if place is None:
             return None
@@ -189,13 +191,13 @@ class Recorded:
 
     @functools.cached_property
     def seconds(self) -> list[float]:
-        """Seconds of each sample since the first sample."""
+        """For each sample, the seconds since the first sample."""
         time_s = self.session.samples.time_s
         return [at_s - time_s[0] for at_s in time_s]
 
     @functools.cached_property
     def samples(self) -> list[ProfileSample]:
-        """All samples."""
+        """The samples of all recordings."""
         columns = self.session.samples
         read = self._total("read_chars")
         written = self._total("write_chars")
@@ -214,7 +216,7 @@ class Recorded:
         return [ProfileSample(*row) for row in zip(*fields, strict=True)]
 
     def _cpu_percent(self) -> list[float]:
-        """Return percent of all cores over 0.2 s, like QEfficient."""
+        """Return CPU usage in percent of all cores, over 0.2 s as in QEfficient."""
         percent = 100 / (self.session.host.cpus or 1) if self._cpu else 0.0
         columns = self.session.samples
         both = zip(columns["cpu_user"], columns["cpu_system"], strict=True)
@@ -222,7 +224,7 @@ class Recorded:
         return [min(100.0, rate * percent) for rate in self._rates(spent, RATE_WINDOW_S)]
 
     def _total(self, counter: str) -> list[float]:
-        """Return a counter in MB; an unknown value repeats the previous value."""
+        """Return the values of a counter in MB. If a value is unknown, repeat the previous value."""
         last = 0.0
         totals = []
         for value in self.session.samples[counter]:
@@ -232,7 +234,7 @@ class Recorded:
         return totals
 
     def _rates(self, totals: Sequence[float], window_s: float) -> list[float]:
-        """Return, for each sample, the rise per second over the last ``window_s``; 0.0 for the first sample."""
+        """Return the rise per second for each sample, over the last ``window_s`` seconds; 0.0 for the first sample."""
         import numpy as np
 
         from nncftools.analysis.summary import rates
@@ -249,7 +251,7 @@ def _megabytes(size: float) -> float:
 
 
 def local(epoch_s: float) -> dt.datetime:
-    """Return seconds since 1970 as local time without a time zone."""
+    """Convert seconds since 1970 to local time without a time zone."""
     return dt.datetime.fromtimestamp(epoch_s)  # noqa: DTZ006 — as QEfficient's users expect
 
 
@@ -330,7 +332,7 @@ def _describe_cost(operation: Operation, unit: _Unit) -> str:
 
 
 class _Unit:
-    """MB, or GB for a large program."""
+    """The unit of sizes in the report: MB, or GB for a large program."""
 
     def __init__(self, largest_mb: float) -> None:
         is_large = largest_mb > _MANY_MB

@@ -1,6 +1,6 @@
 """Record this program with a sampler process: ``Recorder``, ``Profiler``, the magic ``%%memory``, and ``Session``.
 
-With ``%load_ext nncftools`` in IPython and Jupyter, ``%%memory`` records a cell.
+In IPython and Jupyter, ``%load_ext nncftools`` adds the magic ``%%memory``, which records a cell.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ if TYPE_CHECKING:
     from nncftools.snapshots.client import Helper
 
 _SHOWN = ("rss", "pss", "uss", "system")
-"""If a session has some of these, outputs show no other memory."""
+"""If a session has any of these metrics, outputs show no other memory metric."""
 _WIDTH = 100
 
 
 class Session(analysis.Session):
-    """One recorded run. Inside, everything is bytes and seconds; null is unknown, never 0.
+    """One recorded run. Sizes are bytes and times are seconds; null is unknown, never 0.
 
-    ``Session.load(path)`` reads a session or journal of the commands. Then ``report()`` is text, ``plot("run.png")`` a
-    picture, ``to_html()`` a page, ``to_pandas()`` the samples as a table, and ``save(path)`` a file. A notebook shows
-    the picture and tables.
+    ``Session.load(path)`` reads a session or journal that an ``nncf-tools`` command has written. ``report()`` returns
+    text, ``plot("run.png")`` draws a picture, ``to_html()`` returns a page, ``to_pandas()`` returns the samples as a
+    table, and ``save(path)`` writes a file. A notebook shows the picture and tables.
     """
 
     def report(self) -> str:
-        """Return the figures of the run and of all operations as text of at most 100 columns; memory in MiB."""
+        """Return the figures of the run and of all operations as text of at most 100 columns, with memory in MiB."""
         from rich.console import Console
 
         from nncftools.render import text
@@ -67,14 +67,14 @@ class Session(analysis.Session):
     def plot(self, path: StrPath) -> pathlib.Path:
         """Draw memory, CPU, I/O and operations to a .png, .svg or .pdf file, and return the path.
 
-        Raises NncfToolsError for another ending, OSError.
+        Raises NncfToolsError if the file name has another ending; OSError.
         """
         from nncftools.render import panels
         from nncftools.render.view import PICTURES
 
         picture = pathlib.Path(path)
         if picture.suffix.lower() not in PICTURES:
-            raise NncfToolsError(f"{str(path)!r}: a picture ends in {', '.join(PICTURES)}")
+            raise NncfToolsError(f"{str(path)!r}: the name of a picture ends in {', '.join(PICTURES)}")
         panels.draw(self, self._view(), picture)
         return picture
 
@@ -85,9 +85,9 @@ class Session(analysis.Session):
     def to_html(self, path: StrPath) -> pathlib.Path: ...
 
     def to_html(self, path: StrPath | None = None) -> str | pathlib.Path:
-        """Return a page with interactive charts that needs no network; with ``path``, write it and return ``path``.
+        """Return an HTML page with interactive charts. If ``path`` is given, write the page and return ``path``.
 
-        Raises NncfToolsError if plotly is not installed, OSError.
+        The page needs no network. Raises NncfToolsError if plotly is not installed; OSError.
         """
         from nncftools.render import page
 
@@ -126,7 +126,7 @@ _ENDS_WITHIN_S = 30.0
 
 
 def check_interval(interval_s: float) -> None:
-    """Raise ValueError for an interval that is not from 1 ms to a year."""
+    """Raise ValueError unless the interval is from 1 ms to a year."""
     if not SHORTEST_S <= interval_s <= _LONGEST_S:
         raise ValueError(f"interval: seconds from {SHORTEST_S:g} to a year expected, found {interval_s!r}")
 
@@ -149,8 +149,8 @@ class Recorder:
     ) -> None:
         """Prepare to record ``metrics``, and metrics that cost nothing extra, every ``interval_s`` seconds.
 
-        With the number of a ``profiler``, the session leaves out the marks of other profilers. Raises ValueError for an
-        interval that is not from 1 ms to a year.
+        If ``profiler`` (the number of a profiler) is not 0, the session leaves out the marks of other profilers. Raises
+        ValueError if the interval is not from 1 ms to a year.
         """
         check_interval(interval_s)
         columns = [*metrics, *recorded_with(metrics)]
@@ -175,7 +175,7 @@ class Recorder:
         return self._sampler is not None and self._pid == os.getpid()
 
     def start(self) -> None:
-        """Start, and return after the first sample. Raises NncfToolsError."""
+        """Start to record, and return after the first sample. Raises NncfToolsError."""
         refuse_to_record()
         from nncftools.sampler import client
 
@@ -202,7 +202,7 @@ class Recorder:
         if not self._sampler.has_begun(_READY_WITHIN_S):
             self._clear()
             raise NncfToolsError("the recording could not be started: the sampler ended or did not answer")
-        if self._takes_stacks and self._folder is not None:  # not for a journal in memory
+        if self._takes_stacks and self._folder is not None:  # a journal in memory has no folder for the helper's log
             self._start_helper()
 
     def _start_helper(self) -> None:
@@ -214,13 +214,13 @@ class Recorder:
         self._helper.follow(self._pid, self._plan, stack_access(with_hook=False), DEFAULT_SHARE)
 
     def __deepcopy__(self, _: object) -> NoReturn:
-        """Refuse: a second object would close the descriptors of the first."""
-        raise TypeError("a recording cannot be copied; take its session")
+        """Refuse a copy: the copy would close the descriptors of this object."""
+        raise TypeError("a recording cannot be copied; copy the attribute `session`")
 
     def stop(self) -> None:
-        """End the recording and keep the session; do nothing if none is running.
+        """End the recording and keep the session. Do nothing if no recording is running.
 
-        Warn if the sampler was killed: the session then ends at that time.
+        If the sampler was killed, warn that the session ends at that time.
         """
         if not self.is_running or self._sampler is None:
             return
@@ -253,14 +253,14 @@ class Recorder:
 
         session = Session.load(self.journal)
         with (
-            contextlib.suppress(OSError),  # the temporary folder may have been cleaned
+            contextlib.suppress(OSError),  # someone may have cleaned the temporary folder
             io.BytesIO() if self.marks_log is None else self.marks_log.open("rb") as log,
         ):
             take_own(session, log, "marks", self._pid, profiler=self._profiler)
         return session
 
     def _create_journal(self) -> int:
-        """Create the journal in a temporary folder, or else in memory; return the descriptor."""
+        """Create the journal in a temporary folder, or in memory if there is no folder; return the descriptor."""
         with contextlib.suppress(OSError):
             self._folder = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"))
             self.journal = self._folder / f"recording{reading.ENDING}"
@@ -287,13 +287,13 @@ class Recorder:
 _log_lock = threading.Lock()
 _log_users = 0
 _own_log: tuple[str, Callable[[], None]] | None = None
-"""The path of the log, and a function that removes the log."""
+"""The path of a log that this program made, and a function that removes the log."""
 
 
 def acquire_log() -> pathlib.Path:
-    """Return the log for this program's marks; each call needs a matching ``release_log``.
+    """Return the path of the log for this program's marks. Each call needs a matching call of ``release_log``.
 
-    Inside a run of ``nncf-tools``, return the log of the outer recording.
+    If this program runs inside a recording of ``nncf-tools``, return the log of the outer recording.
     """
     global _log_users, _own_log  # noqa: PLW0603 — all recorders of a program share a log
     with _log_lock:
@@ -314,7 +314,7 @@ def acquire_log() -> pathlib.Path:
 
 
 def release_log() -> None:
-    """Release the log; the last user removes the file."""
+    """Stop using the log. When nobody uses the log any longer, remove the file."""
     global _log_users, _own_log  # noqa: PLW0603 — all recorders of a program share a log
     with _log_lock:
         _log_users -= 1
@@ -335,9 +335,9 @@ _NOTHING = "Profiler: nothing was recorded yet. Start it by `with profiler:`, or
 class Profiler:
     """Record this program and all descendants, with the operations that the program names.
 
-    Use ``with Profiler() as p:`` and inside ``with p.operation("export"):`` or ``p.mark("export")``, or decorate a
-    function with ``@p.operation("compile")``. Then call ``p.report()``, ``p.plot("run.png")`` or
-    ``p.to_html("run.html")``, or use ``p.session``.
+    Use ``with Profiler() as p:``. In the block, name operations by ``with p.operation("export"):`` or
+    ``p.mark("export")``, or decorate a function with ``@p.operation("compile")``. Then call ``p.report()``,
+    ``p.plot("run.png")`` or ``p.to_html("run.html")``, or use ``p.session``.
     """
 
     def __init__(
@@ -350,8 +350,8 @@ class Profiler:
     ) -> None:
         """Prepare to sample every ``interval`` seconds. Raises ValueError unless ``interval`` is from 1 ms to a year.
 
-        With ``stacks``, a helper process also reads which code memory comes from. Without ``source``, the session does
-        not keep the text of the lines of this code.
+        If ``stacks`` is true, a helper process also finds the code that memory comes from. If ``source`` is false, the
+        session does not keep the text of these lines of code.
         """
         self._number = next(operations.profilers)
         self._recorder = Recorder(
@@ -369,17 +369,17 @@ class Profiler:
         return self._recorder.is_running
 
     def start(self) -> Self:
-        """Start, and return after the first sample. Raises RuntimeError if already running, NncfToolsError."""
+        """Start to record. Return after the first sample. Raises NncfToolsError; RuntimeError if already running."""
         if self.is_running:
             raise RuntimeError("the profiler is already running")
         self._recorder.start()
         return self
 
     def stop(self) -> None:
-        """End the recording; do nothing if none is running."""
+        """End the recording. Do nothing if no recording is running."""
         if self.is_running:
             self._recorder.stop()
-            operations.end_marks(self._number)  # in an outer recording, they would go on
+            operations.end_marks(self._number)  # otherwise, the operations would continue in an outer recording
 
     def __enter__(self) -> Self:
         return self.start()
@@ -388,7 +388,10 @@ class Profiler:
         self.stop()
 
     def mark(self, name: str) -> None:
-        """Start an operation that ends at the next ``mark`` on the same level; nearly free if nothing is recorded."""
+        """Start an operation that ends at the next ``mark`` inside the same outer operation.
+
+        If nothing is recorded, a call takes almost no time.
+        """
         if self._recorder.is_running:
             operations.mark(name, self._number)
 
@@ -414,7 +417,7 @@ class Profiler:
     def plot(self, path: StrPath) -> pathlib.Path:
         """Draw memory, CPU, I/O and operations to a .png, .svg or .pdf file, and return the path.
 
-        Raises NncfToolsError before the start, OSError.
+        Raises NncfToolsError before the start, or if the file name has another ending; OSError.
         """
         return self.session.plot(path)
 
@@ -425,14 +428,14 @@ class Profiler:
     def to_html(self, path: StrPath) -> pathlib.Path: ...
 
     def to_html(self, path: StrPath | None = None) -> str | pathlib.Path:
-        """Return a page with interactive charts; with ``path``, write the page and return ``path``.
+        """Return an HTML page with interactive charts. If ``path`` is given, write the page and return ``path``.
 
-        Raises NncfToolsError before the start, and if plotly is not installed; OSError.
+        Raises NncfToolsError before the start, or if plotly is not installed; OSError.
         """
         return self.session.to_html() if path is None else self.session.to_html(path)
 
     def __repr__(self) -> str:
-        """Return the session in five lines, or a hint before the start."""
+        """Return five lines about the session, or a hint before the start."""
         return _NOTHING if self._recorder.session is None else repr(self.session)
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # noqa: ANN401, FBT001 — as IPython calls it
@@ -445,7 +448,10 @@ class Profiler:
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Add the magic ``%%memory [SECONDS] [stacks]``: run a cell, sample every SECONDS (0.05), show the cost."""
+    """Add the magic ``%%memory [SECONDS] [stacks]``, which runs and records a cell, and shows the cost.
+
+    SECONDS is the time between two samples, by default 0.05.
+    """
     from IPython.core.error import UsageError
 
     def memory(line: str, cell: str) -> Session:
@@ -454,19 +460,19 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         Usage, in the first line of a cell::
 
             %%memory            a sample every 0.05 s
-            %%memory 10ms       a sample every 0.01 s, from 0.001 on
-            %%memory stacks     also which code memory comes from
+            %%memory 10ms       a sample every 0.01 s (0.001 s is the shortest time)
+            %%memory stacks     also finds the code that memory comes from
 
-        The first line says how high memory went, and how much more that is than before the cell. A separate process
-        takes the samples, so a call that holds the interpreter leaves no gap. Name parts of the cell to see the cost of
-        each part::
+        The first line of the output has the peak of memory, and the rise above the memory before the cell. A separate
+        process takes the samples, so there is no gap while a call blocks the interpreter. Name parts of the cell to see
+        the cost of each part::
 
             from nncftools import operation
             with operation("export"):
                 ...
 
         The result is a nncftools.Session: _ in the next cell, and Out[N] later. It has report(), plot("run.png"),
-        to_html("run.html"), to_pandas() and save("run.json"), which `nncf-tools report run.json` reads.
+        to_html("run.html"), to_pandas() and save("run.json"). `nncf-tools report run.json` reads the saved file.
         """
         words = line.split()
         stacks = words[-1:] == ["stacks"]
@@ -479,7 +485,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
             raise UsageError(f"{takes}: {expected}, found {line.strip()!r}") from None
         if _awaits_in_running_loop(shell, cell):
             reason = "a cell that awaits at its top level: this kernel's event loop is already running"
-            remedy = "with nncftools.Profiler() as p: …, with the awaits inside, then p"
+            remedy = "put the awaits into `with nncftools.Profiler() as p:`, and end the cell with `p`"
             raise UsageError(f"%%memory cannot run {reason}. Record it without %%memory: {remedy}")
         with profiler:
             shell.run_cell(cell)
@@ -491,8 +497,11 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def _awaits_in_running_loop(shell: InteractiveShell, cell: str) -> bool:
-    """Return whether a cell awaits at its top level while a loop runs: the loop calls the magic, which cannot await."""
-    with contextlib.suppress(RuntimeError, SyntaxError):  # no loop runs, or the cell is wrong
+    """Return whether a cell awaits at the top level while an event loop runs.
+
+    The running loop calls the magic, and the magic cannot await.
+    """
+    with contextlib.suppress(RuntimeError, SyntaxError):  # no loop runs, or the cell has a syntax error
         asyncio.get_running_loop()
         return bool(shell.should_run_async(cell, transformed_cell=shell.transform_cell(cell)))
     return False

@@ -1,1 +1,1 @@
-"""Subcommands: parse options, call a function, and return an exit status."""
+"""The subcommands: each parses options, calls a function, and returns an exit status."""

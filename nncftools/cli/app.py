@@ -1,4 +1,4 @@
-"""The command line: load the subcommand that the user names; turn an error into a line of text and an exit status."""
+"""The command line: import and run the subcommand that the user names; turn errors into messages and exit statuses."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "from-lm-eval": "Build rows for viz-compression from evaluation results.",
     },
 }
-"""Sections of the help: each subcommand with its meaning. Each subcommand is a function of the same name."""
+"""Sections of the help: each subcommand with the meaning. The function of a subcommand has the same name."""
 _MODULES = {
     "monitor": "record",
     "profile": "record",
@@ -62,21 +62,22 @@ _MODULES = {
     "viz-compression": "compression",
     "from-lm-eval": "compression",
 }
-"""Modules of the subcommands; a subcommand that is not listed has a module of its own name."""
+"""Modules of subcommands; a subcommand that is not listed here has a module with the subcommand's name."""
 _RUN_A_COMMAND = {"monitor", "profile", "fit", "forecast"}
-"""Subcommands that run another program: all words after the name of the program belong to that program."""
+"""Subcommands that run another program: all words after the program's name belong to the program."""
 _END_SIGNALS = [number for number in signal.Signals if number.name in {"SIGINT", "SIGTERM", "SIGHUP"}]
 COMMANDS: dict[str, str] = {}
 for _section in SECTIONS.values():
     COMMANDS.update(_section)
 _NOT_GIVEN = dict.fromkeys(("help", "install_completion", "show_completion"), False)
-"""Defaults of typer's own options. Without them typer imports pydantic for each command."""
+"""Defaults for typer's own options. Without these defaults, typer imports pydantic for each command."""
 _ParserError: type[Exception] = typer.BadParameter.__bases__[0]
-"""``UsageError`` of Click; from 0.26 on, typer contains a copy of Click."""
+"""Click's class ``UsageError``. Since version 0.26, typer contains a copy of Click, so the class is found by
+inheritance."""
 
 
 class _Commands(TyperGroup):
-    """All subcommands; only the module of the subcommand that the user names is imported."""
+    """All subcommands; a subcommand's module is imported only when the user names the subcommand."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 — Click's signature
         return list(COMMANDS)
@@ -87,7 +88,7 @@ class _Commands(TyperGroup):
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the subcommand for the words; ``help COMMAND`` means ``COMMAND --help``. Raises UsageError."""
+        """Return the subcommand for the typed words; ``help COMMAND`` means ``COMMAND --help``. Raises UsageError."""
         word, *rest = args
         if word == "help":
             return self.resolve_command(ctx, [*rest[:1], "--help"])
@@ -102,7 +103,7 @@ class _Commands(TyperGroup):
 
 
 def load_command(name: str) -> Any:
-    """Import a subcommand and return it as a command of Click; the docstring of the function is the help text."""
+    """Import a subcommand, and return it as a Click command; the function's docstring is the help text."""
     attribute = name.replace("-", "_")
     module = importlib.import_module(f"nncftools.cli.{_MODULES.get(name, attribute)}")
     function = getattr(module, attribute)
@@ -158,11 +159,11 @@ _OTHER_NAMES = {
     "rm": "prune",
     "clean": "prune",
 }
-"""Names that other programs use for our subcommands."""
+"""Other names that users type for our subcommands: ``{"record": "monitor"}``."""
 _REMOVED = {
     "--source": "the platform decides: /proc on Linux, psutil on macOS",
     "--pss-budget": "PSS and USS take at most 1% of the time",
-    "--max-samples": "beyond 1,000,000 samples, neighbours are merged, and peaks stay exact",
+    "--max-samples": "more than 1,000,000 samples are merged, and peaks stay exact",
     "--max-size": "files up to 2 GiB are read",
     "--swap": "runs have no swap",
     "--give-up": "a run ends after five times the time without a limit",
@@ -177,13 +178,13 @@ _SUGGESTIONS = {
     **dict.fromkeys(("--gpu", "--cpu", "--io"), _ALWAYS_RECORDED),
     "--pid": "`nncf-tools monitor --pid` records a running process",
 }
-"""Options that a subcommand lacks, each with the replacement."""
+"""Options that users try, but that the subcommand does not have, each with the replacement."""
 _ALIKE = 0.6
-"""The least similarity of a mistyped option to a suggested option, both without dashes."""
+"""Least similarity of a mistyped option and the suggested option, both without dashes; 1 means equal."""
 
 
 def _explain(error: Any) -> UsageError:
-    """Return our error in place of Click's error: an unknown option, too few words, or too many words."""
+    """Return our error with a hint, in place of Click's error about an unknown option or a wrong number of words."""
     option = getattr(error, "option_name", "")
     if option in _REMOVED:
         return UsageError(f"option {option}: removed; {_REMOVED[option]}")
@@ -202,7 +203,7 @@ def _explain(error: Any) -> UsageError:
 
 
 def _unknown_command(word: str, program: str, commands: Iterable[str], rest: Iterable[str]) -> UsageError:
-    """Return the error for a first word that is not a subcommand."""
+    """Return the error for a first word that is not a subcommand, with a suggestion."""
     if word in _OTHER_NAMES:
         instead = " ".join((_OTHER_NAMES[word], *rest))
     elif shutil.which(word) or os.path.isfile(word):  # noqa: PTH113 — a name may be too long
@@ -215,9 +216,10 @@ def _unknown_command(word: str, program: str, commands: Iterable[str], rest: Ite
 
 @contextlib.contextmanager
 def _ended_by_exceptions() -> Iterator[list[int]]:
-    """Turn SIGINT, SIGTERM and SIGHUP into SystemExit, so that temporary files are removed.
+    """Raise SystemExit on SIGINT, SIGTERM and SIGHUP, so that temporary files are removed.
 
-    Yield a list of the received signals, because Python ignores an exception that is raised in a finalizer.
+    Yield a list to which each received signal is added: Python ignores an exception that is raised in a finalizer, so
+    the caller must check the list.
     """
     received: list[int] = []
 
@@ -234,12 +236,12 @@ def _ended_by_exceptions() -> Iterator[list[int]]:
         yield received
     finally:
         for number, handler in handlers.items():
-            if signal.getsignal(number) is end:  # a recording sets handlers of its own
+            if signal.getsignal(number) is end:  # a recording may have set other handlers
                 signal.signal(number, handler)
 
 
 def run() -> int:
-    """Run the command line; return its exit status."""
+    """Run the command line; return the exit status."""
     screen.prepare()
     try:
         try:

@@ -1,6 +1,6 @@
-"""The end of a recording: the summary, files beside the session, the page in a browser, the table of ``--repeat``.
+"""Work after a recording: show the summary or the table of ``--repeat``, write files beside the session, open the page.
 
-The last line names the files and a command to type next.
+The last line names the files, and a command to type next.
 """
 
 from __future__ import annotations
@@ -34,21 +34,25 @@ if TYPE_CHECKING:
     from nncftools.session.model import SessionData
 
 _MOST_HEADS = 50
-"""Largest number of earlier sessions to look at."""
+"""Largest number of earlier sessions that are searched for the same command."""
 
 _LEAST_CHANGE = 1.0
-"""The least change of the peak, in percent, that is worth a comparison."""
+"""Least change of the peak, in per cent, for which a comparison is suggested."""
 _SHORT_COMMAND = 24
-"""The line with a longer command would not fit in 80 columns."""
+"""Longest command in the suggestion, in characters: a longer line would not fit in 80 columns."""
 _LEAST_OF_A_PAGE_S = 1.0
 _MOST_SAMPLES = 100_000
 _MOST_STACKS = 500
-"""A page with more samples or stacks takes longer than a second to make."""
+"""Largest number of stacks in a page. With more stacks, or more samples than ``_MOST_SAMPLES``, a page takes over 1
+s."""
 _NEEDS_NO_QUOTES = re.compile(r"[\w./+-][\w./+~-]*")
 
 
 def last_lines(session: Session, target: Destination, view: View, *, profiled: bool) -> str:
-    """Return the location of the files and a command to type next; not `profile` if the run was ``profiled``."""
+    """Return the location of the files, and a command to type next.
+
+    If the run was ``profiled``, the suggestion is not `profile`.
+    """
     name = _name_session(target)
     views = [path for path in (target.page, target.panels) if path and path.exists()]
     shown = Path(target.shown)
@@ -67,7 +71,7 @@ def last_lines(session: Session, target: Destination, view: View, *, profiled: b
 
 
 def _name_session(target: Destination) -> str:
-    """Return the name of the session for a command line: ``latest``, or the path."""
+    """Return how the user can name the session: ``latest``, or the path."""
     if target.folder is None or not target.shown.startswith(f"{destination.DEFAULT_LOG_DIR}/"):
         return target.shown
     newest = destination.list_recordings(target.folder.parent)
@@ -75,12 +79,12 @@ def _name_session(target: Destination) -> str:
 
 
 def _argument(name: str) -> str:
-    """Return a session as an argument with a blank before; ``latest`` is the default."""
+    """Return the session as an argument, with a blank before; empty for ``latest``, which is the default."""
     return "" if name == destination.LATEST else f" {_quote(name)}"
 
 
 def _suggest(session: Session, target: Destination, view: View, name: str, *, profiled: bool) -> tuple[str, str]:
-    """Return the purpose of the next command, and the command."""
+    """Return the purpose of the next command, and the command: ``("more", "nncf-tools report --details")``."""
     earlier = _find_earlier(session, target)
     change = "" if earlier is None else _describe_change(session, earlier, view.metrics[0])
     if earlier is not None and change:
@@ -101,7 +105,7 @@ def _quote(name: str) -> str:
 
 
 def _find_earlier(session: Session, target: Destination) -> Path | None:
-    """Return the newest earlier session of the same command; None without any."""
+    """Return the newest earlier session of the same command; None if there is none."""
     if target.folder is None or session.attached_to is not None:
         return None
     recordings = destination.list_recordings(target.folder.parent)
@@ -113,7 +117,7 @@ def _find_earlier(session: Session, target: Destination) -> Path | None:
 
 
 def _read_command(path: Path) -> list[str] | None:
-    """Return the command of a session, from the first lines: each line holds one key."""
+    """Return the command of a session, read from the first lines of the file; None if the lines cannot be read."""
     import msgspec
 
     with suppress(OSError, msgspec.MsgspecError):
@@ -124,10 +128,10 @@ def _read_command(path: Path) -> list[str] | None:
 
 
 def _describe_change(session: Session, earlier: Path, metric: str) -> str:
-    """Return the change of the peak since an earlier run; empty for a small change and for different exits."""
+    """Return the change of the peak since an earlier run; empty if the change is small or the exit statuses differ."""
     try:
         before = load(earlier)
-    except NncfToolsError:  # damaged by now
+    except NncfToolsError:  # the file may be damaged by now
         return ""
     new = _find_peak(session, metric)
     old = _find_peak(before, metric)
@@ -143,7 +147,10 @@ def _find_peak(session: SessionData, metric: str) -> int | None:
 
 
 def show(recorded: Recorded, run: RecordingJob, view: View, *, quiet: bool) -> None:
-    """Show the summary unless ``quiet``, and write the files beside the session; a signal ends the work early."""
+    """Show the summary unless ``quiet``, and write the files beside the session.
+
+    If a signal arrives, end early, and say that files may be missing.
+    """
     try:
         with run.starter.interruptible():
             if recorded.session is not None:
@@ -206,7 +213,7 @@ def _write_beside(session: Session, target: Destination, view: View) -> None:
 
 
 def is_worth_a_page(session: Session) -> bool:
-    """Return whether a page shows more than the picture, and takes at most a second to make."""
+    """Return whether a page would show more than the picture, and would take at most a second to make."""
     stacks = [] if session.snapshots is None else session.snapshots.stacks
     if len(session.samples) > _MOST_SAMPLES or len(stacks) > _MOST_STACKS:
         return False
@@ -214,10 +221,10 @@ def is_worth_a_page(session: Session) -> bool:
 
 
 def show_repeats(request: Request, runs: Iterable[tuple[str, Ended]], starter: Starter, view: View) -> int:
-    """Show repeated runs while they end; return the last exit status.
+    """Show the results of repeated runs as the runs end; return the exit status of the last run.
 
-    Print a line for each run, the report of a failed run, and at the end a table of all runs, even if ``--prepare`` or
-    ``--cleanup`` failed. A single run shows its own summary. Raises NncfToolsError.
+    Print a line for each run, the report of a failed run, and at the end a table of all runs. The table is printed even
+    if ``--prepare`` or ``--cleanup`` fails. A single run shows a summary of its own. Raises NncfToolsError.
     """
     from nncftools.analysis.comparison import measure_run
     from nncftools.render.sentences import when_text
@@ -265,7 +272,7 @@ def show_repeats(request: Request, runs: Iterable[tuple[str, Ended]], starter: S
 
 
 def _describe_peak(session: Session, view: View) -> str:
-    """Return the peak of the first metric of a view: ``RSS peak 633.2 MiB``."""
+    """Return the peak of the view's first metric: ``RSS peak 633.2 MiB``."""
     metric = next(iter(columns_of(view.metrics, session.peaks)), view.metrics[0])
     return f"{label(metric)} peak {view.unit.label(_find_peak(session, metric))}"
 

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 _HISTORY = ("bencher", "benchmark-action")
-"""Formats for services that keep a history: only the figures of NEW."""
+"""Formats for services that keep a history; they contain only the figures of NEW."""
 FORMATS = (TEXT, "markdown", "json", PAGE, *_HISTORY)
 _MOST_CURVES = 14
 _MOST_RUNS = 100
-"""Largest size of a group; in a larger group, the exact rank test takes seconds per figure."""
+"""Largest number of runs in a group: with more runs, the exact rank test takes seconds for each figure."""
 
 
 def compare(  # noqa: PLR0913 — one parameter per option
@@ -37,7 +37,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
         Files,
         argument(
             "BASE NEW",
-            "Sessions, journals, folders, latest, latest~1. Each NEW is compared with BASE; several NEW are one table.",
+            "Sessions, journals, folders, latest, latest~1. Each NEW is compared with BASE; several NEW make a table.",
             autocompletion=options.complete_session,
         ),
     ] = None,
@@ -139,7 +139,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
 def _find_groups(
     sessions: Sequence[Path], base: Sequence[str] | None, new: Sequence[str] | None, *, least: int
 ) -> list[list[Path]]:
-    """Return the files of BASE and of each NEW; only of NEW if ``least`` is 1. Raises UsageError."""
+    """Return the files of BASE and of each NEW; without BASE if ``least`` is 1. Raises UsageError."""
     groups = [[destination.find_recording(path, options.DEFAULT_LOG_DIR)] for path in sessions]
     if base is None and new is None:
         if len(sessions) < least:
@@ -161,7 +161,7 @@ def _find_groups(
 
 
 def _match(option: str, patterns: Sequence[str]) -> list[Path]:
-    """Return the sessions for patterns, sorted by name; an existing file is not a pattern."""
+    """Return the sessions that match the patterns, sorted by name; a pattern may also be an existing file."""
     sessions: list[Path] = []
     for pattern in patterns:
         names = [pattern]
@@ -177,14 +177,12 @@ def _match(option: str, patterns: Sequence[str]) -> list[Path]:
 
 
 class _Group(NamedTuple):
-    """The figures of a group, and the curves for a picture."""
-
     runs: list[Run]
     curves: list[Curve]
 
 
 def _load(paths: Sequence[Path], depth: int, *, with_curves: bool, with_inner: bool) -> _Group:
-    """Load a group, one session at a time, to limit the memory. Raises UsageError for ranks of a job."""
+    """Load the sessions of a group, one after another, to limit memory. Raises UsageError for ranks of a job."""
     from nncftools.analysis.comparison import measure_run
     from nncftools.render.sentences import when_text
 
@@ -249,7 +247,7 @@ def _render(
 
 
 def _name_groups(groups: Sequence[Sequence[Run]]) -> list[str]:
-    """Return the commands if each group has a command of its own, or else the file names."""
+    """Return a name for each group: the command if each group has a different command, or else the file names."""
     from nncftools.render.comparison import runs_text
 
     commands = [{run.command for run in runs} for runs in groups]

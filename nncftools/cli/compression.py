@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """A kind of picture."""
+    """Formats of pictures."""
 
     PNG = "png"
     SVG = "svg"
@@ -26,7 +26,7 @@ class Format(StrEnum):
 
 
 class Also(StrEnum):
-    """A figure for another panel of the picture."""
+    """Figures that can have a panel of their own in the picture."""
 
     PEAK = "peak"
     INFERENCE_PEAK = "inference-peak"
@@ -89,7 +89,7 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
         option(
             "--max-error PERCENT",
             SHOW,
-            "Leave rows with a larger error out of the picture. Default: rows far beyond all others are left out.",
+            "Do not draw rows with a larger error. Default: do not draw rows far beyond all others.",
         ),
     ] = "",
     extra: Annotated[bool, option("--extra", OTHER, "Show the file's other columns in the table.")] = False,
@@ -154,7 +154,7 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
 
 
 def _draw(outcome: Visualization) -> None:
-    """Print a chart of each model, as wide as the terminal and at most two thirds of its height."""
+    """Print a chart of each model, as wide as the terminal; at most two thirds of the terminal's height."""
     import shutil
     import sys
 

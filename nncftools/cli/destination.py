@@ -1,7 +1,7 @@
-"""Checks and makes the files that a recording writes; finds the recording that a path or ``latest~1`` means.
+"""Choose, check and create the files that a recording writes; find the recording for a path or ``latest~1``.
 
-All checks are made before the command starts. The files of a running recording stay open by descriptor, so nothing is
-written to a folder that somebody puts in the place of ours.
+All checks are made before the command starts. The files and the folder of a recording stay open, so nothing is written
+to a folder that somebody else puts in the same place.
 """
 
 from __future__ import annotations
@@ -43,56 +43,56 @@ class Log(NamedTuple):
     metric: str
     from_zero: bool
     name: str
-    """Name of both files, without the ending."""
+    """Name of both files without the ending."""
 
 
 class Destination(NamedTuple):
-    """The files of a recording, by absolute path: the command may remove the working folder."""
+    """The files of a recording. The paths are absolute, because the command may remove the working folder."""
 
     place: Folder
     """The folder of all files, checked and open."""
     session: Path
     shown: str
-    """The session or the folder, as the user would type the path."""
+    """Path of the session or of the folder, as the user would type the path."""
     folder: Path | None = None
-    """The folder made for this run alone; None if the user named a file."""
+    """The new folder for this run alone; None if the user named a file."""
     logs: Sequence[Log] = ()
     sidecar: Path | None = None
-    """The file for marks, if there are any."""
+    """The file for marks; None if no file for marks is wanted."""
     panels: Path | None = None
-    """The picture."""
+    """The picture; None if no picture is wanted."""
     page: Path | None = None
     page_is_asked: bool = False
-    """Whether every recording gets a page, even a short recording."""
+    """Whether the recording gets a page even if the recording is too short or too large to be worth a page."""
     force: bool = False
     """Whether files of an earlier run may be replaced."""
     option: str = "--output"
-    """The option that names the location."""
+    """The option that names the location, for messages."""
 
     @property
     def journal(self) -> Path:
-        """The journal, which exists while the recording runs."""
+        """The journal, a file that exists while the recording runs."""
         return self.beside(JOURNAL_ENDING)
 
     @property
     def marks(self) -> Path:
-        """The marks log, which exists while the recording runs."""
+        """The marks log, a file that exists while the recording runs."""
         return self.beside(MARKS_ENDING)
 
     @property
     def snapshots(self) -> Path:
-        """The log of the snapshot helper, which exists while a recording with stacks runs."""
+        """The log of the snapshot helper, a file that exists while a recording with stacks runs."""
         return self.beside(reading.SNAPSHOTS_ENDING)
 
     def beside(self, ending: str) -> Path:
-        """Return the path of the session with another ending."""
+        """Return the path of a file beside the session: the same name with another ending."""
         return self.session.with_name(session_stem(self.session) + ending)
 
     def check_place(self) -> None:
-        """Make our folder again if the command removed the folder.
+        """Make the folder again if the command has removed the folder.
 
-        Raises OSError for a folder that another user may have put there, and for a device or pipe in the place of the
-        session.
+        Raises OSError if another user may have made a folder in the same place, or if a device or pipe has taken the
+        place of the session.
         """
         self.place.check()
         if file_behind(self.session) is None:
@@ -103,10 +103,13 @@ class Destination(NamedTuple):
         if self.folder is not None:
             with suppress(OSError):
                 self.folder.rmdir()
-                self.folder.parent.rmdir()  # succeeds only for an empty folder: then this run made the folder
+                self.folder.parent.rmdir()  # only succeeds for an empty folder: then this run made the folder
 
     def point_latest(self) -> None:
-        """Point the link ``latest`` in the log folder to this run, if links can be made; replace nothing but a link."""
+        """Make the link ``latest`` in the log folder lead to this run.
+
+        Do nothing if the system has no links. Replace only a link, never a file or folder.
+        """
         if self.folder is None:
             return
         link = self.folder.parent / LATEST
@@ -124,7 +127,7 @@ class Destination(NamedTuple):
 
 
 def new_folder(log_dir: Path, name: str) -> Destination:
-    """Make a new folder for this run under ``log_dir``. Raises UsageError on failure."""
+    """Make a new folder for a run under ``log_dir``; return its files. Raises UsageError if that fails."""
     plain = re.sub(r"[^\w.+-]+", "_", name).strip("._")[:_LONGEST_NAME] or "run"
     stem = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{plain}{launcher.make_suffix(os.environ)}"
     with open_folder("--log-dir", log_dir) as logs_of_all, writing("--log-dir", log_dir, UsageError):
@@ -138,9 +141,9 @@ def new_folder(log_dir: Path, name: str) -> Destination:
 
 
 def in_folder(log_dir: Path, metrics: Sequence[str]) -> Destination:
-    """Write session, logs and pictures directly to ``log_dir``, and replace the files of an earlier run.
+    """Return the files for a run that writes directly into ``log_dir``, and replaces the files of an earlier run.
 
-    In a rank of a job, the file names get the rank. Raises UsageError if a file cannot be written.
+    In a rank of a job, file names end in the rank. Raises UsageError if a file cannot be written.
     """
     open_folder("--log-dir", log_dir).close()
     target = at_file(log_dir / SESSION, force=True, option="--log-dir")
@@ -156,7 +159,7 @@ def in_folder(log_dir: Path, metrics: Sequence[str]) -> Destination:
 
 
 def open_folder(option: str, path: Path) -> Folder:
-    """Make and open a folder to write into, with a warning if every user may rename files there. Raises UsageError."""
+    """Make and open a folder; warn if every user may rename files in the folder. Raises UsageError."""
     with writing(option, path, UsageError):
         folder = Folder(path, make=True)
     if folder.is_shared:
@@ -166,22 +169,22 @@ def open_folder(option: str, path: Path) -> Folder:
 
 @functools.cache
 def _warn_of_shared(folder: Path) -> None:
-    """Warn once that every user may exchange the files of a recording."""
+    """Warn, once for each folder, that every user may replace files."""
     screen.message(f"every user may rename files in {str(folder)!r} or in a parent folder; only new files are written")
 
 
 @contextmanager
 def lock_folder(option: str, path: Path, busy: str) -> Iterator[None]:
-    """Make a folder and lock the folder for this process alone.
+    """Make a folder, and hold a lock on the folder.
 
-    Raises UsageError with the text ``busy`` while another process holds the lock.
+    Raises UsageError with the text ``busy`` if another process holds the lock.
     """
     import fcntl
 
     with open_folder(option, path) as place:
         folder = os.open(place.descriptor_path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            with suppress(OSError):  # a file system without locks
+            with suppress(OSError):  # some file systems have no locks
                 try:
                     fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError as error:
@@ -192,9 +195,9 @@ def lock_folder(option: str, path: Path, busy: str) -> Iterator[None]:
 
 
 def at_file(output: Path, *, force: bool, option: str = "--output") -> Destination:
-    """Write the session to ``output``. Raises UsageError if the file cannot be written.
+    """Return the files for a run whose session is ``output``. Raises UsageError if a file cannot be written.
 
-    In a rank of a job, the name gets the rank, so that ranks do not overwrite each other's files.
+    In a rank of a job, the file name ends in the rank, so that ranks do not overwrite each other's files.
     """
     output = add_suffix(output, launcher.make_suffix(os.environ))
     check_file(option, output, force=force)
@@ -222,10 +225,10 @@ def add_suffix(path: Path, suffix: str) -> Path:
 
 
 def add_views(target: Destination, *, plot: bool | None, opens: bool) -> Destination:
-    """Add the files that show the run: a picture, a page if plotly is installed, and a sidecar with the operations.
+    """Add the files that show the run: the picture, the page if plotly is installed, and the sidecar with operations.
 
-    If ``plot`` is None, only a folder that was made for this run gets these files. ``opens`` asks for the page in any
-    case. Raises UsageError if a file cannot be written, or if plotly is missing for a page to open.
+    If ``plot`` is None, only a run with a new folder gets these files. If ``opens`` is true, every run gets the page.
+    Raises UsageError if a file cannot be written, or if ``opens`` is true and plotly is not installed.
     """
     has_plotly = find_spec("plotly") is not None
     if opens and not has_plotly:
@@ -243,12 +246,15 @@ def add_views(target: Destination, *, plot: bool | None, opens: bool) -> Destina
 
 
 def session_stem(session: Path) -> str:
-    """Return the file name of a session without extensions; the files beside the session begin with this name."""
+    """Return the file name of a session without extensions.
+
+    All files beside the session have names with this beginning.
+    """
     return re.sub(r"(\.json)?(\.gz)?$", "", session.name) or session.name
 
 
 def check_file(option: str, path: Path, *, force: bool) -> None:
-    """Check a file that is written hours later. Raises UsageError like ``check_output``, and for a device or FIFO."""
+    """Check a file that is written after the run. Raises UsageError like ``check_output``, and for a device or FIFO."""
     if _find_file(option, path, force=force) is None:
         raise UsageError(f"option {option}: {str(path)!r} is a device or pipe; a file name expected")
 
@@ -256,13 +262,13 @@ def check_file(option: str, path: Path, *, force: bool) -> None:
 def check_output(option: str, path: Path, *, force: bool) -> Path:
     """Check a file that is written at once; return the file behind links, or the path of a device or FIFO.
 
-    Raises UsageError for a file that may not be written, or exists without ``force``.
+    Raises UsageError if the file may not be written, or if the file exists and ``force`` is false.
     """
     return _find_file(option, path, force=force) or path
 
 
 def _find_file(option: str, path: Path, *, force: bool) -> Path | None:
-    """Return the regular file that a write would make or replace, behind links; None for a device or FIFO.
+    """Return the regular file that a write to ``path`` would replace or make, behind links; None for a device or FIFO.
 
     Raises UsageError like ``check_output``.
     """
@@ -299,7 +305,7 @@ def write(output: Path, content: RenderableType | bytes) -> None:
 
 @contextmanager
 def open_log(option: str, path: Path) -> Iterator[int]:
-    """Yield the descriptor of a new, append-only file of ours; see ``open_ours``. Raises NncfToolsError."""
+    """Make a new log, and yield a descriptor that only appends; see ``open_ours``. Raises NncfToolsError."""
     with writing(option, path):
         descriptor = open_ours(path)
     try:
@@ -309,7 +315,7 @@ def open_log(option: str, path: Path) -> Iterator[int]:
 
 
 def find_duplicate(paths: Iterable[Path]) -> Path | None:
-    """Return the first path that leads to the same file as an earlier path; None without any."""
+    """Return the first path that leads to the same file as an earlier path; None if there is none."""
     seen: set[Path] = set()
     for path in paths:
         if path.resolve() in seen:
@@ -322,16 +328,16 @@ WORDS = (LATEST, "last")
 _WORD = re.compile(rf"(?:{'|'.join(WORDS)})(?:~(\d{{1,6}}))?")
 _HEAD = 1 << 16
 _END = rb'"start": \{"utc":"([^"]{1,40})"[^\n]*\n"duration_s": (\d+\.?\d*)'
-"""Start and duration, in the first bytes of a session."""
+"""Pattern for start and duration in the first bytes of a session."""
 _PATTERNS = (SESSION, f"*{JOURNAL_ENDING}", f"*/{SESSION}", f"*/*{JOURNAL_ENDING}")
 
 
 def find_recording(path: Path, log_dir: Path) -> Path:
-    """Return the session or journal that a path means.
+    """Return the session or journal for a path on the command line.
 
-    A folder means the newest recording in the folder, ``latest`` or ``last`` the newest recording in ``log_dir``, and
-    ``latest~1`` the recording before it. An existing file or folder of such a name has priority. Raises NncfToolsError
-    if there are fewer recordings.
+    A folder means the newest recording in the folder. ``latest`` or ``last`` means the newest recording in ``log_dir``,
+    and ``latest~1`` means the recording before. If a file or folder has such a name, it is preferred. Raises
+    NncfToolsError if there are not enough recordings.
     """
     if path.is_dir():
         return find_newest(path)
@@ -343,9 +349,9 @@ def find_recording(path: Path, log_dir: Path) -> Path:
 
 
 def find_newest(log_dir: Path, before: int = 0) -> Path:
-    """Return the newest session or journal in a folder, or the recording ``before`` positions earlier.
+    """Return the newest session or journal in a folder; if ``before`` is 2, skip the two newest recordings.
 
-    Raises NncfToolsError if there are fewer recordings.
+    Raises NncfToolsError if there are not enough recordings.
     """
     recordings = list_recordings(log_dir) or list_recordings(log_dir / LATEST)
     if not recordings:
@@ -358,16 +364,17 @@ def find_newest(log_dir: Path, before: int = 0) -> Path:
 
 
 def list_recordings(log_dir: Path) -> list[Path]:
-    """Return the sessions and journals in a folder and in the folders in it, the newest first, without duplicates.
+    """Return the sessions and journals in a folder and the subfolders, the newest first, without duplicates.
 
-    Folders named ``latest`` are left out as links to other runs, hidden folders as copies.
+    Subfolders named ``latest`` are skipped because they are links to other runs; hidden subfolders because they are
+    copies.
     """
     recordings: dict[str, Path] = {}
     for path in itertools.chain.from_iterable(map(log_dir.glob, _PATTERNS)):
         folder = path.parent
         if folder != log_dir and (folder.name == LATEST or folder.name.startswith(".")):
             continue
-        if not path.is_file():  # reading a FIFO that another user put there would never end
+        if not path.is_file():  # another user may have put a FIFO there: reading it would never end
             continue
         real = os.path.realpath(path)
         if real not in recordings or not folder.is_symlink():
@@ -376,14 +383,17 @@ def list_recordings(log_dir: Path) -> list[Path]:
 
 
 def write_time(path: Path) -> float:
-    """Return the time of the last write; 0 for a file that is missing because the recorder has just replaced it."""
+    """Return the time of the last write; 0 if the file is missing, because the recorder may just have replaced it."""
     with suppress(OSError):
         return path.stat().st_mtime
     return 0.0
 
 
 def _end_times(path: Path) -> tuple[float, float]:
-    """Return the end of a recording, as the session says, and the time of the last write (later for a copy)."""
+    """Return, as a sort key, the end of the recording and the time of the last write.
+
+    The end is from the session: a copy of a session may be written much later.
+    """
     written = write_time(path)
     with suppress(OSError, ValueError):
         end = re.search(_END, read_head(path))
@@ -394,13 +404,13 @@ def _end_times(path: Path) -> tuple[float, float]:
 
 
 def read_head(path: Path) -> bytes:
-    """Return the first bytes of a session: each line holds one key. Raises OSError."""
-    with reading.reader(path) as file:  # never waits for a FIFO that took the file's place
+    """Return the first bytes of a session, where each line is a key with a value. Raises OSError."""
+    with reading.reader(path) as file:  # does not wait if a FIFO has taken the file's place
         return file.read(_HEAD)
 
 
 def check_exists(path: Path, log_dir: Path) -> None:
-    """Raise NncfToolsError with a suggestion for a path that does not exist; without a suggestion, do nothing."""
+    """Raise NncfToolsError with a suggestion if a path does not exist. Do nothing if there is no suggestion."""
     if path.exists():
         return
     if not set("*?[").isdisjoint(path.name):
@@ -415,7 +425,7 @@ def check_exists(path: Path, log_dir: Path) -> None:
 
 
 def claim_files(target: Destination, *, snapshots: bool) -> RecordingFiles:
-    """Create the journal, the marks log and, on request, the log of the snapshot helper, for this run alone.
+    """Create the journal, the marks log and, if ``snapshots``, the log of the snapshot helper, for this run alone.
 
     Raises UsageError.
     """
@@ -436,13 +446,13 @@ def claim_files(target: Destination, *, snapshots: bool) -> RecordingFiles:
 
 
 class RecordingFiles:
-    """The files of a running recording, by descriptor: they stay ours even if the paths are moved or removed."""
+    """The open files of a running recording: they stay ours, even if somebody moves or removes the paths."""
 
     def __init__(self, target: Destination, journal: int, *, snapshots: bool) -> None:
-        """Open the journal a second time, for reading; the sampler gets the locked descriptor. Raises OSError."""
+        """Open the journal for reading, too, because the sampler gets the locked descriptor. Raises OSError."""
         self._target = target
         self.locked = journal
-        """The locked, append-only descriptor for the sampler; -1 after the hand-over."""
+        """The descriptor for the sampler: holds the lock, and only appends; -1 after ``hand_over``."""
         with ExitStack() as stack, ExitStack() as made:
 
             def create(path: Path) -> int:
@@ -456,12 +466,12 @@ class RecordingFiles:
             self.marks = create(target.marks)
             os.write(self.marks, b" ")  # a missing blank shows that the command emptied the log
             self.snapshots = create(target.snapshots) if snapshots else None
-            """The descriptor of the log of the snapshot helper, if there is a helper."""
+            """Descriptor of the snapshot helper's log; None without a helper."""
             made.pop_all()
             self._open = stack.pop_all()
 
     def hand_over(self) -> None:
-        """Close our copy of the sampler's descriptor, so that the lock ends with the sampler."""
+        """Close our copy of the sampler's descriptor, so that the lock ends when the sampler ends."""
         os.close(self.locked)
         self.locked = -1
 
@@ -470,14 +480,17 @@ class RecordingFiles:
         return _reopen(self.marks)
 
     def read_snapshots(self) -> bytes:
-        """Return the content of the log of the snapshot helper; empty without a helper."""
+        """Return the content of the snapshot helper's log; empty without a helper."""
         if self.snapshots is None:
             return b""
         with _reopen(self.snapshots) as log:
             return log.read()
 
     def surviving_journal(self) -> Path:
-        """Return the path of the journal; copy the journal if another file has taken the path. Raises OSError."""
+        """Return the path of the journal; if another file has taken the path, return a copy of the journal.
+
+        Raises OSError.
+        """
         path = self._target.journal
         if reading.leads_to(path, self.journal.fileno()):
             return path
@@ -491,7 +504,7 @@ class RecordingFiles:
         return copy
 
     def remove(self) -> None:
-        """Remove the logs after the session is written; leave files that others put in the same places."""
+        """Remove the logs after the session is written; do not remove files that others put in their places."""
         target = self._target
         logs = {target.journal: self.journal.fileno(), target.marks: self.marks}
         if self.snapshots is not None:

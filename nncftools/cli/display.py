@@ -1,8 +1,8 @@
 """The command's output and the live view during a recording.
 
-A relay passes the command's output on to our output, and each line to a callback. If our output is a terminal, the
-command gets a raw terminal of its own, which passes bytes unchanged. Input, controlling terminal and process group stay
-the same.
+A relay reads the command's output, writes it to our output, and passes each line to a callback. If our output is a
+terminal, the command gets another terminal in raw mode. Raw mode does not change bytes. Input, controlling terminal and
+process group of the command stay the same.
 """
 
 from __future__ import annotations
@@ -39,37 +39,37 @@ _STANDARD = (1, 2)
 
 @dataclass
 class Relay:
-    """Passes standard output and error on until the last writer closes them, like a pipe to ``tee``."""
+    """Copies the command's output and error to ours until the last process has closed them, like ``tee``."""
 
     on_line: Callable[[str], None] | None = None
-    """Called in threads with each line, without colours; each state of a progress bar is a line."""
+    """Callback for each line, without colours; called in threads. Each state of a progress bar is a line."""
     write: Callable[[int, bytes], None] = write_all
-    """Called with our descriptor and the data."""
+    """Function that writes data; the arguments are our descriptor and the bytes."""
     only_terminals: bool = False
     """Whether only outputs that are terminals are relayed."""
     only_pipes: bool = False
     """Whether the command gets pipes instead of terminals."""
 
     def __post_init__(self) -> None:
-        """Begin without pipes and terminals."""
+        """Start without pipes and terminals."""
         self._terminals: dict[str, tuple[int, int]] = {}
-        """The command's terminals by name: outer end and our descriptor."""
+        """Terminals of the command by name: our end, and the descriptor of our output."""
         self.ends: list[tuple[int, int]] = []
-        """Pairs of outer end and our descriptor."""
+        """Pairs: our end of a pipe or terminal, and the descriptor of our output."""
         self._keys = threading.Thread(target=self._pass_keys, daemon=True)
         self._has_ended = threading.Event()
         self._inner: dict[int, int] = {}
-        """Ends for the command, by our descriptor."""
+        """The command's ends of the pipes and terminals, by descriptor of our output."""
         self._threads: list[threading.Thread] = []
         self._release: Callable[[int], object] = int
 
     @property
     def outputs(self) -> tuple[int | None, int | None]:
-        """Descriptors for the command's standard output and error; None if our descriptor is closed."""
+        """Descriptors for the command's standard output and error; None if ours is closed."""
         return self._inner.get(1), self._inner.get(2)
 
     def __enter__(self) -> Relay:
-        """Make the pipes or terminals and start to read from them. Raises OSError, NncfToolsError."""
+        """Make the pipes or terminals, and start to read from them. Raises OSError, NncfToolsError."""
         opened = [descriptor for descriptor in _STANDARD if _is_given(descriptor)]
         if self.only_terminals:
             opened = list(filter(os.isatty, opened))
@@ -89,7 +89,7 @@ class Relay:
             arguments = (outer, descriptor, name)
             self._threads.append(threading.Thread(target=self._pass_on, args=arguments, daemon=True))
         try:
-            with block_signals():  # only the main thread handles signals
+            with block_signals():  # only the main thread may handle signals
                 for thread in self._threads:
                     thread.start()
         except RuntimeError as error:
@@ -97,9 +97,9 @@ class Relay:
         return self
 
     def start(self, release: Callable[[int], object]) -> None:
-        """Close our copies of the command's ends, so that the last writer ends the output.
+        """Close our copies of the command's ends, so that the relay ends when the last process closes the output.
 
-        Call ``release`` with each outer end that is closed.
+        ``release`` is called for each of our ends when the end is closed.
         """
         self._release = release
         self._close_inner()
@@ -108,7 +108,7 @@ class Relay:
                 self._keys.start()
 
     def _pass_keys(self) -> None:
-        """Pass keys on to processes that read from a terminal of the relay, such as ``less``."""
+        """Pass keys to programs that read from a terminal of the relay, such as ``less``."""
         from nncftools.live.shared_terminal import descendants, file_read
 
         while not self._has_ended.wait(_KEYS_S):
@@ -122,10 +122,10 @@ class Relay:
                         break
 
     def _pass_keys_to(self, pid: int, outer: int, ours: int) -> None:
-        """Pass keys on to the terminal of a process until it ends or we are in the background. Raises OSError."""
+        """Pass keys to a program's terminal until the program ends, or we are in the background. Raises OSError."""
         from nncftools.live.viewer import Keyboard
 
-        if os.tcgetpgrp(ours) != os.getpgrp():  # another job in the foreground gets the keys
+        if os.tcgetpgrp(ours) != os.getpgrp():  # another job is in the foreground, and gets the keys
             return
         with Keyboard(ours) as keyboard:
             while Path(f"/proc/{pid}").exists() and os.tcgetpgrp(ours) == os.getpgrp():
@@ -149,7 +149,7 @@ class Relay:
 
     def _pass_on(self, outer: int, descriptor: int, name: str) -> None:
         rest = b""
-        # EIO: the last writer has closed the terminal; EPIPE: our reader has ended, so the command may get EPIPE, too
+        # EIO: all processes closed the terminal; EPIPE: our reader has ended, so the command should get EPIPE, too
         with suppress(OSError):
             while chunk := os.read(outer, _CHUNK):
                 self.write(descriptor, chunk)
@@ -174,7 +174,7 @@ class Relay:
 
 
 def _is_given(descriptor: int) -> bool:
-    """Return whether we were started with this descriptor: descriptors opened later are not inheritable."""
+    """Return whether this descriptor is from our parent: descriptors that Python opens are not inheritable."""
     try:
         return os.get_inheritable(descriptor)
     except OSError:
@@ -182,7 +182,7 @@ def _is_given(descriptor: int) -> bool:
 
 
 def _open_terminal(like: int) -> tuple[int, int]:
-    """Open a raw terminal with the size of ``like``; return both ends."""
+    """Open a terminal in raw mode with the size of ``like``; return our end and the command's end."""
     import tty
 
     outer, inner = os.openpty()
@@ -205,24 +205,25 @@ _STANDARD_ERROR = 2
 
 @dataclass
 class OutputDisplay:
-    """A context manager around a recording: relay, live view, or a file for the output.
+    """Shows the command's output during a recording: by a relay, in the live view, or in a file.
 
-    The exit waits for all processes that hold the command's output open, unless ``starter`` is interrupted.
+    The exit of the context waits until all processes have closed the command's output, unless a signal interrupts
+    ``starter``.
     """
 
     view: View
     on_line: Callable[[str], None] | None
-    """Called with each line of the command's output."""
+    """Callback for each line of the command's output."""
     starter: Starter
     live: bool
     """Whether the live view shows the run."""
     output: Path | int | None
-    """Target of the command's output: a file, a descriptor, or None for our output."""
+    """File or descriptor for the command's output; None for our own output."""
     copies: bool = False
-    """Whether output to a file also goes to our output."""
+    """Whether output in a file is also written to our own output."""
 
     def __post_init__(self) -> None:
-        """Begin with nothing open."""
+        """Start with nothing open."""
         self._captured = -1
         self._is_broken = False
         self._relay: Relay | None = None
@@ -231,7 +232,7 @@ class OutputDisplay:
 
     @property
     def outputs(self) -> tuple[int | None, int | None]:
-        """Descriptors for the command's standard output and error; None if the command inherits our descriptor."""
+        """Descriptors for the command's standard output and error; None if the command inherits ours."""
         if self._relay is not None:
             return self._relay.outputs
         return (None, None) if self._captured < 0 else (self._captured, self._captured)
@@ -274,9 +275,9 @@ class OutputDisplay:
             self._stack.close()
 
     def begin(self, journal: Path, descriptor: int, release: Callable[[int], object]) -> None:
-        """Start to relay and to draw, after the start of the command; ``descriptor`` is the open journal.
+        """Start to relay and to draw, after the command has started; ``descriptor`` is the open journal.
 
-        Call ``release`` with each source in ``relays`` that is closed.
+        ``release`` is called for each source in ``relays`` when the source is closed.
         """
         if self._relay is not None:
             self._relay.start(release)
@@ -312,7 +313,7 @@ class OutputDisplay:
 
 
 def make_settings(view: View, encoding: str | None, state: str = "recording") -> ViewSettings:
-    """Return settings of the live view with characters of this encoding, and colours of the terminal."""
+    """Return settings for the live view: characters by encoding, and the colours of the terminal."""
     from rich.console import Console
 
     from nncftools.live.figures import ViewSettings

@@ -1,6 +1,6 @@
-"""``nncf-tools fit``: a run without a limit, then runs under limits in control groups of our own; the results.
+"""``nncf-tools fit``: run a command without a limit, then with memory limits in control groups; write the results.
 
-Each run is recorded with the same input, and ended if it takes too long.
+Each run is recorded and gets the same input. A run that takes too long is ended.
 """
 
 from __future__ import annotations
@@ -32,40 +32,45 @@ _NO_GROUP = (
     "Or use --free-only: it measures a run without a limit"
 )
 GIVE_UP = 5
-"""A run ends after this multiple of the duration without a limit: the command hangs, or reads the same files again and
-again."""
+"""A run is ended after this multiple of the duration without a limit: the command hangs, or reads the same files again
+and again."""
 _SHORTEST_S = 2.0
-"""No run ends earlier."""
+"""No run is ended earlier than this."""
 _MANY_FILES = 32 << 20
-"""Reading fewer bytes takes a negligible time."""
+"""If a command reads fewer bytes from files, the run without a limit is not repeated: the reading takes little time."""
 _NEAR_FULL_SPEED = 1.5
-"""Smaller multiples of the duration without a limit are shown with two decimals."""
+"""Multiples of the duration without a limit below this number are shown with two decimals."""
 _WIDE = 4
-"""Limits that differ by more than this factor are drawn on a logarithmic axis."""
+"""If the largest limit is more than this multiple of the smallest limit, the axis is logarithmic."""
 
 
 class Done(NamedTuple):
-    """A run that has ended."""
+    """The result of a run."""
 
     name: str
-    """Name of the files of the run, without the ending."""
+    """Name of the run's files without the ending."""
     ended: str
     session: Session | None
     watch: GroupWatch
 
 
 class GroupWatch(Watch):
-    """Lists the files that a run without a limit maps; at the end of a run, reads the figures of the control group."""
+    """Watches a run in a control group.
+
+    The watch lists the files that a run without a limit maps. At the end of a run, the watch reads the figures of the
+    control group.
+    """
 
     def __init__(self, runner: Runner, group: LimitedGroup | None, most_s: float) -> None:
         super().__init__(runner, most_s)
         self._group = group
         self._lists_files = most_s == math.inf
         self._own_files = needs.files_of([os.getpid()])
-        """Files that this process maps, too: the kernel cannot drop them from the page cache."""
+        """Files that this process maps, too: they cannot be dropped from the page cache."""
         self.files: set[str] = set()
         self.lost_processes = False
-        """Whether the kernel killed processes because memory ran out; other processes may wait for them for ever."""
+        """Whether the kernel killed processes because memory ran out. The remaining processes may wait for the killed
+        ones forever."""
         self.charged: int | None = None
         self.refaults: int | None = None
 
@@ -83,21 +88,21 @@ class GroupWatch(Watch):
 
 
 def make_search(request: FitOptions) -> Fit:
-    """Return a search without runs."""
+    """Return a new search, without runs."""
     success = request.success and Redaction().text(request.success)
     return Fit(command=shareable(request.words or ()), success=success)
 
 
 def make_results(request: FitOptions) -> Results:
-    """Return the folder of a search. Raises UsageError."""
+    """Return the folder for the results of a search. Raises UsageError."""
     return Results(request, "fit", "search", "run")
 
 
 def resume_search(new: Fit, results: Results) -> Fit:
-    """Return the saved search for --resume, or else ``new``. Raises UsageError."""
+    """Return the saved search if --resume is given, or else ``new``. Raises UsageError."""
     fit = results.begun(new)
     if fit.success != new.success:
-        raise UsageError(f"option --success: the earlier runs were judged by {fit.success!r}")
+        raise UsageError(f"option --success: the earlier runs used {fit.success!r}")
     return fit
 
 
@@ -121,8 +126,6 @@ def search(request: FitOptions, parent: ParentGroup | None) -> int:
 
 @dataclass(frozen=True)
 class _Runs:
-    """The runs of a search."""
-
     request: FitOptions
     results: Results
     parent: ParentGroup | None
@@ -130,7 +133,10 @@ class _Runs:
     runner: Runner
 
     def run_all(self) -> None:
-        """Run until both limits are found or no run is left. Raises NncfToolsError, Interrupted."""
+        """Run the command until both limits are found, or until ``--runs`` is reached.
+
+        Raises NncfToolsError, Interrupted.
+        """
         fit = self.fit
         if fit.free is None:
             screen.line(f"Run 1: {printable(shlex.join(fit.command))}, without a limit")
@@ -145,7 +151,7 @@ class _Runs:
             screen.line(f"Run {fit.runs}: {describe_trial(trial, self.request.unit)} ({more})")
 
     def _run_free(self) -> None:
-        """Run without a limit; run again if the first run found files in the page cache."""
+        """Run the command without a limit, and again if the files were in the page cache."""
         fit = self.fit
         files = set() if fit.free is None else set(fit.free.files)
         done = self._record(None, math.inf, sorted(files))
@@ -157,7 +163,7 @@ class _Runs:
         if needed is None or not session.finished:
             reason = " ".join(session.warnings[:1])
             if not reason:
-                reason = f"only {seconds_text(session.duration_s)} long, too short to measure the memory"
+                reason = f"the run took only {seconds_text(session.duration_s)}, too short to measure memory"
             raise NncfToolsError(f"cannot use the run without a limit: {reason}")
         of_files = needed.comfortable - needed.floor
         from_storage = session.totals.get("read_bytes") or 0
@@ -199,7 +205,7 @@ class _Runs:
         )
 
     def _record(self, limit: int | None, most_s: float, files: Sequence[str]) -> Done:
-        """Drop files from the page cache, and run the command once. Raises NncfToolsError, Interrupted."""
+        """Drop files from the page cache, then run the command once. Raises NncfToolsError, Interrupted."""
         runner = self.runner
         number = self.fit.runs + 1
         path = self.results.folder / f"run-{number}"
@@ -215,7 +221,7 @@ class _Runs:
             entry = () if group is None else group.entry
             recorded = runner.record(path, self.request.recorded, log, watch, entry=entry)
             session = recorded.session
-            if watch.gave_up and session is not None:  # the session blames the signal, which came from us
+            if watch.gave_up and session is not None:  # the session blames the signal that we sent
                 text = f"nncf-tools fit ended the command after {seconds_text(watch.seconds)}: it took too long"
                 session.warnings.insert(0, text)
                 with contextlib.suppress(OSError):
@@ -238,7 +244,7 @@ class _Runs:
 
 
 def make_table(fit: Fit, unit: MemoryUnit) -> Table:
-    """Return a table with a row for each run, the largest limit first; the limits of the result are bold."""
+    """Return a table of all runs, the largest limit first; the limits of the result are bold."""
     columns = [Column(f"Limit, {unit}"), Column("Ended", is_text=True)]
     columns += map(Column, ("Time", "× free time", "Refaults", "Stall"))
     free_s = fit.unlimited.duration_s
@@ -264,18 +270,18 @@ def _make_row(limit: Cell, trial: Trial) -> Row:
 
 
 def describe_free(free: Free, unit: MemoryUnit) -> str:
-    """Return duration and memory of a run without a limit, in one line."""
+    """Return duration and memory of a run without a limit, in a line."""
     floor = f"without a limit, {WORKED}, {seconds_text(free.duration_s)}, floor {_size_text(free.floor, unit)}"
     return f"{floor}, comfortable {_size_text(free.comfortable, unit)}, peak {_size_text(free.peak_rss, unit)}"
 
 
 def describe_trial(trial: Trial, unit: MemoryUnit) -> str:
-    """Return a run in one line: ``5.3 GiB, worked, 41 s``."""
+    """Return the result of a run with a limit: ``5.3 GiB, worked, 41 s``."""
     return f"{_size_text(trial.limit, unit)}, {trial.ended}, {seconds_text(trial.duration_s)}"
 
 
 def write_answer(fit: Fit, unit: MemoryUnit) -> str:
-    """Return the first line of the result: the smallest limit that works, or why the limit is unknown."""
+    """Return the first line of the result: the smallest limit that works, or why this limit is unknown."""
     if not fit.trials:
         floor = _size_text(fit.unlimited.floor, unit)
         return f"Needs at least {floor}, measured in one run without a limit (no limit was tried)"
@@ -288,13 +294,13 @@ def write_answer(fit: Fit, unit: MemoryUnit) -> str:
 
 
 def write_sentences(fit: Fit, unit: MemoryUnit) -> Iterator[str]:
-    """Yield the sentences after the answer: the peak without a limit, and the limit of full speed."""
+    """Yield the sentences after the first line: the peak without a limit, and the limit of full speed."""
     if not fit.trials:
         yield f"With {_size_text(fit.unlimited.comfortable, unit)}, the command reads no file twice"
     yield f"The peak without a limit is {_size_text(fit.unlimited.peak_rss, unit)}"
     if fit.fast and fit.fast_from is not None:
         size = _limit_text(fit.fast_from, unit)
-        yield f"With {size} or more, the command is as fast as without a limit: {len(fit.fast)} runs were"
+        yield f"With {size} or more, the command is as fast as without a limit, as {len(fit.fast)} runs showed"
 
 
 def write_notes(fit: Fit) -> Iterator[str]:
@@ -316,7 +322,7 @@ def _limit_text(size: float, unit: MemoryUnit) -> str:
 
 
 def make_result(fit: Fit, unit: MemoryUnit) -> Shown:
-    """Return the parts of the report on a search."""
+    """Return the result of a search, ready for output."""
     return Shown(
         command=fit.command,
         answer=write_answer(fit, unit),
@@ -329,7 +335,10 @@ def make_result(fit: Fit, unit: MemoryUnit) -> Shown:
 
 
 def draw(fit: Fit, unit: MemoryUnit, path: Path) -> None:
-    """Draw the runs, failed runs as crosses, with the floor and the peak without a limit. Raises OSError."""
+    """Draw duration over limit for all runs, with the floor and the peak without a limit; failed runs are crosses.
+
+    Raises OSError.
+    """
     from nncftools import drawing
 
     worked, failed, free = drawing.PALETTE[:3]

@@ -1,4 +1,4 @@
-"""The options and the runs of a search for memory limits, and the rules for the next limit to try.
+"""The options and the state of a search for memory limits, and the rules for the next limit to try.
 
 The search finds the smallest limit with which a command works, and the smallest limit with full speed. The rules assume
 that more memory never hurts: a command that works with a limit also works with every larger limit.
@@ -18,9 +18,9 @@ from nncftools.cli.parameters import RUN, option
 
 FORMAT = "nncf-tools-fit"
 VERSION = 1
-"""1: first version (2026-11)."""
+"""Version of the format of ``fit.json``. 1: first version (2026-11)."""
 WORKED = "worked"
-"""``Trial.ended`` after success."""
+"""The value of ``Trial.ended`` after success."""
 OUT_OF_MEMORY = "out of memory"
 """The beginning of ``Trial.ended`` if the kernel killed a process."""
 
@@ -31,7 +31,8 @@ class FitOptions(options.SeriesRequest):
 
     runs: Annotated[int, option("--runs N", RUN, "Largest number of runs, including runs without a limit.", min=2)] = 10
     success: Annotated[
-        str | None, option("--success COMMAND", RUN, "Shell command after each run; a non-zero exit means: not worked.")
+        str | None,
+        option("--success COMMAND", RUN, "Shell command after each run; the run worked only if this command succeeds."),
     ] = None
     before: Annotated[str | None, option("--before COMMAND", RUN, "The former name of --prepare.", hidden=True)] = None
     free_only: Annotated[bool, option("--free-only", RUN, "Only run without a limit; needs no control group.")] = False
@@ -52,19 +53,22 @@ class FitOptions(options.SeriesRequest):
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """A run with a limit; bytes and seconds, null if unknown."""
+    """A run with a limit, in bytes and seconds; null if unknown."""
 
     limit: int
     worked: bool
     ended: str
     """The outcome in words: ``worked``, ``out of memory``, ``exit status 1``, ``given up after 12 s``."""
     gave_up: bool = False
-    """Whether the search ended a run that took too long; false if the kernel had killed a process."""
+    """Whether the search ended the run because the run took too long.
+
+    False if the kernel had killed a process.
+    """
     duration_s: float
     slower: float
     """The duration as a multiple of the duration without a limit."""
     refaults: int | None = None
-    """Bytes that were dropped from memory and read again."""
+    """Bytes that the kernel dropped from memory and read again."""
     stall_s: float | None = None
     """Time during which a task waited for memory (PSI)."""
     session: str = ""
@@ -72,30 +76,32 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Free(msgspec.Struct, frozen=True, kw_only=True):
-    """The run without a limit; bytes and seconds."""
+    """The run without a limit, in bytes and seconds."""
 
     duration_s: float
     floor: int
+    """Memory that the kernel can neither drop nor share."""
     comfortable: int
+    """Memory that also holds all mapped and read files, so that no file is read twice."""
     peak_rss: int
     charged: int | None = None
-    """The largest charge of the control group, with page cache: a limit of this size has no effect."""
+    """Largest memory use of the control group, page cache included: a limit of this size has no effect."""
     session: str = ""
     files: list[str] = []
     """The files that the run read or mapped."""
 
 
 class Fit(msgspec.Struct, kw_only=True):
-    """The state of a search, saved as ``fit.json``."""
+    """The state of a search, as saved in ``fit.json``."""
 
     format: str = FORMAT
     version: int = VERSION
     command: list[str]
     success: str | None = None
-    """The shell command that decides whether a run worked."""
+    """The shell command of ``--success``, which must succeed after a run that worked."""
     free: Free | None = None
     free_runs: int = 0
-    """The number of runs without a limit: 2 if the first run found files in the page cache."""
+    """Number of runs without a limit: 2 if the files of the first run were in the page cache."""
     trials: list[Trial] = []
     is_finished: bool = False
     works_from: int | None = None
@@ -105,13 +111,13 @@ class Fit(msgspec.Struct, kw_only=True):
 
     @property
     def unlimited(self) -> Free:
-        """The run without a limit, which has ended."""
+        """The result of the run without a limit; the run must have ended."""
         assert self.free is not None
         return self.free
 
     @property
     def runs(self) -> int:
-        """The number of runs that have ended."""
+        """Number of runs that have ended."""
         return self.free_runs + len(self.trials)
 
     @property
@@ -122,13 +128,13 @@ class Fit(msgspec.Struct, kw_only=True):
 
     @property
     def fast(self) -> list[Trial]:
-        """The runs with ``fast_from`` or more, if there are at least two and all had full speed."""
+        """The runs with at least the limit ``fast_from``, if all of two or more runs had full speed; else none."""
         runs = [trial for trial in self.trials if trial.limit >= (self.fast_from or math.inf)]
         are_fast = len(runs) > 1 and all(trial.worked and trial.slower <= _SLOWER for trial in runs)
         return runs if are_fast else []
 
     def next_limit(self) -> int | None:
-        """Update the result and return the next limit to try; None at the end of the search."""
+        """Update ``works_from`` and ``fast_from``; return the next limit to try, None at the end of the search."""
         worked = [trial.limit for trial in self.trials if trial.worked]
         fast = [trial.limit for trial in self.trials if self.is_fast(trial)]
         self.works_from = min(worked, default=None)
@@ -138,10 +144,10 @@ class Fit(msgspec.Struct, kw_only=True):
         return None if limit is None else max(_MIB, round(limit))
 
     def is_fast(self, trial: Trial) -> bool:
-        """Return whether a trial took about as long as the run without a limit.
+        """Return whether a run took about as long as the run without a limit.
 
-        A run without refaults did not lack memory, so slow storage is accepted as the cause of up to 2.5 times the
-        duration.
+        A run without refaults had enough memory. Up to 2.5 times the duration is accepted for such a run, because the
+        cause may be slow storage.
         """
         few = max(self.unlimited.comfortable * _FEW, _LEAST_STEP)
         has_refaults = trial.refaults is None or trial.refaults > few
@@ -150,7 +156,7 @@ class Fit(msgspec.Struct, kw_only=True):
         return trial.worked and trial.duration_s <= max(free_s * factor, free_s + _NOISE_S)
 
     def _largest_failed(self) -> int:
-        """Return the largest failed limit below ``works_from``; 0 without any."""
+        """Return the largest limit below ``works_from`` with which the command failed; 0 if there is none."""
         works = self.works_from or math.inf
         failed = [trial.limit for trial in self.trials if not trial.worked]
         return max((limit for limit in failed if limit < works), default=0)
@@ -183,37 +189,42 @@ class Fit(msgspec.Struct, kw_only=True):
 
 _MIB = 1 << 20
 _TOLERANCE = 0.03
-"""The accepted error of the smallest limit, as a share of the limit."""
+"""Accepted error of the smallest limit, as a share of the limit."""
 _SLOWER = 1.1
-"""Full speed allows this multiple of the duration without a limit."""
+"""A run has full speed up to this multiple of the duration without a limit."""
 _LEAST_STEP = 4 * _MIB
-"""Repeated runs of a Python program differ by almost this much."""
+"""Least accepted error: the need of a Python program differs by almost this much from run to run."""
 _ABOVE_FLOOR = (1.005, 1.034, 1.064, 1.125, 1.3, 2.0, 4.0)
-"""Multiples of the floor, tried in turn until the command works."""
+"""Limits as multiples of the floor: they are tried in turn until the command works."""
 _ABOVE_COMFORTABLE = (1.0, 1.15, 1.5)
 _SLIGHTLY_MORE = 1.125
-"""The factor for the next limit after a run that only took too long."""
+"""Factor for the next limit if a run only took too long, and the command reads few files."""
 _MANY_FILES = 4
-"""If the comfortable amount is more than this multiple of the floor, the next limit is doubled."""
+"""The command reads many files if the comfortable amount is above this multiple of the floor.
+
+Then the limit is doubled if a run only took too long.
+"""
 _TRIES_WITH_FILES = 3
-"""From this number of trials on, neither doubling nor ``_SLIGHTLY_MORE`` is tried."""
+"""From this number of runs with a limit on, a limit is neither doubled nor multiplied by ``_SLIGHTLY_MORE``."""
 _FAR = 5
-"""Above this ratio of working limit to failed limit, the next limit is the geometric mean."""
+"""If the working limit is more than this multiple of the failed limit, the next limit is the geometric mean."""
 _MOST_DOWN = 5
-"""The search ends if more limits than this worked and none failed: the floor is far too high."""
+"""The search ends if more limits than this worked and none failed, because the floor is far too high."""
 _NEAR = 0.05
-"""The accepted error of the limit of full speed, as a share of the comfortable amount."""
+"""Accepted error of the limit of full speed, as a share of the comfortable amount."""
 _NEAR_ON_SLOPE = 0.1
-"""The accepted error below half of the comfortable amount, where the duration rises slowly with smaller limits, and
-above the comfortable amount, where the limit depends on the bytes that the run writes.
+"""Larger accepted error of the limit of full speed, as a share, for two cases.
+
+Below half of the comfortable amount, the duration rises slowly with smaller limits. Above the comfortable amount, the
+limit depends on the bytes that the run writes.
 """
 _JUST_BELOW = 0.9
-"""The first step down, as a share of the accepted error: if the command fails there, the limit is found."""
+"""First step below a limit that worked, as a share of the accepted error. A failure there ends the search."""
 _FEW = 0.02
 """Fewer refaults than this share of the comfortable amount are ignored."""
 _SLOW_STORAGE = 2.5
 _NOISE_S = 0.1
-"""Durations with a smaller difference are equal."""
+"""Durations are equal if the difference is smaller."""
 
 
 def _choose_from(least: float, limits: Sequence[float]) -> float | None:
@@ -226,10 +237,10 @@ def _step(limit: float) -> float:
 
 
 def _choose_between(bad: float, good: Sequence[int], near: float) -> float | None:
-    """Return a limit between the bad limit and all good limits; None if the gap is at most ``near``.
+    """Return a limit between ``bad`` and the good limits; None if the smallest good limit is at most ``near`` above.
 
-    The first step down is within the accepted error, and each further step is twice as long: files that are read
-    repeatedly either fit or do not fit, so the limit is often just below the first guess.
+    The first step down is within the accepted error, and each further step is twice as long. Reason: files that are
+    read repeatedly either fit or do not fit, so the limit is often just below the first guess.
     """
     smallest, *others = sorted(good)
     if smallest - bad <= near or (not bad and len(others) >= _MOST_DOWN):

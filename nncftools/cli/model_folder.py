@@ -1,4 +1,4 @@
-"""The folder of a model from Hugging Face: the config, and the headers of the weights. Nothing else is loaded."""
+"""Read a model's folder from Hugging Face: only the config, and the headers of the weights."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Tensor(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return the number of bytes."""
+        """Number of bytes in the file."""
         return self.end - self.begin
 
 
@@ -40,7 +40,7 @@ _Dimension = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Entry(msgspec.Struct):
-    """A tensor in the header of a file."""
+    """The entry of a tensor in the header of a file."""
 
     dtype: str
     shape: Annotated[list[_Dimension], msgspec.Meta(max_length=32)]
@@ -57,7 +57,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def naming_file(file: Path, expected: str = "weights in safetensors") -> Iterator[None]:
-    """Raise SessionFileError with the name of a file that cannot be decoded, and the expected content."""
+    """Raise SessionFileError if the file cannot be decoded; the message has the file and the expected content."""
     try:
         yield
     except (msgspec.MsgspecError, ValueError, RecursionError, struct.error) as error:
@@ -65,9 +65,9 @@ def naming_file(file: Path, expected: str = "weights in safetensors") -> Iterato
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Return the tensors in the header of a file: 8 bytes with the length, then JSON (safetensors' README, Format).
+    """Return the tensors in the header of a file in the format safetensors. Raises SessionFileError.
 
-    Raises SessionFileError.
+    The file begins with 8 bytes for the header's length; then comes the header in JSON (safetensors' README, Format).
     """
     tensors = {}
     with naming_file(path), intake.open_file(path, may_wait=False) as file:

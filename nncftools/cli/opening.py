@@ -1,4 +1,7 @@
-"""Open a session by a path on the command line, with marks; on a terminal, a long read shows a progress bar."""
+"""Open a session by a path on the command line, with marks.
+
+On a terminal, a long read shows a progress bar.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,15 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 _AFTER_S = 2.0
-"""A read of this duration shows a progress bar."""
+"""A read that takes longer than this shows a progress bar."""
 
 
 @contextlib.contextmanager
 def _show_progress(name: str) -> Iterator[Callable[[int, int | None], None] | None]:
-    """Yield a callback for the bytes so far and the total (None if unknown); without a terminal, yield None."""
+    """Yield a callback for the number of bytes read so far and the total (None if unknown).
+
+    If standard error is not a terminal, yield None.
+    """
     if not sys.stderr.isatty():
         yield None
         return
@@ -53,9 +59,9 @@ def _show_progress(name: str) -> Iterator[Callable[[int, int | None], None] | No
 
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-"""Without the variable, numpy starts idle threads for linear algebra, at a cost of 0.04 s of CPU.
+"""Without this variable, numpy starts idle threads for linear algebra, at a cost of 0.04 s of CPU.
 
-Commands that open a session start no user program that could inherit the variable.
+No program of the user inherits the variable: commands that open a session start no program.
 """
 _STANDARD_INPUT = Path("/dev/stdin")
 
@@ -67,14 +73,14 @@ def open_sessions(
     sidecars: Sequence[Path] = (),
     tool: str | None = None,
 ) -> Session:
-    """Return a session as ``open_session`` does, or merge the sessions of several ranks of a job.
+    """Return the session of a single path like ``open_session``; merge several sessions, which must be ranks of a job.
 
-    Sidecars among several paths are skipped, because a pattern matches them, too. Raises NncfToolsError.
+    Sidecars among several paths are skipped, because patterns match them, too. Raises NncfToolsError.
     """
     parts = [path for path in paths if not path.name.endswith(SIDECARS)] or paths
     duplicate = destination.find_duplicate(parts)
     if duplicate is not None:
-        raise UsageError(f"argument SESSION: {str(duplicate)!r} is given twice; a recording counts once")
+        raise UsageError(f"argument SESSION: {str(duplicate)!r} is given twice; name each recording once")
     if len(parts) <= 1:
         return open_session(parts[0] if parts else None, log_dir, sidecars=sidecars, tool=tool)
     from nncftools.analysis import ranks as analysis_ranks
@@ -102,9 +108,9 @@ def open_session(
 ) -> Session:
     """Return the session in a file, in standard input (``-``), or in the log of another tool.
 
-    See ``destination.find_recording`` for folders and ``latest``, the default. ``tool`` names the tool that wrote a
-    log; by default the tool is recognised. Marks in a sidecar beside the file replace the marks in the file; operations
-    in ``sidecars`` are added around them. Raises NncfToolsError.
+    See ``destination.find_recording`` for folders and for ``latest``, the default. ``tool`` is the tool that wrote a
+    log; by default the tool is recognised. If a sidecar is beside the file, the marks in the sidecar replace the marks
+    in the file. The operations in ``sidecars`` are added around these marks. Raises NncfToolsError.
     """
     from nncftools.importers.source import read_session
 
@@ -131,7 +137,7 @@ def open_session(
 
 
 def _list_verdicts(ranks: Mapping[str, Session], job: Session) -> Iterator[str]:
-    """Yield why processes of ranks died, without ranks that were ended because another rank had failed."""
+    """Yield why processes of ranks died, except for ranks that were ended because another rank had failed."""
     from nncftools.limits.judges import is_consequence, verdict
     from nncftools.render.peak_lines import write_verdict
 

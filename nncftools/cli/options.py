@@ -1,6 +1,6 @@
-"""Options that several subcommands share: definitions, completions for shells, and checks of values.
+"""Options of several subcommands: definitions, completions for shells, and checks of values.
 
-``Request`` holds the options of a recording. The folder ``completions`` has the scripts for shells.
+``Request`` has the options of a recording. The scripts for shells are in the folder ``completions``.
 """
 
 import math
@@ -24,7 +24,7 @@ from nncftools.units import MemoryUnit, bytes_from, not_one_of, seconds_from, un
 
 
 def complete_metric(incomplete: str) -> list[tuple[str, str]]:
-    """Return the memory metrics with their meanings."""
+    """Return the memory metrics and their meanings, for completion."""
     meanings = {name: METRICS[name].meaning for name in MEMORY}
     meanings |= {DEVICE: "all memory of GPUs and NPUs", ALL: "all metrics that are available here"}
     beginning = incomplete[: incomplete.rfind(",") + 1]
@@ -32,9 +32,9 @@ def complete_metric(incomplete: str) -> list[tuple[str, str]]:
 
 
 def complete_session(incomplete: str) -> list[str | tuple[str, str]]:
-    """Return ``latest``, ``latest~1`` … and the files in this folder.
+    """Return ``latest``, ``latest~1`` … and the files in this folder, for completion.
 
-    Return nothing for other beginnings, so that the shell offers files.
+    If the word is not the beginning of ``latest``, return nothing: then the shell offers files.
     """
     latest = destination.LATEST
     if not latest.startswith(incomplete.partition("~")[0]):
@@ -48,12 +48,15 @@ def complete_session(incomplete: str) -> list[str | tuple[str, str]]:
 
 
 def complete_from(names: Iterable[str]) -> Callable[[], list[str]]:
-    """Return a completion that offers the names; typer keeps the names that begin with the typed letters."""
+    """Return a completion function for these names; typer keeps the names that match the typed letters."""
     return lambda: [*map(str, names)]
 
 
 def complete_program(context: typer.Context, incomplete: str) -> list[str]:
-    """Return programs on PATH for the first word of a command; for later words and paths the shell offers files."""
+    """Return the programs on PATH that begin with the typed letters, for the first word of a command.
+
+    For later words and for paths, return nothing: then the shell offers files.
+    """
     if context.params.get("words") or not incomplete or os.sep in incomplete:
         return []
     files = [file for file in find_on_path(incomplete) if file.is_file()]
@@ -61,7 +64,7 @@ def complete_program(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def find_on_path(beginning: str) -> Iterator[os.DirEntry[str]]:
-    """Yield the files on PATH with this beginning of their names; skip missing and unreadable folders."""
+    """Yield the files on PATH whose names start with ``beginning``; skip missing and unreadable folders."""
     for folder in os.get_exec_path():
         with suppress(OSError), os.scandir(folder or os.curdir) as files:
             yield from (file for file in files if file.name.startswith(beginning))
@@ -114,7 +117,7 @@ Force = Annotated[bool, option("--force", WRITE, "Overwrite existing files.")]
 
 
 def _read_script(text: str) -> str:
-    """Return a shell command. Raises ValueError for an empty command."""
+    """Return the text of a shell command. Raises ValueError if the text is empty."""
     if not text.strip():
         raise ValueError(f"a shell command expected, found {text!r}")
     return text
@@ -144,7 +147,7 @@ Cleanup = Annotated[
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Request:
-    """The options of `monitor`; other subcommands set some of them."""
+    """The options of `monitor`. Other subcommands set some of them."""
 
     words: Annotated[Texts, command_words("the command runs in this terminal, folder and environment.")] = None
     no_auto: Annotated[bool, option("--no-auto", RECORD, "Mark no calls automatically.")] = False
@@ -183,7 +186,7 @@ class Request:
     from_zero: FromZero = False
     plot: Annotated[
         bool | None,
-        option("--plot/--no-plot", WRITE, "Write a picture and, with plotly, a page. Default: unless --output."),
+        option("--plot/--no-plot", WRITE, "Write a picture and, with plotly, a page. Default: only without --output."),
     ] = None
     opens: Open = False
     quiet: Annotated[bool, option("--quiet -q", SHOW, "Print no summary.")] = False
@@ -274,7 +277,7 @@ class ProfileRequest(Request):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SeriesRequest:
-    """The options of subcommands that run a command several times and keep the recordings in a folder."""
+    """The options of subcommands that run a command several times, and keep the recordings in a folder."""
 
     words: Annotated[
         Texts, command_words("the command runs in this folder and environment; the output goes to files.")
@@ -288,14 +291,14 @@ class SeriesRequest:
     as_json: Annotated[bool, option("--json", SHOW, "Print the result as JSON, as in --output.")] = False
 
     def check_resume(self) -> None:
-        """Raise UsageError for --resume without --output."""
+        """Raise UsageError if --resume is given without --output."""
         if self.resume and self.output is None:
             raise UsageError("option --resume: only with --output, the folder of the interrupted work")
 
 
 @contextmanager
 def naming_option(option: str) -> Iterator[None]:
-    """Put the option's name before the message of an error, unless it names a file."""
+    """Put the option's name before the message of an error, unless the message begins with a file."""
     try:
         yield
     except NncfToolsError as error:
@@ -306,7 +309,7 @@ def naming_option(option: str) -> Iterator[None]:
 
 @contextmanager
 def naming_remedy(**by: str) -> Iterator[None]:
-    """Append advice to the message of an error: ``by`` has the text for each ``NncfToolsError.remedy``."""
+    """Append advice to the message of an error: the argument whose name is ``NncfToolsError.remedy``."""
     try:
         yield
     except NncfToolsError as error:
@@ -317,7 +320,7 @@ def naming_remedy(**by: str) -> Iterator[None]:
 def memory_types(
     asked: Sequence[str] | None, available: Iterable[str], default: Sequence[str] = DEFAULT_TYPES
 ) -> list[str]:
-    """Return the memory metrics to show, without duplicates. Raises UsageError for a metric that is not available."""
+    """Return the memory metrics to show, without duplicates. Raises UsageError if a metric is not available."""
     available = list(available)
     if asked is None:
         return [name for name in default if name in available] or available
@@ -334,9 +337,9 @@ FORMAT = "Default: by the ending of --output, else text."
 
 
 def choose_format(asked: str | None, output: Path | None, formats: Collection[str]) -> str:
-    """Return ``asked``, or else the format for the ending of the output file, or else text.
+    """Return the format: ``asked``, or else by the ending of the output file, or else text.
 
-    Raises UsageError for an unknown format, and for an ending that is unknown or belongs to another format.
+    Raises UsageError if the format is unknown, or if the ending is unknown or belongs to another format.
     """
     path = output or Path()
     is_special = os.path.exists(path) and not os.path.isfile(path)  # noqa: PTH110, PTH113 — a name may be too long
@@ -363,10 +366,11 @@ def choose_format(asked: str | None, output: Path | None, formats: Collection[st
 
 
 def check_outputs(named: Mapping[str, Path | None], inputs: Iterable[Path], *, force: bool) -> dict[str, Path]:
-    """Check all files that a command will write, and return the file for each option, behind links.
+    """Check all files that a command will write; return, for each option, the file behind links.
 
-    All options but ``--output`` are for pictures. Raises UsageError like ``destination.check_output``, for a picture
-    with another ending, for a link to a file with another ending, and for a file that the command also reads or writes.
+    Files of options other than ``--output`` must be pictures. Raises UsageError like ``destination.check_output``. Also
+    raises UsageError if a picture has another ending, if a link leads to a file with another ending, or if the command
+    also reads or writes the file.
     """
     taken = {path.resolve() for path in inputs if os.path.isfile(path)}  # noqa: PTH113 — a name may be too long
     files: dict[str, Path] = {}
@@ -392,7 +396,7 @@ def split_types(types: Iterable[str]) -> list[str]:
 
 
 def compile_patterns(option: str, expressions: Texts) -> list[re.Pattern[str]]:
-    """Compile regular expressions. Raises UsageError with the name of ``option``."""
+    """Return the compiled regular expressions. Raises UsageError with the name of ``option``."""
     patterns = []
     for expression in expressions or ():
         try:
@@ -403,7 +407,7 @@ def compile_patterns(option: str, expressions: Texts) -> list[re.Pattern[str]]:
 
 
 def share(option: str, text: str, largest: float = 50.0) -> float:
-    """Parse a percentage, with or without %, into a share. Raises UsageError with the name of ``option``."""
+    """Return a percentage (with or without %) as a share. Raises UsageError with the name of ``option``."""
     with suppress(ValueError):
         percent = float(text.strip().removesuffix("%"))
         if 0 < percent <= largest and math.isfinite(percent):

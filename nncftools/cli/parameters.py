@@ -1,7 +1,7 @@
-"""Additions to typer: groups of options in the help, parsers for the values of parameters, defaults of a project.
+"""Additions to typer: groups of options in the help, parsers for values, and defaults of a project.
 
-Typer 0.29 imports pydantic to convert a value, at a cost of 280 ms of CPU, so this module converts values. Rich could
-draw the groups, but the import of Rich takes 100 ms of CPU.
+Typer 0.29 imports pydantic to convert a value, at a cost of 280 ms of CPU, so this module converts values itself. Rich
+could draw the groups, but the import of Rich takes 100 ms of CPU.
 """
 
 from __future__ import annotations
@@ -41,23 +41,26 @@ _EXPECTED = {int: "a whole number", float: "a number"}
 File = Path | None
 Files = list[Path] | None
 Texts = list[str] | None
-"""Types of options that the user may leave out."""
+"""The types of options without a required value."""
 
 
 def option(names: str, group: str, meaning: str, **settings: Any) -> Any:
-    """Return an option; ``names`` ends with the placeholder of the value, if any: ``--output -o FILE``."""
+    """Return an option; ``names`` ends with a placeholder if the option has a value: ``--output -o FILE``."""
     words = names.split()
     metavar = None if words[-1].startswith("-") else words.pop()
     return typer.Option(*words, metavar=metavar, help=meaning, rich_help_panel=group, **settings)
 
 
 def argument(metavar: str, meaning: str, **settings: Any) -> Any:
-    """Return a positional argument, named ``metavar`` in the help."""
+    """Return a positional argument, called ``metavar`` in the help."""
     return typer.Argument(metavar=metavar, help=meaning, rich_help_panel=ARGUMENTS, **settings)
 
 
 def with_options(kind: type, *, without: Collection[str] = ()) -> Callable[[Callable[[Any], int]], Callable[..., int]]:
-    """Return a decorator for a function of a dataclass ``kind``: each field becomes an option."""
+    """Return a decorator.
+
+    The decorator turns a function of a dataclass ``kind`` into a command: each field is an option.
+    """
     fields = inspect.signature(kind, eval_str=True).parameters.values()
     signature = inspect.Signature([field for field in fields if field.name not in without])
 
@@ -73,14 +76,13 @@ def with_options(kind: type, *, without: Collection[str] = ()) -> Callable[[Call
 
 
 _METRICS = "metrics"
-"""The key of the option --type."""
+"""The key that sets the default of --type."""
 _KEYS = ("interval", _METRICS, "unit", "depth", "mark-calls")
-"""Keys of the table [tool.nncf-tools] of pyproject.toml: the options whose defaults a project may set, and functions to
-mark."""
+"""Keys of the table [tool.nncf-tools] in pyproject.toml: defaults of options, and functions to mark."""
 _RECORDING = ("monitor", "profile")
-"""Only these subcommands use the project's metrics: an earlier recording may lack one."""
+"""Only these subcommands use the project's metrics: a session may not contain all of them."""
 _DEFAULTS = "nncftools.defaults"
-"""Key of a context: by name of an option, the key of the project's default in use."""
+"""Key in ``Context.meta``. The value there is ``{option: key}``, for options with a default of the project."""
 
 
 class Project(NamedTuple):
@@ -89,13 +91,13 @@ class Project(NamedTuple):
     path: Path = Path()
     """The file with the settings."""
     texts: Mapping[str, list[str]] = {}
-    """The values by key, as on a command line; a single value is a list, too."""
+    """The values by key, as on a command line. A single value is a list, too."""
 
 
 def find_project() -> Project:
-    """Return the settings in the nearest pyproject.toml with a table [tool.nncf-tools]; none without such a file.
+    """Return the settings in the nearest pyproject.toml with a table [tool.nncf-tools]; else empty settings.
 
-    Raises UsageError for unknown keys, and for a file that is not TOML.
+    Raises UsageError if a key is unknown, or if the file is not TOML.
     """
     with suppress(OSError):  # the working folder may be gone
         folder = Path.cwd()
@@ -111,7 +113,7 @@ def find_project() -> Project:
 def _read_project(path: Path) -> Project | None:
     """Return the settings in a file; None if there are none.
 
-    A file that another user may change, or that cannot be read, is ignored with a warning.
+    If the file cannot be read, or if another user may change the file, print a warning and return None.
     """
     from nncftools import intake
     from nncftools.backports import toml_of
@@ -124,7 +126,7 @@ def _read_project(path: Path) -> Project | None:
         screen.message(f"note: ignored: {error}")
         return None
     table_name = b"[tool.nncf-tools]" if why else b"nncf-tools"
-    if table_name not in content:  # parsing takes longer
+    if table_name not in content:  # avoids parsing, because parsing takes longer
         return None
     if why:
         screen.message(f"note: ignored: {path} {why}")
@@ -148,7 +150,7 @@ class Command(TyperCommand):
     """A subcommand; the help shows the options in groups."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the subcommand; an error in a default of the project names the file."""
+        """Run the subcommand. If a default of the project is wrong, the error names the file."""
         defaults = ctx.meta.get(_DEFAULTS, {})
         if defaults and ctx.params.get("details"):
             screen.message(f"defaults from {find_project().path}: {', '.join(defaults.values())}")
@@ -160,12 +162,12 @@ class Command(TyperCommand):
             raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments and the groups of options."""
+        """Write the arguments and the groups of options to the help."""
         write_options(self, ctx, formatter)
 
 
 def write_options(command: Any, context: Any, formatter: Any) -> None:
-    """Write the arguments of a command and the groups of options."""
+    """Write a command's arguments and groups of options to the help."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for parameter in command.get_params(context):
         if getattr(parameter, "hidden", False):
@@ -180,14 +182,14 @@ def write_options(command: Any, context: Any, formatter: Any) -> None:
 
 
 def write_section(formatter: Any, title: str, rows: Iterable[tuple[str, str]]) -> None:
-    """Write a section of a help text; on a narrow terminal, each name stands above the meaning."""
+    """Write a section of the help; on a narrow terminal, each name is above the meaning."""
     widest = min(_WIDEST_NAME, max(_NARROWEST_NAME, formatter.width - _ROOM_FOR_MEANING))
     with formatter.section(screen.styled(title, screen.OUT)):
         formatter.write_dl([*rows], col_max=widest)
 
 
 def set_parsers(command: Any, function: Callable[..., Any]) -> None:
-    """Make the parameters of a command parse values by the types that ``function`` declares."""
+    """Make a command's parameters parse values by the types that ``function`` declares."""
     signature = inspect.signature(function, eval_str=True).parameters
     for parameter in command.params:
         kind, declared = typing.get_args(signature[parameter.name].annotation)
@@ -198,7 +200,7 @@ def set_parsers(command: Any, function: Callable[..., Any]) -> None:
 
 
 def _process(parameter: Any, parse: Callable[[str], Any], context: typer.Context, value: Any) -> Any:
-    """Parse the value of a parameter, or each value of a list. Raises UsageError."""
+    """Return the parsed value of a parameter, or each parsed value of a list. Raises UsageError."""
     kind = parameter.param_type_name
     name = f"{kind} {parameter.metavar if kind == 'argument' else parameter.opts[0]}"
     source = context.get_parameter_source(parameter.name)
@@ -215,7 +217,7 @@ def _process(parameter: Any, parse: Callable[[str], Any], context: typer.Context
 
 
 def _use_project(parameter: Any, name: str, context: typer.Context, value: Any) -> Any:
-    """Return the project's default of a parameter; ``value`` if there is none."""
+    """Return the project's default for a parameter; without such a default, return ``value``."""
     option_name = parameter.opts[0].removeprefix("--")
     key = _METRICS if option_name == "type" else option_name
     if key not in _KEYS or (key == _METRICS and context.info_name not in _RECORDING):
@@ -228,13 +230,13 @@ def _use_project(parameter: Any, name: str, context: typer.Context, value: Any) 
 
 
 def _name_source(context: typer.Context, name: str) -> str:
-    """Return where the value of a parameter stands: the file and the key, or else the name of the parameter."""
+    """Return the origin of a parameter's value for messages: file and key of the project, or the parameter's name."""
     key = context.meta.get(_DEFAULTS, {}).get(name)
     return f"{find_project().path}: {key}" if key else name
 
 
 def _parse(kind: Any, least: float | None, text: str) -> Any:
-    """Parse a text as a value of type ``kind``. Raises ValueError."""
+    """Return a text as a value of type ``kind``. Raises ValueError."""
     if issubclass(kind, enum.Enum):
         text = text.lower()
         if text not in list(kind):

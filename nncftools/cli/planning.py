@@ -1,6 +1,6 @@
-"""Turn the options of a recording into the argument list to execute and the sampler's plan.
+"""Turn the options of a recording into the command's argument list and the sampler's plan.
 
-All mistakes are reported before the command starts, and so is a lack of memory or disk space (``--require``).
+All mistakes are reported before the command starts; so is a lack of memory or disk space (``--require``).
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _SPECIAL_IN_DOUBLE_QUOTES = r"(?s)(?P<special>\\?[$`]|\\\n)|\\."
 def arguments(words: Sequence[str], *, shell: bool) -> list[str]:
     """Return the argument list to execute.
 
-    Words stay unchanged. A single word is split as by a shell, unless a program of that name exists; a word with
-    characters that only a shell understands is refused. With ``shell``, the single word is a shell script. Raises
-    UsageError.
+    Several words stay unchanged. A single word is split like a line of a shell, unless it is the name of a program. If
+    the line has characters that only a shell understands, UsageError is raised. With ``shell``, the single word is a
+    shell script.
     """
     if shell:
         if len(words) != 1:
@@ -74,11 +74,11 @@ def arguments(words: Sequence[str], *, shell: bool) -> list[str]:
 
 
 def find_special(line: str) -> str:
-    """Return the first characters of a line that a shell would not take literally; empty without any.
+    """Return the first characters of a line that a shell would not read literally; empty if there are none.
 
-    These are assignments, redirections, pipes, lists, substitutions, patterns, continued lines, comments and ``~``,
-    unless they are quoted (POSIX Shell Command Language, 2.2 Quoting and 2.3 Token Recognition). Quotes themselves do
-    not count, except escapes in double quotes that ``shlex`` does not undo.
+    Examples are assignments, redirections, pipes, lists, substitutions, patterns, continued lines, comments and ``~``
+    without quotes (POSIX Shell Command Language, 2.2 Quoting and 2.3 Token Recognition). Quotes do not count, except
+    for escapes in double quotes that ``shlex`` does not undo.
     """
     for match in re.finditer(_QUOTED_OR_SPECIAL, line.strip()):
         quoted = [part["special"] for part in re.finditer(_SPECIAL_IN_DOUBLE_QUOTES, match["double"] or "")]
@@ -89,7 +89,7 @@ def find_special(line: str) -> str:
 
 
 def check_executable(argv: Sequence[str]) -> None:
-    """Raise CommandNotFoundError or CommandNotExecutableError, with a suggestion, if a command cannot be started."""
+    """Raise CommandNotFoundError or CommandNotExecutableError, with a suggestion, if the command cannot be started."""
     program = argv[0]
     has_folder = os.sep in program
     if has_folder and os.path.exists(program):  # noqa: PTH110 — the folder may be closed to us
@@ -102,13 +102,13 @@ def check_executable(argv: Sequence[str]) -> None:
 
 
 def _explain_refusal(path: Path) -> str:
-    """Return why a file cannot be executed; empty if nothing is known."""
+    """Return why a file cannot be executed; empty if no reason is found."""
     if path.is_dir():
         return "it is a folder"
     interpreter = _INTERPRETERS.get(path.suffix, "")
     suggestion = f"did you mean `{interpreter} {path}`?"
     if not os.access(path, os.X_OK):
-        return f"it is not executable ({suggestion if interpreter else 'chmod +x, or name its interpreter first'})"
+        return f"it is not executable ({suggestion if interpreter else 'use chmod +x, or name the interpreter first'})"
     if interpreter == _PYTHON:
         with suppress(OSError), path.open("rb") as file:  # a file may be executable but not readable
             if file.read(2) != b"#!":
@@ -117,7 +117,7 @@ def _explain_refusal(path: Path) -> str:
 
 
 def _suggest(argv: Sequence[str]) -> str:
-    """Return a suggestion for a program that does not exist; empty without any."""
+    """Return a suggestion for a program that does not exist; empty if there is none."""
     program = argv[0]
     if program.rstrip(",").lower() in METRICS:
         return f"; to record several metrics, write them as one word: -t rss,{program.lower()}"
@@ -134,12 +134,12 @@ def _suggest(argv: Sequence[str]) -> str:
 
 
 def _redact(text: str) -> str:
-    """Hide secrets in a mistyped command: `HF_TOKEN=... program` works only in a shell."""
+    """Return a mistyped command without secrets: a user may type `HF_TOKEN=... program` without a shell."""
     return Redaction().text(text)
 
 
 def make_plan(columns: Sequence[str], request: Request) -> Plan:
-    """Return the plan of a recording. Raises UsageError."""
+    """Return the sampler's plan of a recording. Raises UsageError."""
     from nncftools.sampler import client
 
     limit = _make_limit(request)
@@ -178,7 +178,7 @@ def _make_limit(request: Request) -> MemoryLimit | None:
 
 
 def _list_redactions(request: Request) -> list[str] | None:
-    """Return the patterns to hide besides likely secrets; None to hide nothing."""
+    """Return patterns for texts to hide, besides likely secrets; None if nothing is to be hidden."""
     options.compile_patterns("--redact", request.redact)
     if request.no_redact and request.redact:
         raise UsageError("option --redact: either --redact or --no-redact, not both")
@@ -186,7 +186,7 @@ def _list_redactions(request: Request) -> list[str] | None:
 
 
 def watch_disks(plan: Plan, argv: Sequence[str], output: Path) -> None:
-    """Add the file systems of the command's output and of the recording (``output``) to the plan."""
+    """Add to the plan the file systems of the command's output, and of the recording in ``output``."""
     from nncftools.limits.needs import file_systems
 
     if argv and plan.source == "proc":
@@ -195,9 +195,9 @@ def watch_disks(plan: Plan, argv: Sequence[str], output: Path) -> None:
 
 
 def stack_access(request: Request, *, default: bool) -> StackAccess | None:
-    """Return the access to stacks and mappings; None to take no stacks.
+    """Return how stacks and mappings can be read; None if no stacks are wanted.
 
-    Raises UsageError for --stacks if this machine does not allow stacks.
+    Raises UsageError if --stacks is given and this machine does not allow stacks.
     """
     takes_stacks = default if request.stacks is None else request.stacks
     if not takes_stacks:
@@ -218,7 +218,7 @@ def stack_access(request: Request, *, default: bool) -> StackAccess | None:
 def choose_columns(request: Request, default: Sequence[str] = options.DEFAULT_TYPES) -> tuple[list[str], list[str]]:
     """Return the memory metrics to show, and all metrics to record.
 
-    Raises NncfToolsError for metrics that this machine cannot record.
+    Raises NncfToolsError if this machine cannot record a wanted metric.
     """
     refuse_to_record()
     from nncftools.sampler import client
@@ -238,18 +238,18 @@ def choose_columns(request: Request, default: Sequence[str] = options.DEFAULT_TY
 
 
 _OUR_OPTIONS = ("--live", "--open", "--stacks", "--no-stacks", "--mark-call", "--mark-on", "--max-memory", "--capture")
-"""Options that few other programs have."""
+"""Options of nncf-tools that few other programs have."""
 
 
 def name_late_options(argv: Sequence[str]) -> None:
-    """Print a note about options of nncf-tools after the command, because the command gets these options."""
+    """Print a note if options of nncf-tools come after the command: the command gets these options."""
     late = [word for word in argv[1:] if word.partition("=")[0] in _OUR_OPTIONS]
     if late:
         screen.message(f"note: the command gets {', '.join(late)}; an option of nncf-tools comes before the command")
 
 
 def resolve_target(request: Request) -> list[str]:
-    """Return the argument list to execute, empty for --pid. Raises NncfToolsError."""
+    """Return the argument list to execute; empty for --pid. Raises NncfToolsError."""
     if request.pid is None:
         argv = arguments(request.words or [], shell=request.shell)
         if not argv:
@@ -267,9 +267,9 @@ def resolve_target(request: Request) -> list[str]:
 
 
 def check_required(text: str | None, argv: Sequence[str], output: Path, redact: Sequence[str] | None = ()) -> None:
-    """Raise UsageError if a command needs more memory or disk space than there is.
+    """Raise UsageError if there is less memory or disk space than the command needs.
 
-    ``text`` is a size or the path of an earlier session; ``output`` is the folder of the recording.
+    ``text`` is a size, or the path of an earlier session; ``output`` is the folder of the recording.
     """
     if text is None:
         return
@@ -291,7 +291,7 @@ def _read_required(text: str, words: Sequence[str]) -> Requirement:
         return needs.Requirement(bytes_from(text), {})
     except ValueError as error:
         if not os.path.isfile(text):  # noqa: PTH113 — a name may be too long
-            expected = "a size such as 12GiB, or the file of a session, expected"
+            expected = "a size such as 12GiB or the file of a session expected"
             raise UsageError(f"option --require: {expected}, found {text!r}") from error
     from nncftools.analysis import forecast
     from nncftools.session.session import load

@@ -1,6 +1,6 @@
-"""``nncf-tools monitor``: record a command; ``nncf-tools profile``: also record the cost of each operation.
+"""``nncf-tools monitor``: record a command. ``nncf-tools profile``: also record the cost of each operation.
 
-``python -m nncftools.memory_monitor`` records with the command line of NNCF's memory monitor.
+``python -m nncftools.memory_monitor`` records, too, with the command line of NNCF's memory monitor.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from nncftools.analysis.session import Session
     from nncftools.cli.recording import Recorded, RecordingJob
     from nncftools.marks.calls import Call
+
+_MOST_RUNS = 10_000
 
 
 @with_options(Request, without={"no_auto", "mark_call", "mark_on", "depth"})
@@ -116,6 +118,9 @@ def _record(request: Request, *, profiles: bool) -> int:
             raise UsageError(f"option --capture: {str(capture)!r} is a file of the recording; choose another name")
         return target
 
+    for option, count in (("--repeat", request.repeat), ("--warmup", request.warmup)):
+        if count > _MOST_RUNS:
+            raise UsageError(f"option {option}: at most {_MOST_RUNS} expected, found {count}")
     suffixes = [f"-{number}" for number in range(1, request.repeat + 1)]
     if request.repeat == 1:
         suffixes = [""]
@@ -181,7 +186,7 @@ def _record_and_show(job: RecordingJob, view: View, *, quiet: bool) -> Recorded:
 
 
 def _list_calls(request: Request) -> list[Call] | None:
-    """Return the calls to mark besides the catalogue; None to mark no calls at all. Raises UsageError."""
+    """Return the calls to mark besides the catalogue; None if no calls are to be marked. Raises UsageError."""
     if request.no_auto:
         if request.mark_call:
             raise UsageError("option --mark-call: either --no-auto or --mark-call, not both")
@@ -199,7 +204,7 @@ def _list_calls(request: Request) -> list[Call] | None:
 
 
 def _check_capture(request: Request) -> Path | None:
-    """Return the file for the command's output. Raises UsageError for options that cannot be combined."""
+    """Return the file for the command's output. Raises UsageError if options cannot be combined."""
     capture = request.capture
     of_commands = {
         "--capture": capture,
@@ -230,14 +235,14 @@ _EXAMPLES = """examples:
 
 
 def memory_monitor(words: Sequence[str]) -> int:
-    """Record a command, write logs, print the peaks; return the exit status of the command."""
+    """Record a command, write logs, and print the peaks; return the exit status of the command."""
     import argparse
 
     from nncftools.cli import screen
 
     parser = argparse.ArgumentParser(
         prog=_MEMORY_MONITOR,
-        description="Record the memory of a shell command and of its descendants: RSS, and the system's.",
+        description="Record the RSS of a shell command and its descendants, and the memory of the system.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

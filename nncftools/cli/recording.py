@@ -1,7 +1,7 @@
-"""A recording, from the start of the command to the saved session; imported after all options are checked.
+"""Make a recording, from the start of the command to the saved session; imported after all options are checked.
 
-After the command has started, nncf-tools exits with the exit status of the command, even if the recording fails. So
-every later step is guarded, files are read through open descriptors, and modules for saving are imported while the
+After the command has started, nncf-tools always ends with the command's exit status, even if the recording fails. So
+each later step is guarded, files are read by open descriptors, and the modules for saving are imported while the
 command runs.
 """
 
@@ -41,36 +41,36 @@ _LONGEST_NAME = 80
 
 
 class RecordingJob(NamedTuple):
-    """A command to record, with all settings, and the files of the recording."""
+    """A command to record, with all settings and the files of the recording."""
 
     starter: Starter
     request: Request
-    """The options of the user; ``plan`` has the settings of the sampler."""
+    """The user's options; the sampler's settings are in ``plan``."""
     argv: Sequence[str]
-    """The command; empty to attach to a process."""
+    """The command; empty to record a running process."""
     plan: Plan
     target: Destination
     calls: Sequence[Call] | None = None
-    """The calls to mark besides the catalogue; None to mark no calls at all."""
+    """The calls to mark besides the catalogue; None if no calls are to be marked."""
     patterns: Sequence[re.Pattern[str]] = ()
-    """A matching line of output begins an operation, named by the match or by the group ``name``."""
+    """An operation begins at each output line that matches. The name is the group ``name``, or else the whole match."""
     stack_access: StackAccess | None = None
-    """The access to stacks and mappings; None to take no stacks."""
+    """How stacks and mappings can be read; None if no stacks are wanted."""
     stacks_share: float = 0.0
     """Largest share of a CPU core for stacks."""
     output: Path | int | None = None
-    """A file for the command's output, or the descriptor of an open file of the caller.
+    """A file for the command's output, or an open descriptor; None for our own output.
 
-    Output to a file goes to our output, too, unless there is a live view.
+    Output to a file is also written to our own output, unless there is a live view.
     """
     entry: Sequence[str] = ()
-    """Words before the command that make the process enter a control group before the command is executed."""
+    """Words before the command: they make the process enter a control group, and then execute the command."""
     environment: Mapping[str, str] = {}
-    """Default values of environment variables of the command."""
+    """Environment variables for the command, unless they are set already."""
 
     @property
     def marks_operations(self) -> bool:
-        """Whether nncf-tools marks operations."""
+        """Whether any operations are marked."""
         return self.calls is not None or bool(self.patterns)
 
 
@@ -78,9 +78,9 @@ class Recorded(NamedTuple):
     """The result of a recording."""
 
     status: int
-    """Our exit status; the exit status of the command if the command started."""
+    """The exit status of nncf-tools, the same as the command's if the command started."""
     session: Session | None
-    """None after a failure."""
+    """The session; None after a failure."""
     is_saved: bool = False
     """Whether the session is at the requested path."""
 
@@ -88,7 +88,7 @@ class Recorded(NamedTuple):
 def record(job: RecordingJob, view: View | None = None) -> Recorded:
     """Record a command and write the session; the live view shows the metrics of ``view``.
 
-    Raises NncfToolsError if the command could not be started, never afterwards.
+    Raises NncfToolsError if the command could not be started. After the start, nothing is raised.
     """
     files = claim_files(job.target, snapshots=job.stack_access is not None)
     try:
@@ -118,7 +118,10 @@ def _run(job: RecordingJob, header: Header, files: RecordingFiles, view: View) -
 
 
 def _record_command(job: RecordingJob, header: Header, files: RecordingFiles, view: View) -> Outcome:
-    """Run sampler and command inside the display. Raises OSError, NncfToolsError if the sampler cannot start."""
+    """Run sampler and command, with the live view or the relay if wanted.
+
+    Raises OSError, and NncfToolsError if the sampler cannot start.
+    """
     on_line = _make_marker(job, files.marks)
     display = None
     helper = None
@@ -159,7 +162,7 @@ def _record_command(job: RecordingJob, header: Header, files: RecordingFiles, vi
         if display is not None:
             with guarded("the command's output cannot be shown as requested"):
                 display.begin(job.target.journal, files.journal.fileno(), sampler.release)
-        with guarded("nncf-tools is incomplete"):  # an upgrade in the meantime must not lose the recording
+        with guarded("nncf-tools is incomplete"):  # an upgrade during the run must not lose the recording
             import gzip  # noqa: F401 — for a session whose name ends in .gz
 
             from nncftools.limits import verdict  # noqa: F401
@@ -174,7 +177,7 @@ def _record_command(job: RecordingJob, header: Header, files: RecordingFiles, vi
 def _make_and_save(
     job: RecordingJob, header: Header, files: RecordingFiles, outcome: Outcome
 ) -> tuple[Session | None, bool]:
-    """Make and write the session; on failure print the reason and the location of the journal.
+    """Make and write the session; after a failure print the reason and the location of the journal.
 
     Return the session, and whether it is at the requested path.
     """
@@ -234,7 +237,7 @@ def _make_session(job: RecordingJob, header: Header, files: RecordingFiles, outc
 
 
 def _take_marks(session: Session, log: BinaryIO, job: RecordingJob) -> None:
-    """Add the marks in the log to a session, with a warning if expected marks are missing."""
+    """Add the marks in the log to a session; add a warning if expected marks are missing."""
     from nncftools.reading_marks.collecting import take_log, take_sizes
 
     path = job.target.marks
@@ -256,9 +259,9 @@ def _take_marks(session: Session, log: BinaryIO, job: RecordingJob) -> None:
 
 
 def _save(session: Session, target: Destination) -> bool:
-    """Write the session; return whether the session is at the requested path, not in a temporary folder.
+    """Write the session; return False if only a temporary folder could be written. Raises OSError.
 
-    The journal may only be removed after the session is at the requested path. Raises OSError.
+    The journal may only be removed if the session is at the requested path.
     """
     try:
         target.check_place()
@@ -277,7 +280,7 @@ def _save(session: Session, target: Destination) -> bool:
 
 @contextlib.contextmanager
 def guarded(failure: str) -> Iterator[None]:
-    """Print a failure in one line and continue, because the command has started."""
+    """Print an exception as a message and continue, because the command has started."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 — matplotlib fails in many ways if its installation is broken
@@ -299,7 +302,10 @@ def _make_environment(job: RecordingJob, helper: Helper | None) -> dict[str, str
 
 
 def _make_marker(job: RecordingJob, log: int) -> Callable[[str], None] | None:
-    """Return a callback that marks operations by lines of output, None without --mark-on; ``log`` is a descriptor."""
+    """Return a callback that marks operations by output lines; None without --mark-on.
+
+    ``log`` is the descriptor of the marks log.
+    """
     if not job.patterns:
         return None
     from nncftools.marks.operations import mark_from_outside

@@ -1,4 +1,4 @@
-"""``nncf-tools report``, ``replay``, ``watch``: show a recorded run as a report or live; follow a running recording."""
+"""``nncf-tools report``, ``replay``, ``watch``: show a recorded run as report or live view; watch a running one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PEAK_FORMATS = (render_view.TEXT, "markdown", _JSON)
 
 
 def _parse_time(text: str) -> float:
-    """Parse a time, or ``end`` for the end of the program. Raises ValueError."""
+    """Return a time in seconds; ``end`` means the end of the program. Raises ValueError."""
     return render_view.END if text == "end" else seconds_from(text)
 
 
@@ -146,7 +146,7 @@ def report(  # noqa: PLR0913 — one parameter per option
         format_ = format_ or render_view.PAGE
     format_ = options.choose_format(format_, output, render_view.FORMATS)
     if opens and format_ != render_view.PAGE:
-        raise UsageError(f"option --open: it opens the page; not with --format {format_}")
+        raise UsageError(f"option --open: opens the HTML page, so not with --format {format_}")
     part = _choose_part(operation, at, from_, to=to, is_asked=peak)
     if peak and format_ not in _PEAK_FORMATS:
         endings = "or an --output that ends in .txt, .md or .json"
@@ -207,10 +207,10 @@ def report(  # noqa: PLR0913 — one parameter per option
 
 
 class _Part(NamedTuple):
-    """The memory to show with --peak; by default the memory at the RSS peak."""
+    """The memory that ``--peak`` shows; by default the memory at the RSS peak."""
 
     option: str = "--peak"
-    """The option that asks for this part."""
+    """The option that chose this memory."""
     operation: str | None = None
     at_s: float | None = None
     between_s: tuple[float, float] | None = None
@@ -219,7 +219,7 @@ class _Part(NamedTuple):
 def _choose_part(
     operation: str | None, at: float | None, from_: str | None, *, to: float | None, is_asked: bool
 ) -> _Part:
-    """Return the memory to show. Raises UsageError for options that cannot be combined."""
+    """Return the memory that ``--peak`` shows. Raises UsageError if options cannot be combined."""
     values = {"--operation": operation, "--at": at, "--to": to}
     given = [name for name, value in values.items() if value is not None]
     if given and not is_asked:
@@ -254,7 +254,10 @@ def _render_part(session: Session, view: View, format_: str, part: _Part) -> Con
 
 
 def _check_for_screen(name: str, content: Content) -> RenderableType | bytes:
-    """Return the content for standard output. Raises UsageError for several files, or binary data on a terminal."""
+    """Return the content for standard output.
+
+    Raises UsageError if the content is several files, or binary data for a terminal.
+    """
     if isinstance(content, Mapping):
         raise UsageError(f"option --format: {name} consists of several files; name a folder with --output")
     if isinstance(content, bytes) and sys.stdout.isatty():
@@ -263,7 +266,7 @@ def _check_for_screen(name: str, content: Content) -> RenderableType | bytes:
 
 
 def _write(content: Content, output: Path, inputs: Sequence[Path], *, force: bool) -> None:
-    """Write a file, or several files into a folder; never over ``inputs``. Raises NncfToolsError."""
+    """Write a file, or several files into a folder; never replace one of ``inputs``. Raises NncfToolsError."""
     if isinstance(content, Mapping):
         for name in content:
             options.check_outputs({"--output": output / name}, inputs, force=force)
@@ -277,7 +280,7 @@ def _write(content: Content, output: Path, inputs: Sequence[Path], *, force: boo
 
 _SAVING_S = 10.0
 _PATIENCE_S = 2.0
-"""How long to wait for the session that replaces the journal of an ended recording."""
+"""After a recording has ended, wait this long for the session that replaces the journal."""
 
 
 def watch(
@@ -317,7 +320,7 @@ def watch(
 
 
 def _run_until_end(show: Callable[[], object]) -> int:
-    """Return 0 after ``show``, or the exit status after the user or a signal ended the view."""
+    """Call ``show`` and return 0. If the user or a signal ended the view, return the matching exit status."""
     from nncftools.live.viewer import Ended
 
     try:
@@ -351,7 +354,7 @@ def _watch_recording(path: Path | None, types: list[str] | None, unit: MemoryUni
 
 
 def _find_journal(path: Path | None) -> Path | None:
-    """Return the journal of a session, or the newest running journal in a folder; None without any."""
+    """Return the journal of a session, or the newest journal of a running recording in a folder; else None."""
     if path is not None and not path.is_dir():
         if path.name.endswith(destination.JOURNAL_ENDING):
             return path
@@ -373,7 +376,7 @@ def _follow(journal: Path) -> Follower:
 
 
 def _show_recording(follower: Follower, types: list[str] | None, unit: MemoryUnit) -> bool:
-    """Show a recording; return whether the recording has ended."""
+    """Show a running recording; return whether the recording has ended."""
     follower.read()
     is_here = follower.run.host.name == platform.node()
     metrics = options.memory_types(types, follower.run.columns, ()) if types else []
@@ -381,7 +384,7 @@ def _show_recording(follower: Follower, types: list[str] | None, unit: MemoryUni
 
 
 def _show(source: Follower | Replay, view: View, state: str, *, is_here: bool, stays: bool) -> bool:
-    """Show a run on the terminal, or print the last state without a terminal; return whether the run has ended."""
+    """Show a run on a terminal, or print the last state if there is no terminal; return whether the run has ended."""
     from nncftools.cli.display import make_settings
     from nncftools.live import figures, viewer
 
@@ -391,7 +394,7 @@ def _show(source: Follower | Replay, view: View, state: str, *, is_here: bool, s
 
 
 def _open_result(journal: Path, patience_s: float) -> Session:
-    """Return the session that replaces a journal; after some time without a session, open the journal."""
+    """Return the session that replaces a journal; if no session appears for some time, read the journal."""
     begun_s = time.monotonic()
     stem = journal.name.removesuffix(destination.JOURNAL_ENDING)
     while time.monotonic() < begun_s + (patience_s if journal.exists() else _SAVING_S):
@@ -449,7 +452,7 @@ def replay(
         ),
     ] = None,
     *,
-    speed: Annotated[float, option("--speed N", SHOW, "Seconds of the run to show per second.")] = 10,
+    speed: Annotated[float, option("--speed N", SHOW, "How many seconds of the run are shown per second.")] = 10,
     types: options.RecordedTypes = None,
     unit: options.Unit = MemoryUnit.MiB,
 ) -> int:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from nncftools import files
 from nncftools.analysis.session import Session, select_near_peak
@@ -29,17 +29,20 @@ from nncftools.render.view import command_text
 from nncftools.session.model import Exit
 from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_from, seconds_text, shortened, size_text
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 _FOLDER = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_.+")
 _OURS = re.compile(r"session(\.marks|\.journal|\.snapshots)?\.(jsonl?|csv|html|png)|.+_memory_usage.*\.(txt|png)")
-"""Names of the files that a recording writes into a new folder."""
+"""Pattern for the names of files that a recording writes into a new folder."""
 _COMMAND = 40
 _OWNER = 30
 _ROOM_FOR_ALL = 100
 _ROOM_FOR_MOST = 70
 _LARGEST = 16 << 20
-"""Bytes of a session: the owner of the peak in a larger session takes more than 0.1 s to find."""
+"""Largest session, in bytes, whose peak is searched for operation or code: a larger session takes more than 0.1 s."""
 _MOST_LINES = 20
-"""Most recordings of a list whose stacks are read: finding a line of code takes up to 0.1 s."""
+"""Largest number of recordings in a list whose stacks are read: finding a line of code takes up to 0.1 s."""
 
 Folder = Annotated[File, argument("DIR", "The folder with the recordings. Default: memory_logs.")]
 
@@ -55,23 +58,21 @@ class Sort(StrEnum):
 
 @dataclass
 class _Run:
-    """A recording."""
-
     number: int
-    """The N in latest~N."""
+    """The N in ``latest~N``."""
     path: Path
     session: Session | None
-    """None for an unreadable recording."""
+    """None if the recording cannot be read."""
     size: int
     """Size of all files of the recording, in bytes."""
     title: str
-    """Name and command, or the path of an unreadable recording."""
+    """Name and command; if the recording cannot be read, the path."""
     peak: int | None = None
     duration: float | None = None
     trend: Sequence[int | None] = ()
-    """The peaks of the last runs with this title up to this run, the oldest first."""
+    """The peaks of the last runs with the same title, up to this run, the oldest first."""
     bars: str = ""
-    """The trend as bars from 0 to the highest peak; a - is an unknown peak."""
+    """The trend as bars from 0 to the highest peak; a ``-`` is an unknown peak."""
 
 
 def list(  # noqa: A001 — the name of the command
@@ -110,7 +111,8 @@ def list(  # noqa: A001 — the name of the command
     """
     folder = folder or options.DEFAULT_LOG_DIR
     every = [_open_run(*each) for each in enumerate(destination.list_recordings(folder))]
-    runs = [run for run in every if fnmatchcase(run.title, f"*{name}*")]
+    pattern = name.replace("[", "[[]")
+    runs = [run for run in every if fnmatchcase(run.title, f"*{pattern}*")]
     if trend:
         _add_trends(runs, trend)
     if sort is not Sort.DATE:
@@ -118,14 +120,17 @@ def list(  # noqa: A001 — the name of the command
     if as_json:
         screen.to_stdout(f"{json.dumps([_describe(run) for run in runs], indent=2)}\n")
     elif runs:
-        _show(runs, screen.OUT)
+        screen.to_stdout(_make_table(runs))
     else:
         text = f" with {name!r} in name or command" if every else ""
         screen.message(f"no recordings{text} in {str(folder)!r}")
 
 
 def _add_trends(runs: Sequence[_Run], most: int) -> None:
-    """Add to each run, the newest first, the peaks of ``most`` runs up to this run, as figures and as bars."""
+    """Set ``trend`` and ``bars`` of each run: the peaks of ``most`` runs up to this run.
+
+    The newest of ``runs`` is the first.
+    """
     from nncftools.render.terminal_chart import draw_bars
 
     peaks: dict[str, Sequence[int | None]] = {}
@@ -168,14 +173,14 @@ def prune(
     if older is not None:
         begin_s = time.time() - older
         unwanted = [path for path in paths if destination.write_time(path) < begin_s]
-    with destination.writing("--keep", log_dir):  # another prune may remove them now
+    with destination.writing("--keep", log_dir):  # another `prune` may remove them now
         removable = [path for path in unwanted if _is_removable(path, log_dir)]
         checked = {path.parent: path.parent.stat() for path in removable}
     runs = [_open_run(paths.index(path), path) for path in removable]
     if not runs:
         screen.message("nothing to remove")
         return 0
-    _show(runs, screen.ERR)
+    screen.to_stderr(_make_table(runs))
     agreed = _ask(runs, yes=yes)
     for run_folder in sorted(agreed):
         _remove(run_folder, checked[run_folder])
@@ -191,7 +196,10 @@ def prune(
 
 
 def _ask(runs: Sequence[_Run], *, yes: bool) -> set[Path]:
-    """Ask which folders to remove; with ``yes``, return the folders of all readable recordings."""
+    """Ask for each removal; return the folders to remove.
+
+    If ``yes`` is true, return the folders of all readable recordings.
+    """
     readable = {run.path.parent for run in runs if run.session is not None}
     recordings = [run for run in runs if run.path.parent in readable]
     agreed: set[Path] = set()
@@ -202,7 +210,7 @@ def _ask(runs: Sequence[_Run], *, yes: bool) -> set[Path]:
         if folder in readable:
             continue
         if yes:
-            screen.message(f"{str(folder)!r} stays: it cannot be read as a recording; without --yes you are asked")
+            screen.message(f"{str(folder)!r} is kept: it cannot be read as a recording; run without --yes to remove it")
         elif _is_confirmed(f"Remove {str(folder)!r}, which cannot be read as a recording? [y/N] "):
             agreed.add(folder)
     return agreed
@@ -214,7 +222,7 @@ def _count(runs: Sequence[_Run]) -> str:
 
 
 def _is_removable(path: Path, log_dir: Path) -> bool:
-    """Return whether a recording has a folder of its own with no other files."""
+    """Return whether the recording is not running, and its folder contains no other files."""
     folder = path.parent
     if folder.parent != log_dir or folder.is_symlink() or not _FOLDER.fullmatch(folder.name):
         return False
@@ -225,14 +233,17 @@ def _is_removable(path: Path, log_dir: Path) -> bool:
 
 
 def _is_ours(file: Path) -> bool:
-    """Return whether a recording of this user wrote a file, or made a link."""
+    """Return whether a file or link was made by a recording of this user."""
     if not file.is_file() and not file.is_symlink():
         return False
     return bool(_OURS.fullmatch(file.name)) and not files.other_owner(file.lstat())
 
 
 def _remove(folder: Path, checked: os.stat_result) -> None:
-    """Remove a folder that was checked and shown. Raises NncfToolsError if the path now is another folder or a link."""
+    """Remove a folder that was checked and shown before.
+
+    Raises NncfToolsError if the path now leads to another folder.
+    """
     with destination.writing("--keep", folder):
         with files.Folder(folder) as opened:
             if not os.path.samestat(os.fstat(opened.descriptor), checked):
@@ -245,7 +256,7 @@ def _remove(folder: Path, checked: os.stat_result) -> None:
 
 def _is_confirmed(question: str) -> bool:
     if not sys.stdin.isatty():
-        raise UsageError("option --yes: needed where nobody can be asked")
+        raise UsageError("option --yes: needed, because standard input is not a terminal")
     screen.to_stderr(question)
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
@@ -270,7 +281,7 @@ def _open_run(number: int, path: Path) -> _Run:
 
 
 def _find_owner(run: _Run) -> str:
-    """Return the operation of the RSS peak, or else the line of code that held most memory; empty for unknown."""
+    """Return the operation of the RSS peak, or else the line of code that held most memory; empty if unknown."""
     session = run.session
     if session is None or len(session.unsaved.loaded) > _LARGEST:
         return ""
@@ -302,7 +313,7 @@ def _describe(run: _Run) -> dict[str, object]:
     }
 
 
-def _show(runs: Sequence[_Run], stream: str) -> None:
+def _make_table(runs: Sequence[_Run]) -> RenderableType:
     from nncftools.render.table import Cell, Column, Row, Table, render_table
 
     columns = [
@@ -330,11 +341,10 @@ def _show(runs: Sequence[_Run], stream: str) -> None:
     if runs[0].bars:
         shown.append(8)
     table = Table(columns=columns, rows=rows).with_columns(shown)
-    screen.if_read(render_table(table, folds=True), stream)
+    return render_table(table, folds=True)
 
 
 def _make_texts(run: _Run) -> Iterator[str]:
-    """Yield the cells of a row."""
     start = UNKNOWN
     end = "cannot be read"
     session = run.session

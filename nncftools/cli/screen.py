@@ -1,4 +1,4 @@
-"""Printing: Rich output on a terminal, plain text without padding elsewhere."""
+"""Print: Rich's output on a terminal, plain text without padding elsewhere."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PLAIN_WIDTH = 100
 WIDEST_HELP = 120
-"""Longer lines of help are hard to read on a wider terminal."""
+"""Largest width of the help: longer lines are hard to read, even on a wide terminal."""
 OUT = "stdout"
 ERR = "stderr"
 _ALIKE = "nncftools.alike"
@@ -45,20 +45,20 @@ _IN_ASCII = {
     "−": "-",
     **dict(zip("▁▂▃▄▅▆▇█", "._:=+*#@", strict=True)),
 }
-"""Replacements for encodings that lack our characters."""
+"""Replacements for characters that an encoding lacks."""
 _BOLD = "1"
 RED = "1;31"
 _PIECE = 1000
-"""Characters per write; a pipe with room takes at least 4,096 bytes (PIPE_BUF)."""
+"""Largest number of characters in a write. A pipe that is ready for writing takes at least 4,096 bytes (PIPE_BUF)."""
 _PAUSE_MS = 20
 starter: Starter | None = None
-"""The receiver of signals during a recording."""
+"""Receives signals during a recording; None outside recordings."""
 
 
 def prepare() -> None:
-    """Make standard output and error accept any character, even if they are closed or ASCII only.
+    """Prepare standard output and error: they accept any character, and may be closed or ASCII only.
 
-    Silence the logs of libraries: Matplotlib's advice on folders would appear in the middle of a summary.
+    Also silence the logs of libraries: Matplotlib's advice on folders would appear in the middle of a summary.
     """
     codecs.register_error(_ALIKE, _alike)
     # Replace closed streams, so that no file gets the descriptor of a standard stream.
@@ -73,7 +73,7 @@ def prepare() -> None:
 
 
 def _alike(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Replace a character that cannot be encoded by similar characters, or by an escape sequence."""
+    """Return a similar replacement for a character that cannot be encoded, or else an escape sequence."""
     assert isinstance(error, UnicodeEncodeError)
     character = error.object[error.start]
     replacement = _IN_ASCII.get(character) or character.encode("ascii", "backslashreplace").decode("ascii")
@@ -81,7 +81,10 @@ def _alike(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 def to_stdout(content: RenderableType | bytes) -> None:
-    """Print to standard output. Raises BrokenPipeError if the reader has ended, NncfToolsError for other failures."""
+    """Print to standard output.
+
+    Raises BrokenPipeError if the reader has ended, and NncfToolsError after other failures.
+    """
     try:
         _write(content, sys.stdout)
     except BrokenPipeError:
@@ -91,27 +94,27 @@ def to_stdout(content: RenderableType | bytes) -> None:
 
 
 def lost_output(error: OSError) -> NncfToolsError:
-    """Return the error for a failed write to standard output, and drop all further output."""
+    """Return the error for a failed write to standard output; drop all further output."""
     _drop(OUT)
     why = "is closed" if error.errno == errno.EBADF else f"cannot be written: {error.strerror}"
     return NncfToolsError(f"standard output {why}")
 
 
 def to_stderr(content: RenderableType) -> None:
-    """Print to standard error; ignore failures, because the work itself is done."""
+    """Print to standard error. Failures are ignored, because the actual work is done."""
     if_read(content, ERR)
 
 
 def error(text: str, lines: Sequence[str] = ()) -> None:
-    """Print an error to standard error, in one line, or as ``lines`` if there are any."""
+    """Print an error to standard error: ``lines`` if there are any, or else ``text`` in a line."""
     first, *more = lines or (text,)
     message(first, "error: ", RED)
     for line in more:
-        to_stderr(f"{printable(line)}\n")
+        to_stderr(f"{printable(shortened(line, _PIECE))}\n")
 
 
 def message(text: str, kind: str = "", style: str = "") -> None:
-    """Print a message in one line to standard error, with ``kind`` before the text."""
+    """Print a message in a line to standard error, with ``kind`` before the text."""
     prefix = f"nncf-tools: {kind}"
     lines = _fold(f"{prefix}{printable(' '.join(text.split()))}")
     if style:
@@ -120,13 +123,13 @@ def message(text: str, kind: str = "", style: str = "") -> None:
 
 
 def line(text: str, style: str = "") -> None:
-    """Print a line about the progress of the work to standard error."""
+    """Print a line about progress to standard error."""
     lines = _fold(printable(shortened(text, _PIECE)))
     to_stderr(f"{styled(lines, ERR, style) if style else lines}\n")
 
 
 def open_page(page: Path) -> None:
-    """Open a page in the user's browser; without a browser, print the path of the page."""
+    """Open a page in the user's browser. If there is no browser, print the path of the page."""
     import webbrowser
 
     if not webbrowser.open(page.absolute().as_uri()):
@@ -134,7 +137,7 @@ def open_page(page: Path) -> None:
 
 
 def _fold(text: str) -> str:
-    """Break the lines of a text for standard error between words, if standard error is a terminal."""
+    """Return the text with line breaks between words, if standard error is a terminal."""
     width = shutil.get_terminal_size((0, 1)).columns if sys.stderr.isatty() else 0
     breaks = find_breaks(text, width) if width else ()
     parts = pairwise([0, *breaks, len(text)])
@@ -142,7 +145,10 @@ def _fold(text: str) -> str:
 
 
 def styled(text: str, stream: str, style: str = _BOLD) -> str:
-    """Return text in bold or ``RED`` if a stream, ``OUT`` or ``ERR``, is a terminal with colours."""
+    """Return the text with escape sequences for a style, if the stream is a terminal with colours.
+
+    The stream is ``OUT`` or ``ERR``.
+    """
     terminal = os.environ.get("TERM", "")
     has_colours = terminal not in {"", "dumb"} and not os.environ.get("NO_COLOR")
     if has_colours and getattr(sys, stream).isatty():
@@ -159,14 +165,18 @@ def if_read(content: RenderableType, stream: str) -> None:
 
 
 def plain(content: RenderableType) -> str:
-    """Return the text for a file: a str unchanged, other content by Rich in lines of at most 100 characters."""
+    """Return the content as text for a file.
+
+    A str is unchanged; Rich writes other content in lines of at most 100 characters.
+    """
     return content if isinstance(content, str) else _render(content, io.StringIO())
 
 
 def _write(content: RenderableType | bytes, stream: TextIO) -> None:
-    """Write text and bytes unchanged, and render other content with Rich.
+    """Write text and bytes unchanged; let Rich write other content.
 
-    Lines on a terminal have its width; lines in a pipe or file have at most 100 characters and no trailing blanks.
+    On a terminal, lines are as wide as the terminal. In a pipe or file, lines have at most 100 characters and no
+    trailing blanks.
     """
     if isinstance(content, bytes):
         stream.buffer.write(content)
@@ -181,7 +191,10 @@ def _write(content: RenderableType | bytes, stream: TextIO) -> None:
 
 
 def _wait_for_room(descriptor: int) -> None:
-    """Wait until a stream has room, or drop the stream after a signal: a write to it would never return."""
+    """Wait until a stream is ready for writing.
+
+    If a signal arrives first, drop the output of the stream: nobody reads it, and the write would never return.
+    """
     while starter is not None and not has_room(descriptor, _PAUSE_MS):
         if starter.received is not None:
             drop_unread()
@@ -201,7 +214,10 @@ def _render(content: RenderableType, stream: TextIO) -> str:
 
 
 def drop_unread() -> None:
-    """Drop standard streams without room: nobody reads them any more, and Python would wait for a reader at exit."""
+    """Drop the output of standard streams that are not ready for writing.
+
+    Nobody reads these streams any more, and Python would wait for a reader at exit.
+    """
     for descriptor in (1, 2):
         with suppress(OSError):
             if not select.select([], [descriptor], [], 0)[1]:
@@ -209,7 +225,10 @@ def drop_unread() -> None:
 
 
 def _drop(name: str) -> None:
-    """Drop the unwritten text of a standard stream; at exit, Python would try to write again, and print an error."""
+    """Drop the unwritten text of a standard stream.
+
+    Otherwise Python would write the text again at exit, fail, and print an error.
+    """
     nowhere = _nowhere()
     with suppress(OSError, ValueError):  # a stream without a descriptor
         os.dup2(nowhere.fileno(), getattr(sys, name).fileno())

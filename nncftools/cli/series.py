@@ -1,7 +1,7 @@
-"""Commands that run another command several times: ``fit``, ``forecast``, ``sweep``, and ``monitor --repeat``.
+"""Code for commands that run another command several times: ``fit``, ``forecast``, ``sweep``, and ``monitor --repeat``.
 
-Each run is recorded with the same input, and a signal ends all runs, even those that ignore signals. Results stay in a
-folder, so that a later call can go on with them.
+Each run is recorded and gets the same input. A signal ends all runs, also runs that ignore the signal. Results stay in
+a folder, so that a later call can continue.
 """
 
 from __future__ import annotations
@@ -45,32 +45,32 @@ if TYPE_CHECKING:
 _ENDING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
 _POLL_S = 0.1
 _GRACE_S = 2.0
-"""How long a run may ignore SIGTERM, before SIGKILL follows."""
+"""How long a run may continue after SIGTERM, before SIGKILL is sent."""
 _PACKAGE = pathlib.Path(__file__).parents[1]
 _HELPERS = {str(_PACKAGE / folder / "__main__.py") for folder in ("sampler", "snapshots")}
-"""The command line of each helper of a recording contains one of these paths."""
+"""The command line of each of our helper processes contains one of these paths."""
 _ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b(?!:\s*$).*")
 _TAIL = 1 << 16
 AGAIN = "-again"
-"""The ending of the names of files when a run is made a second time."""
+"""Suffix of the file names of a run that is made a second time."""
 LONGEST_REASON = 300
 _LONGEST_SCRIPT = 60
 _MOST_LINES = 20
-"""The output of a shell command that failed is shown up to this number of lines."""
+"""Largest number of lines that are shown of the output of a failed shell command."""
 _LEAST_OF_DOCKER = 6
-"""MiB: Docker refuses a smaller limit."""
+"""In MiB: Docker refuses smaller limits."""
 
 
 Ended = tuple[Destination | None, Recorded]
-"""The destination and the result of a run; no destination for a warm-up, whose recording is thrown away."""
+"""The files and the result of a run. A warm-up has no files, because the recording is thrown away."""
 
 
 def repeat(
     starter: Starter, request: Request, record: Callable[[], Ended], warm_up: Callable[[], Ended]
 ) -> Iterator[tuple[str, Ended]]:
-    """Make the runs of ``--warmup`` and ``--repeat``; stop after the first run that fails or is interrupted.
+    """Make the runs of ``--warmup`` and ``--repeat``; stop after a run that fails or is interrupted.
 
-    Yield the name and the end of each run, before ``--cleanup``. Raises NncfToolsError, Interrupted.
+    Yield the name and the result of each run, before ``--cleanup`` runs. Raises NncfToolsError, Interrupted.
     """
     runs = [(f"warm-up {number} of {request.warmup}", warm_up) for number in range(1, request.warmup + 1)]
     runs += [(f"run {number} of {request.repeat}", record) for number in range(1, request.repeat + 1)]
@@ -89,8 +89,8 @@ def repeat(
 def prepare_run(starter: Starter, request: Request | SeriesRequest, name: str) -> Iterator[None]:
     """Run ``--prepare`` now, and ``--cleanup`` at the end of the context, even after a failure or a signal.
 
-    A signal during one of these shell commands ends it. Raises NncfToolsError, Interrupted; the failure of the run
-    itself has priority.
+    A signal ends a shell command that is running. Raises NncfToolsError, Interrupted. If both the run and ``--cleanup``
+    fail, the failure of the run is raised.
     """
     number = starter.asked_to_end
     if number is not None:
@@ -109,7 +109,7 @@ def prepare_run(starter: Starter, request: Request | SeriesRequest, name: str) -
 
 
 def _run_option(starter: Starter, option: str, script: str | None, when: str) -> None:
-    """Run the shell command of an option, if there is one. Raises NncfToolsError, Interrupted."""
+    """Run the shell command of an option, if the option is given. Raises NncfToolsError, Interrupted."""
     if script is None:
         return
     shown = shortened(script, _LONGEST_SCRIPT)
@@ -131,9 +131,9 @@ def _run_option(starter: Starter, option: str, script: str | None, when: str) ->
 
 
 def run_script(starter: Starter, script: str, log: int) -> int:
-    """Run a shell command, whose output goes to a log; return the exit status, 128 + N after signal N.
+    """Run a shell command with the output in a log; return the exit status, or 128 + N if signal N ended the command.
 
-    A signal to this process kills the shell command. Raises Interrupted, OSError.
+    If a signal arrives, kill the shell command and raise Interrupted. Raises OSError if the command cannot be started.
     """
     received: list[int] = []
 
@@ -162,14 +162,14 @@ def run_script(starter: Starter, script: str, log: int) -> int:
 
 
 def name_scripts(request: SeriesRequest) -> None:
-    """Print the shell commands before and after each run."""
+    """Print the shell commands that run before and after each run."""
     for when, script in (("Before", request.prepare), ("After", request.cleanup)):
         if script is not None:
             screen.line(f"{when} each run: {script}")
 
 
 def find_input() -> int | None:
-    """Return the position in our standard input; None unless standard input is a regular file."""
+    """Return the position in standard input; None if standard input is not a regular file."""
     with contextlib.suppress(OSError):
         if stat.S_ISREG(os.fstat(0).st_mode):
             return os.lseek(0, 0, os.SEEK_CUR)
@@ -177,7 +177,7 @@ def find_input() -> int | None:
 
 
 def rewind_input(start: int | None) -> None:
-    """Let the next run read the same standard input as the first; ``start`` is from ``find_input``."""
+    """Go back in standard input, so that the next run reads the same input; ``start`` is from ``find_input``."""
     if start is not None:
         os.lseek(0, start, os.SEEK_SET)
 
@@ -186,8 +186,8 @@ def rewind_input(start: int | None) -> None:
 def runner() -> Iterator[Runner]:
     """Yield a runner for several recordings.
 
-    A signal during the context ends the context, and the runner ``is_interrupted``; after the context, a signal ends
-    this process again.
+    A signal ends the context silently; then the runner's ``is_interrupted`` is true. After the context, signals end
+    this process as before.
     """
     handlers = {number: signal.getsignal(number) for number in _ENDING}
     try:
@@ -200,7 +200,7 @@ def runner() -> Iterator[Runner]:
 
 
 class Runner:
-    """Runs a command several times, with the same input: the file on our standard input, or nothing."""
+    """Runs a command several times with the same input: the file on our standard input, or else nothing."""
 
     def __init__(self, starter: Starter) -> None:
         self.starter = starter
@@ -213,7 +213,7 @@ class Runner:
             os.set_inheritable(0, True)
 
     def is_interrupted(self) -> bool:
-        """Return whether a signal has asked for the end."""
+        """Return whether a signal has asked us to end."""
         return self.starter.received is not None
 
     @property
@@ -222,7 +222,7 @@ class Runner:
         return 128 + (self.starter.received or signal.SIGINT)
 
     def check(self) -> None:
-        """Raise Interrupted if a signal has asked for the end."""
+        """Raise Interrupted if a signal has asked us to end."""
         if self.starter.received is not None:
             raise Interrupted(self.starter.received)
 
@@ -235,9 +235,10 @@ class Runner:
         entry: Sequence[str] = (),
         environment: Mapping[str, str] = {},
     ) -> Recorded:
-        """Record a run as by `profile`; the output goes to a log. Raises NncfToolsError, Interrupted.
+        """Record a run as `profile` does; the command's output goes to ``log``. Raises NncfToolsError, Interrupted.
 
-        ``path`` begins the paths of all files of the run; see ``RecordingJob`` for ``entry`` and ``environment``.
+        ``path`` is the path of the run's files without an ending. See ``RecordingJob`` for ``entry`` and
+        ``environment``.
         """
         target = destination.at_file(path.with_name(f"{path.name}.json"), force=True)
         argv = request.words or []
@@ -265,7 +266,7 @@ class Runner:
 
 
 def explain_failure(recorded: Recorded, log: int) -> str:
-    """Return why a run failed: the verdict or the exit status, then the last error in the log."""
+    """Return why a run failed: the verdict or the exit status, and the last error in the log."""
     from nncftools.limits.judges import verdict
     from nncftools.render.peak_lines import write_verdict
 
@@ -286,7 +287,7 @@ def _read_tail(log: int) -> list[str]:
 
 
 class Watch:
-    """A thread beside a run that ends processes if they take too long, or go on after a signal asked for the end."""
+    """A thread that watches a run, and ends the processes if they take too long, or if a signal has asked us to end."""
 
     def __init__(self, runner: Runner, most_s: float = math.inf) -> None:
         self._runner = runner
@@ -301,7 +302,7 @@ class Watch:
         import psutil  # noqa: F401 — the thread may be unable to open a file later
 
         with block_signals():
-            # Thread.start() would wait for ever for a thread that has no memory to begin with
+            # Thread.start() would wait forever if there is no memory for the new thread
             _thread.start_new_thread(self._watch, ())
         return self
 
@@ -327,11 +328,11 @@ class Watch:
                 self.look()
 
     def look(self) -> None:
-        """Look at a run that goes on; does nothing unless a subclass overrides this."""
+        """Inspect the running command, repeatedly. Subclasses may override this; by default, nothing happens."""
 
 
 def _send(number: int) -> None:
-    """Send a signal to the command and all descendants, but not to our helpers."""
+    """Send a signal to the command and all descendants, but not to our helper processes."""
     import psutil
 
     with contextlib.suppress(OSError):  # a process that may open nothing cannot list its descendants
@@ -342,22 +343,22 @@ def _send(number: int) -> None:
 
 
 class Shown(NamedTuple):
-    """A result for people, the answer first."""
+    """A result for people, with the answer first."""
 
     command: Sequence[str]
     answer: str
     sentences: Sequence[str]
     notes: Sequence[str]
-    """Reasons for which the result is less sure."""
+    """Reasons to doubt the result."""
     table: Table
     to_copy: Sequence[str]
-    """Lines for a shell, never wrapped."""
+    """Shell commands to copy; they are never wrapped."""
     draw: Callable[[pathlib.Path], None] | None
-    """Draws the picture; None without a picture."""
+    """Function that draws the picture; None if there is no picture."""
 
     @property
     def text(self) -> RenderableType:
-        """The result for Rich to print, without the lines for a shell."""
+        """The result for Rich to print, without the shell commands."""
         said = [Text(f"{printable(sentence)}.") for sentence in self.sentences]
         head = Text(self.answer, style="bold")
         table = Fitting(self.table)
@@ -375,7 +376,7 @@ class Shown(NamedTuple):
 
 
 def with_limit(words: Sequence[str], limit: float) -> list[str]:
-    """Return how to run a command with a limit, in bytes; limits are whole MiB, rounded up."""
+    """Return command lines that run a command with a limit in bytes. The limit is rounded up to whole MiB."""
     size = whole_mib(limit)
     of_docker = docker_mib(limit)
     command = " ".join(map(_quote, words))
@@ -386,17 +387,17 @@ def with_limit(words: Sequence[str], limit: float) -> list[str]:
 
 
 def whole_mib(size: float) -> int:
-    """Return the MiB of a limit, rounded up."""
+    """Return a size in MiB, rounded up."""
     return math.ceil(size / MemoryUnit.MiB.factor)
 
 
 def docker_mib(size: float) -> int:
-    """Return the MiB of a limit of Docker."""
+    """Return a limit in MiB, rounded up, that Docker accepts."""
     return max(whole_mib(size), _LEAST_OF_DOCKER)
 
 
 def _quote(word: str) -> str:
-    """Return a word for a line of bash: line breaks stay line breaks, but are not printed as such."""
+    """Return a word for bash, quoted. Line breaks and other control characters are written as escapes."""
     if word.isprintable():
         return shlex.quote(word)
     escaped = word.replace("\\", "\\\\").replace("'", "\\'")
@@ -422,9 +423,10 @@ class Results:
     """The folder with the results of ``fit`` or ``forecast``: the state after each run, and other files."""
 
     def __init__(self, request: SeriesRequest, name: str, result: str, run: str) -> None:
-        """Make the folder in the log folder if none is given. Raises UsageError.
+        """Choose the folder: the folder of ``--output``, or else a new folder in the log folder. Raises UsageError.
 
-        ``name`` is the name of the command and of the files, ``run`` begins the names of the files of a run.
+        ``name`` is the subcommand, ``result`` the word for the result in messages, and ``run`` the beginning of the
+        runs' file names.
         """
         self._request = request
         self._name = name
@@ -441,7 +443,7 @@ class Results:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the folder, and remove earlier runs unless they are resumed. Raises NncfToolsError."""
+        """Lock the folder; unless --resume is given, remove earlier runs. Raises NncfToolsError."""
         busy = f"another {self._result} writes to {str(self.folder)!r}; wait for its end"
         with destination.lock_folder("--output", self.folder, busy):
             if os.path.lexists(self.state) and not self._request.resume:
@@ -454,7 +456,7 @@ class Results:
                 raise
 
     def _remove_unused(self) -> None:
-        """Remove the folder that was made, if all files are empty: the first run was refused."""
+        """Remove the new folder if all files are empty, because the first run could not be made."""
         with contextlib.suppress(OSError):
             logs = list(self.folder.iterdir())
             if not any(log.stat().st_size for log in logs):
@@ -472,10 +474,7 @@ class Results:
                     path.unlink()
 
     def begun(self, wanted: _Begun) -> _Begun:
-        """Return the state of earlier runs to resume; ``wanted`` without such runs or without --resume.
-
-        Raises UsageError.
-        """
+        """Return the saved state if there is any and --resume is given; else ``wanted``. Raises UsageError."""
         file = self.state
         if not (self._request.resume and os.path.lexists(file)):
             return wanted
@@ -487,7 +486,9 @@ class Results:
         except msgspec.MsgspecError as error:
             raise UsageError(f"option --resume: {str(file)!r} cannot be read: {error}") from error
         if (found.format, found.version) != (wanted.format, wanted.version):
-            raise UsageError(f"option --resume: {str(file)!r} is not such a result, or has a newer version")
+            raise UsageError(
+                f"option --resume: {str(file)!r} is not a result of this command, or is from a newer version"
+            )
         if found.command != wanted.command:
             raise UsageError(
                 f"option --resume: {str(file)!r} was made with another command: {shlex.join(found.command)}"
@@ -501,9 +502,9 @@ class Results:
             write_file(self.state, _as_json(document))
 
     def finish(self, document: object, result: Shown) -> None:
-        """Write the result beside the state, and print it even if writing failed, because the runs took long.
+        """Write the result as Markdown and as picture; print the result. Raises NncfToolsError.
 
-        Raises NncfToolsError.
+        The result is printed even if writing fails, because the runs took long.
         """
         text = f"{self._name}.md"
         picture = f"{self._name}.png"
@@ -523,9 +524,9 @@ class Results:
         screen.to_stderr(f"\nWritten to {printable(str(self.folder))}\n")
 
     def interrupted(self, runner: Runner) -> int:
-        """After a signal, print how to continue; return the exit status."""
+        """Print how to continue after a signal; return the exit status."""
         how = f"--resume --output {shlex.quote(str(self.folder))}"
-        screen.line(f"nncf-tools: interrupted; the runs that ended are kept; go on with: {how}")
+        screen.line(f"nncf-tools: interrupted; the runs that ended are kept; continue with: {how}")
         return runner.exit_status
 
 

@@ -1,4 +1,4 @@
-"""Results of weight compression: the functions and column names of NNCF's visualizer, for tables of pandas."""
+"""The functions and column names of NNCF's visualizer of weight compression, for pandas tables."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ INT8 = "int8"
 EXPECTED_IN_MODE_COLUMN = [GPTQ, INT4, FP32]
 AVG_REL_ERROR, COMPRESSION_RATE = COMPUTED
 _FIRST_ROW = 2
-"""The number of the first row: as in the file, where the header is row 1."""
+"""The number of the first row below the header. As in a spreadsheet, the header is row 1."""
 
 
 def visualize(
     input_file: str | os.PathLike[str], output_dir: str | os.PathLike[str] | None = None, *, lenient: bool = False
 ) -> list[pathlib.Path]:
-    """Write the table (``.md``) and the picture (``.png``) of a CSV file of weight-compression results.
+    """Write a table (``.md``) and a picture (``.png``) of a CSV file of weight-compression results; return both paths.
 
-    Both files have the name of the input, and replace existing files. Without ``output_dir``, or with an empty one,
-    they are written into the folder of the input. Returns their paths. Remarks on the results are UserWarnings: two
-    baselines, for example, or no row with int8, int4 or gptq. With ``lenient``, missing rows give no warning.
+    Both files are named like the input, and replace existing files. If ``output_dir`` is None or empty, the files are
+    written into the folder of the input. Remarks on the results are UserWarnings: for example, there are two baselines,
+    or no row with int8, int4 or gptq. If ``lenient`` is true, missing rows give no warning.
 
-    Raises ResultsError, a RuntimeError, whose message lists all problems, and MissingInputError, also a
-    FileNotFoundError, if the input is missing. In both cases, nothing is written.
+    If the results are invalid, raises ResultsError (also a RuntimeError), whose message lists all problems. If the
+    input is missing, raises MissingInputError (also a FileNotFoundError). In both cases, no file is written.
     """
     from nncftools.compression.outputs import Request, make
 
@@ -65,9 +65,9 @@ def visualize(
 
 
 def check_format(df: pd.DataFrame) -> None:
-    """Raise ResultsError, a RuntimeError, for a table whose rows cannot be compared; the message lists all problems.
+    """Raise ResultsError (a RuntimeError) if the rows of a table cannot be compared. The message lists all problems.
 
-    Problems are missing columns, cells without a valid figure, and a missing row with gptq, int4 or fp32.
+    A problem is a missing column, a cell without a valid figure, or a missing row with gptq, int4 or fp32.
     """
     _load_models(df, STANDARD)
     modes = [mode.casefold() for mode in df[MODE]]
@@ -77,9 +77,9 @@ def check_format(df: pd.DataFrame) -> None:
 
 
 def add_relative_metrics(df: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with the average relative error and the compression rate of each row, sorted by the error.
+    """Return the table with average relative error and compression rate of each row, sorted by the error.
 
-    Both are relative to the row with fp32 of the same model. Raises ResultsError.
+    Both figures are relative to the row with fp32 of the same model. Raises ResultsError.
     """
     from nncftools.compression.results import evaluate
 
@@ -96,7 +96,7 @@ def add_relative_metrics(df: pd.DataFrame) -> pd.DataFrame:
 
 
 def to_markdown(df_: pd.DataFrame, output_file: str | os.PathLike[str]) -> None:
-    """Write the rows of a table with relative metrics, in their order, as a Markdown table. Raises ResultsError."""
+    """Write a table from ``add_relative_metrics`` as a Markdown table, in the same order. Raises ResultsError."""
     from nncftools.compression.outputs import error_text, markdown, percent, rate_text, write
 
     forms: dict[str, Callable[[float], str]] = {
@@ -117,7 +117,7 @@ def to_markdown(df_: pd.DataFrame, output_file: str | os.PathLike[str]) -> None:
 
 
 def to_plot(df: pd.DataFrame, output_file: str | os.PathLike[str]) -> None:
-    """Draw the rows of a table with relative metrics, as PNG unless the name ends in .svg or .pdf.
+    """Draw a table from ``add_relative_metrics``. The name can end in .svg or .pdf; otherwise, the picture is a PNG.
 
     Raises ResultsError.
     """
@@ -161,7 +161,7 @@ def _require(df: pd.DataFrame, names: Sequence[str]) -> None:
 
 
 def _render_figure(name: str, cell: str, form: Callable[[float], str]) -> str:
-    """Return a figure as the table shows it; an empty cell stays empty. Raises ResultsError."""
+    """Return the text of a figure for the table. An empty cell stays empty. Raises ResultsError."""
     from nncftools.compression.checking import parse_number
 
     value = parse_number(cell) if cell else math.nan

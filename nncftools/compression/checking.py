@@ -17,20 +17,22 @@ from nncftools.units import nearest
 
 BASELINE = "fp32"
 FAILED = "failed"
-"""The column with the verdict on a configuration that failed; such a row has no figures of size and quality."""
+"""The column with the verdict if a configuration failed. A row with a verdict has no figures of size and quality."""
 USUAL_MODES = ("int8", "int4", "gptq")
 MAX_LISTED = 20
 _SHOWN = 60
 _ROUNDING = 1e-3
-"""Ratios and similarities may exceed their limits by this: in half precision, a cosine of 1 may become 1.001."""
+"""Ratios and similarities may exceed the limits by this rounding error. In half precision, a cosine of 1 may become
+1.001.
+"""
 
 
 @dataclass(frozen=True)
 class CheckedRow:
-    """A compressed model with checked figures."""
+    """A row with checked figures: a compressed model, or the baseline."""
 
     number: int
-    """The row in the file; the header is row 1."""
+    """The number of the row in the file; the header is row 1."""
     model: str
     mode: str
     int4: float
@@ -38,15 +40,15 @@ class CheckedRow:
     lora_rank: int | None
     plot_name: str
     size: float
-    """The size in the file's unit; only ratios of sizes count."""
+    """The size of the model in the unit of the file."""
     values: Mapping[str, float]
-    """The figures by the metric's column."""
+    """The figures of quality: ``{column of a metric: figure}``."""
     stderrs: Mapping[str, float]
-    """The standard errors in the file, by the metric's column."""
+    """The standard errors in the file: ``{column of a metric: standard error}``."""
     extra: Mapping[str, str]
-    """All other columns, unchanged."""
+    """The cells of all other columns, unchanged: ``{column: cell}``."""
     stored: Mapping[str, float]
-    """The file's own values in computed columns, which are only compared with the computed values."""
+    """Values of the file in computed columns. These values are only compared with the computed values."""
 
 
 @dataclass(frozen=True)
@@ -65,23 +67,23 @@ class Model:
 
     path: pathlib.Path
     setup: str
-    """The name of the first column; empty when the column has no name or holds no models."""
+    """The name of the first column; empty if the column has no name or contains no models."""
     name: str
     rows: Sequence[CheckedRow]
     baseline: CheckedRow
     repeated: Sequence[CheckedRow]
-    """Further rows with the baseline's mode; the first row with this mode is the baseline."""
+    """Further rows with the mode of the baseline. The first row with this mode is the baseline."""
     missing: Sequence[str]
-    """The usual modes without a row."""
+    """The usual modes that no row has."""
     failures: Sequence[Failure] = ()
     """The failed configurations, in the order of the file."""
 
 
 def load(sources: Sequence[pathlib.Path | RawTable], metrics: Sequence[Metric]) -> list[Model]:
-    """Read and check CSV files, or tables that were read.
+    """Read and check CSV files. A source may also be a table that was read earlier.
 
-    Raises ResultsError, whose message lists the problems by file, row, column and value; MissingInputError when a file
-    does not exist.
+    If there are problems, raises ResultsError; the message lists the problems by file, row, column and value. If a file
+    does not exist, raises MissingInputError.
     """
     models: list[Model] = []
     problems: list[str] = []
@@ -115,10 +117,10 @@ def load(sources: Sequence[pathlib.Path | RawTable], metrics: Sequence[Metric]) 
 
 
 def incomparable(tables: Sequence[RawTable], metrics: Sequence[Metric]) -> dict[Metric, str]:
-    """Return each metric that has no relative error in some table, with the reason.
+    """Return the metrics that cannot be compared, with the reason: ``{metric: reason}``.
 
-    The reason is a baseline of 0. Non-standard metrics have further reasons: a negative baseline, or, in a table that
-    ``sweep`` wrote, a row with a negative figure or none.
+    If the baseline is 0, there is no relative error. A non-standard metric cannot be compared if the baseline is
+    negative, or if a row in a table of ``sweep`` has a negative figure or no figure.
     """
     reasons: dict[Metric, str] = {}
     for table in tables:
@@ -141,7 +143,7 @@ def incomparable(tables: Sequence[RawTable], metrics: Sequence[Metric]) -> dict[
 
 
 class _Check:
-    """The check of a file; collects ``problems``."""
+    """Checks a file, and collects ``problems``."""
 
     def __init__(self, table: RawTable, metrics: Sequence[Metric]) -> None:
         self._table = table
@@ -153,7 +155,7 @@ class _Check:
         self.problems: list[str] = []
 
     def check_table(self) -> list[Model]:
-        """Return the models in the file's order; add messages to ``problems``."""
+        """Return the models in the order of the file; add messages to ``problems``."""
         header = self._table.header
         columns = [metric.column for metric in self._metrics]
         for column in (*reading.DESCRIBING, *columns):
@@ -190,9 +192,9 @@ class _Check:
         return models
 
     def _name_models(self) -> list[str]:
-        """Return the model of every row: the name in the first column, or else the name above.
+        """Return the name of the model in each row: the cell in the first column, or the name above an empty cell.
 
-        A file without names holds one model, which is named like the file.
+        If there are no names, the file has a single model, named like the file.
         """
         cells = [""] * len(self._table.records)
         if self._first not in self._known:
@@ -238,7 +240,7 @@ class _Check:
         return row
 
     def _check_number(self, record: Record, column: str, least: float, most: float, *, above: bool = False) -> float:
-        """Return a cell's number, NaN when the cell is wrong."""
+        """Return the number in a cell; NaN if the cell is wrong."""
         bounds = msgspec.Meta(gt=least, le=LARGEST)
         ends = f"above {least:g}"
         if not above:
@@ -308,5 +310,5 @@ def parse_number(text: str) -> float | None:
 
 
 def quote(text: str) -> str:
-    """Quote a cell for a message; long cells are cut."""
+    """Quote a cell for a message. A long cell is shortened."""
     return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")

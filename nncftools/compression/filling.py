@@ -1,4 +1,4 @@
-"""Fills a row of a CSV file of results with figures of evaluation tools.
+"""Writes figures of evaluation tools into a row of a CSV file of results.
 
 The figures come from lm-evaluation-harness, from who-what-benchmark, and from the size of a model's folder.
 """
@@ -24,7 +24,7 @@ from nncftools.units import printable, shortened
 
 
 class Key(NamedTuple):
-    """Identifies a row; None matches anything."""
+    """Identifies a row. A value of None matches any cell."""
 
     mode: str
     model: str | None = None
@@ -34,7 +34,7 @@ class Key(NamedTuple):
     plot_name: str | None = None
 
     def cells(self) -> dict[str, str]:
-        """Return the given values, by column."""
+        """Return the values that are not None: ``{column: value}``."""
         given = {
             MODE: self.mode,
             INT4: self.int4,
@@ -50,20 +50,20 @@ class Key(NamedTuple):
 
 
 class FilledRow(NamedTuple):
-    """The row that was filled."""
+    """The row that ``fill`` has written."""
 
     number: int
-    """The row in the file; the header is row 1."""
+    """The number of the row in the file; the header is row 1."""
     is_new: bool
     gaps: Sequence[str]
-    """The columns of the standard table that are still empty."""
+    """Columns of the standard table that are still empty in this row."""
 
 
 def fill(path: pathlib.Path, setup: str, key: Key, figures: Mapping[str, float], *, force: bool = False) -> FilledRow:
-    """Write figures into the row that matches ``key``, or into a new row; create the file if needed.
+    """Write figures into the row that matches ``key``. If there is no such row, add a row; make the file if needed.
 
-    ``setup`` names the first column of a new file. A cell with a different figure is only replaced with ``force``.
-    Raises NncfToolsError or OSError, and leaves the file unchanged.
+    ``setup`` is the name of the first column of a new file. If a cell already has a different figure, the figure is
+    only replaced with ``force``. If NncfToolsError or OSError is raised, the file is unchanged.
     """
     header, rows = _read_rows(path, setup)
     model = key.model
@@ -118,7 +118,10 @@ def _read_rows(path: pathlib.Path, setup: str) -> tuple[list[str], list[dict[str
 
 
 def _matches(row: Mapping[str, str], given: Mapping[str, str]) -> bool:
-    """Return whether a row matches; an empty share matches anything, an empty rank or name does not."""
+    """Return whether a row matches.
+
+    An empty cell of a share matches any share, but an empty rank or name must be equal.
+    """
     for column, text in given.items():
         is_any = not row[column] and column in (INT4, INT8)
         if not is_any and not _equals(row[column], text):
@@ -134,7 +137,7 @@ def _equals(cell: str, text: str) -> bool:
 
 
 def _derive_shares(key: Key) -> dict[str, str]:
-    """Return the shares of a new row as far as they follow from the mode or from a given share."""
+    """Return the shares of a new row, if they follow from the mode or from a given share."""
     mode = key.mode.casefold()
     int4 = key.int4
     if int4 is None and (mode == "fp32" or mode.startswith("int8")):
@@ -145,7 +148,8 @@ def _derive_shares(key: Key) -> dict[str, str]:
 
 
 GIB = 2**30
-"""The unit of "Gb" in the published tables: Phi-3-mini, 3.82e9 weights of 4 bytes, has 14.235 there."""
+"""The unit that published tables call Gb. In these tables, Phi-3-mini (3.82e9 weights of 4 bytes) has the size 14.235.
+"""
 _SHOWN = 60
 _STANDARD = {
     ("wikitext", "word_perplexity"): reading.WIKITEXT.column,
@@ -155,10 +159,10 @@ _STANDARD = {
 
 
 def parse_tasks(texts: Sequence[str]) -> dict[tuple[str, str], str]:
-    """Return the column for every (task, metric): the standard three and each ``TASK:METRIC`` in ``texts``.
+    """Return the columns of metrics: ``{(task, metric): column}``, for the standard three and ``texts``.
 
-    A metric may have a filter: ``exact_match,strict-match``. If a standard metric has several filters, the first filter
-    gets the standard column. Raises UsageError.
+    A text is ``TASK:METRIC``. A metric may have a filter: ``exact_match,strict-match``. If a standard metric is given
+    with several filters, the first filter gets the standard column. Raises UsageError.
     """
     wanted = dict(_STANDARD)
     for text in texts:
@@ -175,7 +179,7 @@ def parse_tasks(texts: Sequence[str]) -> dict[tuple[str, str], str]:
 
 
 class _Evaluation(msgspec.Struct):
-    """The results file of lm-evaluation-harness: figures by task and metric."""
+    """The results file of lm-evaluation-harness: ``{task: {metric: figure}}``."""
 
     results: dict[str, dict[str, object]]
 
@@ -183,10 +187,11 @@ class _Evaluation(msgspec.Struct):
 def read_lm_eval(
     path: pathlib.Path, wanted: Mapping[tuple[str, str], str], *, may_wait: bool = True
 ) -> dict[str, float]:
-    """Return the figures of a results file of lm-evaluation-harness by column, with their standard errors.
+    """Return figures and standard errors in a results file of lm-evaluation-harness: ``{column: figure}``.
 
-    The keys of the file are ``name,filter``. A metric without a filter has the key ``name,none``, ``name``, or the
-    only key with that name. Raises NncfToolsError, also if several keys match, or only keys with other filters.
+    Keys in the file are ``name,filter``. The key of a metric without a filter is ``name,none``, ``name``, or the only
+    key with this name. Raises NncfToolsError, also if several keys match, or if all keys with this name have other
+    filters.
     """
     try:
         document = json.loads(intake.read_file(path, may_wait=may_wait))  # msgspec refuses NaN
@@ -212,14 +217,17 @@ def read_lm_eval(
 
 
 def check_found(wanted: Mapping[tuple[str, str], str], figures: Mapping[str, float]) -> None:
-    """Raise UsageError for a metric without a figure, unless it is standard."""
+    """Raise UsageError if a metric has no figure, unless the metric is standard."""
     for key, column in wanted.items():
         if column not in figures and key not in _STANDARD:
             raise UsageError(f"the results have no figure of {':'.join(key)!r}")
 
 
 def _find_key(path: pathlib.Path, figures: Mapping[str, object], task: str, metric: str) -> str:
-    """Return the key of a metric, or the metric if its name is unknown. Raises NncfToolsError for a wrong filter."""
+    """Return the key of a metric in the file. If the file does not have the metric, return the metric.
+
+    Raises NncfToolsError if the filter is wrong, or if several filters match.
+    """
     for key in (f"{metric},none", metric):
         if key in figures:
             return key
@@ -240,13 +248,14 @@ def _read_figure(path: pathlib.Path, figures: Mapping[str, object], task: str, k
         return None
     try:
         return msgspec.convert(value, intake.Figure)
-    except (msgspec.ValidationError, SystemError) as error:  # msgspec before 0.22, where a float has 400 digits
+    # msgspec before 0.22 raises SystemError for a float of 400 digits
+    except (msgspec.ValidationError, SystemError) as error:
         why = f"a finite number expected, found {shortened(printable(repr(value)), _SHOWN)}"
         raise NncfToolsError(f"{str(path)!r}: results.{task}.{key}: {why}") from error
 
 
 def read_similarity(path: pathlib.Path) -> float:
-    """Return the mean of the ``similarity`` column of who-what-benchmark's metrics. Raises NncfToolsError."""
+    """Return the mean of the column ``similarity`` in a metrics file of who-what-benchmark. Raises NncfToolsError."""
     table = read(path)
     if "similarity" not in table.header:
         raise NncfToolsError(f"{str(path)!r}: no column 'similarity'; who-what-benchmark's metrics.csv expected")
@@ -263,7 +272,7 @@ def read_similarity(path: pathlib.Path) -> float:
 
 
 def measure_size(path: pathlib.Path) -> float:
-    """Return the size in GiB of a file, or of all files in a folder; links are followed. Raises NncfToolsError."""
+    """Return the size in GiB of a file, or of all files in a folder. Follow links. Raises NncfToolsError."""
     try:
         files = [path, *path.rglob("*")]
         size = sum(file.stat().st_size for file in files if file.is_file())

@@ -1,8 +1,11 @@
-"""Makes the outputs from input files; nothing is written before everything is checked and made.
+"""Makes the outputs from input files. No file is written before all inputs are checked and all outputs are ready.
 
-The outputs are a Markdown table that no cell can break, with a list of failed configurations; pictures; a
-self-contained page with the picture, the full row at each point and a sortable table; the rows by column name; and a
-chart in characters.
+The outputs are:
+- a Markdown table with a list of failed configurations; no text in a cell can break the table
+- pictures
+- a page in a single file, with the picture, the full row at each point and a sortable table
+- the rows as dictionaries with the column names as keys
+- a chart made of characters
 """
 
 from __future__ import annotations
@@ -41,9 +44,9 @@ MODEL = "model"
 
 
 def cells(comparisons: Sequence[Comparison], *, extra: bool = False) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of the table as plain text; several models get a name column.
+    """Return header and rows of the table as plain text. If there are several models, the first column has the names.
 
-    With ``extra``, the files' other columns follow.
+    If ``extra`` is true, all other columns of the files follow.
     """
     further: dict[str, None] = {}
     if extra:
@@ -73,7 +76,7 @@ def cells(comparisons: Sequence[Comparison], *, extra: bool = False) -> tuple[li
 
 
 def details(comparison: Comparison, result: Result) -> dict[str, object]:
-    """Return all facts about a result by column name; None is unknown."""
+    """Return all facts about a result: ``{column: value}``. None is unknown."""
     row = result.row
     return {
         **{name: _read_figure(name, cell) for name, cell in row.extra.items()},
@@ -99,8 +102,8 @@ def details(comparison: Comparison, result: Result) -> dict[str, object]:
 def list_rows(comparisons: Sequence[Comparison], bounds: Bounds | None = None) -> list[dict[str, object]]:
     """Return the details of all results.
 
-    With bounds, ``within bounds`` is None if unknown figures decide, and ``recommended`` marks each model's best
-    choice.
+    If bounds are given, there are two more keys. ``within bounds`` is None if the answer depends on unknown figures.
+    ``recommended`` is true for the best choice of each model.
     """
     rows: list[dict[str, object]] = []
     for comparison in comparisons:
@@ -114,13 +117,16 @@ def list_rows(comparisons: Sequence[Comparison], bounds: Bounds | None = None) -
 
 
 def extra_text(name: str, cell: str) -> str:
-    """Return a cell of a further column; figures of known columns are rounded."""
+    """Return the text of a cell in a further column. Figures in known columns are rounded."""
     value = parse_number(cell) if name in DECIMALS else None
     return cell if value is None else f"{value:.{DECIMALS[name]}f}"
 
 
 def _read_figure(name: str, cell: str) -> str | float | None:
-    """Return the figure of a known column, None for an empty cell there; return any other cell unchanged."""
+    """Return the value of a cell in a further column.
+
+    If the column is known, this is a figure, or None if the cell is empty. Any other cell is returned unchanged.
+    """
     if name not in DECIMALS:
         return cell
     value = parse_number(cell)
@@ -130,9 +136,9 @@ def _read_figure(name: str, cell: str) -> str | float | None:
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table without a newline at its end.
+    """Return a Markdown table without a newline at the end.
 
-    The layout is that of NNCF's visualizer, so that a published table changes only where figures do.
+    The layout is the same as in NNCF's visualizer, so that a diff of a published table shows only the changed figures.
     """
     headings = [text(name).replace(" ", "<br>") for name in header]
     alignments = ["left"] * len(header)
@@ -152,12 +158,12 @@ def error_text(error: float) -> str:
 
 
 def rate_text(rate: float) -> str:
-    """Return a compression rate: how many times smaller."""
+    """Return a compression rate as text. The rate says how many times smaller the model is."""
     return f"{rate:.1f}x"
 
 
 def failures(comparisons: Sequence[Comparison]) -> str:
-    """Return a Markdown list of failed configurations with their verdicts; empty without failures."""
+    """Return a Markdown list of failed configurations with their verdicts; empty if there are no failures."""
     lines = []
     for comparison in comparisons:
         for failure in comparison.model.failures:
@@ -169,7 +175,7 @@ def failures(comparisons: Sequence[Comparison]) -> str:
 
 
 def describe_answers(comparisons: Sequence[Comparison], bounds: Bounds) -> list[str]:
-    """Return a line per model: the smallest row within the bounds, and how many rows could not be judged."""
+    """Return a line per model: the smallest row within the bounds, and the number of rows that could not be judged."""
     lines = []
     for comparison in comparisons:
         choice = choose(comparison, bounds)
@@ -184,7 +190,7 @@ def describe_answers(comparisons: Sequence[Comparison], bounds: Bounds) -> list[
 
 
 def _name_model(comparisons: Sequence[Comparison], comparison: Comparison) -> str:
-    """Return the beginning of a line about a model; empty if there is only this model."""
+    """Return the model's name for the beginning of a line; empty if there is a single model."""
     return f"{comparison.name}: " if len(comparisons) > 1 else ""
 
 
@@ -209,7 +215,7 @@ _ALL_DIGITS_FROM = 1e5
 def page(
     comparisons: Sequence[Comparison], picture: bytes, bounds: Bounds | None = None, *, extra: bool = False
 ) -> str:
-    """Return the page; ``picture`` is the SVG of the same results."""
+    """Return the HTML page; ``picture`` is an SVG of the same results."""
     header, table = cells(comparisons, extra=extra)
     kinds = []
     for column in zip(*table, strict=True):
@@ -236,14 +242,14 @@ def page(
         "PICTURE": _UNSEEN.sub("", picture.decode()).strip(),
         "HEADER": heading,
         "ROWS": "\n".join(rows),
-        "DATA": json.dumps(data, ensure_ascii=True).replace("<", "\\u003c"),  # no text may close the script element
+        "DATA": json.dumps(data, ensure_ascii=True).replace("<", "\\u003c"),  # a text must not close the script element
     }
     template = _TEMPLATE.read_text(encoding="utf-8")
     return re.sub("@([A-Z]+)@", lambda match: parts[match[1]], template)
 
 
 def _render_row(number: int, result: Result, columns: Iterable[tuple[str, str, str]], *, is_best: bool) -> str:
-    """Return a table row; ``columns`` are names, texts and attributes."""
+    """Return an HTML table row; ``columns`` has the name, the text and the attributes of each cell."""
     classes = []
     if not result.is_pareto:
         classes.append("dominated")
@@ -280,7 +286,7 @@ FORMATS = ("png", "svg", "pdf", "html")
 
 
 class Request(NamedTuple):
-    """The inputs and options of a call."""
+    """The inputs and options of ``make``."""
 
     inputs: Sequence[pathlib.Path]
     folder: pathlib.Path | None = None
@@ -289,17 +295,17 @@ class Request(NamedTuple):
     metrics: Sequence[reading.Metric] = ()
     """The metrics of the average error; by default the metrics in the columns of the files."""
     lenient: bool = False
-    """Whether modes may be missing without a note."""
+    """If true, a missing mode gives no note."""
     extra: bool = False
     bounds: Bounds | None = None
     also: Sequence[reading.Cost] = ()
-    """The figures in further panels of the picture."""
+    """The figures for further panels of the picture."""
     max_error: float | None = None
     """Results with a larger error are not drawn. By default, results far beyond all others are not drawn."""
 
 
 class Visualization(NamedTuple):
-    """The results and the files written."""
+    """The results, and the files that were written."""
 
     comparisons: Sequence[Comparison]
     files: Sequence[pathlib.Path]
@@ -318,7 +324,7 @@ def make(request: Request) -> Visualization:
     reasons: dict[reading.Metric, str] = {}
     if not metrics:
         tables: list[reading.RawTable] = []
-        with contextlib.suppress(ResultsError):  # load reports the problems of each file
+        with contextlib.suppress(ResultsError):  # ``load`` reports the problems of each file later
             tables = [reading.read(path) for path in request.inputs]
             sources = tables
         found = reading.found_metrics(tables)
@@ -351,7 +357,7 @@ def make(request: Request) -> Visualization:
 
 
 def _name_targets(request: Request) -> dict[str, pathlib.Path]:
-    """Return the output file for each ending. Raises ResultsError for a file that must not be replaced."""
+    """Return the path of each output by file name ending. Raises ResultsError if an output is also an input."""
     first = request.inputs[0]
     folder = first.parent if request.folder is None else request.folder
     stem = "+".join(dict.fromkeys(path.stem for path in request.inputs))[:100]
@@ -363,7 +369,7 @@ def _name_targets(request: Request) -> dict[str, pathlib.Path]:
 
 
 def write(contents: dict[pathlib.Path, bytes]) -> None:
-    """Write all files or none: they are renamed into place only when all are complete. Raises ResultsError."""
+    """Write all files or none. When all files are complete, rename them to the final names. Raises ResultsError."""
     path = next(iter(contents))
     try:
         Folder(path.parent, make=True).close()
@@ -380,13 +386,13 @@ def _collect_notes(comparisons: Sequence[Comparison], unnamed: int, *, lenient: 
         name = comparison.name
         model = comparison.model
         if model.missing and not lenient:
-            notes.append(f"{name}: no row with {', '.join(model.missing)}; the others are compared")
+            notes.append(f"{name}: no row with {', '.join(model.missing)}; the other rows are compared")
         if model.repeated:
             first = model.baseline.number
             others = ", ".join(str(row.number) for row in model.repeated)
             notes.append(f"{name}: rows {first}, {others} are all {BASELINE}; row {first} is the baseline")
         for column in computed.find_wrong_columns(comparison):
-            note = f"{name}: column {column!r} differs from the figures of its rows; computed figures are shown"
+            note = f"{name}: column {column!r} differs from the computed figures, which are shown instead"
             notes.append(note)
     if unnamed:
         notes.append(unnamed_text(unnamed))
@@ -394,25 +400,26 @@ def _collect_notes(comparisons: Sequence[Comparison], unnamed: int, *, lenient: 
 
 
 def unnamed_text(points: int) -> str:
-    """Return the remark that points of the picture have no names."""
+    """Return the remark that some points of the picture have no names."""
     return f"no room in the picture for the names of {points} points; the table has them"
 
 
 _NAME = 28
 _AXIS_COLUMNS = 8
 _AXIS_LINES = 4
-"""About how many columns and lines plotext takes for axes and their labels."""
+"""plotext needs about this many lines for an axis with labels, and about ``_AXIS_COLUMNS`` columns.
+"""
 _ROOM = 0.12
-"""The room right of the largest error, as a share of the axis."""
+"""The free space to the right of the largest error, as a share of the axis."""
 _ROOM_FOR_LABELS = 70
-"""The labels of both axes fit in one line from this number of columns on."""
+"""The least width, in columns, at which the long labels of both axes fit in one line."""
 _PLAIN = str.maketrans("─│┌┐└┘├┤┬┴┼", "-|+++++++++")
 
 
 def chart(comparison: Comparison, max_error: float, width: int, height: int, *, unicode: bool) -> str:
-    """Return a chart of ``height`` lines and ``width`` columns: filled points are on the Pareto front.
+    """Return a chart of ``height`` lines and ``width`` columns. Filled points are on the Pareto front.
 
-    Names that would cover others are left out: the table has them.
+    A name that would cover another name is left out, because the table has all names.
     """
     import plotext
 
@@ -467,9 +474,9 @@ def _set_ticks(ruler: Any, begin: float, end: float, most: int) -> None:  # noqa
 def _choose_names(
     shown: Sequence[Result], places: Sequence[tuple[float, float]], width: float
 ) -> Iterator[tuple[int, str, int]]:
-    """Yield index, name and side (1: right, -1: left) of each result whose name has room beside the point.
+    """Yield each result with a name that has room beside the point: index, name and side (1: right, -1: left).
 
-    Results on the front come first. ``places`` are columns and lines of the points.
+    Results on the front come first. ``places`` has the column and the line of each point.
     """
     taken = [(line, column, column) for column, line in places]
     best_first = sorted(range(len(shown)), key=lambda index: not shown[index].is_pareto)
@@ -486,7 +493,7 @@ def _choose_names(
 
 
 def _is_taken(taken: Sequence[tuple[float, float, float]], line: float, begin: float, end: float) -> bool:
-    """Return whether a name or a point already stands on this line between two columns."""
+    """Return whether a name or a point is already on this line between two columns."""
     for other_line, other_begin, other_end in taken:
         if abs(other_line - line) < 1 and other_begin < end and begin < other_end:
             return True

@@ -1,6 +1,6 @@
-"""The picture: average relative error against compression rate, and panels of other figures over the same error.
+"""Draws the picture: a panel with compression rate against average relative error, and panels with other figures.
 
-A panel has named points, the Pareto front and bounds.
+All panels have the same error axis. A panel has named points, the Pareto front and bounds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from nncftools.units import printable, shortened
 
 LABEL = 40
 MAX_NAMED = 80
-"""More names would be illegible."""
+"""The most names in a panel. More names would be illegible."""
 GROUPS = (
     Group.LORA,
     Group.GPTQ,
@@ -51,31 +51,31 @@ DOMINATED = 0.45
 """The opacity of points that are not on the Pareto front."""
 LINE = "#888888"
 _LOG_FROM = 10
-"""The scale is logarithmic if the largest figure is at least this multiple of the smallest."""
+"""The scale is logarithmic if the largest figure is at least this many times the smallest figure."""
 _NEAR = 1.5
-"""A bound beyond this multiple of the scale's end is not drawn."""
+"""A bound is not drawn if the bound exceeds the end of the scale by more than this factor."""
 
 
 _NAME = 70
 _GROUP_COLOURS = (2, 3, 1, 0, 4, 5, 6)
 _COLOURS = {group: PALETTE[number] for group, number in zip(GROUPS, _GROUP_COLOURS, strict=True)}
-"""The colour of each kind in a picture of one model. In a picture of several models, each model has a colour."""
+"""The colour of each kind of compression, if the picture has a single model. Otherwise, each model has a colour."""
 _WIDTH_IN = 10.0
 _MAIN_IN = 6.2
 _PANEL_IN = 4.6
 _DASHES = (0, (5, 2.5))
-"""The dashes of the line of mixed precision; the lines of fronts are solid."""
+"""The dashes of lines through results of mixed precision. Pareto fronts are solid lines."""
 _LEGEND_SIZE = 9.0
 _LEGEND_ROOM_IN = 9.6
 _HANDLE_IN = 0.6
-"""The room in a legend for a column's marker, and between columns."""
+"""Inches in a legend for the marker of a column and the gap between columns."""
 _GREY = "#777777"
 _NOT_DRAWN = 80
-"""The longest text about results that are not drawn, in characters."""
+"""The most characters of the text about results that are not drawn."""
 
 
 class ShownResult(NamedTuple):
-    """A result in the picture: the model's index, the result's index in the table, and a colour."""
+    """A result in the picture, with the index of the model, the index of the result in the table, and a colour."""
 
     model: int
     number: int
@@ -84,48 +84,48 @@ class ShownResult(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A result in a panel, in the panel's unit."""
+    """A result in a panel. Figures are in the unit of the panel's scale."""
 
     shown: ShownResult
     low: float
     y: float
-    """The upper end of a bracket, the end that counts."""
+    """The figure of the result; for a bracket, the upper end."""
     is_best: bool
     """Whether the point is on the panel's Pareto front."""
 
     @property
     def place(self) -> tuple[float, float]:
-        """The coordinates of the point."""
+        """The coordinates of the point: error and figure."""
         return self.shown.result.error, self.y
 
 
 @dataclass
 class Panel:
-    """Axes, and the points in them."""
+    """Axes, and the points between the axes."""
 
     axes: Axes
     figure: reading.Cost | None = None
-    """None for the compression rate, where more is better."""
+    """The figure on the vertical axis. None is the compression rate, where more is better."""
     prefix: str = ""
-    """The beginning of the SVG ids of the panel's points."""
+    """The SVG ids of the panel's points begin with this text."""
     factor: float = 1.0
-    """The bytes or seconds in a unit of the scale."""
+    """The size of the scale's unit, in bytes or seconds."""
     points: list[Point] = field(default_factory=list)
 
 
 @dataclass
 class Drawing:
-    """The picture, and counts of the results that are not in the picture."""
+    """The picture, and the results that are not in the picture."""
 
     figure: Figure
     unnamed: int = 0
-    """Number of points without room for their names."""
+    """The number of points that have no name, because there was no room."""
     left_out: list[str] = field(default_factory=list)
-    """Results beyond the largest error to draw: names and errors."""
+    """Names and errors of the results that are not drawn, because the error is too large."""
     points: list[tuple[Result, str]] = field(default_factory=list)
-    """The results, each with a colour."""
+    """The results in the picture, each with a colour."""
     joined: set[Group] = field(default_factory=set)
-    """The kinds with a line through results of growing shares of int4."""
+    """The kinds of compression whose results are joined by a line, in the order of the share of int4."""
 
 
 def draw(
@@ -134,9 +134,9 @@ def draw(
     max_error: float = math.inf,
     also: Sequence[reading.Cost] = (),
 ) -> Drawing:
-    """Draw all results except baselines; each figure of ``also`` has a panel below the compression rate.
+    """Draw all results except baselines. Each figure of ``also`` has a panel below the compression rate.
 
-    Bounds are lines, with a ring around the result that they recommend.
+    Bounds are drawn as lines. The result that the bounds recommend has a ring.
     """
     canvas, axes = figure()
     drawing = Drawing(canvas)
@@ -158,7 +158,7 @@ def draw(
         _fill(panel, comparisons, shown, fronts)
     for model in range(len(comparisons)):
         _join_shares(drawing, axes, [each for each in shown if each.model == model])
-    # room beside the points for their names; errors begin at 0 unless a point is at or below 0
+    # leave room for names beside the points; the error axis begins at 0 unless a point is near or below 0
     left, right = axes.dataLim.intervalx
     width = max(right - min(left, 0), 0.01)
     begin = 0 if left > width * 0.03 else min(left, 0) - width * 0.06
@@ -176,7 +176,7 @@ def draw(
 
 
 def render(drawing: Drawing, kind: str) -> bytes:
-    """Return the picture as ``png``, ``svg`` or ``pdf``; the same picture gives the same bytes."""
+    """Return the picture as ``png``, ``svg`` or ``pdf``. Drawing the same picture again gives the same bytes."""
     content = io.BytesIO()
     metadata = {
         "png": {},
@@ -205,7 +205,7 @@ def _choose_results(drawing: Drawing, comparisons: Sequence[Comparison], max_err
 
 
 def _add_panels(canvas: Figure, axes: Axes, also: Sequence[reading.Cost]) -> list[Panel]:
-    """Make room below the first panel for panels of other figures; return these panels."""
+    """Add a panel for each further figure below the first panel; return the new panels."""
     heights = [_MAIN_IN, *[_PANEL_IN] * len(also)]
     canvas.set_size_inches(_WIDTH_IN, sum(heights))
     grid = canvas.add_gridspec(len(heights), 1, height_ratios=heights)
@@ -245,7 +245,7 @@ def _write_in_middle(axes: Axes, text: str) -> None:
 
 
 def _join_shares(drawing: Drawing, axes: Axes, shown: Sequence[ShownResult]) -> None:
-    """Draw lines through the results of a model with a growing share of int4."""
+    """Join results of a model by lines, from the smallest to the largest share of int4. See ``find_lines``."""
     colours = {id(each.result): each.colour for each in shown}
     for series in results.find_lines([each.result for each in shown]):
         drawing.joined.add(series[0].group)
@@ -321,7 +321,10 @@ def _legend_mark(marker: str, colour: str, label: str, alpha: float = 1.0) -> Li
 
 
 def _fill(panel: Panel, comparisons: Sequence[Comparison], shown: Sequence[ShownResult], fronts: Sequence[str]) -> None:
-    """Draw the results with the panel's figure: points, brackets, and each model's front in a colour of ``fronts``."""
+    """Draw the results that have the panel's figure: points, brackets and the Pareto front of each model.
+
+    ``fronts`` has a colour for each model.
+    """
     best = set[int]()
     for comparison in comparisons:
         best.update(map(id, _find_best(comparison, panel.figure)))
@@ -364,7 +367,7 @@ def _fill(panel: Panel, comparisons: Sequence[Comparison], shown: Sequence[Shown
 
 
 def _find_best(comparison: Comparison, cost: reading.Cost | None) -> list[Result]:
-    """Return the results that no other result dominates; the baseline may dominate, too."""
+    """Return the results on the Pareto front. The baseline is also a result, and may exclude other results."""
     if cost is None:
         return [result for result in comparison.results if result.is_pareto]
     known = []
@@ -378,7 +381,7 @@ def _find_best(comparison: Comparison, cost: reading.Cost | None) -> list[Result
 
 
 def _set_scale(panel: Panel, values: Sequence[float]) -> None:
-    """Choose unit and kind of the scale, and label the axis."""
+    """Choose the unit, and a linear or logarithmic scale; label the axis."""
     axes = panel.axes
     if panel.figure is None:
         axes.set_ylabel("Compression rate (times smaller than fp32)")
@@ -398,7 +401,7 @@ def _set_scale(panel: Panel, values: Sequence[float]) -> None:
 
 
 def _draw_point(panel: Panel, point: Point) -> None:
-    """Draw a result with its bars; a dominated result is lighter."""
+    """Draw a result with error bars. A result that is not on the Pareto front is lighter."""
     axes = panel.axes
     result = point.shown.result
     error, y = point.place
@@ -412,7 +415,7 @@ def _draw_point(panel: Panel, point: Point) -> None:
         ends = (point.low, y)
         axes.plot((error, error), ends, marker="_", **bar, **colour)
     marker = MARKERS[result.group]
-    if not point.is_best:  # no line shows through a light marker
+    if not point.is_best:  # a white marker below hides the lines behind a light marker
         axes.plot(error, y, marker, color="white", markersize=MARKER_SIZE, zorder=2.5)
     (line,) = axes.plot(error, y, marker=marker, **colour)
     line.set(markersize=MARKER_SIZE, markeredgecolor="white", markeredgewidth=0.8)
@@ -435,7 +438,7 @@ def _leave_room(panel: Panel) -> None:
 
 
 def _add_bounds(panel: Panel, comparisons: Sequence[Comparison], bounds: Bounds, best: Sequence[Result]) -> None:
-    """Draw the bounds that are near, and a ring around each recommended result."""
+    """Draw the bounds that are near the points, and a ring around each recommended result."""
     axes = panel.axes
     for point in panel.points:
         if any(point.shown.result is result for result in best):
@@ -464,7 +467,7 @@ def _add_bounds(panel: Panel, comparisons: Sequence[Comparison], bounds: Bounds,
 
 
 def _find_level(panel: Panel, comparisons: Sequence[Comparison], bound: Bound) -> float | None:
-    """Return a bound as a height in the panel; None when the panel does not show the bounded figure."""
+    """Return the height of a bound in the panel; None if the panel does not show the bounded figure."""
     if bound.figure is not None and bound.figure is panel.figure:
         return bound.limit / panel.factor
     if bound.figure is MODEL_SIZE and panel.figure is None and len(comparisons) == 1:
@@ -474,7 +477,7 @@ def _find_level(panel: Panel, comparisons: Sequence[Comparison], bound: Bound) -
 
 
 def _reaches(axes: Axes, level: float) -> bool:
-    """Return whether a height is in the panel; extend the panel a little first if that is enough."""
+    """Return whether a height is in the panel. If the height is a little outside, extend the panel."""
     bottom, top = axes.get_ylim()
     if not bottom / _NEAR <= level <= top * _NEAR:
         return False
@@ -483,33 +486,36 @@ def _reaches(axes: Axes, level: float) -> bool:
 
 
 _DISTANCES = [4 + 4 * step + 1.6 * step**2 for step in range(11)]
-"""The distances between a marker and a name to try, in pixels."""
+"""The distances between a marker and a name that are tried, in pixels."""
 _TURNS = np.array(sorted(range(-7, 9), key=abs))
 _ANGLES = np.radians(45 - 22.5 * _TURNS)
 _DIRECTIONS = np.column_stack([np.cos(_ANGLES), np.sin(_ANGLES)])
-"""The directions from a marker to a name to try: up and right first, then the nearest directions."""
+"""The directions from a marker to a name that are tried: first up and right, then the nearest directions."""
 _ON_LINE = 100.0
-"""Penalty for a name on a line, in pixels of distance between name and marker."""
+"""The cost of a name that covers a line. A distance of a pixel between marker and name costs 1."""
 _CROSSING = 45.0
-"""Penalty for a leader that crosses a name or a marker, in pixels of distance."""
+"""The cost of a leader (the line from a marker to a name) that crosses a name or a marker."""
 _FAR = 14.0
-"""The least distance at which a leader connects the marker and the name."""
+"""If a name is at least this many pixels away from the marker, a leader connects them."""
 
 
 @dataclass
 class _Names:
-    """Finds room for names. Names never cover each other or a marker, and cover a line only without other room."""
+    """Finds room for names.
+
+    A name covers no other name and no marker, and covers a line only if there is no other room.
+    """
 
     frame: Bbox
     gap: float
-    """The radius of a marker, in pixels."""
+    """The radius of a marker in pixels."""
     covered: list[Bbox] = field(default_factory=list)
-    """Markers and names."""
+    """The boxes of markers and names, which no other name may cover."""
     lines: list[Path] = field(default_factory=list)
-    """Lines and leaders."""
+    """Lines and leaders, which names avoid if possible."""
 
     def place(self, point: NDArray[np.float64], size: NDArray[np.float64]) -> tuple[Bbox, float] | None:
-        """Return the best box for a name, and the distance from the marker; None if there is no room."""
+        """Return the best box for a name, and the distance to the marker; None if there is no room."""
         best: tuple[Bbox, float] | None = None
         least = math.inf
         for distance in _DISTANCES:
@@ -546,7 +552,7 @@ def _make_leader(point: NDArray[np.float64], box: Bbox) -> Path:
 
 
 def _add_names(drawing: Drawing, panels: Sequence[Panel]) -> None:
-    """Fix the layout, and write the points' names."""
+    """Fix the layout, and write the names of the points."""
     engine = drawing.figure.get_layout_engine()
     assert engine is not None
     engine.execute(drawing.figure)
@@ -557,7 +563,7 @@ def _add_names(drawing: Drawing, panels: Sequence[Panel]) -> None:
 
 
 def _name_points(panel: Panel, renderer: RendererBase, scale: float) -> int:
-    """Write the names that have room, the best points' names first; return their number.
+    """Write the names for which there is room, first the names of the best points. Return the number of names.
 
     ``scale`` is the number of pixels in a typographic point.
     """
@@ -573,7 +579,7 @@ def _name_points(panel: Panel, renderer: RendererBase, scale: float) -> int:
     for point in sorted(panel.points, key=lambda point: not point.is_best)[:MAX_NAMED]:
         text = _annotate(axes, point)
         middle = np.array(axes.transData.transform(point.place))
-        extent = Text.get_window_extent(text, renderer)  # without the leader
+        extent = Text.get_window_extent(text, renderer)  # the size of the text without the leader
         place = names.place(middle, np.array(extent.size))
         if place is None:
             text.remove()

@@ -1,6 +1,6 @@
-"""The columns of a CSV file of results, the metrics of quality among them, and a reader that does not interpret cells.
+"""Defines the columns and metrics of a CSV file of results, and reads the file without interpreting the cells.
 
-Each error is also a builtin error, so that programs can catch the builtin class.
+Each error is also a built-in error, so that programs can catch the built-in class.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ ERROR = "average relative error"
 RATE = "compression rate"
 DESCRIBING = (MODE, INT4, INT8, LORA_RANK, PLOT_NAME, SIZE)
 COMPUTED = (ERROR, RATE)
-"""Columns that are computed here and never read, although published files have these columns, too."""
+"""Columns that are always computed here. Published files have these columns, too."""
 STDERR = " stderr"
-"""The suffix of the column with a metric's standard error."""
+"""The suffix of a column with standard errors: ``metric`` and ``metric`` + ``STDERR``."""
 
 PEAK_OWNER = "peak owner"
-"""The operation or the place in the code of the peak, as text."""
+"""The column with the operation, or the line of code, that the peak belongs to, as text."""
 BITS_PER_WEIGHT = "bits per weight"
 BIT_WIDTHS = "bit widths"
-"""The number of weights of each width, as text."""
+"""The column with the number of weights of each bit width, as text."""
 
 
 class Direction(StrEnum):
-    """The direction in which a metric is better; defines the relative error."""
+    """Whether a higher or a lower value of a metric is better. The direction defines the relative error."""
 
     HIGHER = "higher"
-    """Error: the drop relative to the baseline."""
+    """Higher is better. The error is the drop, relative to the baseline."""
     LOWER = "lower"
-    """Error: the increase relative to the baseline."""
+    """Lower is better. The error is the increase, relative to the baseline."""
     SIMILARITY = "similarity"
-    """Already relative to the baseline; error: 1 − similarity."""
+    """Higher is better, and the value is already relative to the baseline. The error is 1 − similarity."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,11 @@ class Metric:
 
     @property
     def stderr_column(self) -> str:
-        """The column of the standard error; optional in a file."""
+        """The name of the column with standard errors. A file may lack this column."""
         return self.column + STDERR
 
     def relative_error(self, value: float, baseline: float) -> float:
-        """Return how much worse ``value`` is than ``baseline``, as a fraction of the baseline; negative when better."""
+        """Return how much worse ``value`` is than ``baseline``, as a fraction of the baseline; negative if better."""
         if self.direction is Direction.SIMILARITY:
             return 1 - value
         worse = baseline - value if self.direction is Direction.HIGHER else value - baseline
@@ -84,30 +84,30 @@ WIKITEXT = Metric("wikitext, word perplexity", Direction.LOWER, least=1)
 LAMBADA_ACCURACY = Metric("lambada-openai, acc", Direction.HIGHER, most=1)
 LAMBADA_PERPLEXITY = Metric("lambada-openai, perplexity", Direction.LOWER, least=1)
 SIMILARITY = Metric("WWB, similarity", Direction.SIMILARITY, least=-1, most=1)
-"""who-what-benchmark's mean cosine of embeddings: a collapsed model can be a little below 0."""
+"""The mean cosine of embeddings, from who-what-benchmark. For a collapsed model, the mean can be a little below 0."""
 STANDARD = (WIKITEXT, LAMBADA_ACCURACY, LAMBADA_PERPLEXITY, SIMILARITY)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Memory or time to compress or use a model; less is better. A file may lack the column, and a row the figure."""
+    """Memory or time to compress or to use a model; less is better. A file may lack the column, or a row the figure."""
 
     name: str
     """The name in bounds and messages."""
     label: str
     column: str
     factor: float
-    """The bytes or seconds in a unit of the column."""
+    """The size of the column's unit, in bytes or seconds."""
     is_size: bool = True
-    """Whether the figure is in bytes; otherwise in seconds."""
+    """If true, the figure is in bytes; if false, in seconds."""
     decimals: int = 0
-    """Digits behind the point in a table."""
+    """Digits after the decimal point in a table."""
     high_column: str = ""
-    """The column with the upper end of a bracket, in the same unit; only the upper end counts."""
+    """The column with the upper end of a bracket, in the same unit. Comparisons use only the upper end."""
 
 
 MODEL_SIZE = Cost("size", "Model size", SIZE, MemoryUnit.GiB.factor, decimals=3)
-"""Published tables write Gb and count GiB."""
+"""The size of the model. Published tables write Gb, but the unit is GiB."""
 _MIB = MemoryUnit.MiB.factor
 PEAK = Cost(
     "peak",
@@ -124,17 +124,17 @@ FIGURES = (PEAK, INFERENCE_PEAK, TIME, LATENCY, FIRST_TOKEN)
 """The figures in further columns; a file may lack these columns."""
 DECIMALS = {figure.column: figure.decimals for figure in FIGURES}
 DECIMALS |= {PEAK.high_column: 0, BITS_PER_WEIGHT: 2}
-"""Digits behind the point of known further columns in a table."""
+"""Digits after the decimal point in a table, for known further columns."""
 
 
 _LOWER = ("perplexity", "ppl", "loss")
 _HIGHER = ("acc", "accuracy", "acc_norm", "f1", "exact_match", "similarity")
 _LAST_WORD = re.compile(r", ([^, ]+),[^, ]+$|([^, ]+)$")
-"""The last word, or the metric of ``TASK, METRIC,FILTER``."""
+"""Matches the last word of a column name, or METRIC in ``TASK, METRIC,FILTER``."""
 
 
 def direction_of(column: str) -> Direction | None:
-    """Return the direction of a column's metric, by the last word of the name; None if this is not a quality metric."""
+    """Return the direction of a metric by the last word of the column's name; None if the column has no quality."""
     match = _LAST_WORD.search(column.lower())
     word = ""
     if match is not None:
@@ -145,9 +145,10 @@ def direction_of(column: str) -> Direction | None:
 
 
 def found_metrics(tables: Sequence[RawTable]) -> tuple[Metric, ...]:
-    """Return the metrics of the columns that all tables have, recognised by their names or by a standard error.
+    """Return the metrics that all tables have. A column is a metric by name, or if a standard error exists.
 
-    Without such columns, raise ResultsError if the tables look like results; else return the standard four metrics.
+    If there are no metrics: raise ResultsError if the tables look like results; otherwise, return the four standard
+    metrics.
     """
     names = list(tables[0].header) if tables else []
     for table in tables:
@@ -162,7 +163,7 @@ def found_metrics(tables: Sequence[RawTable]) -> tuple[Metric, ...]:
         elif not name.endswith(STDERR):
             others.append(name)
     for name, metric in standard.items():
-        if nearest(name, others):  # probably misspelt: the check of the file says so
+        if nearest(name, others):  # probably misspelt; the check of the file reports the missing column
             metrics.setdefault(name, metric)
     if not metrics and MODE in names:
         problem = "no column of quality (…, perplexity, …, acc or …, similarity)"
@@ -174,14 +175,14 @@ def found_metrics(tables: Sequence[RawTable]) -> tuple[Metric, ...]:
 def parse_metrics(texts: Sequence[str]) -> tuple[Metric, ...]:
     """Parse ``NAME:higher``, ``NAME:lower`` or ``standard`` to metrics.
 
-    A standard column keeps its own direction. Raises UsageError.
+    A standard column keeps the standard direction. Raises UsageError.
     """
     metrics: dict[str, Metric] = {}
     for text in texts:
         chosen = STANDARD if text.strip() == "standard" else (_parse_metric(text),)
         for metric in chosen:
             if metrics.setdefault(metric.column, metric) != metric:
-                raise UsageError(f"{metric.column!r} is asked for in both directions")
+                raise UsageError(f"{metric.column!r} is given with both directions")
     return tuple(metrics.values())
 
 
@@ -207,9 +208,9 @@ class MissingInputError(ResultsError, FileNotFoundError):
 
 
 _MOST_COLUMNS = 10_000
-"""pandas needs about a kilobyte for each column."""
+"""The most columns of a file. pandas needs about a kilobyte for each column."""
 UNNAMED = re.compile(r"(Unnamed: [\d.]+)?")
-"""The names that pandas gives to an index without a name when a file is written and read again."""
+"""The names of an index column without a name, after pandas has written and read the file."""
 
 
 class Record(NamedTuple):
@@ -220,7 +221,10 @@ class Record(NamedTuple):
 
 
 class RawTable(NamedTuple):
-    """The header, with names stripped, and the rows that are not empty; without an index column of pandas."""
+    """The header and the rows that are not empty.
+
+    The header's names are stripped; an index column of pandas is left out.
+    """
 
     path: pathlib.Path
     header: Sequence[str]
@@ -228,10 +232,10 @@ class RawTable(NamedTuple):
 
 
 def read(path: pathlib.Path) -> RawTable:
-    """Read a CSV file in UTF-8, with commas; a cell that a row lacks is empty.
+    """Read a CSV file in UTF-8 with commas. If a row has too few cells, the missing cells are empty.
 
-    Raises ResultsError for any other file, and for more rows or bytes than the limits; MissingInputError if there is no
-    file.
+    Raises ResultsError for any other file, and if there are more rows or bytes than the limits. Raises
+    MissingInputError if there is no file.
     """
     import pandas as pd
 
@@ -273,7 +277,7 @@ def read(path: pathlib.Path) -> RawTable:
 
 
 def cells_of(frame: pd.DataFrame) -> list[list[str]]:
-    """Return the rows of a table as texts; an unknown cell is empty."""
+    """Return the rows of a table as texts. An unknown cell becomes an empty text."""
     texts = frame.astype(object).where(frame.notna(), "").astype(str)
     rows: list[list[str]] = texts.to_numpy().tolist()
     if rows and rows[0][-1:] == [MARK]:
@@ -302,7 +306,7 @@ def _read_text(path: pathlib.Path) -> str:
 
 
 def _is_index(name: str, cells: Sequence[str]) -> bool:
-    """Return whether a column has no name and holds only whole numbers or nothing."""
+    """Return whether a column has no name, and has only whole numbers or empty cells."""
     are_numbers = all(not cell or cell.isdecimal() for cell in cells)
     return are_numbers and UNNAMED.fullmatch(name) is not None
 

@@ -1,7 +1,7 @@
 """Computes the results of rows: error, compression rate, kind and Pareto front, and figures of memory and time.
 
-The module also makes the series of the picture, parses bounds on figures, and finds the smallest model within all
-bounds. Pure functions; unknown is None.
+The module also finds the lines of the picture, parses bounds on figures, and finds the smallest model within all
+bounds. Functions are pure; unknown is None.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from nncftools.errors import UsageError
 from nncftools.units import MemoryUnit, nearest, not_one_of, seconds_from, size_from, size_text
 
 Points = Sequence[tuple[float, float]]
-"""Error and rate of each row."""
+"""Error and compression rate of each row."""
 _MOST = 1e9
-"""Larger errors and rates are impossible."""
+"""Larger errors and compression rates are impossible."""
 LOW_BITS = re.compile(r"int[234]|nf4|fp4|e2m1|cb4|codebook")
 _DATA_AWARE = re.compile(r"scale|awq|data.?aware|calibrat")
 
@@ -43,33 +43,34 @@ class Group(StrEnum):
 
 @dataclass(frozen=True)
 class Result:
-    """A row with the values computed from the row and the baseline."""
+    """A row, with figures that are computed from the row and the baseline."""
 
     row: CheckedRow
     error: float
-    """Mean of the metrics' relative errors, a fraction; negative when the model got better."""
+    """Mean of the relative errors of all metrics, as a fraction. The mean is negative if the model got better."""
     error_stderr: float | None
-    """Standard error of ``error``; None when the file has no standard errors."""
+    """Standard error of ``error``; None if the file has no standard errors."""
     rate: float
-    """How many times smaller than the baseline."""
+    """How many times smaller the model is than the baseline."""
     group: Group
     is_pareto: bool
-    """Whether no other row is better in size or error and at least equal in the other."""
+    """Whether the row is on the Pareto front: no other row is better in size or error and at least equal in the other.
+    """
 
     @property
     def label(self) -> str:
-        """The short name, else the mode."""
+        """The short name, or the mode if there is no short name."""
         return self.row.plot_name or self.row.mode
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of a model, the smallest error first."""
+    """The results of a model, sorted by error."""
 
     name: str
-    """Unique among the models shown together."""
+    """A name that is unique among the models shown together."""
     title: str
-    """The model's name and set-up."""
+    """The name of the model with the set-up."""
     model: Model
     metrics: Sequence[Metric]
     results: Sequence[Result]
@@ -78,9 +79,10 @@ class Comparison:
 def comparisons(
     models: Sequence[Model], metrics: Sequence[Metric], points: Sequence[Points] | None = None
 ) -> list[Comparison]:
-    """Return the results of every model, in the order given, from ``points``, or from the figures of each model.
+    """Return the results of every model, in the order of ``models``.
 
-    Raises ResultsError, see ``evaluate``.
+    ``points`` has error and rate of each row; by default, they are computed from the figures. Raises ResultsError, see
+    ``evaluate``.
     """
     titles = []
     for model in models:
@@ -100,9 +102,9 @@ def comparisons(
 
 
 def evaluate(model: Model, metrics: Sequence[Metric], points: Points | None = None) -> list[Result]:
-    """Return a model's rows with error and rate, sorted by error; equal errors keep the file's order.
+    """Return a model's rows with error and rate, sorted by error. Rows of equal error keep the order of the file.
 
-    Raises ResultsError for impossible figures.
+    Raises ResultsError if a figure is impossible.
     """
     base = model.baseline
     if points is None:
@@ -129,7 +131,7 @@ def evaluate(model: Model, metrics: Sequence[Metric], points: Points | None = No
 
 
 def _compute_point(row: CheckedRow, base: CheckedRow, metrics: Sequence[Metric]) -> tuple[float, float]:
-    """Return error and rate; improvements count as negative errors, as in the published tables."""
+    """Return error and rate. As in the published tables, improvements count as negative errors."""
     error = 0.0
     for metric in metrics:
         error += metric.relative_error(row.values[metric.column], base.values[metric.column])
@@ -137,9 +139,10 @@ def _compute_point(row: CheckedRow, base: CheckedRow, metrics: Sequence[Metric])
 
 
 def error_stderr(row: CheckedRow, baseline: CheckedRow, metrics: Sequence[Metric]) -> float | None:
-    """Return the standard error of the average relative error, or None when no metric has a standard error.
+    """Return the standard error of the average relative error; None if no metric has a standard error.
 
-    First-order error propagation, assuming independent measurements; a metric without standard error counts as exact.
+    Errors are propagated to first order, as for independent measurements. A metric without a standard error counts as
+    exact.
     """
     if not any(metric.column in row.stderrs for metric in metrics):
         return None
@@ -169,7 +172,7 @@ def pareto(points: Sequence[tuple[float, float]]) -> set[int]:
 
 
 def find_wrong_columns(comparison: Comparison) -> list[str]:
-    """Return the computed columns whose values in the file are wrong by more than a thousandth."""
+    """Return the computed columns with wrong values in the file. Differences up to a thousandth are allowed."""
     columns = set()
     for result in comparison.results:
         for column, value in ((ERROR, result.error), (RATE, result.rate)):
@@ -180,7 +183,7 @@ def find_wrong_columns(comparison: Comparison) -> list[str]:
 
 
 def group_of(mode: str, int4: float) -> Group:
-    """Return the kind of a row other than the baseline; ``int4`` is the share of 4-bit layers, 0 to 1."""
+    """Return the kind of a row other than the baseline. ``int4`` is the share of 4-bit layers, from 0 to 1."""
     text = mode.casefold()
     rules = (
         (Group.LORA, "lora" in text),
@@ -199,23 +202,23 @@ _UNITS = (
     (1.0, 1.0, "s"),
     (0.0, 1e-3, "ms"),
 )
-"""The least time to show in a unit, in seconds; the seconds in the unit; the name of the unit."""
+"""Units of time: ``(least time in seconds to show in the unit, seconds in the unit, name of the unit)``."""
 _LEAST = 1e-9
-"""A smaller figure is impossible."""
+"""A smaller figure is impossible, and counts as unknown."""
 _WHOLE_FROM = 999.5
 _GIB_FROM = 4 * MemoryUnit.GiB.factor
 
 
 class Measured(NamedTuple):
-    """A figure as a bracket, in bytes or seconds; both ends are equal where the file has a single figure."""
+    """A figure as a bracket, in bytes or seconds. If the file has a single figure, both ends are equal."""
 
     low: float
     high: float
-    """The end that counts."""
+    """The upper end, which bounds and panels use."""
 
 
 def get_figure(row: CheckedRow, figure: Cost) -> Measured | None:
-    """Return a row's figure; None when the cell is empty, not a number, or not above 0."""
+    """Return a row's figure; None if the cell is empty, not a number, or not above 0."""
     ends = []
     for column in (figure.column, figure.high_column):
         value = row.size
@@ -228,7 +231,7 @@ def get_figure(row: CheckedRow, figure: Cost) -> Measured | None:
 
 
 def require(models: Sequence[Model], figures: Iterable[Cost]) -> None:
-    """Raise ResultsError for the first figure whose column a file lacks."""
+    """Raise ResultsError if a file does not have the column of a figure."""
     for model in models:
         first = model.rows[0]
         columns = [*first.extra, *first.values]
@@ -251,7 +254,7 @@ def figure_text(figure: Cost, value: float) -> str:
 
 
 def scale_of(figure: Cost, value: float) -> tuple[float, str]:
-    """Return the unit that suits a figure of this value: the bytes or seconds in the unit, and the unit's name."""
+    """Return the best unit for a value, as ``(bytes or seconds in the unit, name of the unit)``."""
     if figure.is_size:
         unit = MemoryUnit.GiB if value >= _GIB_FROM else MemoryUnit.MiB
         return unit.factor, unit
@@ -260,11 +263,11 @@ def scale_of(figure: Cost, value: float) -> tuple[float, str]:
 
 _PRECISION = re.compile(rf"[a-z]*(?:{LOW_BITS.pattern}|int8)")
 _LEADING = {Group.LORA: "lora", Group.GPTQ: "gptq", Group.DATA_FREE: "data-free"}
-"""The algorithm that defines each kind; names of series begin with this algorithm."""
+"""The algorithm that defines each kind. The name of a series begins with this algorithm."""
 
 
 def series_name(results: Sequence[Result]) -> str:
-    """Describe results of one kind: their precision, and the algorithms that all of their modes name.
+    """Return a name for results of the same kind: the precision, and the algorithms that all of the modes have.
 
     For example ``100% int4, gptq + scale estimation`` or ``mixed precision, scale estimation``.
     """
@@ -295,9 +298,10 @@ def series_name(results: Sequence[Result]) -> str:
 
 
 def find_lines(results: Sequence[Result]) -> list[list[Result]]:
-    """Return the results that each line joins: the same algorithms, with growing shares of int4.
+    """Return the lines of the picture. A line joins results with the same algorithms, by growing share of int4.
 
-    Two results with the same share prevent a line: they differ in another setting, and either may belong to the line.
+    If two results have the same share, there is no line: the results differ in another setting, and either may belong
+    to the line.
     """
     by_algorithms: dict[object, list[Result]] = {}
     for result in sorted(results, key=lambda result: result.row.int4):
@@ -313,7 +317,7 @@ def find_lines(results: Sequence[Result]) -> list[list[Result]]:
 
 
 def _split_mode(mode: str) -> list[str]:
-    """Return the parts of a mode between ``+``: usually a precision, then algorithms."""
+    """Split a mode at ``+``. Usually, the first part is a precision, and the other parts are algorithms."""
     return [" ".join(part.split()) for part in mode.split("+")]
 
 
@@ -322,9 +326,9 @@ _BY_NAME = {figure.name: figure for figure in (MODEL_SIZE, *FIGURES)}
 _SHAPE = re.compile(r"\s*([^<>=≤≥]*[^<>=≤≥\s])\s*(<=?|≤)\s*([^<>=≤≥\s][^<>=≤≥]*)")
 _FRACTION = re.compile(r"([0-9]*\.?[0-9]+)\s*(%?)", re.ASCII)
 _OWN_UNIT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*Gb", re.ASCII)
-"""The unit in the name of the column of sizes, which counts GiB; ``GB`` is decimal."""
+"""A model size in Gb, as in the name of the size column. Gb is the same as GiB there; ``GB`` is decimal."""
 _TOLERANCE = 1e-9
-"""A computed 0.05 is rarely exactly 0.05."""
+"""The tolerance for computed figures: a computed 0.05 is rarely exactly 0.05."""
 
 
 @dataclass(frozen=True)
@@ -332,21 +336,21 @@ class Bound:
     """The largest accepted figure of a row."""
 
     figure: Cost | None
-    """None for the average relative error."""
+    """The bounded figure; None for the average relative error."""
     limit: float
-    """A fraction, bytes or seconds."""
+    """The limit as a fraction, or in bytes or seconds."""
     is_inside: bool
-    """Whether the limit itself is accepted."""
+    """Whether a figure equal to the limit is accepted."""
     text: str
     """The limit with its unit."""
 
     @property
     def name(self) -> str:
-        """The word before the limit."""
+        """The name of the bounded figure."""
         return self.figure.name if self.figure else ERROR_NAME
 
     def holds(self, result: Result) -> bool | None:
-        """Return whether a result is accepted; None when the figure is unknown."""
+        """Return whether a result is accepted; None if the figure is unknown."""
         value = result.error
         if self.figure is not None:
             figure = get_figure(result.row, self.figure)
@@ -368,7 +372,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds that must all hold, one for each figure."""
+    """Bounds that must all hold. Each bound is for a different figure."""
 
     each: Sequence[Bound]
 
@@ -376,7 +380,7 @@ class Bounds:
         return iter(self.each)
 
     def hold(self, result: Result) -> bool | None:
-        """Return whether a result is within all bounds; None if unknown figures decide."""
+        """Return whether a result is within all bounds; None if the answer depends on unknown figures."""
         verdicts = [bound.holds(result) for bound in self.each]
         if False in verdicts:
             return False
@@ -384,7 +388,7 @@ class Bounds:
 
     @property
     def figures(self) -> list[Cost]:
-        """The bounded figures beside the error."""
+        """The bounded figures, without the error."""
         return [bound.figure for bound in self.each if bound.figure]
 
     @property
@@ -399,7 +403,7 @@ class Bounds:
 USUAL_BOUNDS = Bounds([Bound(None, 0.05, is_inside=True, text="5%")])
 """The bounds if the user gives none."""
 _UNCOMPRESSED = {"none", "original", "uncompressed", "fp16", "bf16"}
-"""Modes of rows beside the baseline that are not compressed either."""
+"""Modes of rows without compression, apart from the baseline."""
 
 
 def name_in_sentence(result: Result) -> str:
@@ -417,11 +421,11 @@ class Choice(NamedTuple):
     """The smallest model within bounds, and the rows that could not be judged."""
 
     best: Result | None
-    """None when no row is within the bounds."""
+    """The smallest model; None if no row is within the bounds."""
     left_out: int
-    """The number of rows whose known figures meet all bounds, and whose other bounded figures are unknown."""
+    """The number of rows that lack a bounded figure, although all known figures are within the bounds."""
     unknown: Sequence[str]
-    """The names of the unknown figures in these rows."""
+    """The names of the missing figures in these rows."""
 
 
 def parse_bounds(text: str) -> Bounds:
@@ -466,7 +470,7 @@ def _parse_fraction(text: str, value: str) -> float:
 
 
 def _parse_limit(figure: Cost, value: str) -> tuple[float, str]:
-    """Return bytes or seconds, and their text. Raises ValueError."""
+    """Return the limit in bytes or seconds, and the limit as text. Raises ValueError."""
     if not figure.is_size:
         seconds = seconds_from(value)
         if not 0 < seconds < math.inf or value[-1].isdigit():
@@ -481,14 +485,14 @@ def _parse_limit(figure: Cost, value: str) -> tuple[float, str]:
 
 
 _GAP = 10
-"""An error is far beyond the others if larger than the next smaller error by more than this factor."""
+"""An error is far from the others if the error is more than this many times the next smaller error."""
 _SMALL_ERROR = 0.02
-"""Smaller errors count as this error."""
+"""Errors below this value count as this value."""
 _FEWEST_ERRORS = 5
 
 
 def find_far_error(comparisons: Sequence[Comparison]) -> float:
-    """Return the largest error to draw: the last error before a tenfold gap; infinity without such a gap."""
+    """Return the largest error to draw: the last error before a tenfold rise; infinity if there is no such rise."""
     errors = []
     for comparison in comparisons:
         errors += [result.error for result in comparison.results]
@@ -503,7 +507,7 @@ def find_far_error(comparisons: Sequence[Comparison]) -> float:
 
 
 def choose(comparison: Comparison, bounds: Bounds) -> Choice:
-    """Return the smallest model within all bounds; of models of equal size, the model with the least error."""
+    """Find the smallest model within all bounds. If several models have the same size, the least error decides."""
     within = [result for result in comparison.results if bounds.hold(result)]
     unjudged = [result for result in comparison.results if bounds.hold(result) is None]
     unknown = [bound.name for bound in bounds if None in map(bound.holds, unjudged)]
@@ -513,7 +517,7 @@ def choose(comparison: Comparison, bounds: Bounds) -> Choice:
 
 
 def left_out_text(choice: Choice) -> str:
-    """Return how many rows lacked a figure for the choice: ``"2 rows left out, peak unknown"``, or nothing."""
+    """Return a text like ``"2 rows left out, peak unknown"``; empty if no row was left out."""
     if not choice.left_out:
         return ""
     rows = "1 row" if choice.left_out == 1 else f"{choice.left_out:,} rows"

@@ -1,10 +1,11 @@
-"""Wraps the functions of the catalogue, and the functions that the user names, as their modules are imported.
+"""Wraps the functions to mark when the program imports a module that defines them.
 
-Runs in the marked program at the start: Python 3.10 and later, as little of the standard library as possible. ``json``
-is imported with the first catalogued library. ``ctypes`` (10 ms) is imported only where the kernel lets only parents
-read a process's stacks (yama): this process must then allow the recording's helper to read its stacks.
+The functions come from the catalogue (see ``catalogue/README.md``) and from the user (``--mark-call``).
 
-``catalogue/README.md`` describes the catalogue's files.
+Runs at the start of the marked program. The code needs Python 3.10 or later, and imports as little of the standard
+library as possible. ``json`` is imported together with the first library of the catalogue. ``ctypes`` takes 10 ms to
+import; it is imported only if the kernel (Yama) lets only a parent read the stacks of a process. In that case, this
+process must allow the recording's helper to read the stacks.
 """
 
 from __future__ import annotations
@@ -22,21 +23,24 @@ if TYPE_CHECKING:
     from typing import Any
 
     Facts = dict[str, Any]
-    """How to mark a function, by key of the catalogue. Only functions that the user chose have the key ``name``."""
+    """A function's entry in the catalogue: how to mark the function. Only functions that the user chose have the key
+    ``name``.
+    """
     Entries = dict[str, list[tuple[str, Facts]]]
-    """The functions to mark, by module."""
+    """The functions to mark: ``{module: [(function, facts)]}``."""
 
 _PR_SET_PTRACER = 0x59616D61
 _BEGAN = 19
-"""Position after the closing parenthesis of the name (proc(5))."""
+"""Position of the start time in ``/proc/PID/stat``, counted after the closing parenthesis of the name (proc(5))."""
 
 
 def allow_helper(helper: str) -> None:
-    """Allow only the process ``PID:START`` to read our memory; forked children allow it again.
+    """Allow the helper ``PID:START``, and no other process, to read the memory of this process and of forked children.
 
-    ``START`` is the start time (field 22 of ``/proc/PID/stat``): another process may have the PID by now. The kernel
-    keeps the permission for a single process (Yama, Documentation/admin-guide/LSM/Yama.rst), and removes the permission
-    when the helper ends (``yama_task_free``). If the helper ends during the call, the permission is withdrawn here.
+    ``START`` is the start time (field 22 of ``/proc/PID/stat``). If the start time is different, the PID belongs to
+    another process by now. The kernel keeps the permission for a single process (Yama,
+    Documentation/admin-guide/LSM/Yama.rst), and removes the permission when the helper ends (``yama_task_free``). If
+    the helper ends during the call, this function withdraws the permission.
     """
     pid, _, began = helper.partition(":")
     number = int(pid)
@@ -61,7 +65,7 @@ def allow_helper(helper: str) -> None:
 
 
 def read_start(pid: int) -> str:
-    """Return when a process began, in clock ticks since the start of the machine; empty if the process has ended."""
+    """Return the start time of a process in clock ticks since boot; empty if the process has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             following = file.read().rpartition(b")")[2]
@@ -71,9 +75,12 @@ def read_start(pid: int) -> str:
 
 
 CALLS = "NNCF_TOOLS_MARK_CALLS"
-"""The user's functions, a line each, tab-separated: module, function, name, kind (empty if unknown)."""
+"""The environment variable with the functions that the user chose. A line has module, function, name and kind (empty if
+unknown), separated by tabs.
+"""
 HELPER = "NNCF_TOOLS_STACKS"
-"""``PID:START`` of the helper, if processes must give the permission to read their memory: see ``allow_helper``."""
+"""The environment variable with ``PID:START`` of the helper. It is set only if this process must call ``allow_helper``.
+"""
 _SAME_NAMES = (
     "QEfficient",
     "auto_round",
@@ -95,11 +102,11 @@ LIBRARIES = {
     "openvino_tokenizers": "openvino",
     **{library: library.lower() for library in _SAME_NAMES},
 }
-"""The catalogue's file for each root package."""
+"""The name of the catalogue's file for each top-level package."""
 
 
 def catalogued(file: str) -> dict[str, dict[str, Facts]]:
-    """Return the functions in a file of the catalogue, by module and qualified name, with their facts."""
+    """Return the functions in a file of the catalogue: ``{module: {qualified name: facts}}``."""
     import json
 
     path = os.path.join(os.path.dirname(__file__), "catalogue", file + ".json")
@@ -108,7 +115,7 @@ def catalogued(file: str) -> dict[str, dict[str, Facts]]:
 
 
 def _attempt(work: Callable[..., object], *arguments: object) -> None:
-    """Call a function, and ignore errors: a program that cannot be marked must run as without nncf-tools."""
+    """Call a function and ignore any error: a program that cannot be marked must run as if nncf-tools were absent."""
     try:
         work(*arguments)
     except Exception:  # noqa: BLE001, S110 — any error
@@ -116,7 +123,7 @@ def _attempt(work: Callable[..., object], *arguments: object) -> None:
 
 
 class Finder:
-    """Finds the modules that have functions to mark; delegates to the other finders."""
+    """An import finder for modules with functions to mark. The other finders of ``sys.meta_path`` find the modules."""
 
     def __init__(self, path: bytes, entries: Entries) -> None:
         self._path = path
@@ -125,7 +132,7 @@ class Finder:
         self._recorder: Any = None
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> Any:
-        """Return the module's spec with a loader that marks; None for modules that are not listed."""
+        """Return the module's spec with a ``Loader``; None if the module has no functions to mark."""
         if not self.is_listed(name):
             return None
         for finder in sys.meta_path:
@@ -138,7 +145,7 @@ class Finder:
         return None
 
     def is_listed(self, module: str) -> bool:
-        """Return whether a module has functions to mark; the first call reads the catalogue of the library."""
+        """Return whether a module has functions to mark. The first call for a library reads the catalogue's file."""
         file = self._unread.pop(module.partition(".")[0], None)
         if file is not None:
             _attempt(self._read, file)
@@ -149,7 +156,7 @@ class Finder:
             self._entries.setdefault(module, []).extend(functions.items())
 
     def mark(self, module: Any, name: str) -> None:
-        """Mark the listed functions of a module."""
+        """Mark the functions of an imported module."""
         for entry in self._entries[name]:
             _attempt(self._mark, module, name, entry)
 
@@ -165,7 +172,7 @@ class Finder:
                 self._warn(name, function, f"{function} {reason}")
 
     def mark_script(self) -> None:
-        """Mark the listed functions of the script itself, when they are called."""
+        """Mark the functions that the user chose in the script itself (``__main__``)."""
         from . import of_script
 
         main = of_script.MAIN
@@ -203,7 +210,7 @@ def _members(module: str, function: str, facts: Facts) -> str:
 
 
 class Loader:
-    """Runs a module's own loader in the usual way, then marks the module's functions."""
+    """Runs the original loader of a module, then marks the module's functions."""
 
     def __init__(self, loader: Any, finder: Finder) -> None:
         self._loader = loader
@@ -213,32 +220,32 @@ class Loader:
         return getattr(object.__getattribute__(self, "_loader"), name)
 
     def exec_module(self, module: Any) -> None:
-        """Execute the module, which sees only its own loader; then mark the module's functions."""
+        """Execute the module with the original loader, then mark the functions. The module never sees this loader."""
         name = module.__spec__.name
         module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
         self._finder.mark(sys.modules.get(name, module), name)
 
-    # The import system drops frames of this file name from tracebacks.
+    # The import system removes frames with this file name from tracebacks.
     exec_module.__code__ = exec_module.__code__.replace(co_filename="<frozen importlib._bootstrap>")
 
 
 def _report_end(path: bytes) -> None:
-    """Report the exception that ended the program, and the memory before Python clears the modules."""
+    """Log the exception that ended the program, if any, and the final memory of a large program (see ``has_grown``)."""
     line.report_at_exit(path)
     if line.has_grown():
         line.append(path, line.describe_python(monotonic_ns(), ',"ended":true' + line.own_memory()))
 
 
 def start() -> None:
-    """Start to mark, into the log that the environment names."""
+    """Start to mark functions; the environment variable ``NNCF_TOOLS_MARKS`` has the path of the log."""
     path = os.fsencode(os.environ[line.VARIABLE])
     line.append(path, line.describe_python(monotonic_ns()))
     if HELPER in os.environ:
         _attempt(allow_helper, os.environ[HELPER])
     import atexit
 
-    atexit.register(_attempt, _report_end, path)  # the first registered function runs last
+    atexit.register(_attempt, _report_end, path)  # atexit runs the first registered function last
     entries: Entries = {}
     for text in os.environ.get(CALLS, "").splitlines():
         module, function, name, kind = text.split("\t")

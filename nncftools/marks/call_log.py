@@ -1,8 +1,8 @@
-"""Replaces functions by wrappers that record each call as a line of the marks log; thousands of calls are aggregated.
+"""Replaces functions by wrappers that write calls to the marks log. Very frequent calls are aggregated.
 
-Runs in the marked program: Python 3.10 and later, the standard library only. Arguments are shown as the catalogue says,
-without running code of the program: a value is shown only if it is a number, a text, a path, a member of an
-enumeration, or a short list of these. The line of a saved OpenVINO model contains the model's own facts.
+Runs in the marked program: Python 3.10 or later, the standard library only. The catalogue says how an argument is
+shown. No code of the program runs for this: a value is shown only if it is a number, a text, a path, a member of an
+enumeration, or a short list of these. If a call saves an OpenVINO model, the line also has the model's ``rt_info``.
 """
 
 from __future__ import annotations
@@ -24,28 +24,33 @@ if TYPE_CHECKING:
     from typing import Any
 
     Facts = Mapping[str, Any]
-    """The facts of a function in the catalogue."""
+    """A function's entry in the catalogue."""
     Args = Sequence[Any]
     Kwargs = Mapping[str, Any]
     Function = Callable[..., Any]
 
 
 VALUE = "{}"
-"""In the catalogue: the value itself, or the name of an enumeration's member."""
+"""Placeholder in the catalogue: the argument's value. For a member of an enumeration: the member's name."""
 MEMBER = "{value}"
-"""In the catalogue: the value of an enumeration's member."""
+"""Placeholder in the catalogue: the argument's value. For a member of an enumeration: the member's value."""
 FILE = "{file}"
-"""In the catalogue: the last part of a path."""
+"""Placeholder in the catalogue: the last part of a path."""
 UNLESS = "!"
-"""In the catalogue, before the name of a flag: the name is shown if the argument is False."""
+"""Prefix in the catalogue: ``!name`` shows ``name`` if the argument is False."""
 _LONGEST = 400
-"""A longer text is left out: the beginning says little, and a cut secret would not be recognised."""
+"""The most characters of a shown text. A longer text is left out: the beginning says little, and the beginning of a
+secret would not be recognised as a secret.
+"""
 _MOST_ITEMS = 4
 _LARGEST = 10**15
 
 
 class Parameters:
-    """The parameters that a line shows, how to show them, and the parameter with the path of a saved file."""
+    """The parameters of a marked function.
+
+    The object has the format of each shown parameter, and the name of the parameter with the path of a saved file.
+    """
 
     def __init__(self, function: Function, facts: Facts) -> None:
         names, defaults = _signature(function)
@@ -54,9 +59,9 @@ class Parameters:
         self._saves: str | None = facts.get("saves")
         always: Sequence[str] = facts.get("always", ())
         self._left_out: dict[str, str] = {}
-        """The text of each default value that is not shown, by parameter."""
+        """Default values as text: ``{parameter: text}``. An argument with the same text is not shown."""
         self._defaults: dict[str, Any] = {}
-        """The other default values, by parameter."""
+        """Default values that are shown, too: ``{parameter: value}``."""
         for name, default in defaults.items():
             if name in always:
                 self._defaults[name] = default
@@ -64,7 +69,7 @@ class Parameters:
                 self._left_out[name] = _text(default, self._shown[name])
 
     def members(self, args: Args, kwargs: Kwargs) -> str:
-        """Return the arguments of a call as a JSON member; empty if there is nothing to show."""
+        """Return the shown arguments of a call as a JSON member; empty if no argument is shown."""
         shown = []
         try:
             for name, form in self._shown.items():
@@ -119,7 +124,7 @@ def _text(value: Any, form: str) -> str:
 
 
 def _plain(value: Any, *, by_value: bool = False) -> str:
-    """Return a plain value as text; empty for any other value."""
+    """Return a number, text, path, enumeration member or short list of these as text; empty for any other value."""
     kind = type(value)
     if kind is list or kind is tuple:
         if not 0 < len(value) <= _MOST_ITEMS:
@@ -151,11 +156,12 @@ def _path(value: Any) -> str | None:
 
 
 MAX_LOGGED = 1000
-"""How many calls of a function inside an operation get a line each; further calls are aggregated."""
+"""The most calls of a function that are logged separately inside an operation; further calls are aggregated."""
 DEEPEST = 100
-"""The most nested calls of a thread in the log; deeper calls are part of the innermost logged call."""
+"""The deepest nesting of calls in the log; deeper calls count as part of the innermost logged call."""
 FLUSH_NS = 10 * 10**9
-"""The time between flushes of aggregated calls; a kill loses at most this time."""
+"""Nanoseconds between two writes of aggregated calls. A killed program loses at most the aggregated calls of this time.
+"""
 
 
 class Call:
@@ -166,16 +172,16 @@ class Call:
     def __init__(self, members: str, facts: Facts) -> None:
         self.facts = facts
         self.members = members
-        """The JSON members that all lines share."""
+        """The JSON members that all lines of this function share."""
         self.most_logged: int = facts.get("logged", MAX_LOGGED)
-        """How many calls inside an operation get a line each."""
+        """The most calls that are logged separately inside an operation."""
         self.is_leaf: bool = facts.get("leaf", False)
-        """Whether no calls are logged inside calls of this function."""
+        """If true, calls inside calls of this function are not logged."""
         self.parameters: Parameters | None = None
 
 
 class Aggregate:
-    """Aggregated calls of a function; times in nanoseconds."""
+    """Calls of a function that share a line of the log; times in nanoseconds."""
 
     __slots__ = ("count", "end", "error", "longest", "start", "total")
 
@@ -193,7 +199,7 @@ class Aggregate:
         self.error = error
 
     def line(self, members: str, where: str) -> str:
-        """Return the line of the calls, with the error of the last call."""
+        """Return a log line for all calls, with the error of the last call."""
         error = "" if self.error is None else f',"error":{line.quote(self.error)}'
         return (
             f'{{{members},"t_ns":{self.start},"end_ns":{self.end},{where},'
@@ -202,7 +208,7 @@ class Aggregate:
 
 
 class Frame:
-    """An open call, or the bottom of a thread's stack; counts the calls directly inside."""
+    """A running call, or the bottom of a thread's stack. Counts the marked calls directly inside."""
 
     __slots__ = ("aggregates", "is_logged", "level", "op", "outer", "start", "thread", "written")
 
@@ -210,17 +216,17 @@ class Frame:
         self.thread: Thread | None = None
         self.outer: Frame | None = None
         self.level = 0
-        """How many open calls are around this call."""
+        """The number of running calls around this call."""
         self.op = 0
         self.start = 0
         self.is_logged = False
-        """Whether calls inside may be logged."""
+        """Whether calls inside this call may be logged."""
         self.written: dict[Call, int] | None = None
         self.aggregates: dict[Call, Aggregate] | None = None
 
 
 class Later:
-    """A coroutine or generator that has begun: open in a context, not on the stack of a thread."""
+    """A running coroutine or generator: part of a context (contextvars), not of a thread's stack."""
 
     def __init__(self, recorder: Recorder, frame: Frame, call: Call) -> None:
         self._recorder = recorder
@@ -235,27 +241,27 @@ class Later:
         thread = self._recorder.thread
         innermost = thread.frame
         self._recorder.leave(self._frame, self._call, error)
-        thread.frame = innermost  # the thread has other work before the end
+        thread.frame = innermost  # a coroutine is not on the thread's stack
 
 
 class Thread(_local):
-    """A thread with the innermost open call."""
+    """The state of a thread: the innermost running call and the recursion limit."""
 
     def __init__(self) -> None:
         self.where = line.describe_thread()
         self.frame = Frame()
         self.frame.is_logged = True
         self.open: set[Call] = set()
-        """The functions that run: if a function calls itself, only the outermost call is marked."""
+        """The functions that are running now. If a function calls itself, only the outermost call is marked."""
         self.unmarked = 0
-        """The number of recursive calls that are not marked; each still has a wrapper's frame on the stack."""
+        """The number of running recursive calls without a mark. Each has a wrapper's frame on the stack."""
         self.raised = 0
-        """The number that was added to Python's recursion limit for these frames."""
+        """The number that was added to Python's recursion limit to make room for the wrappers' frames."""
         self.limit = 0
-        """The recursion limit with the added number."""
+        """The recursion limit, with ``raised`` added."""
 
     def close(self, call: Call) -> None:
-        """End a call; after the last call, reset the recursion limit, unless the program has set another limit."""
+        """End a call. After the last call, restore the recursion limit, unless the program has changed the limit."""
         self.open.discard(call)
         if self.raised and not self.open:
             if sys.getrecursionlimit() == self.limit:
@@ -274,12 +280,12 @@ class Recorder:
             os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
-        """Start empty, also after a fork: the open calls belong to the parent process."""
+        """Forget all calls, at the start and in a forked child: the running calls belong to the parent process."""
         self.thread = Thread()
         self._pending: dict[Frame, str] = {}
 
     def enter(self, frame: Frame, call: Call, args: Args, kwargs: Kwargs) -> None:
-        """Record the start of a call with the arguments."""
+        """Record the start and the arguments of a call."""
         thread = self.thread
         outer = thread.frame
         frame.outer = outer
@@ -310,11 +316,15 @@ class Recorder:
     def leave(
         self, frame: Frame, call: Call, raised: BaseException | None = None, facts: Callable[[], str] | None = None
     ) -> None:
-        """Record the end of a call; ``raised`` ended the call, ``facts`` returns further members for the line."""
+        """Record the end of a call.
+
+        ``raised`` is the exception that ended the call; ``facts`` returns more JSON members.
+        """
         end_ns = monotonic_ns()
         thread = frame.thread
         outer = frame.outer
-        if outer is None or thread is not self.thread:  # the start was not recorded, or in another process
+        # the start was not recorded, or was recorded in the parent process
+        if outer is None or thread is not self.thread:
             return
         error = None if raised is None else type(raised).__name__
         thread.frame = outer
@@ -338,7 +348,7 @@ class Recorder:
                 self._flush(outer, thread.where)
 
     def begin(self, call: Call, args: Args, kwargs: Kwargs) -> Later | None:
-        """Record the first step of a coroutine or generator; return None inside a call without marked inner calls."""
+        """Record the start of a coroutine or generator. Return None if the enclosing call does not log inner calls."""
         frame = Frame()
         innermost = self.thread.frame
         self.enter(frame, call, args, kwargs)
@@ -360,11 +370,11 @@ class Recorder:
 _KINDS = {"function", "builtin_function_or_method", "cython_function_or_method", "instancemethod", "nb_func"}
 _READ = 64 * 1024
 _ROOM = 60
-"""The frames that marking needs before and after a call; while the function runs, marking needs a single frame."""
+"""Stack frames that marking needs before and after a call. During the call, marking needs a single frame."""
 _SLACK = 1 if sys.version_info >= (3, 12) else 2
-"""Extra room for the call that raises the recursion limit.
+"""More frames, for the call that raises the recursion limit.
 
-Before Python 3.12, calls of built-in functions count, too.
+Before Python 3.12, a call of a built-in function counts as a frame, too.
 """
 
 
@@ -373,7 +383,7 @@ class NotMarkable(Exception):  # noqa: N818 — not an error of the program
 
 
 def mark(module: object, qualified_name: str, call: Call, recorder: Recorder) -> None:
-    """Make a function or ``Class.method`` of a module record its calls, under every name in the module or class.
+    """Replace a function or ``Class.method`` of a module by a wrapper, under every name in the module or class.
 
     Raises NotMarkable. A function that is already marked stays unchanged.
     """
@@ -406,7 +416,7 @@ def mark(module: object, qualified_name: str, call: Call, recorder: Recorder) ->
 
 
 def _member(owner: Any, name: str) -> Any:
-    """Return the attribute that a module or class itself defines. Raises NotMarkable."""
+    """Return an attribute that the module or class itself defines. Raises NotMarkable if it is inherited or missing."""
     if name in getattr(owner, "__dict__", ()):
         return vars(owner)[name]
     for base in getattr(owner, "__mro__", ()):
@@ -425,10 +435,10 @@ def _returns_later(function: Any) -> bool:
 
 
 def is_deep() -> bool:
-    """Return whether marking could take more frames than the program's stack has left."""
+    """Return whether fewer stack frames are left than marking needs."""
     try:
         sys._getframe(sys.getrecursionlimit() - _ROOM)  # noqa: SLF001 — as in ``marked``
-    except ValueError:  # the stack is less deep
+    except ValueError:  # enough frames are left
         return False
     return True
 
@@ -456,7 +466,7 @@ def marked(function: Function, call: Call, recorder: Recorder) -> Function:
                 thread.unmarked -= 1
         try:
             look_down(limit() - _ROOM)
-        except ValueError:  # the check of ``is_deep``, without its frame
+        except ValueError:  # enough frames are left; calling ``is_deep`` would need another frame
             pass
         else:
             return function(*args, **kwargs)
@@ -489,7 +499,7 @@ def _marked_later(function: Function, call: Call, recorder: Recorder) -> Functio
 
 
 def _facts(parameters: Parameters, args: Args, kwargs: Kwargs) -> str:
-    """Return as JSON members the path of a saved file, and the ``rt_info`` of an OpenVINO model."""
+    """Return JSON members: the path of the saved file, if any, and the ``rt_info`` of an OpenVINO model."""
     try:
         path = parameters.saved(args, kwargs)
         if path is None or not os.path.exists(path):
@@ -502,7 +512,7 @@ def _facts(parameters: Parameters, args: Args, kwargs: Kwargs) -> str:
 
 
 def _rt_info(path: str) -> str:
-    """Return the elements of a model's ``rt_info``, which follows layers and edges. Raises OSError."""
+    """Return the elements ``nncf`` and ``optimum`` of a model's ``rt_info``, at the end of the file. Raises OSError."""
     import re
 
     with open(path, "rb") as file:

@@ -1,4 +1,4 @@
-"""The functions that a user wants to mark, and the environment variables for a command that marks them."""
+"""Parses the functions that a user wants to mark, and makes the environment variables of a marked command."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from nncftools.marks.line import VARIABLE
 from nncftools.session.nesting import kind_of
 
 HOOK = pathlib.Path(__file__).with_name("hook")
-"""The folder that goes first on a command's PYTHONPATH."""
+"""The folder with ``sitecustomize.py``, the first folder on the PYTHONPATH of a command."""
 _NAME = r"[^\W\d]\w*(\.[^\W\d]\w*)*"
 _CALL = re.compile(rf"(?P<module>{_NAME}):(?P<function>{_NAME})(=(?P<name>.*\S.*))?")
 _FUNCTION = re.compile(rf"{_NAME}(=.*)?$")
 
 
 class Call(NamedTuple):
-    """A function to mark, and the name of the operations."""
+    """A function to mark. Each call becomes an operation with the name ``name``."""
 
     module: str
     """The module that defines the function."""
     function: str
-    """The name in that module, or ``Class.method``."""
+    """``function`` or ``Class.method``."""
     name: str
 
 
 def parse(texts: Iterable[str]) -> list[Call]:
-    """Parse texts like ``package.module:function=Name``; the default name is the function. Raises ValueError.
+    """Parse texts like ``package.module:function=Name``. Without ``=Name``, the operation is named after the function.
 
-    The module ``__main__`` is the script itself.
+    The module ``__main__`` is the script itself. Raises ValueError.
     """
     calls = []
     for text in texts:
@@ -47,13 +47,13 @@ def parse(texts: Iterable[str]) -> list[Call]:
 
 
 def environment(log: pathlib.Path, calls: Sequence[Call], helper: int | None = None) -> dict[str, str]:
-    """Return the environment variables that make a command's Pythons mark to ``log``, an existing file.
+    """Return the environment variables that make each Python of a command write marks to ``log``, an existing file.
 
-    The Pythons also allow the process ``helper``, if given, to read their stacks.
+    If ``helper`` is given, each Python also allows the process with this PID to read the stacks.
     """
     path = os.environ.get("PYTHONPATH")
     variables = {
-        VARIABLE: str(log.absolute()),  # not resolved: another user may have put a link there
+        VARIABLE: str(log.absolute()),  # links are not resolved: another user may have made a link
         "PYTHONPATH": f"{HOOK}{os.pathsep}{path}" if path else str(HOOK),
     }
     if helper is not None:

@@ -1,9 +1,9 @@
-"""Lines of the marks log, and how they are written: each line is a single write(2) to an existing file.
+"""Builds the lines of the marks log, and appends each line to an existing file by a single write(2).
 
-The end of this file finds out from an exception's message whether memory or disk space ran out.
+The last part of this file finds out from an exception whether memory, disk space or the memory of a device ran out.
 
-Runs in any marked program (Python 3.10 and later, the standard library only). The hook loads a separate copy, besides
-the copy in nncftools.
+Runs in any marked program (Python 3.10 or later, the standard library only). The hook loads a separate copy of this
+module, besides the copy in nncftools.
 """
 
 from __future__ import annotations
@@ -20,46 +20,47 @@ if TYPE_CHECKING:
     from typing import Any
 
     Children = list[tuple[bytes, bytes, int]]
-    """PID of each child, the thread that began the child, and the pages of the parent."""
+    """For each child: PID, path of the thread that started the child (only for the newest), and pages of the parent."""
 
 try:
     from resource import RUSAGE_SELF, getrusage
-except ImportError:  # not on Windows, which has no /proc either
+except ImportError:  # Windows has neither this module nor /proc
     RUSAGE_SELF = getrusage = None  # type: ignore[assignment,misc]
 
 VARIABLE = "NNCF_TOOLS_MARKS"
 """The environment variable with the path of the log."""
 OWNER = "NNCF_TOOLS_MARKS_OWNER"
-"""The environment variable with the number of the user who owned the log at first."""
+"""The environment variable with the user ID of the log's first owner."""
 OUTPUT = "output"
-"""The ``source`` of marks that were made from the command's output."""
+"""The ``source`` of marks that come from lines of the command's output."""
 _FLAGS = os.O_WRONLY | os.O_APPEND
 for _flag in "O_BINARY", "O_NONBLOCK":
     _FLAGS |= getattr(os, _flag, 0)
 _NO_LINK = _FLAGS | getattr(os, "O_NOFOLLOW", 0)
 _MOST_KEPT = 1 << 16
-"""Bytes of lines that wait until the log can be written again."""
+"""The most bytes of lines that wait until the log can be written again."""
 _IN_MEMORY = b"/proc/"
-"""The path of a log in memory (memfd) begins like this, and is a link of the kernel."""
+"""The first part of the path of a log in memory (memfd). Such a path is a link that the kernel makes."""
 _SMALL = 4096
 _MOST_DESCENDANTS = 16
-"""Descendants to read at a mark, at 2 to 5 µs each."""
+"""The most descendants to read at a mark; each takes 2 to 5 µs."""
 _MOST_PARENTS = 4
 """If there are at most this many children, the children's children are read, too."""
 _AT_ONCE_NS = 2_000_000
-"""A reading that takes longer was interrupted: at each file, another thread may take the GIL, for 5 ms or more."""
+"""The longest time of an uninterrupted reading. At each file, another thread may take the GIL for 5 ms or more."""
 _ONE_THREAD = 3
-"""The link count of ``/proc/self/task`` with a single thread: two as for any folder, and one for each thread."""
+"""The link count of ``/proc/self/task`` in a process with a single thread: two for the folder, and one for each thread.
+"""
 _NONE = ',"descendants":[]'
 _GROWN = 64 << 20
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 operations = itertools.count(1 if __name__.startswith("nncftools.") else 2, 2)
-"""Numbers for ``op``, unique within a process: the API's copy of this module takes odd numbers, the hook's copy even
-numbers.
+"""Counter for the key ``op``, unique within a process. The copy of this module in nncftools yields odd numbers, the
+hook's copy even numbers.
 """
 PROGRAM = f',"program":{hash((VARIABLE, object))}'
-"""The JSON member with a random number for this program: the key of hashes and the address of ``object`` are random.
+"""The JSON member with a random number for this program, from Python's random hash key and the address of ``object``.
 
 Forked processes, all copies of this module and all interpreters of a process have the same number. After exec the
 number is new, unless PYTHONHASHSEED is set and addresses are not random.
@@ -69,8 +70,9 @@ number is new, unless PYTHONHASHSEED is set and addresses are not random.
 def open_log(path: bytes) -> int:
     """Open a log for appending, without following links and without blocking: another user may have replaced the log.
 
-    Raises OSError unless the path is a regular file of this user or of the file's first owner (a network's file system
-    may choose another owner). The file must have a single name, or no name for a file in memory.
+    Raises OSError unless the file is regular and belongs to this user or to the log's first owner (``OWNER``): a
+    network file system may choose another owner. The file must have a single hard link, or none if the file is in
+    memory.
     """
     descriptor = os.open(path, _FLAGS if path.startswith(_IN_MEMORY) else _NO_LINK)
     status = os.fstat(descriptor)
@@ -79,34 +81,35 @@ def open_log(path: bytes) -> int:
     if S_ISREG(status.st_mode) and status.st_nlink <= 1 and is_ours:
         return descriptor
     os.close(descriptor)
-    raise PermissionError(1, "a file of this user, with one name, expected")  # EPERM
+    raise PermissionError(1, "not a regular file of this user with a single hard link")  # EPERM
 
 
 class Unwritten:
-    """The lines that this process could not write to a log."""
+    """The lines of a log that this process could not write."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.lines = b""
-        """Lines to write before the next line."""
+        """The waiting lines, which are written before the next line."""
         self.lost = 0
-        """How many further lines were dropped."""
+        """The number of lines that were dropped, because too many lines waited."""
         self.lost_ns = 0
-        """When the first line was dropped."""
+        """The time when the first line was dropped."""
         self.cut = 0
-        """How many lines were written in part, and are written again."""
+        """The number of lines that were only partly written. They are written again."""
 
     def note(self) -> bytes:
-        """Return a line that counts the missing lines and ends a cut line; empty if nothing is missing."""
+        """Return a log line with the numbers of dropped and partly written lines; empty if both numbers are 0."""
         if not self.lost and not self.cut:
             return b""
         facts = b'{"lost":%d,"cut":%d,"pid":%d,"t_ns":%d}\n' % (self.lost, self.cut, self.pid, self.lost_ns)
         return b"\n" + facts if self.cut else facts
 
     def keep(self, data: bytes, written: int, noted: int, added: int) -> None:
-        """Keep the rest of ``data``, after ``written`` bytes.
+        """Keep the lines of ``data`` that are not complete in the log: only the first ``written`` bytes were written.
 
-        ``data`` begins with ``noted`` bytes of a note, and ends with ``added`` bytes of a new line.
+        ``data`` begins with a note of ``noted`` bytes, and ends with a new line of ``added`` bytes. If too many bytes
+        wait, the new line is dropped.
         """
         start = data.rfind(b"\n", 0, written) + 1
         if start >= noted:
@@ -120,9 +123,9 @@ class Unwritten:
 
 
 def file_of_error() -> str:
-    """Return the file in which the current error was raised.
+    """Return the path of the source file that raised the current error.
 
-    The program's signal handlers may run between our lines, and their errors must reach the program.
+    A signal handler of the program may run between our lines. An error of the handler must reach the program.
     """
     innermost = sys.exc_info()[2]
     while innermost is not None and innermost.tb_next is not None:
@@ -131,18 +134,18 @@ def file_of_error() -> str:
 
 
 _unwritten: dict[bytes, Unwritten] = {}
-"""The waiting lines of each log."""
+"""The waiting lines, by the path of the log."""
 _flushed: set[bytes] = set()
-"""The logs whose waiting lines are written at the end of the process."""
+"""Paths of logs whose waiting lines are written at the end of the process."""
 
 
 def append(path: bytes, text: str) -> None:
-    """Append a line after the waiting lines; if the log cannot be written now, the line waits, too.
+    """Append a line to a log. If the log cannot be written now, keep the line until the next call.
 
-    An empty text appends only the waiting lines.
+    Waiting lines are written first. If the text is empty, only the waiting lines are written.
     """
     kept = _unwritten.pop(path, None)
-    if kept is None or kept.pid != os.getpid():  # after a fork, the parent keeps the lines
+    if kept is None or kept.pid != os.getpid():  # after a fork, only the parent writes the waiting lines
         kept = Unwritten()
     note = kept.note()
     data = note + kept.lines + text.encode("ascii")
@@ -173,7 +176,7 @@ def append(path: bytes, text: str) -> None:
 
 
 def quote(text: str) -> str:
-    """Return text as an ASCII JSON string. JSON readers reject unpaired surrogates, which become U+FFFD."""
+    """Return text as an ASCII JSON string. Unpaired surrogates become U+FFFD, because JSON readers reject them."""
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     from json.encoder import encode_basestring_ascii
@@ -184,7 +187,7 @@ def quote(text: str) -> str:
 def common_members(
     name: str, source: str, kind: str | None = None, call: str | None = None, *, step: bool = False
 ) -> str:
-    """Return the JSON members that all lines of an operation share. They are built once and used for every call."""
+    """Return the JSON members that all lines of an operation share. The members are built once for all calls."""
     members = '"name":' + quote(name)
     if kind:
         members += ',"kind":' + quote(kind)
@@ -194,18 +197,19 @@ def common_members(
 
 
 def describe_thread() -> str:
-    """Return the members for this process and thread; call again after a fork."""
+    """Return the JSON members with PID and thread ID. After a fork, call this function again."""
     return f'"pid":{os.getpid()},"tid":{get_native_id()}'
 
 
 def own_memory() -> str:
-    """Return the members for RSS and high-water mark of this process, and for the memory of descendants.
+    """Return the JSON members with RSS and high-water mark of this process, and with the memory of descendants.
 
-    Empty where the kernel does not give these figures. With these figures, memory at marks is exact, and a peak between
-    two samples belongs to the right operation. A reading takes 8 µs without children. After exec, the high-water mark
-    is the larger mark of the two programs (``ru_maxrss``, getrusage(2)). An interrupted reading leaves out the
-    descendants, because they may have begun or ended meanwhile; only a process with a single thread and no children
-    keeps them.
+    The text is empty if the kernel does not give these figures. The figures make memory at marks exact, and assign a
+    peak between two samples to the right operation. A reading takes 8 µs without children. After exec, the high-water
+    mark is the higher mark of the two programs (``ru_maxrss``, getrusage(2)).
+
+    If the reading was interrupted, processes may have begun or ended during the reading. Descendants are then left out,
+    except by a process with a single thread and no children.
     """
     begun_ns = monotonic_ns()
     try:
@@ -223,15 +227,15 @@ def own_memory() -> str:
 
 _uuids: dict[tuple[str, int], str] = {}
 _asking: set[int] = set()
-"""The threads that are inside a call of torch; marks there read no devices."""
+"""IDs of threads that are asking torch for figures. A mark on such a thread reads no devices."""
 
 
 def read_devices() -> str:
-    """Return the member for the memory that torch's allocator uses on each GPU; empty where torch uses no GPU.
+    """Return the JSON member with the memory that torch's allocator uses on each GPU; empty if torch uses no GPU.
 
-    The reading takes 3 µs a device, and starts no driver, and loads no part of torch. The maximum is the allocator's
-    own, and is never reset here. Other programs name devices by UUID: torch may see only some devices, in another
-    order.
+    The reading takes 3 µs per device, starts no driver, and loads no part of torch. The maximum comes from the
+    allocator and is never reset here. Each device has a UUID, because torch may see only some devices, in another order
+    than other programs.
     """
     if "torch" not in sys.modules or get_ident() in _asking:
         return ""
@@ -240,7 +244,7 @@ def read_devices() -> str:
         _asking.add(get_ident())
         for kind in ("cuda", "xpu"):
             backend: Any = sys.modules.get(f"torch.{kind}")
-            # Attributes of a lazy package would load the package; its dictionary does not.
+            # Reading an attribute of a lazy package would load the package; reading the dictionary does not.
             loaded = {} if backend is None else object.__getattribute__(backend, "__dict__")
             if not loaded.get("is_initialized", bool)():
                 continue
@@ -260,9 +264,10 @@ def read_devices() -> str:
 
 
 def _is_from_handler() -> bool:
-    """Return whether the current error came from a signal handler of the program, and must reach the program.
+    """Return whether a signal handler of the program raised the current error.
 
-    Python calls a handler with the interrupted frame, which is also the handler's caller (``signal.signal``).
+    An error of a handler must reach the program. Python passes the interrupted frame to the handler, and the same frame
+    is the handler's caller (``signal.signal``).
     """
     step = sys.exc_info()[2]
     while step is not None:
@@ -276,7 +281,7 @@ def _is_from_handler() -> bool:
 
 
 def _allocated(backend: Any, number: int) -> tuple[int, int]:
-    """Return the bytes that the allocator of a device has given out, now and at most so far."""
+    """Return the bytes in use by the allocator of a device: now, and the highest value so far."""
     statistics = getattr(backend, "memory_stats_as_nested_dict", None)
     if statistics is None:
         return backend.memory_allocated(number), backend.max_memory_allocated(number)
@@ -289,13 +294,14 @@ def _has_one_thread() -> bool:
 
 
 def _descendants(pages: int) -> str:
-    """Return the JSON members for the descendants of this process, whose RSS is ``pages``.
+    """Return the JSON members with the descendants of this process; ``pages`` is the RSS of this process.
 
-    ``descendants`` has PID and RSS in bytes of each, parents first, and ``listed`` says whether the children's children
-    are included. Empty if unknown: there are too many, or another thread reaped a child during the reading.
+    ``descendants`` is a list of PID and RSS in bytes, parents first. ``listed`` is true if the list includes the
+    children's children. The text is empty if the descendants are unknown: for example, there are too many, or another
+    thread reaped a child during the reading.
     """
     try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # 1 µs; reaps nothing
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # takes 1 µs, and reaps no child
     except ChildProcessError:
         return _NONE
     except (AttributeError, OSError):
@@ -309,7 +315,7 @@ def _descendants(pages: int) -> str:
 
 
 def _read_descendants(pages: int) -> str:
-    """Return the members, as ``_descendants`` does. Raises OSError, ValueError, IndexError."""
+    """Return the members that ``_descendants`` describes. Raises OSError, ValueError, IndexError."""
     children: Children = []
     if _has_one_thread():
         children += [(pid, b"", 0) for pid in _content("/proc/thread-self/children").split()]
@@ -318,7 +324,7 @@ def _read_descendants(pages: int) -> str:
             children += _children(f"/proc/self/task/{thread}".encode(), pages)
     is_listed = len(children) <= _MOST_PARENTS
     listed = ""
-    for pid, beginner, parent_pages in children:  # grows during the loop
+    for pid, beginner, parent_pages in children:  # the list grows during the loop
         if len(children) > _MOST_DESCENDANTS:
             return ""
         child_pages = _pages(b"/proc/%b/statm" % pid)
@@ -331,7 +337,7 @@ def _read_descendants(pages: int) -> str:
 
 
 def _children(thread: bytes, pages: int) -> Children:
-    """Return a PID, the thread and ``pages`` for each child of a thread; the thread only for the newest child."""
+    """Return the children of a thread, as ``Children`` describes; ``pages`` is the RSS of the parent."""
     pids = _content(thread + b"/children").split()
     children = [(pid, b"", pages) for pid in pids]
     if pids:
@@ -340,11 +346,11 @@ def _children(thread: bytes, pages: int) -> Children:
 
 
 def _pages_of_copy(pid: bytes, beginner: bytes) -> int:
-    """Return the pages of a child that has about as many pages as the parent; 0 for a child of vfork(2) before exec.
+    """Return the RSS in pages of a child as large as the parent; 0 for a child of vfork(2) before exec.
 
-    Such a child shows the parent's memory, while the thread that began the child waits in the kernel (state D,
-    proc(5)). The child is the thread's newest. A process with a single thread cannot mark during the wait. Raises
-    OSError, ValueError, IndexError.
+    Before exec, such a child shows the memory of the parent, and the thread ``beginner`` waits in the kernel (state D,
+    proc(5)). Only the newest child of a thread can be such a child. A process with a single thread cannot mark during
+    the wait. Raises OSError, ValueError, IndexError.
     """
     following = _content(beginner + b"/stat").rpartition(b")")[2]
     return 0 if following.startswith(b" D") else _pages(b"/proc/%b/statm" % pid)
@@ -364,7 +370,7 @@ def _content(path: str | bytes) -> bytes:
 
 
 def moment(members: str, t_ns: int, where: str | None = None) -> str:
-    """Return the line of a mark that ends at the next mark; times are CLOCK_MONOTONIC."""
+    """Return the line of an operation that ends at the next mark; ``t_ns`` is the time on CLOCK_MONOTONIC."""
     return f"{{{members},{_read_at(t_ns, where)}}}\n"
 
 
@@ -385,22 +391,23 @@ def _read_at(t_ns: int, where: str | None) -> str:
 
 
 def describe_python(t_ns: int, members: str = PROGRAM) -> str:
-    """Return the line of a Python with the hook, at the start or after all code of the program."""
+    """Return a line about this Python process, for the start or the end of the program."""
     version = ".".join(map(str, sys.version_info[:3]))
     return f'{{"python":"{version}","pid":{os.getpid()},"t_ns":{t_ns}{members}}}\n'
 
 
 def has_grown() -> bool:
-    """Return whether this program ever had enough memory to report the memory at the end.
+    """Return whether the RSS of this program ever reached 64 MiB. If not, the memory at the end is not reported.
 
-    ``ru_maxrss`` would include the program before exec. Raises OSError, ValueError, IndexError.
+    The figure is VmHWM, because ``ru_maxrss`` would include the program before exec. Raises OSError, ValueError,
+    IndexError.
     """
     following = _content("/proc/self/status").partition(b"VmHWM:")[2]
     return int(following.split(None, 1)[0]) * 1024 >= _GROWN
 
 
 def warning(text: str) -> str:
-    """Return a line with a warning that the report repeats."""
+    """Return a line with a warning for the report."""
     return f'{{"warning":{quote(text)}}}\n'
 
 
@@ -419,18 +426,22 @@ _TEXTS = (
     ("bad_alloc", MEMORY),
     ("bad allocation", MEMORY),
 )
-"""Parts of messages, in lower case: libraries in C++ and Rust raise a RuntimeError instead of a MemoryError."""
+"""Parts of error messages in lower case, and the resource that ran out. Libraries in C++ and Rust raise RuntimeError
+instead of MemoryError.
+"""
 _LIBRARY_ERRORS = (RuntimeError, OSError, SystemError, ImportError)
-"""Built-in exceptions that libraries raise for their own errors; other exceptions may only quote such a message."""
+"""The built-in exceptions whose messages are searched for these parts. Other built-in exceptions may only quote a
+message about memory or disk.
+"""
 _DEVICE_WORDS = ("cuda", "hip ", "xpu", "mps ", "cublas", "cudnn")
-"""A message with any of these words is about the memory of a device."""
+"""A message with any of these words is about a device."""
 _DEVICE_RAN_OUT = ("out of memory", "alloc_failed")
 
 
 def cause_of(error: BaseException) -> tuple[str | None, BaseException]:
-    """Return the resource that ran out (``memory``, ``disk`` or ``device``), and the exception that says so.
+    """Return the resource that ran out (``memory``, ``disk``, ``device`` or None), and the exception that says so.
 
-    The exception may be a cause of ``error``.
+    The exception is ``error``, or an exception that caused ``error``.
     """
     source: BaseException | None = error
     for _ in range(_DEEPEST):
@@ -465,7 +476,7 @@ def _message(error: BaseException) -> str:
 
 
 def report(path: bytes, error: BaseException, *, fatal: bool = False) -> None:
-    """Write to the log that a resource ran out. A ``fatal`` exception ends the program, and is always written."""
+    """Write to the log that a resource ran out. An exception that ends the program (``fatal``) is always written."""
     cause, source = cause_of(error)
     if cause is None and not fatal:
         return
@@ -480,9 +491,9 @@ def report(path: bytes, error: BaseException, *, fatal: bool = False) -> None:
 
 
 def _device(error: BaseException) -> str:
-    """Return torch's name of the device in a message, or only the kind (``cuda``) if the message has no number.
+    """Return torch's name for the device in a message: ``cuda1``, or ``cuda`` if the message has no number.
 
-    ``GPU 1 has a total capacity of …``, before PyTorch 2.2 ``(GPU 1; 79.15 GiB total capacity; …``.
+    Messages contain ``GPU 1 has a total capacity of …``; before PyTorch 2.2, ``(GPU 1; 79.15 GiB total capacity; …``.
     """
     text = _message(error)
     number = "".join(itertools.takewhile(str.isdigit, text.partition("gpu ")[2]))
@@ -490,7 +501,7 @@ def _device(error: BaseException) -> str:
 
 
 def report_at_exit(path: bytes) -> None:
-    """Report the exception that ends the program: Python stores the exception before showing it."""
+    """Report the exception that ends the program, if any. Python has stored the exception in the module ``sys``."""
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if isinstance(error, BaseException):
         report(path, error, fatal=True)

@@ -1,8 +1,8 @@
-"""Marks calls of functions of the script itself, a module that no import passes through.
+"""Marks functions of the script itself (``__main__``), a module that is never imported.
 
 Runs in the marked program, with the standard library only. From Python 3.12 on, sys.monitoring (PEP 669) reports the
-calls; other code causes a single event, at the first call, and is not monitored after that. Before 3.12, the lines of
-the script are traced until the script has defined the functions.
+calls. Any other function causes a single event, at the first call, and is not monitored after that. Before 3.12, the
+script is traced line by line until all functions are defined.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from .operations import Open
 
     Warn = Callable[[str, str], None]
-    """Takes the name of a function that will not be marked, and the reason."""
+    """Writes a warning. The arguments are the name of a function that will not be marked, and the reason."""
 
 MAIN = "__main__"
 _NAMES = MAIN, "__mp_main__", "<fake __main__>"
-"""Names of the script's module, also in children that multiprocessing starts, and in other interpreters."""
+"""Names of the script's module: in the program, in children of multiprocessing, and in other interpreters."""
 _TOOL = 4
-"""An ID for tools without a conventional kind."""
+"""An ID of sys.monitoring that is not reserved for a kind of tool."""
 
 
 class DefinitionTracer:
-    """Marks functions of ``__main__`` once they are defined. Until then, tracing slows down the script's imports."""
+    """Marks functions of ``__main__`` as soon as they are defined. The tracing slows down the script's imports."""
 
     def __init__(self, names: Iterable[str], mark: Callable[[str], None], warn: Warn) -> None:
-        """``mark`` takes the name of a function that is defined now."""
+        """Call ``mark`` with the name of a function as soon as the function is defined."""
         self._waiting = set(names)
         self._mark = mark
         self._warn = warn
 
     def start(self) -> None:
-        """Begin to trace, unless another tool does."""
+        """Begin to trace. If another tool traces the program, warn instead."""
         if sys.gettrace() is None:
             sys.settrace(self._trace_call)
         else:
@@ -77,17 +77,17 @@ def _defines(code: CodeType, names: Sequence[str]) -> bool:
 
 
 class _Later:
-    """A coroutine that goes on."""
+    """A running coroutine."""
 
     def __init__(self, begun: Later | None, outside: Open | None) -> None:
         self.begun = begun
         self.waiting = outside
-        """The innermost operation: between steps, the operation inside the coroutine; during a step, the operation
-        outside.
+        """The operation to restore at the next change. Between two steps, this is the innermost operation inside the
+        coroutine; during a step, the innermost operation outside.
         """
 
     def turn(self) -> None:
-        """Begin or end a step."""
+        """Begin or end a step: exchange the operation inside the coroutine and the operation outside."""
         self.waiting = operations.swap(self.waiting)
 
 
@@ -95,13 +95,13 @@ class ScriptTracer:
     """Records the calls of some functions of ``__main__``."""
 
     def __init__(self, members: Mapping[str, str], recorder: Recorder, warn: Warn) -> None:
-        """``members`` gives the JSON members of each function's lines."""
+        """``members`` has the JSON members for the lines of each function: ``{qualified name: members}``."""
         self._members = members
         self._calls: dict[CodeType, Call] = {}
         self._recorder = recorder
         self._warn = warn
         self._open: dict[int, tuple[Call, Frame] | _Later] = {}
-        """Open calls and coroutines, by the ``id()`` of Python's frame."""
+        """Running calls and coroutines, by the ``id()`` of the Python frame."""
 
     def start(self) -> None:
         """Begin to record, or warn if that is impossible."""
@@ -109,7 +109,7 @@ class ScriptTracer:
         try:
             monitoring.use_tool_id(_TOOL, "nncf-tools")
         except ValueError:
-            why = "another tool uses sys.monitoring; write `with nncftools.operation(NAME):` there"
+            why = "another tool uses sys.monitoring; write `with nncftools.operation(NAME):` in the functions"
             self._warn(", ".join(self._members), why)
             return
         events = monitoring.events
@@ -127,7 +127,7 @@ class ScriptTracer:
         if name not in self._members or frame_of_code.f_globals.get("__name__") not in _NAMES:
             return monitoring.DISABLE
         if code.co_flags & operations.GENERATOR:  # from Python 3.13 on, closing a generator may cause no event
-            hint = "write `@nncftools.operation(NAME)` there"
+            hint = "decorate it with `@nncftools.operation(NAME)` instead"
             self._warn(code.co_name, f"it is a generator function: its call returns before it runs; {hint}")
             return monitoring.DISABLE
         runs_later = code.co_flags & operations.LATER
@@ -145,7 +145,7 @@ class ScriptTracer:
             begun = self._recorder.begin(call, (), {})
             self._open[id(frame_of_code)] = _Later(begun, outside)
         elif call in thread.open:
-            if not thread.raised:  # for the frame of this function
+            if not thread.raised:  # room for the frame of this function
                 sys.setrecursionlimit(sys.getrecursionlimit() + 1)
                 thread.limit = sys.getrecursionlimit()
                 thread.raised = 1
@@ -164,7 +164,7 @@ class ScriptTracer:
 
     def _returned(self, _code: CodeType, _offset: int, _value: object) -> None:
         key = id(sys._getframe(1))  # noqa: SLF001 — as above
-        if key in self._open:  # no further frame: the stack may be nearly full
+        if key in self._open:  # checked without a call: the stack may be nearly full
             self._leave(key, None)
 
     def _unwound(self, code: CodeType, _offset: int, error: BaseException) -> None:

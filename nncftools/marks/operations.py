@@ -1,9 +1,10 @@
-"""Operations of a program: the open operation of a context (contextvars), and the public ways to mark operations.
+"""Marks operations of the program: the public functions, and the innermost operation of each context (contextvars).
 
-Runs in any marked program: Python 3.10 and later, the standard library only. The hook loads a separate copy of this
-module, besides the copy in nncftools; both use the context variable of the copy that was loaded first. A wrapped
-function returns an object of the same type as the function. The wrapper passes on everything that is sent, thrown and
-yielded, and keeps no reference to it between two steps.
+Runs in any marked program: Python 3.10 or later, the standard library only. The hook loads a separate copy of this
+module, besides the copy in nncftools. Both copies use the context variable of the copy that was loaded first.
+
+The wrapper of a coroutine or generator function returns an object of the same type as the function. The wrapper passes
+on everything that is sent, thrown and yielded, and keeps no reference to a passed object between two steps.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ if TYPE_CHECKING:
     Function = TypeVar("Function", bound=Callable[..., Any])
 
     class Begun(Protocol):
-        """An operation that goes on."""
+        """An operation that has begun and not ended."""
 
         def end(self, error: BaseException | None) -> None:
             """End the operation; ``error`` is the exception that ended it, if any."""
 
     Begin = Callable[[Any, Any], Begun | None]
-    """Begins an operation, given the arguments of the call; returns None if the operation is not recorded."""
+    """Begins an operation for a call with these arguments; returns None if the operation is not recorded."""
 
 _COPIES = ("nncftools.marks.operations", "_nncf_tools_marks.operations")
 
 
 class Open:
-    """An operation that begins in this context when the object is made."""
+    """An operation that has not ended. Making the object begins the operation in the current context."""
 
     __slots__ = ("is_open", "op", "outer", "pid")
 
@@ -51,9 +52,9 @@ class Open:
         variable.set(self)
 
     def close(self) -> None:
-        """End the operation, in this context or in another context.
+        """End the operation. The call may come from another context.
 
-        Tasks that began inside the operation may go on: they then belong to the outer operation.
+        Tasks that began inside the operation may run on. From now on, they belong to the outer operation.
         """
         self.is_open = False
         self.outer = _find_open(self.outer)
@@ -69,11 +70,12 @@ def _shared_variable() -> ContextVar[Open | None]:
 
 
 variable = _shared_variable()
-"""The innermost operation. This operation may have ended, or may belong to a parent process."""
+"""The innermost operation of the context. The operation may have ended, or may belong to the parent process of a fork.
+"""
 
 
 def around() -> str:
-    """Return the JSON member that names the operation around a new operation; 0 without such an operation."""
+    """Return the JSON member ``in`` for a new operation: the number of the enclosing operation, or 0."""
     operation = _find_open(variable.get())
     return ',"in":0' if operation is None else f',"in":{operation.op}'
 
@@ -86,7 +88,7 @@ def swap(innermost: Open | None) -> Open | None:
 
 
 def _find_open(innermost: Open | None) -> Open | None:
-    """Return the innermost operation that is still open; None after a fork, for operations of a parent process."""
+    """Return the innermost operation that has not ended; None if a parent process began the operation before a fork."""
     while innermost is not None and not innermost.is_open:
         innermost = innermost.outer
     return None if innermost is None or innermost.pid != os.getpid() else innermost
@@ -96,14 +98,14 @@ GENERATOR = 0x20
 _COROUTINE = 0x80
 _ITERABLE_COROUTINE = 0x100
 _ASYNC_GENERATOR = 0x200
-"""CO_GENERATOR and others: importing inspect takes 10 ms."""
+"""This flag and the three flags above are copied from inspect, because importing inspect takes 10 ms."""
 MEMBER = ',"later":true'
-"""The member for an operation whose thread does other things before the end."""
+"""The JSON member of a coroutine or generator: the thread runs other code before the operation ends."""
 LATER = GENERATOR | _COROUTINE | _ITERABLE_COROUTINE | _ASYNC_GENERATOR
 
 
 def flags_of(function: Any) -> int:
-    """Return the flags of ``LATER`` that a function has, or the function of a functools.partial."""
+    """Return the flags of ``LATER`` that a function has. A functools.partial has the flags of the function inside."""
     while isinstance(function, functools.partial):
         function = function.func
     flags: int = getattr(getattr(function, "__code__", None), "co_flags", 0)
@@ -111,7 +113,7 @@ def flags_of(function: Any) -> int:
 
 
 def marked(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
-    """Return a wrapper of a coroutine or generator function, of the same kind."""
+    """Return a wrapper of a coroutine or generator function. The wrapper is a function of the same kind."""
     flags = flags_of(function)
     wrapper: Any
     if flags & _COROUTINE:
@@ -154,7 +156,7 @@ def _wrap_coroutine(function: Callable[..., Any], begin: Begin) -> Callable[...,
 def _wrap_generator(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
     """Return the wrapper of a generator function.
 
-    The operation is open in the context only during steps: between steps, the program does something else.
+    The operation is open in the context only while the generator runs: between two values, the program runs other code.
     """
 
     def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
@@ -182,7 +184,7 @@ def _wrap_generator(function: Callable[..., Any], begin: Begin) -> Callable[...,
 
 
 def _wrap_async_generator(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
-    """Return the wrapper of an asynchronous generator function; steps are treated as in a generator."""
+    """Return the wrapper of an asynchronous generator function, which treats the context like ``_wrap_generator``."""
 
     async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         outside = variable.get()
@@ -215,7 +217,10 @@ def _wrap_async_generator(function: Callable[..., Any], begin: Begin) -> Callabl
 
 
 def _first_step(inner: AsyncGenerator[Any, Any]) -> Any:
-    """Return the first step of a generator unknown to the event loop: the loop closes only the wrapper."""
+    """Return the first step of the inner generator.
+
+    The event loop must not know the inner generator, so that the loop closes only the wrapper.
+    """
     hooks = sys.get_asyncgen_hooks()
     sys.set_asyncgen_hooks(None, None)
     try:
@@ -226,21 +231,23 @@ def _first_step(inner: AsyncGenerator[Any, Any]) -> Any:
 
 SOURCE = "api"
 profilers = itertools.count(1)
-"""Numbers of the profilers of this process; 0 stands for no profiler."""
+"""Counter for the numbers of profilers in this process; 0 means no profiler."""
 
 
 def mark_operation(name: str) -> None:
-    """Begin an operation that ends at the next mark on the same level, or with the enclosing operation.
+    """Begin an operation that ends at the next ``mark_operation`` or with the enclosing operation.
 
-    Does nothing when nothing is recording.
+    Only a ``mark_operation`` inside the same enclosing operation ends the operation. Does nothing if no recording is
+    running.
     """
     mark(name, 0)
 
 
 def operation(name: str) -> Marking:
-    """Mark a ``with`` block or a decorated function as an operation; an exception ends it, too.
+    """Mark a ``with`` block or a decorated function as an operation; an exception ends the operation, too.
 
-    A coroutine or generator function is marked from the first step to the end. Does nothing when nothing is recording.
+    A coroutine or generator function is an operation from the first step to the end. Does nothing if no recording is
+    running.
     """
     return Marking(name, lambda: 0)
 
@@ -249,7 +256,7 @@ class Marking:
     """Marks ``with`` blocks, and the calls of decorated functions."""
 
     def __init__(self, name: str, profiler: Callable[[], int | None]) -> None:
-        """``profiler`` returns the number of the profiler that marks; None if that profiler does not record."""
+        """``profiler`` returns the number of a profiler (0: no profiler), or None without a recording."""
         self._name = name
         self._profiler = profiler
         self._begun: list[_Begun | None] = []
@@ -265,7 +272,7 @@ class Marking:
             begun.end(error)
 
     def __call__(self, function: Function) -> Function:
-        """Return a function of the same kind that marks its calls."""
+        """Return a wrapper that marks each call. The wrapper is a function of the same kind."""
         if flags_of(function):
             return marked(function, self._begin)  # type: ignore[return-value]
 
@@ -283,7 +290,7 @@ class Marking:
 
 
 class _Begun(Open):
-    """An operation whose begin is in the log."""
+    """An operation whose start is in the log."""
 
     __slots__ = ("_path",)
 
@@ -294,7 +301,7 @@ class _Begun(Open):
         self._path = path
 
     def end(self, error: BaseException | None) -> None:
-        """Write the end; a forked child writes nothing."""
+        """End the operation, and write the end to the log; in a forked child, write nothing."""
         self.close()
         if self.pid == os.getpid():
             name = None if error is None else type(error).__name__
@@ -302,7 +309,10 @@ class _Begun(Open):
 
 
 def mark(name: str, profiler: int) -> None:
-    """Begin an operation that ends at the next mark of the same profiler (0 for none) on the same level."""
+    """Begin an operation that ends at the next mark of the same profiler inside the same outer operation.
+
+    A ``profiler`` of 0 stands for no profiler.
+    """
     log = os.environ.get(line.VARIABLE)
     if log:
         text = line.moment(_members(name, profiler), monotonic_ns())
@@ -318,7 +328,7 @@ def end_marks(profiler: int) -> None:
 
 
 _marking: set[int] = set()
-"""The processes in which this program has marked an operation: this process and the ancestors that forked it."""
+"""PIDs of processes that have marked an operation: this process, and the processes from which it was forked."""
 
 
 def _members(name: str, profiler: int) -> str:
@@ -335,7 +345,7 @@ _named = functools.lru_cache(maxsize=256)(line.common_members)
 
 
 def mark_from_outside(log: int, name: str, source: str) -> None:
-    """Begin an operation of the whole run; the next operation marked from outside ends it.
+    """Begin an operation of the whole run. It ends at the next operation marked from outside the program.
 
     ``log`` is a descriptor opened for appending. Raises OSError.
     """

@@ -1,8 +1,9 @@
-"""Adds marks and saved models to a session, from the log of a recording and from sidecar files.
+"""Adds operations and saved models to a session, from the marks log of a recording or from sidecar files.
 
-A process that marks operations reads its own memory and the memory of its descendants. These readings are exact:
-``TreeReader`` adds the other processes of the tree, as ``docs/operations.md`` describes, and high-water marks narrow
-down the time of the peak. This file also finds the sizes of saved files, and why a recording has no marks.
+A process that marks operations reads its own memory and the memory of its descendants at each mark. These figures are
+exact. ``TreeReader`` adds the memory of the other processes of the tree, as ``docs/operations.md`` describes. The
+high-water marks of a process narrow down the time of the peak. This file also finds the sizes of saved files, and the
+reason why a recording has no marks.
 """
 
 from __future__ import annotations
@@ -46,25 +47,25 @@ from nncftools.session.samples import noise
 from nncftools.units import seconds_text, shortened
 
 _ARGUMENT = 40
-"""The longest text of an argument."""
+"""The most characters of an argument."""
 _ARGUMENTS = 120
-"""The longest text of all arguments of a call."""
+"""The most characters of all arguments of a call together."""
 _MOST_KEPT = 1_000
-"""The most models, and the most failures, in a session."""
+"""The most saved models in a session, and the most failures."""
 
 
 def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, path: Path | None = None) -> LogNotes:
     """Add the marks and saved models of a marks log to ``session``; return the other facts in the log.
 
-    Secrets in arguments and paths are hidden. Unreadable and missing rows are counted in the session's warnings.
-    ``path``, if given, is the file that programs wrote to: by now, another file may have this path.
+    Secrets in arguments and paths are hidden. Warnings of the session count unreadable and missing rows. If ``path`` is
+    given, this function also checks that ``log`` is still the file at this path.
     """
     notes = LogNotes(session)
     is_full = False
     if path is not None:
         notes.is_gone = _is_gone(log, path)
         room = os.fstatvfs(log.fileno())
-        is_full = room.f_bavail == 0 < room.f_blocks  # some file systems do not know their size
+        is_full = room.f_bavail == 0 < room.f_blocks  # some file systems do not know their size, and report 0
     entries = notes.operations(read_rows(log, name, session.start), redaction)
     _take_marks(session, entries, notes, TreeReader(session), is_cut=is_full)
     session.warnings += notes.warnings
@@ -83,7 +84,7 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction, p
 def _take_marks(
     session: Session, entries: Iterable[Entry], notes: LogNotes, reader: TreeReader, *, is_cut: bool = False
 ) -> None:
-    """Add the operations of a log, and the memory at each mark."""
+    """Add the operations of a log to the session, with the memory at each mark."""
     facts = Log(notes.begun_s, reader.at, reader.execs(), notes.is_gone or is_cut)
     marks = resolve(entries, session, facts)
     session.marks = _within(marks, session)
@@ -99,7 +100,7 @@ def _take_marks(
 
 
 def _is_gone(log: BinaryIO, path: Path) -> bool:
-    """Return whether the log was removed or emptied, or another file has its path."""
+    """Return whether the log was removed, replaced by another file, or emptied."""
     try:
         is_same = os.path.samestat(os.fstat(log.fileno()), path.lstat())
         return not is_same or os.pread(log.fileno(), 1, 0) != b" "
@@ -108,27 +109,30 @@ def _is_gone(log: BinaryIO, path: Path) -> bool:
 
 
 class LogNotes:
-    """The facts in a marks log besides operations."""
+    """The facts in a marks log apart from operations."""
 
     def __init__(self, session: Session) -> None:
         self._devices = session.devices
         self._watched = [] if session.snapshots is None else session.snapshots.processes
         self.programs = 0
-        """How many Pythons the hook ran in."""
+        """The number of Python processes in which the hook ran."""
         self.begun_s: dict[Number, list[float]] = {}
-        """By process: when programs wrote their first rows."""
+        """The times when programs wrote the first row: ``{pid: [seconds]}``. After exec, a process runs another
+        program.
+        """
         self._programs: set[Number] = {None}
-        """The numbers of programs, and None for rows without a number. A forked process has the number of the parent.
+        """The random numbers of the programs in the log, and None for rows without a number. A forked process has the
+        number of the parent.
         """
         self.outside = 0
-        """How many operations were not between start and end of the recording."""
+        """The number of operations outside the time of the recording."""
         self.warnings: dict[str, None] = {}
         self.models: dict[str, SavedModel] = {}
-        """The last model that was saved under each path."""
+        """The last saved model of each path."""
         self.failures: list[Failure] = []
         self.is_gone = False
         self.missing = 0
-        """How many rows programs could not write."""
+        """The number of rows that programs could not write."""
         self.wrong = 0
         self.first_wrong = ""
 
@@ -162,7 +166,7 @@ class LogNotes:
                 yield entry
             elif entry.lost is not None:
                 self.missing += entry.lost
-                self.wrong -= entry.cut  # these rows were written again
+                self.wrong -= entry.cut  # these rows were first written in part, and then again
                 if entry.lost:
                     yield replace(entry, event=LOST)
 
@@ -173,7 +177,7 @@ class LogNotes:
         if entry.device is not None:
             uuids = {name: uuid for name, uuid, *_ in entry.devices or ()}
             device = find_device(entry.device, uuids.get(entry.device, ""), self._devices)
-            if device.isalpha():  # the message names no device, so each of several devices may have failed
+            if device.isalpha():  # the device has no number: any of several devices may have failed
                 device = None
         failure = Failure(
             pid=entry.pid,
@@ -187,7 +191,7 @@ class LogNotes:
 
 
 def _hide_secrets(entry: Entry, redaction: Redaction) -> Entry:
-    """Return an entry without secrets in arguments and path; arguments are shortened after that, never before."""
+    """Return the entry with hidden secrets. Arguments are shortened last: a cut secret would not be recognised."""
     if entry.arguments is None and entry.saved is None:
         return entry
     arguments = [entry.arguments] if isinstance(entry.arguments, str) else entry.arguments or []
@@ -197,7 +201,7 @@ def _hide_secrets(entry: Entry, redaction: Redaction) -> Entry:
 
 
 def _facts_of(xml: str) -> Iterator[tuple[str, str]]:
-    """Yield path and value of each leaf of ``rt_info``: ``nncf/weight_compression/mode``, ``int4_sym``."""
+    """Yield path and value of each leaf of ``rt_info``, such as ``nncf/weight_compression/mode`` and ``int4_sym``."""
     if len(xml) > 1 << 16:  # the hook does not read more than this from a model's file
         return
     from xml.etree import ElementTree as ET
@@ -216,31 +220,31 @@ def _facts_of(xml: str) -> Iterator[tuple[str, str]]:
 
 
 _EARLY_S = 0.01
-"""The start of a process is rounded to ticks of 10 ms (proc(5)): the process began at most this much earlier."""
+"""The start of a process is known in ticks of 10 ms (proc(5)): the process may have begun up to 10 ms earlier."""
 _MOST_OTHERS = 64
 
 
 def _lived_after(process: Process, at_s: float) -> bool:
-    """Return whether the first sample that counts a process came later; the count of an ended process says nothing."""
+    """Return whether the first sample of a process came after ``at_s``; False if the process ended at that sample."""
     return process.counted_s is not None and process.counted_s > at_s and process.counted_s != process.end_s
 
 
 class TreeReader:
-    """Adds up the memory of a session's process tree at each mark; marks come nearly in the order of time.
+    """Adds up the memory of a session's process tree at each mark. The marks must be nearly sorted by time.
 
-    The memory of the process that marks and of its descendants is exact. Other processes are read by the sample that
-    the mark triggers. If they changed since the previous sample, the sum is an estimate. On machines with many cores,
-    the kernel's own RSS of a process may be inexact (``rss_error``).
+    The memory of the process that marks and of its descendants is exact. The mark triggers a sample, which reads the
+    other processes. If the memory of these processes changed since the previous sample, the sum is an estimate. On
+    machines with many cores, the kernel's own RSS of a process may be inexact (``rss_error``).
     """
 
     def __init__(self, session: SessionData) -> None:
-        """Take the lines of the session's journal; without lines, other processes are unknown."""
+        """Take the samples of processes from the session's journal; without samples, other processes are unknown."""
         held = session.unsaved.of_marks
         self._with_descendants = held.with_descendants
         self._execs = held.execs
         self._lines = sorted(held.lines, key=lambda line: line["to_s"])
         self._sizes: dict[int, list[tuple[float, int, int]]] = {}
-        """Time of the line, RSS, and difference to the previous sample, by process number."""
+        """The samples of each process: ``{process number: [(time, RSS, change since the previous sample)]}``."""
         for line in self._lines:
             for number, *sizes in line["rss"] or ():
                 size = line["to_s"], sizes[0], max(sizes) - min(sizes)
@@ -252,13 +256,13 @@ class TreeReader:
             if process.end_s is not None:
                 changes.append((process.end_s, True, process))
         self._changes = deque(sorted(changes, key=lambda change: change[:2]))
-        """The begins and ends of processes that come after the latest mark, by time."""
+        """The starts and ends of processes after the latest mark, sorted by time."""
         self._alive: dict[int, Process] = {}
         self._samples = session.samples
         self._devices = session.devices
 
     def at(self, at_s: float, pid: Number, reading: Entry) -> OwnMemory | None:
-        """Return the reading of a process at a mark with the memory of the whole tree; None if unknown."""
+        """Return the memory at a mark, of the process that made the mark and of the whole tree; None if unknown."""
         process = self._table.at(pid, at_s + _EARLY_S)
         has_own = reading.rss is not None and (process is not None or self._with_descendants)
         held = reading.rss or 0 if has_own else 0
@@ -278,21 +282,21 @@ class TreeReader:
         return replace(own, tree=tree, is_estimate=change is None or change > noise(tree))
 
     def execs(self) -> Iterator[tuple[int, float, float]]:
-        """Yield each process that began another program: PID, last time before, first time after."""
+        """Yield each process that began another program (exec): PID, last time before exec, first time after exec."""
         for line in sorted(self._execs, key=lambda line: line["to_s"]):
             process = self._table.by_id.get(line["id"])
             if process is not None and process.pid is not None:
                 yield process.pid, line["from_s"], line["to_s"]
 
     def _allocated(self, readings: Sequence[tuple[str, str, int, int]]) -> dict[str, tuple[int, int]]:
-        """Return by device the bytes in use by torch's allocator, now and at most so far."""
+        """Return the bytes in use by torch's allocator: ``{device: (now, highest value so far)}``."""
         allocated = {}
         for name, uuid, held, most in readings:
             allocated[find_device(name, uuid, self._devices)] = held, most
         return allocated
 
     def _others(self, at_s: float, process: Process | None, covered: Collection[int], reading: Entry) -> list[Process]:
-        """Return the processes that lived at a mark, and that the reading does not contain."""
+        """Return the processes that lived at a mark, but are not part of the ``reading`` at the mark."""
         while self._changes and self._changes[0][0] < at_s:
             _, is_end, changed = self._changes.popleft()
             if is_end:
@@ -307,14 +311,17 @@ class TreeReader:
             if parent is not None and reading.descendants is not None:
                 is_covered = parent.id in covered
                 if parent is process or (is_covered and reading.listed):
-                    continue  # a living process would be in the list
+                    continue  # not alive: the reading lists all living children
                 if not is_covered and _lived_after(parent, at_s):
-                    continue  # the list would contain a living parent, so the parent had not begun
+                    continue  # not alive: the parent is not in the reading, and so had not begun
             others.append(other)
         return others
 
     def _with_others(self, others: Sequence[Process], at_s: float, held: int) -> tuple[int, Number]:
-        """Return the memory of all processes, and by how much the others changed since the last sample, if known."""
+        """Return ``held`` plus the memory of the other processes, and the change of this memory since the last sample.
+
+        The change is None if unknown.
+        """
         number = bisect_left(self._lines, at_s, key=lambda line: line["to_s"])
         line = self._lines[number] if number < len(self._lines) else None
         if len(others) > _MOST_OTHERS or (others and line is not None and line["rss"] is None):
@@ -332,7 +339,7 @@ class TreeReader:
         return held, changes if is_triggered or not others else None
 
     def _sampled(self, at_s: float) -> int:
-        """Return RSS in the next sample; 0 if unknown."""
+        """Return RSS of the whole tree in the first sample after a mark; 0 if unknown."""
         times = self._samples.time_s
         if "rss" not in self._samples or not len(times):
             return 0
@@ -344,7 +351,7 @@ class TreeReader:
 def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int = 0) -> None:
     """Add the marks of a program that records itself, and of its descendants.
 
-    With ``profiler``, the number of a profiler, marks of other profilers are left out.
+    If ``profiler`` (the number of a profiler) is not 0, marks of other profilers are left out.
     """
     members = {pid, None, *(process.pid for process in session.processes)}
     notes = LogNotes(session)
@@ -356,7 +363,7 @@ def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int
 def _without_others(entries: Iterable[Entry], pid: int, profiler: int) -> Iterator[Entry]:
     """Yield all entries except marks of other profilers."""
     around: dict[Key, Number] = {}
-    """By process and number of another profiler's operation: the number of the outer operation."""
+    """The outer operation of each operation that is left out: ``{(pid, op): outer op}``."""
     for entry in entries:
         outer = entry.within and around.get((entry.pid, entry.within), entry.within)
         if entry.profiler is None or (entry.pid, entry.profiler) == (pid, profiler):
@@ -366,9 +373,9 @@ def _without_others(entries: Iterable[Entry], pid: int, profiler: int) -> Iterat
 
 
 def _within(marks: Iterable[Mark], session: Session) -> list[Mark]:
-    """Return the marks that overlap the recording; a start outside is moved to the nearer end of the recording.
+    """Return the marks that overlap the recording. A start before or after the recording is moved to its begin or end.
 
-    A line of output was written before the command ended, even if the line was read later.
+    A mark from the command's output is kept even if the line was read late: the command wrote the line before the end.
     """
     inside = []
     for mark in marks:
@@ -407,7 +414,7 @@ def _entries_of(path: Path, start: Start) -> Iterator[Entry]:
 
 
 def add_enclosing(session: Session, outer: Sequence[Mark]) -> None:
-    """Add operations to a session; existing operations that begin within an added operation become nested in it."""
+    """Add operations to a session. Earlier operations that begin within an added operation become nested in it."""
     outer = renumber_marks(outer, session.marks)
     inner = []
     around: list[tuple[int, float]] = []
@@ -416,7 +423,7 @@ def add_enclosing(session: Session, outer: Sequence[Mark]) -> None:
         while waiting and waiting[0][0].start_s <= mark.start_s:
             enclosing, end_s = waiting.popleft()
             heapq.heappush(around, (-enclosing.depth - 1, end_s))
-        while around and around[0][1] <= mark.start_s:  # later marks begin after the end of this operation, too
+        while around and around[0][1] <= mark.start_s:  # this operation ends before all later marks
             heapq.heappop(around)
         added = -around[0][0] if around else 0
         inner.append(replace(mark, depth=mark.depth + added))
@@ -436,9 +443,10 @@ def write_sidecar(marks: Iterable[Mark], path: Path) -> None:
 
 
 _MOST_FILES = 10_000
-"""The size of a folder with more files stays unknown."""
+"""If a folder has more files, the size of the folder is unknown."""
 _WEIGHTS = {".xml": ("{stem}.bin",), ".onnx": ("{stem}.onnx_data", "{stem}.onnx.data")}
-"""By ending of a model's file: the names of the files with the weights, next to the model."""
+"""File names of the weights by file name ending of the model. ``{stem}`` is the model's file name without the ending.
+"""
 
 
 def take_sizes(marks: Iterable[Mark]) -> None:
@@ -450,7 +458,10 @@ def take_sizes(marks: Iterable[Mark]) -> None:
 
 
 def measure_size(path: Path) -> int | None:
-    """Return the bytes of a file with its weights, or of all files in a folder; None if unknown."""
+    """Return the bytes of a file, or of all files in a folder; None if unknown.
+
+    The size of a model's file includes the file with the weights.
+    """
     try:
         if not path.is_dir():
             size = path.stat().st_size

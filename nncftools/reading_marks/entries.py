@@ -1,13 +1,13 @@
-"""The rows of a marks log or sidecar, from JSON, JSON Lines or CSV, and the operation that each row belongs to.
+"""Reads the rows of a marks log or sidecar (JSON, JSON Lines or CSV), and finds the operation that encloses each row.
 
-``Nesting`` finds the open operation around a new row, and the operations that the row ends. The same rule is used for
-sessions, limits and the live view:
+A moment is an operation without an end row. ``Nesting`` finds the open operation around a new row, and the operations
+that the row ends. Sessions, limits and the live view use the same rules:
 
 - A row that names an outer operation (``in``) is inside that operation. Any other row is inside the innermost operation
-  of the thread. Everything that a thread begins during a call that the hook marked is inside that call.
-- A moment is open until the next row that the user marks with the same profiler, on the same thread and inside the same
-  operation. Calls that the hook marks are inside the moment. Marks of profilers that had marked nothing before are
-  inside, too. A row of output with the same name, such as the next row of a progress bar, does not end the moment.
+  of the thread. If the hook marked a call, everything that the thread begins during the call is inside the call.
+- A moment ends at the user's next mark with the same profiler, on the same thread and inside the same operation. Calls
+  that the hook marks are inside the moment. Marks of profilers that had marked nothing before are inside, too. A row of
+  output with the same name, such as the next row of a progress bar, does not end the moment.
 """
 
 from __future__ import annotations
@@ -29,19 +29,22 @@ from nncftools.marks.line import OUTPUT
 from nncftools.session.model import OwnMemory, Start
 
 AUTO = "auto"
-"""The source of a call that the hook marked."""
+"""The ``source`` of a call that the hook marked."""
 BEGIN = "begin"
 END = "end"
 EXEC = "exec"
-"""The event of an entry that ends all operations of a process because the process runs another program now; never in a
-file.
+"""An event that ends all operations of a process, because the process runs another program now (exec). Files never
+contain this event.
 """
 LOST = "lost"
-"""The event of a row that counts the missing rows of its process."""
+"""The event of an entry that counts the missing rows of a process."""
 
 
 class Entry(msgspec.Struct, kw_only=True):
-    """A row: a moment, a whole operation, or the begin or end of an operation; docs/operations.md defines the keys."""
+    """A row of a marks log or sidecar; docs/operations.md defines the keys.
+
+    A row is a whole operation, the begin or end of an operation, or a moment (an operation that ends at the next mark).
+    """
 
     name: str = ""
     start_s: Seconds | None = None
@@ -73,13 +76,13 @@ class Entry(msgspec.Struct, kw_only=True):
     """RSS of the process at this row, in bytes; None if unknown."""
     high_water_mark: Size | None = None
     descendants: list[tuple[Whole, Whole]] | None = None
-    """PID and RSS of each; None if there were too many."""
+    """PID and RSS of each descendant; None if there were too many descendants."""
     listed: bool = False
-    """Whether ``descendants`` contains all children of the children."""
+    """Whether ``descendants`` includes the children of children."""
     devices: list[tuple[str, str, Whole, Whole]] | None = None
-    """For each GPU: torch's name, the UUID, and the bytes that torch's allocator uses now and used at most so far."""
+    """For each GPU: torch's name, the UUID, the bytes in use by torch's allocator, and the highest value so far."""
     own: OwnMemory | None = None
-    """The memory of the process and of the tree at this row: not a key of a file."""
+    """The memory of the process and of the tree at this row. Files do not have this key."""
     own_start: OwnMemory | None = None
     own_end: OwnMemory | None = None
     error: str | None = None
@@ -99,17 +102,17 @@ class Entry(msgspec.Struct, kw_only=True):
 
     @property
     def is_of_thread(self) -> bool:
-        """Whether all later rows of the thread are inside until the end; otherwise, only rows of the same context."""
+        """If true, all rows of the thread are inside until the end; if false, only rows of the same context."""
         return self.within is None or (self.source == AUTO and not self.later)
 
     @property
     def may_go_on(self) -> bool:
-        """Whether other operations may be inside; False if the row has a depth, or counts several calls."""
+        """Whether this operation may enclose others. It cannot if the row has a depth, or counts several calls."""
         return self.count == 1 and self.depth is None
 
     @property
     def is_operation(self) -> bool:
-        """Whether this describes an operation, as opposed to a note from the hook."""
+        """Whether this row describes an operation; any other row is a note from the hook."""
         return self.warning is None and self.python is None and self.failure is None and self.lost is None
 
     def set_times(self, start: Start) -> None:
@@ -121,17 +124,17 @@ class Entry(msgspec.Struct, kw_only=True):
         if self.event not in {None, BEGIN, END}:
             raise ValueError(f'`event`: "{BEGIN}" or "{END}" expected, found {self.event!r}')
         if not self.name and self.event != END:
-            raise ValueError("a `name` of at least one character expected")
+            raise ValueError("a `name` that is not empty expected")
         if self.event is not None and (self.op is None or self.pid is None):
             raise ValueError(f"`op` and `pid`, two whole numbers, expected with `event` {self.event!r}")
         start_s = _seconds(start, self.start_s, self.start, self.t_ns)
         if start_s is None:
-            times = "`start_s` (seconds from the start), `start` (the same, or ISO 8601 with zone)"
+            times = "`start_s` (seconds from the start), `start` (seconds, or ISO 8601 with zone)"
             raise ValueError(f"{times} or `t_ns` (CLOCK_MONOTONIC) expected")
         end_s = _seconds(start, self.end_s, self.end, self.end_ns)
         last_s = start_s if end_s is None else end_s
         if not -intake.LATEST_S <= start_s <= last_s <= intake.LATEST_S:
-            expected = "a start and an end that is not before it, in seconds up to 10^10,"
+            expected = "`end` at or after `start`, in seconds up to 10^10,"
             raise ValueError(f"{expected} expected, found {start_s:g} and {last_s:g}")
         self.start_s = start_s
         self.end_s = end_s
@@ -141,9 +144,9 @@ class Entry(msgspec.Struct, kw_only=True):
 
 
 def _seconds(start: Start, seconds: float | None, moment: str | None, t_ns: int | None) -> float | None:
-    """Return the first of the given times in seconds from the start; None without any. Raises ValueError.
+    """Return the first time that is not None, in seconds from ``start``; None if all times are None. Raises ValueError.
 
-    A ``moment`` may also be a number of seconds.
+    ``moment`` is a date and time, or a number of seconds.
     """
     if seconds is not None:
         return seconds
@@ -152,12 +155,12 @@ def _seconds(start: Start, seconds: float | None, moment: str | None, t_ns: int 
             return float(moment)
         at = intake.moment(moment)
         if start.utc is None:
-            raise ValueError("a time of day cannot be used: the session does not say when it began")
+            raise ValueError("a date and time cannot be used: the start of the session is unknown")
         return (at - intake.moment(start.utc)).total_seconds()
     if t_ns is None:
         return None
     if start.monotonic_ns is None:
-        raise ValueError("`t_ns` cannot be used: the session does not say when it began on CLOCK_MONOTONIC")
+        raise ValueError("`t_ns` cannot be used: the session has no start on CLOCK_MONOTONIC")
     return (t_ns - start.monotonic_ns) / 1e9
 
 
@@ -165,15 +168,15 @@ class Row(msgspec.Struct):
     """A row of a file; if the row is invalid, ``entry`` is None, and ``problem`` says why."""
 
     position: str
-    """The place in the file, such as ``line 3``."""
+    """The position in the file, such as ``line 3``."""
     entry: Entry | None
     problem: str = ""
 
 
 def read_rows(file: BinaryIO, name: str, start: Start) -> Iterator[Row]:
-    """Yield the rows of a marks log or sidecar; a ``name`` that ends in .csv means CSV.
+    """Yield the rows of a marks log or sidecar. If ``name`` ends in .csv, the file is CSV.
 
-    The cells of a CSV file are separated by commas, semicolons or tabs. Raises NncfToolsError when the file is neither
+    The cells of a CSV file are separated by commas, semicolons or tabs. Raises NncfToolsError if the file is neither
     JSON, JSON Lines nor CSV.
     """
     for position, parse, text in _raw_rows(file, name):
@@ -189,7 +192,7 @@ _SEPARATORS = ",;\t"
 _SECONDS = {"start_s", "end_s", "start", "end", "total_s", "longest_s"}
 _FROM_JSON = msgspec.json.Decoder(Entry).decode
 _LONGEST_LINE = 1 << 24
-"""A longer line is read in parts, and no part is JSON."""
+"""The most bytes of a line. A longer line is read in parts, and each part is an invalid row."""
 
 
 def _raw_rows(file: BinaryIO, name: str) -> Iterator[tuple[str, Callable[[Any], Entry], Any]]:
@@ -221,7 +224,7 @@ def _cells(file: BinaryIO, name: str) -> Iterator[tuple[str, Callable[[Any], Ent
     text = io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="")
     header = text.readline()
     first_line = 2
-    if header.startswith("sep="):  # Excel writes the separator
+    if header.startswith("sep="):  # Excel writes a first line with the separator
         header = text.readline()
         first_line = 3
     separator = max(_SEPARATORS, key=header.count)
@@ -229,7 +232,7 @@ def _cells(file: BinaryIO, name: str) -> Iterator[tuple[str, Callable[[Any], Ent
     try:
         for number, cells in enumerate(table, first_line):
             named = {key: cell for key, cell in cells.items() if key and cell}
-            if separator != ",":  # the spreadsheet may write 1,5 for 1.5
+            if separator != ",":  # a comma may be the decimal point: 1,5
                 for key in named.keys() & _SECONDS:
                     named[key] = named[key].replace(",", ".")
             yield f"line {number}", partial(msgspec.convert, type=Entry, strict=False), named
@@ -242,38 +245,39 @@ Key = tuple[Number, Number]
 
 
 class Open:
-    """An operation or moment that is open."""
+    """An open operation, or an open moment: the end has not been read."""
 
     payload: Any
     """The data that the user of ``Nesting`` keeps with the operation."""
     key: Key
     siblings: dict[Key, Open]
-    """The open operations, or moments, that contain this object under ``key``."""
+    """The dictionary of open operations that has this operation under ``key``."""
     on_thread: dict[int, Open]
-    """The open operations, or moments, that the same thread began, by their numbers."""
+    """The dictionary of the thread's open operations that has this operation under ``number``."""
 
     def __init__(self, entry: Entry, outer: Open | None, bound: Open | None) -> None:
-        """``outer`` is the operation or moment around this object, in the same process.
+        """``outer`` is the enclosing operation or moment in the same process.
 
-        ``bound`` is the operation that also ends a moment: an operation of the same profiler (of any profiler if the
-        moment has none), or a call that the hook marked. If None, the end of the process ends the moment.
+        ``bound`` is the enclosing operation that ends a moment if no mark ends the moment earlier: an operation of the
+        same profiler (of any profiler if the moment has none), or a call that the hook marked. If ``bound`` is None,
+        the end of the process ends the moment.
         """
         self.entry = entry
         self.outer = outer
         self.bound = bound
         self.number = 0
-        """The number of operations and moments that were opened before this object."""
+        """The number of operations that were opened before this operation."""
         self.moments: dict[Key, Open] = {}
-        """The moments that end with this operation, by thread and profiler."""
+        """The open moments that have this operation as ``bound``, by thread and profiler."""
 
     @property
     def is_moment(self) -> bool:
-        """Whether this object is a moment: the next row ends a moment."""
+        """Whether the operation has no end row, and ends at the next mark."""
         return self.entry.event is None
 
     @property
     def outwards(self) -> Iterator[Open]:
-        """Yield this object and everything around it, from the inside to the outside."""
+        """Yield this operation and all enclosing operations, from the inside to the outside."""
         operation: Open | None = self
         while operation is not None:
             yield operation
@@ -281,13 +285,13 @@ class Open:
 
 
 class _Thread:
-    """The open operations that a thread began, in order, by their numbers."""
+    """The open operations that a thread began, in order of start: ``{Open.number: operation}``."""
 
     def __init__(self) -> None:
         self.stacked: dict[int, Open] = {}
-        """Operations around everything that the thread begins before their ends."""
+        """Operations that enclose all rows of the thread until the end."""
         self.others: dict[int, Open] = {}
-        """Operations that belong to a context."""
+        """Operations that enclose only rows of the same context."""
         self.moments: dict[int, Open] = {}
 
     def every(self) -> Iterator[Open]:
@@ -305,23 +309,23 @@ class Nesting:
     """The open operations of a run, updated with each row."""
 
     def __init__(self) -> None:
-        """Begin without open operations."""
+        """Start without open operations."""
         self.open_count = 0
-        """The number of open operations and moments."""
+        """The number of open operations, including moments."""
         self._numbered: dict[Key, Open] = {}
-        """Operations by process and ``op``."""
+        """Open operations that have an end row, by process and ``op``."""
         self._moments: dict[Number, dict[Key, Open]] = {}
-        """Moments that end with their process, by process."""
+        """Open moments without ``bound``, by process. The end of the process ends these moments."""
         self._threads: dict[Number, dict[Number, _Thread]] = {}
-        """The threads that began open operations, by process and thread ID."""
+        """The threads with open operations, by process and thread ID."""
         self._profilers: dict[Key, int] = {}
-        """The order in which profilers of all processes marked first, by process and profiler."""
+        """Profilers in the order of their first marks: ``{(process, profiler): position}``."""
         self._opened = 0
 
     def begin(self, entry: Entry) -> tuple[Open, Open | None]:
-        """Return the operation that an entry begins, and the moment that the entry has closed.
+        """Return the operation that an entry begins, and the moment that the entry ends.
 
-        If the entry repeats an open moment, return that moment and None.
+        If the entry repeats an open moment, return the open moment and None.
         """
         operation = self._operation_around(entry)
         bound = _bound(operation, entry)
@@ -339,7 +343,10 @@ class Nesting:
         return Open(entry, self._moment_in(operation, entry) or operation, bound), ended
 
     def open(self, opened: Open, payload: object) -> Open | None:
-        """Add an operation or moment that goes on; close and return an earlier operation with the same number."""
+        """Add an open operation.
+
+        If an earlier open operation has the same number, close and return the earlier operation.
+        """
         entry = opened.entry
         opened.payload = payload
         opened.number = self._opened
@@ -367,7 +374,10 @@ class Nesting:
         return replaced
 
     def end(self, entry: Entry) -> list[Open]:
-        """Close and return an operation and the moments inside, or all moments of a profiler."""
+        """Close and return the operations that an entry ends.
+
+        These are an operation with the moments inside, or all moments of a profiler.
+        """
         if not entry.op and entry.profiler is not None:
             moments = [opened for opened in self._in_process(entry.pid) if opened.is_moment]
             ended = [opened for opened in moments if opened.entry.profiler == entry.profiler]
@@ -379,7 +389,7 @@ class Nesting:
         return ended
 
     def end_process(self, pid: Number) -> list[Open]:
-        """Close all operations of a process, or of the program that the process ran before exec; return them."""
+        """Close and return all operations of a process, when the process ended or began another program (exec)."""
         ended = list(self._in_process(pid))
         for operation in ended:
             self._close(operation)
@@ -387,9 +397,9 @@ class Nesting:
         return ended
 
     def lose(self, pid: Number) -> list[Open]:
-        """Return the open operations of a process after lost rows.
+        """Return the open operations of a process with missing rows, because the missing rows may have ended them.
 
-        From now on, no operation begins inside these; an end row still ends them.
+        From now on, no new operation is inside these operations. An end row still ends these operations.
         """
         may_have_ended = list(self._in_process(pid))
         self._moments.pop(pid, None)
@@ -397,14 +407,14 @@ class Nesting:
         return may_have_ended
 
     def innermost(self, pid: Number, tid: Number = None) -> Open | None:
-        """Return the latest open operation of a process or thread."""
+        """Return the open operation that a process, or a thread of the process, began last; None if there is none."""
         threads = self._threads.get(pid, {})
         if tid is not None:
             return threads[tid].innermost() if tid in threads else None
         return _latest(thread.innermost() for thread in threads.values())
 
     def every(self) -> Iterator[Open]:
-        """Yield all open operations and moments."""
+        """Yield all open operations, including moments."""
         for pid in self._threads:
             yield from self._in_process(pid)
 
@@ -422,7 +432,7 @@ class Nesting:
         return _latest(candidates)
 
     def _moment_in(self, operation: Open | None, entry: Entry) -> Open | None:
-        """Return the open moment directly inside an operation and around a new row."""
+        """Return the innermost open moment that is inside ``operation`` and encloses a new row."""
         thread = self._threads.get(entry.pid, {}).get(entry.tid)
         if thread is None or not thread.moments:
             return None
@@ -431,7 +441,7 @@ class Nesting:
         for moment in reversed(thread.moments.values()):
             if operation is not None and moment.number < operation.number:
                 break
-            # Profilers that began to mark later are inside profilers that began earlier.
+            # A moment encloses only moments of profilers that began to mark later.
             is_around = entry.source == AUTO or self._order(moment.entry) < order
             if is_around and moment.bound in bounds:
                 return moment
@@ -456,7 +466,7 @@ class Nesting:
 
 
 def _bound(operation: Open | None, entry: Entry) -> Open | None:
-    """Return ``bound`` of a moment, as ``Open`` describes."""
+    """Return ``bound`` of a new operation, as ``Open`` describes."""
     for outer in () if operation is None else operation.outwards:
         is_own = entry.profiler is None or outer.entry.source == AUTO or outer.entry.profiler == entry.profiler
         if is_own and not outer.is_moment:

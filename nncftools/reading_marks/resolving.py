@@ -1,7 +1,7 @@
 """Turns the rows of a marks log or sidecar into operations with a depth and an end.
 
-The rows are nested once. If a log has more operations than a report can list, the other operations are counted together
-with operations of the same name.
+The rows are nested once. If there are too many operations for a report, further operations are not listed: operations
+of the same name are counted together.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from nncftools.session.model import END_UNKNOWN, UNFINISHED, Mark, OwnMemory, Pr
 from nncftools.session.nesting import add_ends, find_parents, kind_of, latest_end_s
 
 FURTHER = "further operations"
-"""The name for all operations after the first hundred names."""
+"""The name for unlisted operations, after a hundred other names."""
 _MOST_NAMES = 100
 _DEEPEST = 200
-"""The most levels of operations; deeper operations are part of the operation on the last level."""
+"""The most levels of operations. Deeper operations are not listed."""
 _WAITING = 500
-"""The most rows that wait for earlier rows: several processes write to a log."""
+"""The most rows by which a row may come late, because several processes write to a log."""
 _SINGLE_CALL = dict.fromkeys(("op", "arguments", "saved", "saved_size", "error", "own_start", "own_end"))
-"""The fields that a mark for several operations does not have."""
+"""The fields that are None in a mark for several operations."""
 
 
 @dataclass(eq=False, slots=True)
 class _Scope:
-    """A process or an operation with the operations directly inside."""
+    """A process or an operation, with counts of the operations directly inside."""
 
     listed: int = 0
-    """How many operations are listed."""
+    """The number of listed operations."""
     together: dict[str, Mark] = field(default_factory=dict)
-    """By name: a mark for all operations that are counted together."""
+    """A mark for all unlisted operations of a name: ``{name: mark}``."""
 
 
 @dataclass(eq=False, slots=True)
 class _Frame:
-    """An operation, and the operation around, perhaps of another process."""
+    """An operation with its enclosing operation, which may belong to another process."""
 
     opened: Open
     enclosing: _Frame | None
@@ -55,7 +55,7 @@ class _Frame:
     inside: _Scope = field(init=False)
     is_counted: bool = False
     may_have_ended: bool = False
-    """Whether the end row may be missing."""
+    """Whether the operation may have ended in a missing row."""
 
     @property
     def entry(self) -> Entry:
@@ -63,7 +63,7 @@ class _Frame:
 
     @property
     def bound(self) -> _Frame | None:
-        """The operation around a moment whose end also ends the moment."""
+        """The enclosing operation that ends a moment, as ``Open`` describes; None for the end of the process."""
         return None if self.opened.bound is None else self.opened.bound.payload
 
     @property
@@ -92,33 +92,33 @@ class Log:
     """Facts about a marks log and the recording; the defaults are for a sidecar."""
 
     begun_s: Mapping[Number, Sequence[float]] = field(default_factory=dict)
-    """By process: when programs wrote their first rows, up to the row that was read last."""
+    """The times when programs wrote the first row, up to the row that was read last: ``{pid: [seconds]}``."""
     read: Callable[[float, Number, Entry], OwnMemory | None] | None = None
-    """Returns the memory at a row, by time and process."""
+    """Returns the memory at a row. The arguments are the time, the PID and the row."""
     execs: Iterable[tuple[int, float, float]] = ()
-    """The processes that began another program, with the last time before and the first time after."""
+    """Each process that began another program (exec): PID, last time before exec, first time after exec."""
     is_cut: bool = False
-    """Whether rows at the end may be missing."""
+    """Whether the last rows may be missing."""
 
 
 def resolve(entries: Iterable[Entry], session: Session, log: Log | None = None) -> list[Mark]:
     """Return the operations sorted by start; the times of ``entries`` are seconds from the session's start.
 
-    - ``Nesting`` finds the outer operation in the same process, and the moments that end.
-    - Operations of a child process are nested in the innermost operation of the parent. Automatic marks on another
-      thread are nested in the innermost operation of the main thread. All operations are nested in marks from outside
-      the programs.
-    - An operation that never ended is unfinished. If the end may be among missing rows, the end is unknown, and nothing
-      that begins after the missing rows is inside the operation.
-    - Operations beyond the limits are counted together with operations of the same name, and a warning says so.
+    - ``Nesting`` finds the outer operation in the same process, and the operations that a row ends.
+    - An operation of a child process is nested in the innermost operation of the parent. An operation that the hook
+      marks on another thread is nested in the innermost operation of the main thread. All operations are nested in
+      marks from outside the programs.
+    - An operation that never ended is unfinished. If the end row may be missing, the end is unknown, and no operation
+      after the missing rows is nested inside.
+    - If there are too many operations, further operations of the same name are counted together, and a warning says so.
     """
     nested = _NestedMarks(session, log or Log())
     marks = nested.marks(entries)
     if nested.counted:
         session.warnings.append(
-            f"{nested.counted:,} operations are counted together with others of their name: at most "
-            f"{LIMITS.marks_of_operation:,} are listed of one process inside one operation, and "
-            f"{LIMITS.marks_of_process:,} of one process"
+            f"{nested.counted:,} operations are not listed, but counted together by name. A list has at most "
+            f"{LIMITS.marks_of_operation:,} operations of a process inside an operation, and "
+            f"{LIMITS.marks_of_process:,} operations of a process"
         )
     return marks
 
@@ -133,12 +133,12 @@ class _NestedMarks:
         self._nesting = Nesting()
         self._frames: list[_Frame] = []
         self.counted = 0
-        """How many operations are not listed."""
+        """The number of operations that are not listed."""
         self._listed = 0
         self._listed_by_process: dict[Number, int] = defaultdict(int)
         self._processes: dict[Number, _Scope] = {}
         self._elsewhere = _Scope()
-        """The scope for all further operations once the whole log is too long: they are counted together."""
+        """The scope of all further operations if the whole log has too many."""
 
     def marks(self, entries: Iterable[Entry]) -> list[Mark]:
         for entry in _in_order(entries):
@@ -150,7 +150,7 @@ class _NestedMarks:
         self._frames.sort(key=lambda frame: frame.mark.start_s)
         for frame in self._frames:
             self._finish(frame)
-        for frame in reversed(self._frames):  # inner operations first
+        for frame in reversed(self._frames):  # inner operations before outer operations
             if frame.enclosing is not None and frame.enclosing.mark.error == END_UNKNOWN:
                 outer = frame.enclosing.mark
                 end_s = frame.mark.end_s or frame.mark.start_s
@@ -169,7 +169,7 @@ class _NestedMarks:
         return marks
 
     def _name_outer(self, frames: Sequence[_Frame], by_depth: Sequence[int | None]) -> None:
-        """Give numbers to outer operations that a reader could not find from the depths alone."""
+        """Give numbers to enclosing operations that the depths of the marks alone do not determine."""
         highest = max((frame.mark.op or 0 for frame in frames), default=0)
         for frame, place in zip(frames, by_depth, strict=True):
             if frame.enclosing is None or frame.entry.depth is not None:
@@ -182,9 +182,10 @@ class _NestedMarks:
                 frame.mark.inside = outer.op
 
     def _until_s(self) -> Iterator[tuple[_Frame, float]]:
-        """Yield each operation without an end, and the latest possible end if the process lives on.
+        """Yield each operation without an end, and the latest possible end.
 
-        A moment ends with the next moment of the same profiler, also on another thread.
+        A moment ends with the next moment of the same profiler, also on another thread. Without a limit, the end is
+        infinity.
         """
         following: dict[tuple[Number, Number, _Frame | None], float] = {}
         for frame in reversed(self._frames):
@@ -196,9 +197,9 @@ class _NestedMarks:
                 following[key] = frame.mark.start_s
 
     def _end_programs(self, until_s: float) -> None:
-        """End the operations of programs that were replaced before ``until_s``, as far as the sampler noticed.
+        """End the operations of processes that began another program before ``until_s``.
 
-        The first row of the new program ends these operations, too.
+        Only the sampler saw these changes. Otherwise, the first row of the new program ends the operations.
         """
         while self._execs and self._execs[0][2] <= until_s:
             pid, from_s, to_s = self._execs.popleft()
@@ -229,7 +230,7 @@ class _NestedMarks:
 
     def _begin(self, opened: Open) -> None:
         entry = opened.entry
-        if opened.outer is not None and not opened.outer.payload.is_listed:  # part of an operation that is only counted
+        if opened.outer is not None and not opened.outer.payload.is_listed:  # part of an unlisted operation
             return
         scope = self._scope_of(opened)
         is_listed = self._has_room(scope, opened)
@@ -251,7 +252,7 @@ class _NestedMarks:
             self._count(frame, entry.end_s)
 
     def _scope_of(self, opened: Open) -> _Scope:
-        """Return the scope directly around an operation."""
+        """Return the ``_Scope`` of the enclosing operation or process."""
         if opened.outer is not None:
             scope: _Scope = opened.outer.payload.inside
             return scope
@@ -269,7 +270,7 @@ class _NestedMarks:
         )
 
     def _enclosing(self, opened: Open) -> _Frame | None:
-        """Return the enclosing operation: of the thread, the main thread, an ancestor, or marked from outside."""
+        """Return the enclosing operation, which is of this process or an ancestor, or was marked from outside."""
         entry = opened.entry
         if opened.outer is not None or entry.pid is None:
             return None if opened.outer is None else opened.outer.payload
@@ -293,7 +294,7 @@ class _NestedMarks:
         return entry.own
 
     def _end(self, frame: _Frame, row: Entry) -> None:
-        """End an operation or moment by a row."""
+        """End an operation by a row of the log."""
         if not frame.is_listed:
             self._count(frame, row.start_s)
             return
@@ -333,9 +334,10 @@ class _NestedMarks:
         mark.end_s = max(mark.end_s or 0.0, end_s)
 
     def _finish(self, frame: _Frame) -> None:
-        """End an operation that has no end row together with the outer operation, as unfinished unless it is a moment.
+        """If an operation has no end row, end the operation together with the outer operation.
 
-        An operation of a context, such as a task, may go on after the outer operation.
+        The operation becomes unfinished, but a moment does not: a moment never has an end row. An operation of a
+        context, such as a task, may continue after the outer operation.
         """
         mark = frame.mark
         entry = frame.entry
@@ -355,9 +357,9 @@ class _NestedMarks:
 
 
 def _in_order(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Yield entries by time; the rows of several processes are nearly in this order.
+    """Yield entries sorted by time. The rows of several processes must be nearly sorted.
 
-    An entry with start and end that may enclose other entries becomes a begin and an end.
+    If an entry has start and end, and may enclose other entries, yield a begin and an end instead.
     """
     waiting: list[Entry] = []
     for number, entry in enumerate(entries):
@@ -374,9 +376,9 @@ def _in_order(entries: Iterable[Entry]) -> Iterator[Entry]:
 
 
 def _order(entry: Entry) -> tuple[float, bool, float]:
-    """Sort by time; at equal times, ends come first, then the longest operations.
+    """Return the sort key of an entry. At equal times, ends come first, then the longest operations.
 
-    An end row without a duration keeps its place.
+    The end row of a marks log has no ``end_s``, and keeps the position among rows of the same time.
     """
     assert entry.start_s is not None
     is_end = entry.event == EXEC or (entry.event == END and entry.end_s is not None)
@@ -384,7 +386,7 @@ def _order(entry: Entry) -> tuple[float, bool, float]:
 
 
 def _merge_steps(frames: Sequence[_Frame]) -> Iterator[_Frame]:
-    """Yield the operations; merge consecutive steps of a loop that have no other operation in between."""
+    """Yield the operations. Merge consecutive steps of a loop if no other operation is between them."""
     runs: dict[tuple[Number, Number, _Frame | None], list[_Frame]] = {}
     for frame in frames:
         key = frame.entry.pid, frame.entry.tid, frame.enclosing
@@ -416,7 +418,7 @@ def _merge(steps: Sequence[_Frame]) -> _Frame:
         longest_s = max(longest_s, step.longest_s or length_s)
         if step.end_s is not None:
             ends.append(step.end_s)
-        frame.mark = mark  # for inner operations
+        frame.mark = mark  # inner operations now refer to the merged mark
     mark.count = max(counts.values())
     mark.call = ", ".join(sorted(filter(None, counts))) or None
     mark.arguments = mark.saved = mark.saved_size = None

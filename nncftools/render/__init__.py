@@ -1,1 +1,1 @@
-"""One file per output. A renderer knows sessions, but not where sessions come from."""
+"""Each module makes an output from a session, and does not know where the session comes from."""

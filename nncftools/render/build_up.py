@@ -1,6 +1,6 @@
-"""The whole build-up of a peak or a moment: the code that took the memory, the kinds of memory, and unseen memory.
+"""The code and the kinds of memory that made up a peak, a moment or a growth, and the memory that nobody saw.
 
-The build-up is written for a terminal (80 columns, no colour needed), and as Markdown for a pull request.
+The output is text for a terminal (80 columns, no colour needed), or Markdown for a pull request.
 """
 
 from __future__ import annotations
@@ -43,39 +43,38 @@ from nncftools.session.model import Frame, MappingGroup
 from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
 
 _SHARE = 0.01
-"""Smaller parts of the memory have no row."""
+"""A part below this share of the memory has no row."""
 _MOST = 60
 _DEEPEST = 12
 _TITLE = 200
 _PATH = 60
 _LISTED = 20
 _LEAST_NAME = 30
-"""Least width for code after the figures; in a narrower terminal, code comes first."""
+"""The code column becomes the first column if fewer characters than these are left for the code."""
 
 
 _ALMOST_ALL = 0.99
-"""A function with this share of the caller's memory shares the row with the caller."""
+"""A caller and its callee share a row if the callee holds at least this share of the caller's memory."""
 _LESS_CERTAIN = 0.2
-"""A function gets a row of its own if its memory is less certain than that of its caller, by at least this share."""
+"""A callee gets its own row if the certain share of its memory is smaller than the caller's by this number."""
 
 
 class TreeRow(NamedTuple):
-    """A row: functions that call each other and hold the same memory, in bytes."""
+    """A row of the code table: a chain of functions that call each other and hold the same memory, in bytes."""
 
     depth: int
     size: int
     certain: int | None
-    """The part of ``size`` that certainly belongs to the row; None if no stack was seen."""
+    """The part of ``size`` that certainly belongs to these functions; None for memory without a stack."""
     label: str
     or_later: str = ""
-    """The function that ran later and may hold most of this memory instead."""
+    """A function that ran later, if it may hold most of this memory instead."""
 
 
 def branches(root: Node, share: float, most: int) -> tuple[list[TreeRow], int]:
-    """Return rows that hold at least ``share`` of the whole, each above its parts, and how many are left out.
+    """Return the rows of the code table, callers above callees, and the number of rows that are left out.
 
-    Of more than ``most`` rows, the smallest are left out. A function with nearly all memory of the caller shares the
-    row with the caller.
+    A row holds at least ``share`` of the whole memory. If there are more than ``most`` rows, the smallest are left out.
     """
     rows = list(_make_rows(root, 0, root.size * share, None))
     largest = sorted((row.size for row in rows), reverse=True)[:most]
@@ -107,7 +106,7 @@ def _make_rows(node: Node, depth: int, least: float, caller: Frame | None) -> It
 
 
 def _follow_chain(node: Node) -> list[Node]:
-    """Return a node and the nodes below that hold nearly the same memory with nearly the same certainty."""
+    """Return the node and the chain of callees that hold nearly the same memory with nearly the same certainty."""
     chain = [node]
     least = node.size * _ALMOST_ALL
     least_certain = node.certain - node.size * _LESS_CERTAIN
@@ -120,7 +119,7 @@ def _follow_chain(node: Node) -> list[Node]:
 
 
 def _join_frames(frames: Sequence[Frame], caller: Frame | None) -> str:
-    """Return the first and the last of some frames, and the caller of the library of the last frame."""
+    """Return the names of the first frame, of the caller of the last frame's library, and of the last frame."""
     texts: list[str] = []
     previous = -1
     for index in sorted({0, calling_place(frames) or 0, len(frames) - 1}):
@@ -133,15 +132,15 @@ def _join_frames(frames: Sequence[Frame], caller: Frame | None) -> str:
 
 
 class BuildUpReport(NamedTuple):
-    """A build-up to show."""
+    """All texts and tables of a build-up, ready for output."""
 
     title: str
-    """The peak of the run or of an operation, the moment, or the growth; and the size."""
+    """The subject and the size: ``Peak at 0.98 s during Export: RSS 404 MiB``."""
     command: str
     lines: Sequence[tuple[str, str]]
-    """The summary, as under the headline of the report."""
+    """The summary lines below the headline: pairs of heading and text."""
     tables: Mapping[str, Table]
-    """Tables by title; a table without rows is not shown."""
+    """Tables by title. Outputs leave out a table without rows."""
     notes: Sequence[str]
     rise: BuildUp
 
@@ -153,9 +152,10 @@ def build_up_report(
     at_s: float | None = None,
     between_s: tuple[float, float] | None = None,
 ) -> BuildUpReport:
-    """Return the build-up of the peak of a session, of an operation, of a moment (``END`` for the end), or of growth.
+    """Return the build-up of the run's peak, of an operation's peak, of a moment, or of the growth between two moments.
 
-    Raises UsageError for an unknown operation or a moment outside the recording, NncfToolsError without stacks.
+    ``at_s`` is ``END`` for the end of the run. Raises UsageError if the operation is unknown or the moment is outside
+    the recording. Raises NncfToolsError if the session has no stacks.
     """
     if session.snapshots is None:
         raise NncfToolsError("this session was recorded without stacks", remedy="stacks")
@@ -207,7 +207,7 @@ def build_up_report(
 
 
 def _list_code(rise: BuildUp, unit: MemoryUnit) -> Table:
-    """Return the code that took the memory, callers above callees."""
+    """Return the table of the code that took the memory, callers above callees."""
     shown, more = branches(tree_of(rise), _SHARE, _MOST)
     rows = []
     for branch in shown:
@@ -226,7 +226,7 @@ def _list_code(rise: BuildUp, unit: MemoryUnit) -> Table:
 
 
 def _list_processes(rise: BuildUp, session: Session, unit: MemoryUnit) -> Table:
-    """Return the memory of each process; the table has no rows for a single process."""
+    """Return the table of the memory of each process; a single process has no table."""
     sums: Counter[int | None] = Counter()
     for part in rise.parts:
         sums[part.process] += part.size
@@ -241,7 +241,7 @@ def _list_processes(rise: BuildUp, session: Session, unit: MemoryUnit) -> Table:
 
 
 def _list_kinds(kinds: Kinds | None, unit: MemoryUnit) -> Table:
-    """Return the kinds of memory, as the mappings of the processes show them."""
+    """Return the table of the kinds of memory (anonymous, files, libraries …), from the mappings of the processes."""
     rows: list[Row] = []
     if kinds is not None and not kinds.is_other_memory:
         least = kinds.total * _SHARE
@@ -294,10 +294,10 @@ def _explain_kinds(kinds: Kinds | None, unit: MemoryUnit) -> Iterator[str]:
 
 
 def _explain_code(session: Session, rise: BuildUp) -> Iterator[str]:
-    yield "certain: the calls went on while memory rose; the rest is likely: from the stack before or after the rise"
-    yield "freed memory is known by address; on the heap, the newest memory is assumed to be freed"
+    yield "certain: the calls lasted during the whole rise; other code is likely: the stack before or after the rise"
+    yield "freed memory is found by its address; on the heap, the newest memory is assumed to be freed first"
     if rise.sum_of(NOT_SEEN):
-        unless = "no stack within a second of the rise, or the thread is not known"
+        unless = "no stack was read within a second of the rise, or the thread is unknown"
         yield f"not seen: {explain_missing(session, unless)}"
 
 
@@ -307,7 +307,7 @@ def _check_moment(at_s: float, session: Session) -> None:
 
 
 def _find_operation(session: Session, name: str) -> tuple[str, BuildUp | None]:
-    """Return the title and the build-up of the chosen operation with the largest peak."""
+    """Return title and build-up of the operation with this name; of several, the operation with the largest peak."""
     every = dict(zip(unique_names(session.operations), session.operations, strict=True))
     chosen = selected(name, every)
     if not chosen:
@@ -358,7 +358,7 @@ def as_text(whole: BuildUpReport) -> RenderableType:
 
 
 class _TreeTable(NamedTuple):
-    """A table whose last column is indented and wrapped; in a narrow console, that column is the first."""
+    """A table whose last column (the code) is indented and wrapped. In a narrow console, this column comes first."""
 
     table: Table
 

@@ -1,4 +1,4 @@
-"""The chart of the page as plotly takes it: operations, memory, CPU and I/O over time."""
+"""Make the chart of the HTML page, in plotly's format: operations, memory, CPU and I/O over time."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from nncftools.analysis.rss_levels import Kinds
 
 Figure = dict[str, Any]
-"""A trace, a layout, or both."""
+"""A dictionary in plotly's JSON format: a trace, a layout, or both."""
 
 _SMALLEST = 0.01
-"""Parts that always stay below this share of the largest sum are combined."""
+"""Kinds of memory that never reach this share of the largest total are drawn together as "other"."""
 _NARROW_KIND = 0.008
-"""Width of a bar, as a share of the run, if memory after the bar is unknown."""
+"""Width of a bar as a share of the run, if the memory after that moment is unknown."""
 _TOLERANCE = 0.05
-"""Memory between two moments is known if RSS stays between the sums of both, or as near as this share."""
+"""Tolerance for RSS between two moments, as a share of their totals: see ``_is_known``."""
 _KIND_NAME = 32
 _FILE_COLOURS = ("#E69F00", "#F0E442", "#D55E00", "#332288", "#56B4E9")
 
 
 class _Part(NamedTuple):
-    """Memory that is drawn in one colour."""
+    """A kind of memory with its colour in the chart."""
 
     name: str
     colour: str
     pattern: str = ""
-    """In plotly's notation."""
+    """The hatch, in plotly's notation."""
 
 
 _ANONYMOUS = _Part("anonymous", "#0072B2")
@@ -57,10 +57,11 @@ _OTHER_FILES = _KINDS["other_files"]
 
 
 def kinds(session: Session, view: View, length_s: float, factor: float) -> list[Figure]:
-    """Return the kinds of memory as stacked bars, from the bottom up; none if no bar covers the peak.
+    """Return the kinds of memory as stacked bars, from the bottom up; return no bars if none covers the peak.
 
-    A bar begins when mappings were read. It ends at the next moment, if RSS stayed between the sums of both moments.
-    Memory above the first sample is not drawn: each part would have a zero of its own.
+    A bar begins when the mappings were read. The bar reaches the next moment if RSS stayed between the
+    totals of both moments; else the bar is narrow. With ``--from-zero`` there are no bars: the first sample would have
+    to be subtracted from each kind.
     """
     if view.from_zero or session.snapshots is None or not session.snapshots.mappings:
         return []
@@ -103,7 +104,7 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
 
 
 def _is_covered(session: Session, moments: Sequence[Kinds], widths_s: Sequence[float], near_s: float) -> bool:
-    """Return whether bars are more than strokes, and a bar covers the peak of RSS or is as near as ``near_s``."""
+    """Return whether a bar covers the RSS peak or is at most ``near_s`` away; False if all bars are narrow."""
     peak = session.peak_place
     if peak is None:
         return True
@@ -116,7 +117,7 @@ def _is_covered(session: Session, moments: Sequence[Kinds], widths_s: Sequence[f
 
 
 def _is_known(session: Session, moment: Kinds, following: Kinds) -> bool:
-    """Return whether memory between two moments stayed between the sizes at these moments."""
+    """Return whether RSS stayed between the totals of two moments, or near these totals."""
     if "rss" not in session.samples:
         return False
     first = bisect_left(session.samples.time_s, moment.at_s)
@@ -128,7 +129,7 @@ def _is_known(session: Session, moment: Kinds, following: Kinds) -> bool:
 
 
 def _find_large_files(moments: Iterable[Kinds]) -> dict[str, tuple[_Part, _Part]]:
-    """Return the largest files, each with two parts: private copies of pages, and pages."""
+    """Return the largest files by path, each with two parts: private copies of pages, and pages of the file itself."""
     sizes = Counter[str]()
     for moment in moments:
         groups = [group for group in moment.groups if group.kind == "file"]
@@ -164,11 +165,11 @@ _CHARTS_NAME = 60
 _CHARACTERS = 150
 """Width of the page, in characters."""
 _FEWEST_CHARACTERS = 8
-"""A shorter part of a name is not written into a bar."""
+"""If fewer characters of a name fit into a bar, the bar has no name."""
 _DIGITS = 3
 _DIGITS_OF_TIME = 6
 _NARROWEST = 0.0008
-"""Least width of a bar, as a share of the run: the mouse cannot point at a narrower bar."""
+"""Least width of a bar as a share of the run, so that the mouse can point at each bar."""
 _INK = "#202124"
 
 
@@ -176,12 +177,12 @@ class _Panel(NamedTuple):
     title: str
     height: int
     hover: str
-    """A value and the unit, as plotly writes both beside a point."""
+    """Plotly's template for the value and the unit in a tooltip."""
     traces: list[Figure]
 
 
 def chart(session: Session, view: View, rows: Sequence[NumberedOperation]) -> Figure:
-    """Return the chart, with a layout for wide pages and a layout for narrow pages."""
+    """Return the chart with two layouts: for a wide page and for a narrow page."""
     length_s = run_s(session)
     factor, time_name = time_unit(length_s)
     placed = place_in_lanes(rows, LANES)
@@ -230,9 +231,9 @@ def _make_panels(session: Session, view: View, length_s: float, factor: float) -
 
 
 def _make_memory(session: Session, view: View, factor: float) -> list[Figure]:
-    """Return the chart's traces: memory metrics, ranks, limit and peak dot.
+    """Return the traces of the memory panel: metrics, ranks, limit, and a dot at the peak.
 
-    Metrics outside the view, and metrics that stay 0, are hidden at first.
+    At first, the panel hides metrics that the view does not name, and metrics that are always 0.
     """
     samples = session.samples
     others = [name for name in samples.metrics if is_memory(name) and name not in view.metrics]
@@ -264,7 +265,7 @@ def _make_memory(session: Session, view: View, factor: float) -> list[Figure]:
 
 
 def _make_dot(line: MemoryLine, factor: float) -> Figure:
-    """Return a dot at the peak, and a bar over the time in which a high-water mark was reached."""
+    """Return a dot at the peak; for a high-water mark, also a bar over the time in which the peak was reached."""
     at_s, size = line.peak
     start_s, end_s = line.mark or (at_s, at_s)
     dot = _make_line(
@@ -288,7 +289,7 @@ def _make_dot(line: MemoryLine, factor: float) -> Figure:
 
 
 def _make_rates(session: Session, factor: float, unit: float, counters: Mapping[str, Sequence[str]]) -> list[Figure]:
-    """Return the rates of counters in steps; the last rate is repeated. Rates of system calls are hidden at first."""
+    """Return the rates of counters as step lines. At first, the rates of system calls are hidden."""
     traces = []
     for name, columns in counters.items():
         moments_s, rates = rates_of(session, columns, _WINDOWS)
@@ -300,7 +301,7 @@ def _make_rates(session: Session, factor: float, unit: float, counters: Mapping[
 
 
 def _make_line(name: str, x: Floats, y: Floats, *, is_hidden: bool = False) -> Figure:
-    """Return a line; unknown values are null."""
+    """Return a line trace; an unknown value is null."""
     heights = np.round(y, _DIGITS).astype(object)
     heights[np.isnan(y)] = None
     return {
@@ -327,7 +328,7 @@ def _make_shades(placed: Sequence[tuple[int, NumberedOperation, int]], factor: f
 
 
 def _make_bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: float, factor: float) -> list[Figure]:
-    """Return the longest operations as bars above the panels, all in one trace."""
+    """Return a single trace with the longest operations as bars above the panels."""
     if not placed:
         return []
     shown = keep_largest(placed, _BARS, lambda item: item[1].operation.duration_s)
@@ -362,7 +363,7 @@ def _make_bars(placed: Sequence[tuple[int, NumberedOperation, int]], length_s: f
 
 
 _WIDTHS = (560, 250)
-"""Widths of a panel in a wide and in a narrow page; all lengths are in pixels."""
+"""Width of a panel in a wide and in a narrow page, in pixels."""
 _LANE = 21
 _LEGEND_LINE = 19
 _GAP = 14
@@ -376,11 +377,11 @@ _LEGEND = {
 }
 _LETTER = 6.6
 _SYMBOL = 60
-"""Width of the symbol of a name in a legend, with the room around the symbol."""
+"""Width of a legend's symbol and the space around the symbol, in pixels."""
 
 
 def _make_layout(panels: Sequence[_Panel], lanes: int, width: int) -> Figure:
-    """Return the places of operations, panels, and legends, from top to bottom."""
+    """Return the layout: operations, panels and legends from top to bottom."""
     places = []
     band = max(lanes * _LANE, 1)
     end = band
@@ -401,7 +402,7 @@ def _make_layout(panels: Sequence[_Panel], lanes: int, width: int) -> Figure:
 
 
 def _measure_legend(panel: _Panel, width: int) -> int:
-    """Return the height of a legend; names that do not fit into one line are in columns."""
+    """Return the height of a legend; many names are in columns."""
     names = [trace["name"] for trace in panel.traces if trace["name"]]
     widths = [_SYMBOL + _LETTER * len(name) for name in names]
     columns = max(1, int(width / max(widths)))

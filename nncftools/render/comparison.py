@@ -1,7 +1,7 @@
 """The tables and sentences of a comparison, and the table of repeated runs of a command.
 
 The short form of a comparison has an answer, at most ten rows of figures, and the settings that differ. The long form
-has all figures. Repeated runs have the median of each figure, and the distance between the runs.
+has all figures. The table of repeated runs has median, smallest, largest and spread of each figure.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from nncftools.render.view import brief_label, clip
 from nncftools.units import UNKNOWN, MemoryUnit, fixed, printable, seconds_text, shortened
 
 Judged = tuple[Comparison, Sequence[Verdict]]
-"""A comparison with the results of gates."""
+"""A comparison and the results of the gates."""
 Write = Callable[[float], str]
-"""A function that writes a figure as text, in a unit that is named elsewhere."""
+"""A function that writes a number in a fixed unit, without the name of the unit."""
 
 STACKS = "Code at the RSS peak"
 _COMMAND = 200
-"""Longest texts, in characters."""
+"""Longest command in a table, in characters; the next two constants limit names and functions."""
 _NAME = 60
 _FUNCTION = 70
 _MOST_OPERATIONS = 30
-"""The long form shows this number of operations: those whose figures changed most."""
+"""Largest number of operations in the long form: the operations whose figures changed most."""
 _MOST_NAMES = 10
 _MOST_RUNS = 3
 _UNCERTAIN = "~"
@@ -45,15 +45,15 @@ _TIME_UNITS = (
     (600, 60, "min"),
     (-inf, 1, "s"),
 )
-"""Units of time: the smallest time in each unit, and the length of the unit, in seconds."""
+"""Units of time: the smallest time that is written in the unit, the length of the unit in seconds, and the name."""
 _SMALLEST_SHOWN_P = 0.001
 _MANY_TIMES_P = 900
-"""From this change in per cent on, the text says how many times as large the figure is."""
+"""Changes from this number of per cent on are written as a factor: ``12×``."""
 _THOUSAND_TIMES_P = 99_899.5
 
 
 def figures(comparison: Comparison, unit: MemoryUnit) -> Table:
-    """Return all figures of the runs, then those of each operation; ``unit`` is the unit of peaks."""
+    """Return all figures of the runs, then the figures of each operation; ``unit`` is the unit of memory peaks."""
     rows = list(_make_rows(comparison.figures, unit))
     operations, left_out = _select_operations(comparison.operations)
     for operation in operations:
@@ -70,7 +70,7 @@ def _make_table(rows: Sequence[Row], count: int, more: str = "") -> Table:
 
 
 def _make_rows(differences: Mapping[str, Difference], unit: MemoryUnit, indent: str = "") -> Iterator[Row]:
-    """Yield the rows of figures; a counter that stayed 0 on both sides has no row."""
+    """Yield a row for each figure, but none for a counter that is 0 on both sides."""
     for difference in differences.values():
         if _is_worth_a_row(difference.figure, [difference.base.median, difference.new.median]):
             yield Row(cells=_make_cells(difference, unit, f"{indent}{difference.figure.label}"))
@@ -97,9 +97,9 @@ def _make_cells(difference: Difference, unit: MemoryUnit, label: str) -> list[Ce
 
 
 def _choose_unit(figure: Figure, values: Sequence[float], unit: MemoryUnit) -> tuple[str, Write]:
-    """Return the unit of a figure, and a function that writes numbers in this unit.
+    """Return the name of the unit for a figure, and a function that writes numbers in this unit.
 
-    Peaks are in ``unit``. Other figures are in the unit that suits the largest value; a time has three digits.
+    Memory peaks are in ``unit``. Any other figure is in the unit that suits the largest value.
     """
     highest = max(values)
     if figure.unit == "B":
@@ -117,7 +117,7 @@ def _choose_unit(figure: Figure, values: Sequence[float], unit: MemoryUnit) -> t
 
 
 def stacks(comparison: Comparison, unit: MemoryUnit) -> Table:
-    """Return the code that held more or less memory at the RSS peak."""
+    """Return the table of the code whose memory at the RSS peak differs between the sides."""
     columns = [
         Column("Base", unit=f"{unit}"),
         Column("New"),
@@ -160,7 +160,7 @@ def _write_p(difference: Difference) -> str:
 
 
 def sides(comparison: Comparison) -> Table:
-    """Return the sessions and commands of both sides."""
+    """Return the table with the sessions and the command of both sides."""
     rows = []
     for side, runs in (("Base", comparison.base), ("New", comparison.new)):
         command = clip(runs[0].command, _COMMAND)
@@ -176,7 +176,7 @@ def _make_text_table(headings: Iterable[str], texts: Iterable[Iterable[str]], mo
 
 
 def gates(verdicts: Sequence[Verdict]) -> Table:
-    """Return the results of gates."""
+    """Return the table with the results of gates."""
     rows = []
     for verdict in verdicts:
         cells = [
@@ -189,7 +189,7 @@ def gates(verdicts: Sequence[Verdict]) -> Table:
 
 
 def runs_text(runs: Sequence[Run]) -> str:
-    """Return the names of runs; a large group has only the first and the last name."""
+    """Return the names of runs; of a large group, only the first and the last name."""
     titles = [run.title for run in runs]
     if len(titles) == 1:
         return titles[0]
@@ -198,7 +198,10 @@ def runs_text(runs: Sequence[Run]) -> str:
 
 
 def _select_operations(operations: Iterable[ComparedOperation]) -> tuple[list[ComparedOperation], int]:
-    """Return the operations of both sides that changed most, in their order, and the number of the others."""
+    """Return the operations that changed most, in the order of the run, and the number of the other operations.
+
+    Operations that a side lacks do not count.
+    """
     both = [operation for operation in operations if operation.base_runs and operation.new_runs]
 
     def measure_change(operation: ComparedOperation) -> tuple[float, float]:
@@ -213,7 +216,7 @@ def _select_operations(operations: Iterable[ComparedOperation]) -> tuple[list[Co
 
 
 def _write_title(operation: ComparedOperation, comparison: Comparison) -> str:
-    """Return name and function of an operation, and how many runs contain the operation if some do not."""
+    """Return the name and the function of an operation; if not all runs have the operation, also how many do."""
     function = _write_function(operation)
     name = _write_name(operation) + (f"  {function}" if function else "")
     base = len(comparison.base)
@@ -228,7 +231,7 @@ def _write_name(operation: ComparedOperation, length: int = _NAME) -> str:
 
 
 def _write_function(operation: ComparedOperation) -> str:
-    """Return the function that an operation called; both functions if the sides differ."""
+    """Return the function that an operation called; if the sides differ, ``old_function → new_function``."""
     sides = (operation.base_signatures, operation.new_signatures)
     texts = [clip(" or ".join(side), _FUNCTION) for side in sides]
     if not any(texts):
@@ -237,7 +240,7 @@ def _write_function(operation: ComparedOperation) -> str:
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
-    """Yield explanations of the marks in the tables, and the names that only one side has."""
+    """Yield explanations of the signs in the tables, and the operations and figures that a side lacks."""
     differences = [("", difference) for difference in comparison.figures.values()]
     for operation in comparison.operations:
         title = f"{clip(operation.title, _FUNCTION)}: "
@@ -248,20 +251,20 @@ def notes(comparison: Comparison) -> Iterator[str]:
         if difference.is_within_brackets:
             unit = unit_for(difference.base.median)
             base, new = (f"{unit.text(of.median)}–{unit.label(of.high)}" for of in (difference.base, difference.new))
-            text = f"both may be equal, as the brackets overlap: base {base}, new {new}"
+            text = f"both may be equal, because their bounds overlap: base {base}, new {new}"
             yield f"{_UNCERTAIN} {title}{difference.figure.label}: {text}"
     peaks = [printable(run.peak) for run in (*comparison.base, *comparison.new)]
     if not comparison.is_of_groups and any(peaks):
         yield f"RSS peak of base {peaks[0] or UNKNOWN}, of new {peaks[1] or UNKNOWN}"
     if any(stack.is_within_bounds for stack in comparison.stacks or ()):
-        yield f"{_UNCERTAIN} code: both sides may be equal, as a part is not certain"
+        yield f"{_UNCERTAIN} code: both sides may be equal, because a part is not certain"
     yield from _list_names("only in base", [figure.label for figure in comparison.only_base])
     yield from _list_names("only in new", [figure.label for figure in comparison.only_new])
     yield from only_one_side(comparison)
 
 
 def only_one_side(comparison: Comparison) -> Iterator[str]:
-    """Yield the operations that only one side has."""
+    """Yield, for each side, a line with the operations that only this side has."""
     base = [_write_name(operation) for operation in comparison.operations if not operation.new_runs]
     new = [_write_name(operation) for operation in comparison.operations if not operation.base_runs]
     yield from _list_names("Operations only in base", base)
@@ -279,30 +282,30 @@ def _explain_groups(base: int, new: int) -> Iterator[str]:
     least = compared_figures.SIGNIFICANT
     yield f"medians, smallest and largest of {base} and {new} runs; p: exact Mann-Whitney rank test"
     if best > least:
-        yield f"so few runs reach p = {best:.2g} at best: too few to show a significant difference (p ≤ {least})"
+        yield f"too few runs for a significant difference: p ≤ {least} is needed, {best:.2g} is the smallest possible"
     else:
-        yield f"{_EXCEEDS} the difference exceeds the spread (p ≤ {least}; this many runs can reach {best:.2g})"
+        yield f"{_EXCEEDS} the difference exceeds the spread (p ≤ {least}; {best:.2g} is the smallest possible)"
 
 
 MOST_ROWS = 10
 _MOST_SETTINGS = 10
 _BRIEF_NAME = 18
-"""Longest texts, in characters."""
+"""Longest name of an operation in the short form, in characters; the next three constants limit other texts."""
 _SETTING = 80
 _BRIEF_FUNCTION = 30
 _PLACE = 100
 _MOST = 0.5
-"""Code that holds this share of the change of the peak is named."""
+"""Code that holds at least this share of the change of the peak is named as the cause."""
 _PEAK_RSS = "peak_rss"
 _COLUMNS = 5
-"""Number of columns of a table without p."""
+"""Number of columns if there is no column for p-values."""
 _OF_RUN = (DURATION, CPU_TIME, "read_bytes", "write_bytes", compared_figures.MODEL_SIZE)
 _HOST = "host"
 _HOSTS = "The runs were on different hosts"
 
 
 def answer(comparison: Comparison, unit: MemoryUnit) -> str:
-    """Return in one sentence how the peak changed, and which code holds most of the change."""
+    """Return a sentence about the change of the peak, and about the code that holds most of the change."""
     difference = comparison.figures[_choose_peak(comparison.figures) or DURATION]
     text = _describe_change(comparison, difference, unit)
     owner = ""
@@ -312,7 +315,7 @@ def answer(comparison: Comparison, unit: MemoryUnit) -> str:
 
 
 def further(comparison: Comparison, unit: MemoryUnit) -> Iterator[str]:
-    """Yield the change of the duration, whether the machines differ, and why the changed code is unknown."""
+    """Yield the change of the duration, a note if the hosts differ, and the reason if the changed code is unknown."""
     if _choose_peak(comparison.figures):
         yield _describe_change(comparison, comparison.figures[DURATION], unit)
     if any(setting.name == _HOST for setting in comparison.settings):
@@ -337,7 +340,7 @@ def _describe_change(comparison: Comparison, difference: Difference, unit: Memor
         if base == new:
             return f"{name} did not change ({new} {unit_name})"
         if difference.is_within_brackets:
-            return f"{name} may be the same {between}: neither peak is known exactly enough"
+            return f"{name} may be the same {between}: the peaks are not known exactly enough"
         if difference.is_beyond_spread is False:
             return f"{name} did not change by more than the spread of {runs} {between}"
         return f"{name} hardly changed {between}"
@@ -352,18 +355,21 @@ def _describe_change(comparison: Comparison, difference: Difference, unit: Memor
         return text
     if difference.exceeds_spread:
         return f"{text}, more than the spread of {runs}"
-    return f"{text}, with every run of new {'below' if fell else 'above'} every run of base"
+    return f"{text}; every run of new is {'below' if fell else 'above'} every run of base"
 
 
 _WHOLE = 1.05
-"""Code that holds up to this share of the change holds the whole change: sizes are estimates."""
+"""Code with up to this share of the change is said to hold most of the change, because sizes are estimates.
+
+Code with a larger share is said to hold all of the change.
+"""
 
 
 def _describe_owner(comparison: Comparison, peak: Difference, unit: MemoryUnit) -> str:
     """Return the code that holds most of the change of the RSS peak; empty if no code does.
 
-    The code is a line, or else a function of the program with all lines that it runs. If this code grew by more than
-    the peak, other code holds less than before.
+    The code is a single line. If no line holds enough, the code is a function of the program, with all lines that the
+    function runs. If the code grew by more than the peak, the text says that other code holds less than before.
     """
     lines = []
     owners: dict[object, list[GrownStack]] = {}
@@ -388,7 +394,7 @@ def _describe_owner(comparison: Comparison, peak: Difference, unit: MemoryUnit) 
 
 
 def gate_text(verdicts: Sequence[Verdict]) -> str:
-    """Return how many gates failed: ``"1 of 2 gates failed"``; empty without gates."""
+    """Return how many gates failed: ``1 of 2 gates failed``; empty if there are no gates."""
     failed = sum(not verdict.passed for verdict in verdicts)
     number = len(verdicts)
     if not verdicts:
@@ -399,10 +405,10 @@ def gate_text(verdicts: Sequence[Verdict]) -> str:
 
 
 def brief(comparison: Comparison, unit: MemoryUnit) -> Table:
-    """Return the main figures of the runs, then the figures of operations that changed by more than noise.
+    """Return the table of the run's main figures, and of operations that changed by more than noise.
 
-    Changes by more than noise are strong. A row names the function of an operation if both sides called the same
-    function; different functions are among the settings.
+    Changes by more than noise are bold. A row names the function of an operation if both sides called the same
+    function; different functions are listed among the settings.
     """
     devices = [name for name in comparison.figures if name.startswith(f"peak_{DEVICE_MEMORY}@")]
     names = dict.fromkeys((_choose_peak(comparison.figures) or "", *devices, *_OF_RUN))
@@ -432,7 +438,7 @@ def _make_brief_row(difference: Difference, unit: MemoryUnit, label: str, functi
 def _select_changed(comparison: Comparison, most: int) -> list[tuple[ComparedOperation, Difference]]:
     """Return the peaks and durations of operations that changed by more than noise, in the order of the run.
 
-    If there are more than ``most``, return the changes that are largest relative to the whole run's figure.
+    If there are more than ``most``, return the changes that are the largest shares of the whole run's figure.
     """
     names = [name for name in (_choose_peak(comparison.figures), DURATION) if name in comparison.figures]
     changed = []
@@ -450,7 +456,7 @@ def _select_changed(comparison: Comparison, most: int) -> list[tuple[ComparedOpe
 
 
 def settings(comparison: Comparison) -> Table:
-    """Return the settings that differ between the two sides."""
+    """Return the table of the settings that differ between the two sides."""
     rows = []
     for setting in comparison.settings[:_MOST_SETTINGS]:
         texts = (setting.name, setting.base, setting.new)
@@ -460,20 +466,23 @@ def settings(comparison: Comparison) -> Table:
 
 
 def _choose_peak(figures: Iterable[str]) -> str | None:
-    """Return the figure for the answer: the peak of RSS, or else the peak of the first memory metric."""
+    """Return the name of the RSS peak, or else of the peak of the first memory metric; None without memory metrics."""
     peaks = [name for name in figures if name.startswith(compared_figures.PEAK)]
     return _PEAK_RSS if _PEAK_RSS in peaks else next(iter(peaks), None)
 
 
 def name_runs(runs: Sequence[Run]) -> Sequence[str]:
-    """Return the names of several runs, or else the files or folders; the files of all runs if two names are equal."""
+    """Return a name for each run: the names that the user gave, or else file names.
+
+    If two names are equal, use file names.
+    """
     files = [run.title.removesuffix("/session.json") for run in runs]
     names = [run.name or file for run, file in zip(runs, files, strict=True)]
     return [*map(printable, names if len({*names}) == len(runs) else files)]
 
 
 def describe_many(judged: Sequence[Judged], unit: MemoryUnit) -> tuple[str, Table]:
-    """Return which of several runs has the lowest peak, and a table of all runs, with changes from the first run."""
+    """Return a sentence about the run with the lowest peak, and a table of all runs compared with the first."""
     comparisons = [comparison for comparison, _ in judged]
     runs = [comparison.new[0] for comparison in comparisons]
     runs.insert(0, comparisons[0].base[0])
@@ -519,7 +528,7 @@ _REPEATED_NAME = 30
 
 
 def repeats(runs: Sequence[Run], metrics: Sequence[str], unit: MemoryUnit) -> Table:
-    """Return the figures of repeated runs: peaks, time, storage, and the durations of the longest operations."""
+    """Return the table of repeated runs: peaks, time, storage, and the durations of the longest operations."""
     figures = [run.figures for run in runs]
     rows: list[Row] = []
     for name in (*(f"peak_{metric}" for metric in metrics), *_OF_RUN):

@@ -1,6 +1,6 @@
 """A comparison as text for a terminal (80 columns, no colour needed), as a page, and as Markdown for a pull request.
 
-In Markdown, everything but the short form is folded.
+In Markdown, only the short form is visible; the rest is folded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from nncftools.render.table import (
 from nncftools.units import MemoryUnit, printable
 
 _STARRED = "*"
-_OF_RUNS = f"{_STARRED} changed by 1 % of memory or 5 % of time, or more; repeat the runs to see the noise"
+_OF_RUNS = f"{_STARRED} changed by at least 1 % of memory or 5 % of time; repeat the runs to see the noise"
 _OF_GROUPS = "Medians, with the smallest and the largest run"
 _EXCEEDS = f"{_OF_GROUPS}; {_STARRED} the change exceeds the spread"
 _APART = f"{_OF_GROUPS}; {_STARRED} all runs of one side are above all runs of the other; too few for a test"
@@ -39,7 +39,7 @@ _APART = f"{_OF_GROUPS}; {_STARRED} all runs of one side are above all runs of t
 def as_text(
     comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict] = (), *, has_details: bool = False
 ) -> RenderableType:
-    """Return the comparison for Rich to print: the short form, or with ``has_details`` all figures."""
+    """Return the comparison for Rich to print: the short form, or all figures if ``has_details`` is true."""
     parts = _render_details(comparison, unit) if has_details else _render_brief(comparison, unit)
     return Group(
         *_render_answer(comparison, unit, verdicts),
@@ -60,7 +60,7 @@ def _render_answer(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[
 
 
 def many_as_text(judged: Sequence[tables.Judged], unit: MemoryUnit) -> Iterator[RenderableType]:
-    """Yield the table of several runs for Rich to print."""
+    """Yield the comparison of several runs for Rich to print."""
     answer, table = tables.describe_many(judged, unit)
     yield Text(f"{answer}\n", style="bold")
     yield Fitting(table)
@@ -82,7 +82,7 @@ def _render_brief(comparison: Comparison, unit: MemoryUnit) -> Iterator[Renderab
 
 
 def _add_star(row: Row) -> Row:
-    """Return a row with the function below the name, and with a star after a strong change."""
+    """Return a row with the function below the name; if the change is bold, also with a star."""
     name, base, new, change, *others = row.cells
     if change.is_strong:
         change = change._replace(text=f"{change.text[:-1]}{_STARRED}")
@@ -124,7 +124,7 @@ def _render_settings(comparison: Comparison) -> Iterator[RenderableType]:
 
 
 def _render_sides(comparison: Comparison) -> Iterator[tuple[str, Text]]:
-    """Yield the sessions of both sides and their commands; one command if both are equal."""
+    """Yield labels and texts: session and command of each side, or one command if the commands are equal."""
     commands = []
     base, new = tables.sides(comparison).rows
     is_same = base.cells[-1] == new.cells[-1]
@@ -155,7 +155,7 @@ pre {{ overflow-x: auto; font: 14px/1.4 monospace }}
 
 
 def as_page(whole: RenderableType) -> str:
-    """Return a text for Rich as a page without scripts, in the colours of the browser."""
+    """Return a text for Rich as an HTML page without scripts, in the browser's light or dark colours."""
     console = Console(file=io.StringIO(), record=True, width=100)
     console.print(whole)
     return console.export_html(code_format=_PAGE)
@@ -171,7 +171,7 @@ def as_markdown(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Ver
 
 
 def many_as_markdown(judged: Sequence[tables.Judged], unit: MemoryUnit) -> str:
-    """Return the table of several runs as GitHub's Markdown."""
+    """Return the comparison of several runs as GitHub's Markdown."""
     answer, table = tables.describe_many(judged, unit)
     return join_blocks([[f"**{text(answer)}**"], *render_markdown(table)])
 

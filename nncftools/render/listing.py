@@ -1,6 +1,6 @@
-"""The operations of a run as reports and pictures list them: numbered, coloured, and not too many.
+"""The operations that reports and pictures list, with numbers and colours.
 
-Outputs show the operations of the outer levels, with repeated calls in one row; the page shows all levels.
+Outputs list the operations of the outer levels, with repeated calls in a common row. The page lists all levels.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Item = TypeVar("_Item")
 
 
 def keep_largest(items: Sequence[_Item], most: int, key: Callable[[_Item], Any]) -> list[_Item]:
-    """Return at most ``most`` items, those with the largest keys, in the order of ``items``."""
+    """Return the ``most`` items with the largest keys, in the original order."""
     largest_first = sorted(
         range(len(items)),
         key=lambda index: key(items[index]),
@@ -37,24 +37,24 @@ def keep_largest(items: Sequence[_Item], most: int, key: Callable[[_Item], Any])
 
 @dataclass(frozen=True)
 class Fill:
-    """Colour and hatch of an operation."""
+    """Colour and hatch that mark an operation or a package."""
 
     colour: str
     """``#rrggbb``."""
     hatch: str = ""
-    """In Matplotlib's notation."""
+    """Hatch in Matplotlib's notation."""
 
     @property
     def ink(self) -> str:
-        """The colour of readable text on the fill, by the contrast ratio of WCAG."""
+        """Black or white, whichever has the better contrast (WCAG) with the fill: the colour of text on the fill."""
         light = luminance(self.colour)
         return "#000000" if (light + _GLARE) ** 2 > (1 + _GLARE) * _GLARE else "#ffffff"
 
 
 _COLOURS = ("#56B4E9", "#E69F00", "#009E73", "#0072B2", "#CC79A7", "#D55E00", "#F0E442", "#332288", "#3B3B3B")
-"""Colours in the order of the kinds: seven of Okabe and Ito, Tol's indigo, and a grey for Okabe and Ito's black.
+"""Colours in the order of ``KINDS``: seven of Okabe and Ito, Tol's indigo, and a grey for Okabe and Ito's black.
 
-For every kind of colour blindness, any two colours differ as much as the two closest colours of Okabe and Ito.
+For every kind of colour blindness, any two colours differ at least as much as the two closest colours of Okabe and Ito.
 """
 FILLS = tuple(
     Fill(colour, hatch)
@@ -63,11 +63,11 @@ FILLS = tuple(
         _COLOURS,
     )
 )
-"""All fills that a reader can distinguish: first the plain colours, for kinds, then each colour with a hatch."""
+"""All fills that a reader can distinguish: first the colours without a hatch, then all colours with each hatch."""
 PATTERNS = {"": "", "///": "/", "...": ".", "xxx": "x"}
-"""The hatches in plotly's notation."""
+"""Hatches in plotly's notation, by Matplotlib's notation."""
 REST = Fill("#BDBDBD")
-"""Fill of the sum of several operations, and of memory whose code is unknown."""
+"""The fill for a row of several operations, and for memory whose code is unknown."""
 OTHER_PACKAGES = Fill("#8A9BA8")
 _OF_PACKAGES = {
     "": Fill("#E69F00"),
@@ -78,16 +78,16 @@ _OF_PACKAGES = {
     "transformers": Fill("#F0E442"),
     "optimum": Fill("#0072B2"),
 }
-"""Fixed fills: the program's own code, the standard library, and the packages that a run most likely uses."""
+"""Fixed fills by package: ``""`` is the program's own code, ``python`` the standard library."""
 _GLARE = 0.05
 _BENT_FROM = 0.04045
 
 
 def fills(operations: Sequence[Operation]) -> dict[str, Fill]:
-    """Return the fill of every operation by name.
+    """Return a fill for each name of an operation.
 
-    An operation of a kind has the fill of the kind. Other operations have, in turn, the fills of kinds that do not
-    occur in ``operations``; when there are more names than fills, fills repeat.
+    Operations of a known kind (``KINDS``) have the fill of the kind. The other names get the remaining fills in turn;
+    if there are not enough fills, they repeat.
     """
     kinds: dict[str, str | None] = {}
     for operation in operations:
@@ -103,10 +103,10 @@ def fills(operations: Sequence[Operation]) -> dict[str, Fill]:
 
 
 def choose_package_fills(packages: Sequence[str]) -> dict[str, Fill]:
-    """Return the fill of every package in a flame graph; an empty name stands for the program's own code.
+    """Return a fill for each package in a flame graph; the package ``""`` is the program's own code.
 
-    Well-known packages have fixed fills. Other packages get, in turn, the plain fills that are free; when no plain
-    fill is free, all further packages share one fill.
+    Well-known packages have fixed fills. Other packages get the remaining colours. If no colour remains, all further
+    packages share one fill.
     """
     used = {_OF_PACKAGES.get(package) for package in ("", *packages)}
     free = (fill for fill in FILLS if fill not in used and not fill.hatch)
@@ -114,7 +114,7 @@ def choose_package_fills(packages: Sequence[str]) -> dict[str, Fill]:
 
 
 def luminance(colour: str) -> float:
-    """Return the relative luminance as WCAG defines it: 0 is black, 1 is white."""
+    """Return the relative luminance that WCAG defines: 0 is black, 1 is white."""
     levels = []
     for digit in (1, 3, 5):
         level = int(colour[digit : digit + 2], 16) / 255
@@ -125,44 +125,44 @@ def luminance(colour: str) -> float:
 
 _LONGEST_TEXT = 200
 _LONG_NAME = 20
-"""Shorter names are not shortened further."""
+"""Names of at most this number of characters are never shortened."""
 _MOST_LONG_NAMES = 1000
-"""If a run has more long names, no name is shortened: a reader could not distinguish them anyway."""
+"""A run with more names than this has no short names, because a reader could not distinguish them."""
 _SMALL = 0.01
 PARALLEL = "parallel"
 _WITHOUT_END = (UNFINISHED, END_UNKNOWN)
-_END_NOTE = f"{END_UNKNOWN}: the mark of the end was lost, and so the figures from start to end are unknown"
-_PARALLEL_NOTE = f"{PARALLEL}: other operations of its process ran at the same time; growth, CPU and I/O include theirs"
+_END_NOTE = f"{END_UNKNOWN}: the mark of the end was lost, so the figures from start to end are unknown"
+_PARALLEL_NOTE = f"{PARALLEL}: growth, CPU and I/O include other operations of the process that ran at the same time"
 
 
 @dataclass(frozen=True)
 class NumberedOperation:
-    """An operation with a number in the list, and a fill."""
+    """An operation in a list, with number and fill."""
 
     number: str
-    """Path in the tree of all operations, for any number of levels: ``3.1.2``.
+    """Position in the tree of operations: ``3.1.2``.
 
-    Empty for the sum of several operations and for a time outside all operations.
+    Empty for a row of several operations, and for a time outside all operations.
     """
     operation: Operation
     fill: Fill
     process: str = ""
-    """The process, if other processes ran operations at the same time."""
+    """The process; empty unless other processes ran operations at the same time."""
     short_name: str = ""
-    """A long name without the start that other names share; empty for other names."""
+    """The name without the beginning that other names share; empty if the name is not shortened."""
 
     @property
     def title(self) -> str:
-        """Name, number of calls, process, and whether the operation failed or did not end."""
+        """Name, number of calls, process, and a sign if the operation failed or did not end."""
         return f"{clip(self.operation.name, _LONGEST_TEXT)}{self._addition}"
 
     @property
     def short_title(self) -> str:
-        """The title with the short name, for little room."""
+        """The title with the short name, if there is a short name."""
         return f"{self.short_name}{self._addition}" if self.short_name else self.title
 
     def fitted(self, room: int, fewest: int) -> str:
-        """Return the part of the title that fits into ``room`` characters; empty if fewer than ``fewest`` fit."""
+        """Return the title, cut to ``room`` characters; empty if fewer than ``fewest`` would be left."""
         title = self.title if len(self.title) <= room else self.short_title
         return shortened(title, room) if min(len(title), fewest) <= room else ""
 
@@ -179,7 +179,7 @@ class NumberedOperation:
 
     @property
     def details(self) -> str:
-        """How the operation ended, the function with arguments, and the time in calls."""
+        """How the operation ended, the function with arguments, and the total time of several calls."""
         operation = self.operation
         texts = [operation.error, operation.signature]
         if operation.total_s is not None:
@@ -188,7 +188,7 @@ class NumberedOperation:
 
 
 def label_storage(session: Session) -> dict[str, str]:
-    """Return the labels of the counters of bytes, by column."""
+    """Return the labels of the I/O counters that count bytes: ``{column: label}``."""
     labels = {}
     for column, metric in metrics.of_operations(session.samples.metrics).items():
         if metric.is_counter and metric.unit == "B":
@@ -199,8 +199,8 @@ def label_storage(session: Session) -> dict[str, str]:
 def figures_by_key(operation: Operation) -> dict[str, float | None]:
     """Return the figures of an operation by their keys in exported documents.
 
-    A gauge has ``NAME_start``, ``NAME_end``, ``NAME_delta`` and ``NAME_peak``; a counter has its name. Bytes are whole
-    numbers.
+    Column ``rss`` has the keys ``rss_start``, ``rss_end``, ``rss_delta`` and ``rss_peak``. The key of a counter is the
+    name of its column. Bytes are whole numbers.
     """
     values: dict[str, float | None] = {}
     for column, metric in metrics.of_operations(operation.figures).items():
@@ -217,7 +217,7 @@ def figures_by_key(operation: Operation) -> dict[str, float | None]:
 
 
 def estimates_by_key(operation: Operation) -> dict[str, bool]:
-    """Return whether RSS at the start, RSS at the end and the change are estimates, by their keys in documents."""
+    """Return whether RSS at the start, RSS at the end and their difference are estimates, by key in documents."""
     rss = operation.of("rss")
     return {
         "rss_start_is_estimate": rss.start_is_estimate,
@@ -227,7 +227,7 @@ def estimates_by_key(operation: Operation) -> dict[str, bool]:
 
 
 def number_operations(operations: Sequence[Operation], session: Session) -> list[NumberedOperation]:
-    """Return operations of a session with numbers, colours and processes."""
+    """Return operations with their numbers, fills and processes."""
     fill_of = fills(operations)
     performers = Performers(session)
     short = short_names(operations)
@@ -251,12 +251,12 @@ def number_operations(operations: Sequence[Operation], session: Session) -> list
 
 
 def left_out_text(count: int) -> str:
-    """Return how many operations a list leaves out; empty for none."""
+    """Return a text about the operations that a list leaves out: ``and 3 smaller ones``; empty if ``count`` is 0."""
     return f"and {count:,} smaller ones" if count else ""
 
 
 def explain_rows(rows: Sequence[NumberedOperation]) -> list[str]:
-    """Return explanations of the words and signs in rows of operations."""
+    """Return explanations of the words and signs that occur in these rows."""
     notes = []
     if any(row.operation.is_parallel for row in rows):
         notes.append(_PARALLEL_NOTE)
@@ -268,7 +268,7 @@ def explain_rows(rows: Sequence[NumberedOperation]) -> list[str]:
 
 
 def short_names(operations: Sequence[Operation]) -> dict[str, str]:
-    """Return long names without their shared start, by the whole name."""
+    """Return the short names by full name: without the beginning that other names share."""
     names = {operation.name: clip(operation.name, _LONGEST_TEXT) for operation in operations}
     long = {name: text for name, text in names.items() if len(text) > _LONG_NAME}
     if len(names) > _MOST_LONG_NAMES or not long:
@@ -279,9 +279,10 @@ def short_names(operations: Sequence[Operation]) -> dict[str, str]:
 
 
 def note_peak(operations: Iterable[Operation], session: Session) -> dict[int, str]:
-    """Return a note for each operation that holds the peak, or may hold the peak, by the ``id()`` of the operation.
+    """Return notes about the peak, such as ``<- peak``, by ``id()`` of the operation.
 
-    Of nested operations, the innermost has the note.
+    An operation that holds or may hold the peak has a note; of nested operations, only the innermost. If no
+    operation holds the peak, the nearest operation has the note ``<- peak just after`` or ``<- peak just before``.
     """
     every = list(operations)
     peak = session.peak_place
@@ -301,10 +302,10 @@ def note_peak(operations: Iterable[Operation], session: Session) -> dict[int, st
 
 
 def drop_small(rows: Sequence[NumberedOperation], session: Session) -> list[NumberedOperation]:
-    """Return the operations without those that took less than 1 % of the time and of the memory.
+    """Return the rows without operations of less than 1 % of the time and less than 1 % of the memory.
 
-    An operation that holds the peak, or may hold the peak, stays. All operations stay if only one is small, or if the
-    small operations together took more time than the others.
+    Operations that hold or may hold the peak remain. All rows remain if only a single operation is small, or if the
+    small operations took more time than the others.
     """
     peak = session.peak_place
     nearest = None if peak is None else peak.nearest
@@ -322,7 +323,7 @@ def drop_small(rows: Sequence[NumberedOperation], session: Session) -> list[Numb
 
 
 def _list_calls(row: Operation) -> Sequence[Operation]:
-    """Return the operations that are combined into a row."""
+    """Return the operations that a row combines."""
     return row.calls or (row,)
 
 
@@ -336,7 +337,10 @@ def _is_small(operation: Operation, least_s: float, least: float) -> bool:
 
 
 def place_in_lanes(rows: Sequence[NumberedOperation], most: int) -> list[tuple[int, NumberedOperation, int]]:
-    """Return the index, the row and the first free lane of each operation; rows without a free lane are left out."""
+    """Put each operation into the first free lane; return ``(index, row, lane)``.
+
+    Leave out operations without a free lane.
+    """
     ends: list[float] = []
     placed: list[tuple[int, NumberedOperation, int]] = []
     for index, row in enumerate(rows):
@@ -350,16 +354,16 @@ def place_in_lanes(rows: Sequence[NumberedOperation], most: int) -> list[tuple[i
 
 
 _FEW_INSIDE = 3
-"""Up to this number, calls of one function inside one operation have rows of their own."""
+"""Up to this number of calls of the same function in an operation, each call has a row."""
 _FEW_IN_A_ROW = 12
-"""Up to this number, outermost calls that follow one another have rows of their own."""
+"""Up to this number of consecutive outermost calls of the same function, each call has a row."""
 
 
 def list_operations(operations: Sequence[Operation], depth: int) -> list[Operation]:
-    """Return the operations of the outer ``depth`` levels in the order of their starts, inner ones after outer ones.
+    """Return the operations of the outer ``depth`` levels; inner operations follow the outer operation.
 
-    Many calls of one function inside one operation become one row, with their number, total time and longest call. The
-    same holds for many outermost calls without another operation between them.
+    If an operation contains many calls of the same function, a single row has their number, total time and
+    longest call. Many consecutive outermost calls of the same function are combined, too.
     """
     shown = [operation for operation in operations if operation.depth < depth]
 
@@ -367,7 +371,7 @@ def list_operations(operations: Sequence[Operation], depth: int) -> list[Operati
         return operation.source, operation.name, operation.call, operation.error == END_UNKNOWN
 
     paths: dict[Operation | None, tuple[int, ...]] = {None: ()}
-    """Indexes of the operations around each operation, and its own index."""
+    """For each operation, the indexes of the enclosing operations and of the operation: the sort key of the rows."""
     outer = []
     inner: dict[tuple[object, ...], list[Operation]] = {}
     for index, operation in enumerate(shown):
@@ -390,13 +394,13 @@ def list_operations(operations: Sequence[Operation], depth: int) -> list[Operati
 
 _MOST_LEVELS = 8
 _MOST_NESTED = 2000
-"""If all levels have more operations, the innermost levels are left out."""
+"""Innermost levels are left out until at most this number of operations remains."""
 
 
 def with_inner_levels(session: Session, depth: int) -> list[NumberedOperation]:
-    """Return the operations of ``depth`` levels and of the levels below.
+    """Return the operations of the outer ``depth`` levels and of the levels inside them.
 
-    An operation of a deeper level has the fill of an outer operation with the same name.
+    An operation of an inner level has the same fill as an outer operation with the same name.
     """
     counts = Counter(operation.depth for operation in session.operations)
     deepest = min(max(counts, default=-1) + 1, _MOST_LEVELS)

@@ -1,6 +1,6 @@
 """The table of operations, with the same rows, figures and sentences in text, Markdown, the page and a notebook.
 
-Long times without operations have rows, too.
+A long time outside all operations has a row, too.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from nncftools.render.view import View, clip
 from nncftools.units import MemoryUnit, about_text, cores_text, number_text, seconds_text, shortened
 
 _LONG_GAP = 0.05
-"""A time without operations has a row from this share of the run on."""
+"""A time outside all operations has a row if the time is at least this share of the run."""
 _TITLE = 60
-"""Longest texts, in characters."""
+"""Longest name of an operation, in characters; the next two constants limit the function and the whole text."""
 _FUNCTION = 140
 _LONGEST = 300
 _MOST_SPREADS = 6
-"""Most rows of repeated calls whose spread is below the table: the first."""
+"""Below the table are the durations and peaks of repeated calls, for at most this number of rows."""
 _LEAST_DETAILS = 12
-"""Fewest characters of details."""
+"""Details are left out if fewer characters than these are free."""
 _NOT_ZERO = set("123456789")
 _FIRST = 5
-"""Columns that the table always has: number, name, peak, change, duration."""
+"""Number of columns that every table has: number, name, peak, change, duration."""
 
 
 def operations_table(session: Session, view: View, most: int) -> RenderableType | None:
     """Return the table for a terminal with the ``most`` longest operations; None if there are no operations.
 
-    A brief view has peak, change, duration, and the metrics that the user named.
+    If the view is brief, the columns are peak, change, duration, and the metrics that the user named.
     """
     table = operations(session, view, most, is_brief=view.brief)
     if not table.rows:
@@ -63,7 +63,7 @@ def operations_table(session: Session, view: View, most: int) -> RenderableType 
 
 
 def operations(session: Session, view: View, most: int, *, is_brief: bool = False) -> Table:
-    """Return the table of the ``most`` longest operations of the view, and of long times without operations."""
+    """Return the table of the ``most`` longest operations, with a row for each long time outside all operations."""
     rows = number_operations(list_operations(session.operations, view.depth), session)
     longest, more = select_longest(rows, session, most)
     return make_table(add_gaps(longest, session), more, session, view, is_brief=is_brief)
@@ -72,7 +72,7 @@ def operations(session: Session, view: View, most: int, *, is_brief: bool = Fals
 def select_longest(
     rows: Sequence[NumberedOperation], session: Session, most: int
 ) -> tuple[list[NumberedOperation], str]:
-    """Return the ``most`` longest operations in their order, and a text about the operations that are left out.
+    """Return the ``most`` longest operations in the order of the run, and a text about operations that are left out.
 
     Small operations are left out first. The operation that holds the peak always stays.
     """
@@ -85,7 +85,7 @@ def select_longest(
 
 
 def add_gaps(rows: Sequence[NumberedOperation], session: Session) -> list[NumberedOperation]:
-    """Return the rows, and between the outermost rows a row for each long time outside all operations."""
+    """Return the rows, and a row for each long time outside all operations, in the order of time."""
     if not rows:
         return []
     gaps = deque(find_unmarked(session, max(session.duration_s * _LONG_GAP, 1e-9)))
@@ -110,7 +110,7 @@ def _make_gap_row(gap: Operation, session: Session) -> NumberedOperation:
 
 
 def _write_finding(session: Session, view: View) -> str:
-    """Return which calls inside the listed operations took most of the time; empty if no such calls did."""
+    """Return a sentence about calls below the listed levels, if they took most of the time; else an empty text."""
     hidden = hidden_time(session, view.depth)
     if hidden is None:
         return ""
@@ -125,9 +125,9 @@ def _write_finding(session: Session, view: View) -> str:
 def make_table(
     rows: Sequence[NumberedOperation], more: str, session: Session, view: View, *, is_brief: bool = False
 ) -> Table:
-    """Return the table of these operations; ``more`` says how many are left out.
+    """Return the table of these operations; ``more`` is a text about operations that are left out.
 
-    A brief table has no other metrics than the user named. Groups of columns without figures other than 0 are left out.
+    A brief table has only the metrics that the user named. Groups of columns are left out if all their figures are 0.
     """
     notes = _note_rows(rows, session)
     columns = list(_make_columns(rows, session, view, is_brief=is_brief))
@@ -171,7 +171,10 @@ def make_table(
 
 
 def _write_spreads(row: NumberedOperation, unit: MemoryUnit) -> str:
-    """Return least, largest and median of the calls in a row; of counted calls, only the longest is known."""
+    """Return the smallest, largest and median duration and peak of the calls in a row.
+
+    If these are unknown, the text has the longest duration only.
+    """
     texts = []
     for name, spread in row.operation.spreads.items():
         if spread is not None:
@@ -183,7 +186,7 @@ def _write_spreads(row: NumberedOperation, unit: MemoryUnit) -> str:
 
 
 def _note_rows(rows: Sequence[NumberedOperation], session: Session) -> dict[int, str]:
-    """Return a note for each row that holds the peak, or may hold the peak, by the ``id()`` of the operation."""
+    """Return the notes about the peak, such as ``<- peak``, by ``id()`` of the operation."""
     notes = note_peak((row.operation for row in rows if row.number), session)
     peak = session.peak_place
     if not notes and peak is not None:
@@ -199,7 +202,7 @@ def _has_figures(cells: Sequence[Cell], unit: MemoryUnit) -> bool:
 
 
 _Column = tuple[Column, Sequence[Cell]]
-"""A column with a cell for each row."""
+"""A column, and the cell of each row."""
 
 
 def _make_columns(
@@ -239,7 +242,10 @@ def _make_columns(
 
 
 def _select_metrics(session: Session, view: View, *, is_brief: bool) -> list[str]:
-    """Return the metrics after CPU; a brief table has the devices and the metrics that the user named."""
+    """Return the metrics for the columns after CPU.
+
+    A brief table has the devices and the metrics that the user named.
+    """
     names = [] if is_brief else list(metrics.of_operations(session.samples.metrics))
     names += view.asked
     for name, peak in session.peaks.items():
@@ -261,7 +267,7 @@ def _make_changes(figures: Sequence[Figures], write: Callable[[float], str]) -> 
 
 
 class _TextTable(NamedTuple):
-    """The table in a terminal: number, name and details beside the figures."""
+    """The table for a terminal: number, name and details of an operation are joined into the first column."""
 
     table: Table
     view: View
@@ -276,7 +282,7 @@ class _TextTable(NamedTuple):
         yield Fitting(table, self.view.unit, _FIRST - 2, self._write_names)
 
     def _write_names(self, room: int) -> list[str]:
-        """Return number, name and details of each operation, in at most ``room`` characters."""
+        """Return number, name and details of each operation, joined to a text of at most ``room`` characters."""
         longest = max(len(row.cells[0].text) for row in self.table.rows)
         names = []
         for row in self.table.rows:

@@ -1,6 +1,6 @@
-"""The picture of a comparison: memory over time of all runs, a colour for each group, and the differences.
+"""The picture of a comparison: memory over time of all runs, with a colour for each group, and the differences.
 
-Above the picture is a band of operations for each side, with the same colour for the same name.
+Above the picture, each side has a band with its operations. The same name has the same colour in all bands.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from nncftools.render.view import View, clip, label
 from nncftools.units import MemoryUnit, seconds_text
 
 Group = tuple[str, Sequence["Curve"]]
-"""Name and runs of a group."""
+"""The name of a group, and the curves of the runs."""
 _MOST = 200
-"""Only the longest operations of a run are drawn."""
+"""Largest number of drawn operations of a run; the longest are drawn."""
 _BYTES = View([], MemoryUnit.B)
 _NAME = 90
 _MOMENTS = 1000
-"""Points of a median or a difference."""
+"""Number of points of a median or a difference."""
 _MOST_BANDS = 4
-"""With more sides, a reader could not distinguish the bands."""
+"""If there are more groups than these, no bands are drawn: a reader could not distinguish them."""
 _MOST_DIFFERENCES = 4
 _WIDTH = 10.0
-"""All lengths are in inches."""
+"""Width of the picture in inches; the sizes below are in inches, too."""
 _MEMORY = 4.0
 _DIFFERENCE = 1.5
 _LEGEND = 0.25
@@ -47,21 +47,21 @@ _BETWEEN = 0.05
 _TITLE = 0.35
 _TIME_AXIS = 0.5
 _POINTS = 72
-"""Points in an inch."""
+"""Points per inch."""
 
 
 class Curve(NamedTuple):
-    """Memory over time of one run, in seconds and bytes, with as many points as a reader can see."""
+    """Memory over time of a run, in seconds and bytes, with no more points than a reader can see."""
 
     duration_s: float
     lines: Mapping[str, MemoryLine]
-    """Memory by metric."""
+    """Curves by name of the metric."""
     operations: Sequence[Operation]
-    """The outermost operations, without figures."""
+    """The outermost operations, without their figures."""
 
 
 def curve(session: Session) -> Curve:
-    """Return the data that the picture needs from a session."""
+    """Return the curve of a session."""
     lines = {}
     for name in session.samples.metrics:
         line = memory_line(session, _BYTES, name) if is_memory(name) else None
@@ -72,7 +72,7 @@ def curve(session: Session) -> Curve:
 
 
 def _select_operations(operations: Sequence[Operation]) -> list[Operation]:
-    """Return the outermost operations without their figures, which would keep the samples in memory."""
+    """Return the outermost operations without their figures, because the figures would keep all samples in memory."""
     outer = [operation for operation in operations if operation.depth == 0]
     return [
         Operation(
@@ -86,7 +86,7 @@ def _select_operations(operations: Sequence[Operation]) -> list[Operation]:
 
 
 def common_metric(groups: Sequence[Sequence[Curve]]) -> str | None:
-    """Return the first memory metric that every run contains, preferably RSS; None if there is no such metric."""
+    """Return the first memory metric that all runs have, in the order of ``MEMORY``; None if there is none."""
     runs = list(chain.from_iterable(groups))
     for name in MEMORY:
         if all(name in run.lines for run in runs):
@@ -96,7 +96,7 @@ def common_metric(groups: Sequence[Sequence[Curve]]) -> str | None:
 
 @drawing.missing_glyphs_as_boxes()
 def draw(groups: Sequence[Group], metric: str, unit: MemoryUnit, path: pathlib.Path) -> None:
-    """Write the picture of groups with their names; the suffix of the path is the format. Raises OSError."""
+    """Write the picture of several groups; the suffix of ``path`` is the format. Raises OSError."""
     lines = [[run.lines[metric] for run in runs] for _, runs in groups]
     length_s = max(max(run.duration_s for run in runs) for _, runs in groups)
     differences = _subtract_first(lines)
@@ -151,7 +151,10 @@ def draw(groups: Sequence[Group], metric: str, unit: MemoryUnit, path: pathlib.P
 
 
 def _make_bands(groups: Sequence[Sequence[Curve]], length_s: float) -> list[Band]:
-    """Return the operations of the median run of each side, in the same colours; no bands if no run has operations."""
+    """Return a band for each side, with the operations of the side's run of median duration.
+
+    There are no bands if no run has operations, or if there are too many sides.
+    """
     sides = []
     for runs in groups:
         by_duration = sorted(runs, key=lambda run: run.duration_s)
@@ -197,7 +200,7 @@ def _write_change(base: float, new: float, difference: str) -> str:
 
 
 def _draw_group(axes: Axes, name: str, lines: Sequence[MemoryLine], unit: MemoryUnit, *, look: tuple[str, str]) -> None:
-    """Draw a single run with the peak, or the median of several runs in a band from smallest to largest."""
+    """Draw a group: a single run with the peak, or the median of several runs and the area from smallest to largest."""
     colour = look[0]
     sizes = [line.peak_size for line in lines]
     text = f"peak {unit.label(median(sizes))}"
@@ -218,7 +221,7 @@ def _draw_group(axes: Axes, name: str, lines: Sequence[MemoryLine], unit: Memory
 
 
 def _find_median(lines: Sequence[MemoryLine]) -> Line:
-    """Return a single run, or the median over the time during which all runs were running."""
+    """Return the line of a single run; of several runs, the median while all of them ran."""
     if len(lines) == 1:
         return lines[0][:2]
     moments, together = _align([line[:2] for line in lines])
@@ -226,7 +229,7 @@ def _find_median(lines: Sequence[MemoryLine]) -> Line:
 
 
 def _align(lines: Sequence[Line]) -> Line:
-    """Return moments during which all runs were running, and the memory of each run at these moments."""
+    """Return moments at which all runs ran, and the memory of each run at these moments."""
     known = []
     for time, value in lines:
         is_known = ~np.isnan(value)
@@ -238,7 +241,7 @@ def _align(lines: Sequence[Line]) -> Line:
 
 
 def _subtract_first(groups: Sequence[Sequence[MemoryLine]]) -> list[Line]:
-    """Return the memory of each further side minus the memory of the first side, while both were running."""
+    """Return the memory of each group but the first, minus the memory of the first group, while both ran."""
     if not 1 < len(groups) <= _MOST_DIFFERENCES:
         return []
     first, *others = map(_find_median, groups)

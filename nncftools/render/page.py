@@ -1,7 +1,7 @@
-"""The report as one self-contained page: tables, and charts and a flame graph that plotly draws.
+"""The report as a single HTML page: tables, and charts and a flame graph that plotly draws.
 
-The page needs no network: it contains the packed program of plotly, which the browser unpacks. ``page.js`` draws the
-figures of ``chart.py`` in the look of ``look.json``, sorts and searches the rows of tables, and links rows and chart.
+The page contains plotly's program, compressed, so no network is needed. ``page.js`` draws the figures from
+``chart.py`` with the look in ``look.json``, sorts and searches the rows of tables, and links rows with the chart.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ from nncftools.units import shortened
 
 _FILE = "package_data/plotly.min.js"
 _LEVEL = 6
-"""Level of compression: takes 0.12 s; a higher level makes the page smaller by 0.2 %."""
+"""Compression level of zlib: takes 0.12 s, and a higher level makes the page only 0.2 % smaller."""
 
 
 def source_of(program: bytes) -> str:
-    """Return the source expression that allows exactly this program in a Content-Security-Policy."""
+    """Return the entry of a Content-Security-Policy that allows exactly this program to run."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(program).digest()).decode()}'"
 
 
 def _read_plotly() -> bytes:
-    """Return the program of plotly, without importing plotly, which takes as long as packing the program.
+    """Return the JavaScript program of plotly.
 
-    Raises NncfToolsError when plotly is not installed.
+    The file is read without an import of plotly, because the import takes long. Raises NncfToolsError if plotly is not
+    installed.
     """
     package = importlib.util.find_spec("plotly")
     if package is not None and package.origin is not None:
@@ -53,7 +54,7 @@ def _read_plotly() -> bytes:
 
 
 _TITLE = 400
-"""Longest texts, in characters."""
+"""Longest title, in characters; the next two constants limit names and warnings."""
 _NAME = 90
 _WARNING = 1000
 _MOST_OPERATIONS = 1000
@@ -62,9 +63,9 @@ _HERE = pathlib.Path(__file__)
 
 
 def report(session: Session, view: View) -> bytes:
-    """Return the page, in UTF-8; a page without charts does not contain plotly.
+    """Return the page in UTF-8; a page without charts contains no plotly.
 
-    Raises NncfToolsError when the page needs plotly and plotly is not installed.
+    Raises NncfToolsError if the page needs plotly and plotly is not installed.
     """
     program = _HERE.with_suffix(".js").read_text(encoding="utf-8")
     rows = with_inner_levels(session, view.depth)
@@ -91,7 +92,7 @@ def report(session: Session, view: View) -> bytes:
 
 
 def _write_texts(session: Session, view: View) -> dict[str, str]:
-    """Return the parts above the chart, as HTML."""
+    """Return the HTML above the chart, by placeholder in ``page.html``."""
     title = write_title(session, view, _TITLE)
     verdict = peak_lines.explain_verdict(session, view.unit)
     failure = session_tables.failure(session)
@@ -115,7 +116,7 @@ def _write_texts(session: Session, view: View) -> dict[str, str]:
 
 
 def _write_flame_texts(flame: dict[str, Any] | None) -> dict[str, str]:
-    """Return the parts above the flame graph, as HTML; without stacks, the section is hidden."""
+    """Return the HTML above the flame graph, by placeholder in ``page.html``. Without stacks, the section is hidden."""
     if flame is None:
         return {"HIDDEN": "hidden", "BUILDUP": "", "PACKAGES": ""}
     packages = [f"<span>{_draw_swatch(colour)}{escape(name)}</span>" for name, colour in flame["legend"].items()]
@@ -127,7 +128,10 @@ def _draw_swatch(colour: str) -> str:
 
 
 def _write_tables(session: Session, view: View, rows: Sequence[NumberedOperation], factor: float) -> dict[str, str]:
-    """Return the tables as HTML; ``factor`` is the time unit of the chart, in seconds."""
+    """Return the HTML of the tables, by placeholder in ``page.html``.
+
+    ``factor`` is the chart's time unit in seconds.
+    """
     unit = view.unit
     return {
         "OPERATIONS": _write_operations(rows, session, view, factor),
@@ -139,9 +143,9 @@ def _write_tables(session: Session, view: View, rows: Sequence[NumberedOperation
 
 
 def _write_operations(every: Sequence[NumberedOperation], session: Session, view: View, factor: float) -> str:
-    """Return the table of operations; a row names its lane in the chart, and the whole name if the name is shortened.
+    """Return the table of operations; each row names the lane in the chart, and the full name of a shortened name.
 
-    The table has the operations of a list with the levels of the view, and all operations inside them.
+    The table has the longest operations of the outer levels, and all operations inside these.
     """
     outer = [row for row in every if row.operation.depth < view.depth]
     longest, more = select_longest(outer, session, _MOST_OPERATIONS)
@@ -172,7 +176,7 @@ _MOST_INDENTS = 12
 def _write_table(name: str, table: Table, factor: float, attributes: Sequence[str] = (), *, levels: int = 0) -> str:
     """Return a table as HTML, with the attributes that ``page.js`` reads.
 
-    With ``levels``, ``page.js`` sorts, searches and folds the rows; this number of levels is open at first.
+    If ``levels`` is not 0, ``page.js`` can sort, search and fold the rows; at first, this number of levels is open.
     """
     table = table.of(Output.PAGE)
     units = {column.group or column.heading: f", {column.unit}" for column in table.columns if column.unit}
@@ -202,7 +206,7 @@ def _choose_class(is_text: bool) -> str:  # noqa: FBT001 — the only argument
 
 
 def _write_row(table: Table, row: Row, more: str, factor: float, *, fold: str | None) -> str:
-    """Return a row as HTML; ``fold`` is the button before the name, None for a table that is not sorted."""
+    """Return a row as HTML; ``fold`` is the HTML of the button before the name, None in an unsortable table."""
     cells = []
     for column, cell in zip(table.columns, row.cells, strict=True):
         cells.append(f'<td class="{_choose_class(column.is_text)}">{escape(cell.text)}</td>')

@@ -1,4 +1,4 @@
-"""The picture of a profiled run: who held the peak, memory and CPU over time, and a table of operations."""
+"""The picture of a profiled run: the code that held the peak, memory and CPU over time, and a table of operations."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from nncftools.render.view import View, label, write_title
 from nncftools.units import MemoryUnit, cores_text, seconds_text
 
 _GREYS = ("#8a8f94", "#b9bdc1", "#dfe1e3")
-"""Colours of the parts of RSS, from the bottom up; other colours mark operations."""
+"""Colours of the parts of RSS, from the bottom up: greys, because other colours mark operations."""
 _CPU_TOPS = (0.05, 0.1, 0.25, 1)
-"""Ends of the CPU axis, as shares of all cores."""
+"""Possible upper ends of the CPU axis, as shares of all cores."""
 _CPU_WINDOWS = 1500
-"""Most steps of the CPU curve that a reader can distinguish."""
+"""Largest number of steps in the CPU curve that a reader can distinguish."""
 _SIZE = 8.0
 _MOST_IN_A_COLUMN = 3
-"""Most devices in a column of the legend."""
+"""Largest number of devices in a column of the legend."""
 
 
 def _draw_run(axes: Axes, session: Session, view: View) -> None:
-    """Draw RSS with the recorded parts; without RSS, the first metric of ``view``.
+    """Draw RSS with the recorded parts; if RSS was not recorded, draw the first metric of ``view``.
 
-    Memory above the first sample is drawn without parts: each part would have a zero of its own.
+    With ``--from-zero``, no parts are drawn: the first sample would have to be subtracted from each part.
     """
     samples = session.samples
     has_rss = "rss" in samples and samples.figures("rss").known
@@ -54,7 +54,7 @@ def _draw_run(axes: Axes, session: Session, view: View) -> None:
 
 
 def _draw_parts(axes: Axes, session: Session, view: View, line: MemoryLine) -> None:
-    """Draw the parts of RSS stacked on each other, at the moments of the line of RSS."""
+    """Draw the parts of RSS as stacked areas, at the moments of the RSS line."""
     samples = session.samples
     indexes = np.searchsorted(np.asarray(samples.time_s), line.time_s)
     bottom = np.zeros(len(line.time_s))
@@ -107,7 +107,7 @@ def _draw_cpu(axes: Axes, session: Session, _view: View) -> None:
         spent = cpu_s(session)
         note = "CPU time was not recorded"
         if spent is not None and counters and len(session.samples):
-            note = f"{seconds_text(spent)} of CPU time; the run is too short to tell when"
+            note = f"{seconds_text(spent)} of CPU time; the run is too short to show when"
         draw_note(axes, note)
         return
     average = cores_average(session)
@@ -137,13 +137,13 @@ def _draw_legend(axes: Axes, **look: Any) -> None:  # noqa: ANN401 — any prope
 
 
 _WIDTH = 12.0
-"""Width of the page; all lengths are in inches."""
+"""Width of the page in inches; the sizes below are in inches, too."""
 _MOST_ROWS = 24
 _HEADER = 0.42
 _ROW = 0.24
 _GAP = 0.1
 _BOLD = 1.15
-"""Width of bold letters, as a multiple of the width of normal letters."""
+"""Width of bold letters relative to normal letters."""
 _NUMBER = 0.42
 _NAME = 0.52
 _INDENT = 0.12
@@ -156,7 +156,7 @@ _PALE = 0.4
 
 
 def _measure_table(table: Table) -> float:
-    """Return the height of a table with the lines below; 0 for a table without rows."""
+    """Return the height of a table with the lines below; 0 if the table has no rows."""
     lines = len(table.rows) + len(_list_notes(table))
     return _HEADER + _ROW * lines if table.rows else 0.0
 
@@ -167,7 +167,7 @@ def _list_notes(table: Table) -> list[str]:
 
 
 def _draw_table(axes: Axes, table: Table, ruler: Ruler) -> None:
-    """Draw the table of operations with as many columns as fit; figures have bars in the colours of their rows."""
+    """Draw the table of operations with as many columns as fit; each figure has a bar in the colour of the row."""
     axes.set(
         xlim=(0, _WIDTH),
         ylim=(_measure_table(table), 0),
@@ -209,7 +209,7 @@ def _draw_table(axes: Axes, table: Table, ruler: Ruler) -> None:
 
 
 def _draw_figures(axes: Axes, table: Table, middles: Sequence[float], ruler: Ruler) -> float:
-    """Draw the columns of figures on the right; return the right edge of the names."""
+    """Draw the columns of figures at the right; return the position where the names must end."""
     headings = table.headings("\n")
     widths = []
     for index, heading in enumerate(headings):
@@ -273,12 +273,15 @@ _TIME_LABELS = 0.6
 
 @drawing.missing_glyphs_as_boxes()
 def draw(session: Session, view: View, path: pathlib.Path, kind: str = "") -> None:
-    """Write the picture in the format ``kind``, by default the suffix of the path. Raises OSError."""
+    """Write the picture in the format ``kind``; if ``kind`` is empty, the suffix of ``path`` is the format.
+
+    Raises OSError.
+    """
     drawing.save(page(session, view), path, kind)
 
 
 def page(session: Session, view: View) -> Figure:
-    """Return the picture."""
+    """Return the picture as a Matplotlib figure."""
     table = operations(session, view, _MOST_ROWS)
     band = Band(number_operations(list_operations(session.operations, view.depth), session), run_s(session))
     ruler = Ruler()
@@ -339,7 +342,7 @@ def page(session: Session, view: View) -> Figure:
 
 
 def _add_axes(figure: Figure, box: tuple[float, float, float, float]) -> Axes:
-    """Add axes; ``box`` is left, top, width and height, from the top left corner of the page."""
+    """Add axes at ``box``: left, top, width and height, measured from the top left corner of the page."""
     left, top, width, height = box
     page_height = figure.get_figheight()
     bottom = 1 - (top + height) / page_height

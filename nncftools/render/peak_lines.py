@@ -1,7 +1,7 @@
-"""The peak in every output: headline, holders of the memory, curve, limit, the lines below the headline, the verdict.
+"""The texts about the peak for all outputs: headline, code that held the memory, limit, further lines, verdict.
 
-Every picture takes the curve and the peak from here, so all pictures show the same peak. Lines are pairs of heading and
-text, which each output writes in its own way.
+Pictures take the memory curve and the peak from here, so that all show the same peak. Lines are pairs of heading and
+text; each output formats them.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ if TYPE_CHECKING:
     from nncftools.analysis.summary import Floats
 
 _NAME = 60
-"""Longest texts, in characters."""
+"""Longest name of a run, in characters; the next five constants limit other texts."""
 _SOURCE = 60
 _PART = 30
 _FILE = 80
 _OPERATION = 70
 _PROCESS = 32
 _MOSTLY = 0.95
-"""The size of a row is certain if this share of the bytes is certain."""
+"""A size is written without ``~`` if at least this share of the bytes is certain."""
 _NAMED = 0.01
-"""Parts of a row below this share of the peak are not named."""
+"""A part of a row is named only if the part is at least this share of the peak."""
 _MOST_PARTS = 4
 _MOST_HOLDERS = 4
 _IF_NAMED = {"anon", "file", "shmem", "swap", "system"}
-"""Metrics whose peaks a report has only if the user names them: parts of RSS, and memory of the whole machine."""
+"""Metrics whose peaks are shown only if the user names them: parts of RSS, and memory of the whole machine."""
 _PYTHON = "python"
-"""Package of Python itself, which the row of Python and imports does not name as a part."""
+"""Name of Python's own package. This package is never named as a part of a row."""
 _NEAR = 0.5
-"""A peak above this share of a limit is near the limit."""
+"""RSS is near a limit if the peak is above this share of the limit."""
 
 
 def write_headline(session: Session, view: View) -> str:
-    """Return peak, time and operation, with the name of the run: ``Peak memory 254 MiB, 1.7 s after the start``."""
+    """Return the name of the run, peak, time and operation: ``export: Peak memory 254 MiB, 1.7 s after the start``."""
     name = view.title or session.name
     title = f"{clip(name, _NAME)}: " if name else ""
     return f"{title}{write_peak(session, view)}"
 
 
 def write_peak(session: Session, view: View) -> str:
-    """Return the headline without the name of the run."""
+    """Return peak, time and operation: ``Peak memory 254 MiB, 1.7 s after the start, during Export``."""
     name = "rss" if "rss" in view.metrics else next(iter(view.metrics), "rss")
     peak = session.peaks.get(name)
     if peak is None or peak.low is None:
@@ -74,9 +74,9 @@ def write_peak(session: Session, view: View) -> str:
 
 
 def _write_shared_peak(session: Session, unit: MemoryUnit) -> str:
-    """Return the peak of several ranks, or of processes that share pages; else an empty text.
+    """Return the peak of several ranks, or of several processes that share pages; else an empty text.
 
-    PSS is first where the recording knows PSS at the peak.
+    The text begins with PSS if PSS at the peak is known.
     """
     low = session.rss_peak.low or 0
     if len(session.ranks) > 1:
@@ -92,19 +92,22 @@ def _write_shared_peak(session: Session, unit: MemoryUnit) -> str:
 
 
 class HolderRow(NamedTuple):
-    """Texts about code or memory that held a part of the peak."""
+    """A row about code or other memory that held a part of the peak."""
 
     size: str
-    """With ``~`` if most of the size is not certain."""
+    """The size, after a ``~`` if most of the size is not certain."""
     label: str
     text: str
-    """The line of code, or the parts of the row; empty for code that is in doubt."""
+    """The line of code, or the parts of the row; empty if other code may hold the memory."""
     is_source: bool = False
-    """Whether ``text`` is code."""
+    """Whether ``text`` is a line of code."""
 
 
 def list_holders(session: Session, view: View, most: int = _MOST_HOLDERS) -> list[HolderRow]:
-    """Return who held the RSS peak; empty without stacks, and if the view does not show the peak."""
+    """Return rows about the code that held the RSS peak.
+
+    There are no rows if the session has no stacks, or if the view does not show this peak.
+    """
     if view.from_zero or "rss" not in view.metrics:
         return []
     holders = _find_holders(session, most)
@@ -145,18 +148,18 @@ def _make_row(holder: Holder, whole: int, unit: MemoryUnit) -> HolderRow:
 
 
 def doubt(label: str, or_later: str) -> str:
-    """Return the label of code, with the function that may hold the memory instead, if there is such a function."""
+    """Return the label; if a later function may hold the memory instead, also the name of that function."""
     return f"{label}, or {or_later}, which ran later" if or_later else label
 
 
 def write_need(session: Session, unit: MemoryUnit) -> str:
-    """Return the needed memory, and the duration: ``Would work with 242 MiB · took 2.3 s``."""
+    """Return the needed memory and the duration: ``Would work with 242 MiB · took 2.3 s``."""
     duration = brief_seconds(session.duration_s)
     took = f"took {duration}"
     if session.attached_to is not None:
         took = f"recorded {duration} of pid {session.attached_to}"
     elif session.finished and was_running(session):
-        took = f"recorded {duration}, and the command went on"
+        took = f"recorded {duration}, and the command continued"
     needed = needs(session)
     if needed is None:
         return took
@@ -165,7 +168,7 @@ def write_need(session: Session, unit: MemoryUnit) -> str:
 
 
 def write_other_peaks(session: Session, view: View) -> str:
-    """Return the peaks of further metrics: ``Peaks of PSS 250 MiB · Swap 0 MiB``; empty if there are none."""
+    """Return the peaks of metrics other than RSS: ``Peaks of PSS 250 MiB · Swap 0 MiB``; empty if there are none."""
     texts = []
     for name in view.asked or [name for name in view.metrics if name not in _IF_NAMED]:
         if name != "rss" and name_of(name) not in OF_DEVICES:
@@ -175,9 +178,9 @@ def write_other_peaks(session: Session, view: View) -> str:
 
 
 class MemoryLine(NamedTuple):
-    """Memory over time, in the unit of the view; NaN breaks the line.
+    """A metric over time, in the unit of the view; the line has a gap at NaN.
 
-    Sizes are above the first sample if the view asks for that.
+    With ``--from-zero``, the first sample is subtracted.
     """
 
     time_s: Floats
@@ -185,19 +188,19 @@ class MemoryLine(NamedTuple):
     is_sparse: bool
     """Whether fewer than half of the samples contain the metric."""
     peak: tuple[float, float]
-    """Time and size of the peak; if the time is unknown, time and size of the largest sample."""
+    """Time and size of the peak. If the time is unknown, these are the time and the size of the largest sample."""
     peak_size: float
     """Size of the peak, even if the time is unknown."""
     span_s: tuple[float, float] | None
-    """The moments between which memory rose to the peak; None if unknown."""
+    """Start and end of the time in which the peak occurred; None if unknown."""
     mark: tuple[float, float] | None
-    """These moments, if the peak is a high-water mark above the line; else None."""
+    """The same as ``span_s`` if the peak is a high-water mark above all samples; else None."""
     peak_text: str
-    """``"RSS peak 300.0 MiB at 0.500 s"``."""
+    """Label of the peak: ``RSS peak 300.0 MiB at 0.500 s``."""
 
 
 def memory_line(session: Session, view: View, name: str, points: int = 2000) -> MemoryLine | None:
-    """Return a metric as a line of at most ``points`` points; None when no sample contains the metric."""
+    """Return a metric as a line of at most ``points`` points; None if no sample contains the metric."""
     samples = session.samples
     if name not in samples or not samples.figures(name).known:
         return None
@@ -236,18 +239,18 @@ def memory_line(session: Session, view: View, name: str, points: int = 2000) -> 
 
 
 class DrawnLimit(NamedTuple):
-    """A limit as a line in a picture."""
+    """A memory limit, drawn as a line in a picture."""
 
     size: float
-    """In the unit of the view."""
+    """Size in the unit of the view."""
     name: str
     size_text: str
 
 
 def write_limit(session: Session) -> str | None:
-    """Return the share of the limit at the peak: ``95 % of 8 GiB (control group, set by FILE)``; None without limit.
+    """Return how near the peak came to the limit: ``95 % of 8 GiB (control group, set by FILE)``; None without a limit.
 
-    The machine's memory is a limit only for a run that held more than half of that memory.
+    The machine's memory counts as a limit only if the peak was more than half of that memory.
     """
     limit, peak = _find_limit(session)
     if limit is None or (limit.kind == MACHINE and peak <= limit.size * _NEAR):
@@ -258,7 +261,10 @@ def write_limit(session: Session) -> str | None:
 
 
 def choose_drawn_limit(session: Session, view: View) -> DrawnLimit | None:
-    """Return the limit if the view shows RSS and RSS came near; an axis up to a far limit would hide the data."""
+    """Return the limit to draw; None if the view does not show RSS, or if RSS stayed far below the limit.
+
+    An axis that reaches up to a distant limit would make the curve flat.
+    """
     limit, peak = _find_limit(session)
     if limit is None or peak <= limit.size * _NEAR or view.from_zero or "rss" not in view.metrics:
         return None
@@ -266,7 +272,7 @@ def choose_drawn_limit(session: Session, view: View) -> DrawnLimit | None:
 
 
 def _find_limit(session: Session) -> tuple[Effective | None, int]:
-    """Return the limit and the RSS peak in bytes; no limit if one of them is unknown."""
+    """Return the limit, None if unknown, and the RSS peak in bytes."""
     low = session.rss_peak.low
     if low is None or session.from_zero:
         return None, 0
@@ -274,13 +280,16 @@ def _find_limit(session: Session) -> tuple[Effective | None, int]:
 
 
 def label_peak(session: Session, unit: MemoryUnit) -> str:
-    """Return ``during Export · 404 MiB in convert.py:893 export``; empty when both are unknown."""
+    """Return the operation and the code of the peak: ``during Export · 404 MiB in convert.py:893 export``.
+
+    The text is empty if both are unknown.
+    """
     texts = (shortened(where_text(session), _OPERATION), name_largest_holder(session, unit))
     return SEPARATOR.join(filter(None, texts))
 
 
 def explain_peak(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
-    """Return lines about the RSS peak: the limit, and with stacks the code."""
+    """Return lines about the RSS peak: the limit, and the code if the session has stacks."""
     limit = write_limit(session)
     lines = [] if limit is None else [("limit", limit)]
     if session.snapshots is None:
@@ -291,12 +300,12 @@ def explain_peak(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
 
 
 def join_lines(lines: Sequence[tuple[str, str]]) -> list[str]:
-    """Return each heading and its text as one text."""
+    """Return lines as texts: ``heading: text``."""
     return [f"{heading}: {text}" for heading, text in lines]
 
 
 def explain_verdict(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
-    """Return lines about why the command died, the conclusion first; empty when nothing died."""
+    """Return lines about why the command died, the conclusion first; empty if nothing died."""
     judged = verdict(session, unit)
     if judged is None:
         return []
@@ -304,7 +313,7 @@ def explain_verdict(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]
 
 
 def write_verdict(judged: Verdict) -> str:
-    """Return the conclusion as a sentence, and the certainty."""
+    """Return the conclusion as a sentence, with the certainty in brackets."""
     text = judged.text
     if text.startswith(("the ", "a ")):
         text = text[0].upper() + text[1:]

@@ -1,8 +1,7 @@
 """The run as trace events for ui.perfetto.dev and chrome://tracing.
 
-The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
-
-Stacks are slices: a slice shows how long a frame, at one line, was seen at one depth of the stack of a thread.
+The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU A slice is a bar on a track.
+A slice of a stack shows how long a frame was seen at the same depth of a thread's stack.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from nncftools.units import MemoryUnit, shortened
 Event = dict[str, Any]
 Values = Iterable[float | None]
 _Span = tuple[float, float, list[Frame]]
-"""Start and end of a stack of a thread, and its frames."""
+"""Start and end of the time in which a thread had a stack, and the frames of the stack."""
 
 MOST_SLICES = 50_000
 
 
 class StackSlice(NamedTuple):
-    """A frame for as long as the frame was seen at one depth of a stack, in seconds since the start."""
+    """A frame that was seen at the same depth of a thread's stack from ``from_s`` to ``to_s`` (since the start)."""
 
     frame: Frame
     from_s: float
@@ -45,12 +44,15 @@ class StackSlice(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The function, or the module that is imported."""
+        """Name of the function, or of the module that is being imported."""
         return what_runs(self.frame)
 
 
 def slices_by_thread(watched: WatchedProcess, snapshots: Snapshots) -> dict[int, list[StackSlice]]:
-    """Return the slices of each thread that had a Python stack, by thread id: nested or disjoint slices."""
+    """Return the slices of each thread that had a Python stack, by thread id.
+
+    Slices of a thread are disjoint or nested.
+    """
     stacks = []
     for stack in snapshots.stacks:
         frames = [snapshots.frames[index] for index in stack]
@@ -67,12 +69,15 @@ def slices_by_thread(watched: WatchedProcess, snapshots: Snapshots) -> dict[int,
 
 
 def _make_slices(spans: Iterable[_Span]) -> Iterator[StackSlice]:
-    """Yield the slices of a thread; a slice continues if the next stack, without a pause, has the same frames."""
+    """Yield the slices of a thread.
+
+    A slice continues if the next stack follows without a gap and has the same frame.
+    """
     running: list[StackSlice] = []
     until_s = -inf
     for start_s, to_s, frames in spans:
         from_s = max(start_s, until_s)
-        if from_s > to_s:  # the stack is in the previous window
+        if from_s > to_s:  # an earlier window already has the stack
             continue
         same = 0
         if from_s == until_s:
@@ -85,17 +90,17 @@ def _make_slices(spans: Iterable[_Span]) -> Iterator[StackSlice]:
 
 
 def longest(slices: Iterable[StackSlice], most: int) -> set[StackSlice]:
-    """Return the longest slices; a returned slice comes with all slices around it."""
+    """Return the ``most`` longest slices. A returned slice's outer slices are returned, too: they are longer."""
     return set(sorted(slices, key=lambda stack: stack.from_s - stack.to_s)[:most])
 
 
 _JSON = msgspec.json.Encoder()
 _POINTS = 20_000
-"""Most points of a metric; a viewer shows about 100,000 points in total without a pause."""
+"""Largest number of points of a metric: a viewer is slow above about 100,000 points in total."""
 _POINTS_OF_PROCESSES = 200_000
-"""Most points of all processes together."""
+"""Largest number of points of all processes together."""
 _FEWEST_POINTS = 100
-"""Points of each process, even if there are very many processes."""
+"""Number of points that each process has at least, even if there are very many processes."""
 _WINDOWS = 10_000
 _NAME = 200
 _AFTER_OPERATIONS = 1000
@@ -105,9 +110,9 @@ _OF_OPERATION = ("call", "arguments", "saved", "source", "error", "cpu_s", "cpu_
 
 
 def report(session: Session, view: View) -> bytes:
-    """Return the trace in UTF-8: microseconds since the start, bytes; all metrics and operations of all depths.
+    """Return the trace in UTF-8, in bytes and in microseconds since the start; without unknown values.
 
-    Unknown values are left out.
+    The trace has all metrics, and the operations of all levels.
     """
     title = shortened(view.title or session.name or command_text(session), _NAME)
     facts = _JSON.encode(_describe_run(session, title))
@@ -128,7 +133,7 @@ def _describe_run(session: Session, title: str) -> dict[str, Any]:
             "from_zero": session.from_zero or None,
             "tool": f"nncf-tools {session.tool_version}".rstrip(),
             "samples": len(session.samples),
-            "points": f"of each metric at most {_POINTS:,}: the smallest and the largest value of every stretch",
+            "points": f"at most {_POINTS:,} of each metric: the smallest and the largest values",
             "rates": f"means of at least {window_s(session, _WINDOWS):.3g} s",
             "warnings": hints(session, MemoryUnit.MiB) or None,
         }
@@ -136,9 +141,9 @@ def _describe_run(session: Session, title: str) -> dict[str, Any]:
 
 
 def _make_events(session: Session, title: str) -> Iterator[Event]:
-    """Yield the run as a process with the counters, then the ranks of a job, then each process of the run.
+    """Yield the events of the run with the counters, then of the ranks of a job, then of each process.
 
-    An operation belongs to the process that ran the operation; if that is unknown, to the run.
+    The events of an operation belong to the operation's process, or to the run if the process is unknown.
     """
     free = {process.pid for process in session.processes if process.pid}
     spare = count(max(free, default=0) + 1)
@@ -175,7 +180,10 @@ def _make_events(session: Session, title: str) -> Iterator[Event]:
 
 
 def _group_by_process(session: Session) -> dict[int | None, list[Event]]:
-    """Return operations by process ``id``; by None if no process, or several at once, had the PID."""
+    """Return the events of operations by the ``id`` of their process.
+
+    The key is None if no process had the operation's PID, or if several had it at that time.
+    """
     by_pid: dict[int | None, list[Process]] = {}
     for process in session.processes:
         by_pid.setdefault(process.pid, []).append(process)
@@ -266,7 +274,7 @@ def _describe_end(exit_: Exit | None) -> dict[str, int | None]:
 
 
 def _make_slice(name: str, span_s: tuple[float, float], args: Event) -> Event:
-    """Return a slice without a track; a slice that began before the recording begins at 0."""
+    """Return an event for a slice, without a track. A slice that began before the recording begins at 0."""
     start = _us(max(0.0, span_s[0]))
     duration = max(0, _us(max(0.0, span_s[1])) - start)
     return {
@@ -280,10 +288,10 @@ def _make_slice(name: str, span_s: tuple[float, float], args: Event) -> Event:
 
 
 def _place_on_tracks(slices: Sequence[Event], pid: int, spare: Iterator[int]) -> Iterator[Event]:
-    """Yield slices on few tracks: two slices of a track do not overlap, or one contains the other."""
+    """Yield the slices on as few tracks as possible: on each track, slices are disjoint or nested."""
     tracks: list[list[Event]] = []
     open_ends: list[list[int]] = []
-    """Ends of the open slices of each track, the innermost last."""
+    """For each track, the ends of the slices that are still open, the innermost last."""
     for event in sorted(
         slices,
         key=lambda event: (event["ts"], -event["dur"]),
@@ -304,7 +312,7 @@ def _place_on_tracks(slices: Sequence[Event], pid: int, spare: Iterator[int]) ->
 
 
 def _has_room(open_ends: list[int], event: Event) -> bool:
-    """Return whether a slice fits into a track; slices come in the order of their starts."""
+    """Return whether a slice fits into a track. The function must be called in the order of the slices' starts."""
     while open_ends and open_ends[-1] <= event["ts"]:
         open_ends.pop()
     return not open_ends or event["ts"] + event["dur"] <= open_ends[-1]
@@ -316,9 +324,9 @@ def _name_track(pid: int, tid: int, name: str, order: int) -> Iterator[Event]:
 
 
 def _make_stacks(session: Session, process: int | None, pid: int, spare: Iterator[int]) -> Iterator[Event]:
-    """Yield the Python stacks of a process, given by ``id``, each frame as a slice; every thread has a track.
+    """Yield the Python stacks of the process with this ``id``: a track for each thread, a slice for each frame.
 
-    Perfetto ignores ``stackFrames`` and ``samples`` in JSON.
+    Perfetto ignores the JSON fields ``stackFrames`` and ``samples``, so slices show the stacks.
     """
     snapshots = session.snapshots or Snapshots()
     threads: list[tuple[int, list[StackSlice]]] = []
@@ -338,7 +346,7 @@ def _make_stacks(session: Session, process: int | None, pid: int, spare: Iterato
 
 
 def _make_peaks(session: Session, run: int) -> Iterator[Event]:
-    """Yield the peak of each memory metric as an instant: the moment at which the peak was certainly reached."""
+    """Yield an instant event for the peak of each memory metric: at the time when the peak had certainly occurred."""
     for name, peak in session.peaks.items():
         if is_memory(name) and peak.span_s is not None:
             yield {
@@ -354,7 +362,7 @@ def _make_peaks(session: Session, run: int) -> Iterator[Event]:
 
 
 def _make_counters(session: Session, run: int) -> Iterator[Event]:
-    """Yield gauges as levels and counters as rates; the rate of CPU time is the number of busy cores."""
+    """Yield gauges as levels, and counters as rates. The rate of CPU time is the number of busy cores."""
     samples = session.samples
     both = cpu_counters(samples)
     if len(both) > 1:
@@ -377,14 +385,14 @@ class _Track(NamedTuple):
     unit: str
 
     def write_rates(self, session: Session, counters: Sequence[str]) -> Iterator[Event]:
-        """Yield rates at the start of their windows, and the last rate at the end of the window as well."""
+        """Yield each rate at the start of the time window; repeat the last rate at the end of the last window."""
         moments, rates = rates_of(session, counters, _WINDOWS)
         return self.write_levels(moments, np.append(rates, rates[-1:]))
 
     def write_levels(
         self, time_s: Values, values: Values, *, points: int = _POINTS, end_s: float | None = None
     ) -> Iterator[Event]:
-        """Yield about ``points`` known values at most; the value is 0 from ``end_s`` on."""
+        """Yield at most about ``points`` known values; from ``end_s`` on, the value is 0."""
         time = np.array(time_s, dtype=float)
         value = np.array(values, dtype=float)
         known = ~np.isnan(value)
@@ -404,7 +412,7 @@ class _Track(NamedTuple):
 
 
 def _us(moment_s: float) -> int:
-    """Return whole microseconds: rounding keeps the order of moments, so nested slices stay nested."""
+    """Return whole microseconds. Rounding keeps the order of moments, so nested slices stay nested."""
     return round(moment_s * 1_000_000)
 
 

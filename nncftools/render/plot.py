@@ -1,6 +1,6 @@
-"""The picture of a session: memory over time, with the peak, the limit and a band of operations above.
+"""The picture of a session: memory over time with the peak and the limit, below a band of operations.
 
-The other pictures of sessions consist of the same parts.
+Other pictures of sessions use the same functions.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from nncftools.render.view import View, clip, label, write_title
 from nncftools.session.model import RankRun
 
 _TITLE = 180
-"""Longest texts, in characters."""
+"""Longest title, in characters; the next two constants limit a line of the title and the name of a rank."""
 _TITLE_LINE = 95
 _NAME = 30
 _BESIDE_PEAK = 1.2
-"""The text of a peak is moved above a limit that is lower than this multiple of the peak."""
+"""If the limit is less than this multiple of the peak, the text about the peak is above the limit."""
 _ABOVE_PEAK = 1.24
-"""End of the axis, as a multiple of the highest value: the text of the peak is above the data."""
+"""Upper end of the axis as a multiple of the largest value, so that the text about the peak has room."""
 _ABOVE_BAND = 6
-"""Points between band and title."""
+"""Distance between band and title, in points."""
 _POINTS = 72
-"""Points in an inch."""
+"""Points per inch."""
 
 
 @drawing.missing_glyphs_as_boxes()
 def draw(session: Session, view: View, path: pathlib.Path) -> None:
-    """Write the picture; the suffix of the path is the format. Raises OSError."""
+    """Write the picture; the suffix of ``path`` is the format. Raises OSError."""
     picture, axes = drawing.figure()
     draw_memory(axes, session, view)
     drawing.time_axis(axes, run_s(session))
@@ -62,8 +62,8 @@ def draw(session: Session, view: View, path: pathlib.Path) -> None:
 def draw_memory(axes: Axes, session: Session, view: View) -> None:
     """Draw the metrics of the view, their peaks, and the limit.
 
-    The text of the peak is beside the peak of a single metric; of several metrics, the texts are in the legend. Ranks
-    of a job have thin lines.
+    For a single metric, the text about the peak is beside the peak; for several metrics, these texts are in the legend.
+    The ranks of a job are thin lines.
     """
     is_single = len(view.metrics) == 1
     name = label(view.metrics[0]) if is_single else "Memory"
@@ -106,7 +106,7 @@ def _write_peak(axes: Axes, session: Session, view: View, line: MemoryLine) -> N
 
 
 def label_values(axes: Axes, text: str) -> None:
-    """Label the y axis, and write the numbers with thousands separators."""
+    """Label the y axis; write numbers with thousands separators."""
     axes.set_ylabel(text, fontsize=9, parse_math=False)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.12g}")
 
@@ -114,14 +114,14 @@ def label_values(axes: Axes, text: str) -> None:
 def draw_line(
     axes: Axes, points: tuple[Any, Any], look: tuple[str, str], label: str, *, is_sparse: bool = False
 ) -> None:
-    """Draw a line in a colour and style; each of few points is marked."""
+    """Draw a line with colour and style ``look``; if there are few points, mark each point."""
     colour, style = look
     marker = "." if is_sparse else drawing.marker_for(points[0])
     axes.plot(*points, style, color=colour, linewidth=1.6, marker=marker, label=label)
 
 
 def draw_note(axes: Axes, text: str) -> None:
-    """Write why a panel has no data."""
+    """Write into an empty panel why it has no data."""
     axes.set(yticks=[], ylim=(0, 1))
     axes.text(
         0.5,
@@ -136,7 +136,7 @@ def draw_note(axes: Axes, text: str) -> None:
 
 
 def _draw_ranks(axes: Axes, runs: Sequence[RankRun], view: View) -> None:
-    """Draw the RSS of each rank of a job as a thin line; the largest rank has a colour and a name."""
+    """Draw the RSS of each rank of a job as a thin line; only the largest rank has a colour and a label."""
     largest = largest_rank(runs)
     middle_s = max(run.start_s + run.duration_s for run in runs) / 2
     for run in runs:
@@ -153,7 +153,7 @@ def _draw_ranks(axes: Axes, runs: Sequence[RankRun], view: View) -> None:
 
 
 def _write_beside(axes: Axes, point: tuple[float, float], text: str, below: str = "", *, is_left: bool) -> None:
-    """Write beside a point, towards the middle of the picture; ``below`` is a second line in small print."""
+    """Write a text beside a point, towards the middle of the picture; ``below`` is a second line in smaller letters."""
     distance, side = (8, "left") if is_left else (-8, "right")
     drawing.annotate(
         axes,
@@ -178,24 +178,25 @@ def _write_beside(axes: Axes, point: tuple[float, float], text: str, below: str 
 _Span = tuple[float, float]
 """Start and width on the time axis, in seconds."""
 _SIZE = 7.5
-"""Size of letters in a band, in points."""
+"""Font size of the names in a band, in points."""
 LANE = 0.2
 """Height of a lane with names, in inches."""
 _THIN_LANE = 0.06
 _MOST_LANES = 4
 _NARROWEST = 0.0008
-"""Least width of an operation, as a share of the run."""
+"""Least width of an operation as a share of the run."""
 _WIDE = 0.006
-"""A narrower operation shows neither hatch nor number."""
+"""An operation that is narrower than this share of the run has neither hatch nor number."""
 _MARGIN = 0.03
 _CUT_NAME = 0.9
-"""Least room for a part of a name, in inches."""
+"""Least room for a shortened name, in inches. With less room, the name is left out."""
 
 
 class Band:
-    """Operations in as few lanes as keep them from covering each other; ``length_s`` is the length of the time axis.
+    """A band of operations in lanes, above a time axis of ``length_s`` seconds.
 
-    When more operations run at once than there are lanes, the operations that start last are left out.
+    Operations in the same lane do not overlap. If more operations run at once than there are lanes, the operations that
+    start last are left out.
     """
 
     def __init__(self, operations: Sequence[NumberedOperation], length_s: float) -> None:
@@ -207,11 +208,11 @@ class Band:
 
     @property
     def height(self) -> float:
-        """Height above the axes with names, in inches."""
+        """Height of the band if names are drawn, in inches."""
         return self._lanes * LANE
 
     def tint(self, axes: Axes) -> None:
-        """Tint the background of the axes during the operations of the first lane."""
+        """Tint the background of the axes while operations of the first lane run."""
         spans: dict[str, list[_Span]] = {}
         for _, row, lane in self._placed:
             if lane == 0:
@@ -225,10 +226,10 @@ class Band:
             axes.broken_barh(equal, (0, 1), facecolor=colour, linewidth=0, **look)
 
     def draw(self, axes: Axes, ruler: Ruler | None = None, above: float = 0.0) -> None:
-        """Draw the band ``above`` the axes, in inches: with a ruler with names, otherwise thin.
+        """Draw the band at ``above`` inches above the axes; without a ruler, draw thin lanes without names.
 
-        Where a name does not fit, there is the number or nothing. Matplotlib draws all bars with the same look as one
-        artist, which is much faster.
+        If a name does not fit, only the number is drawn, or nothing. All bars with the same look are a single artist of
+        Matplotlib, because many artists are slow.
         """
         height = _THIN_LANE if ruler is None else LANE
         transform = inches_above(axes)
@@ -270,13 +271,13 @@ class Band:
 
 
 def inches_above(axes: Axes) -> Transform:
-    """Return the transform of points with data as x, and inches above the axes as y."""
+    """Return a transform for points: x in data units, y in inches above the axes."""
     top = ScaledTranslation(0, 1, axes.transAxes)  # type: ignore[arg-type]  # it is affine
     return blended_transform_factory(axes.transData, axes.figure.dpi_scale_trans + top)
 
 
 def _fit_name(row: NumberedOperation, room: float, ruler: Ruler) -> str:
-    """Return the number, and the part of the title that fits, unless too short to read."""
+    """Return the number and as much of the title as fits; empty if nothing readable fits."""
     for title in (row.title, row.short_title, ""):
         text = f"{row.number} {title}".strip()
         if ruler.width(text, _SIZE) <= room:
@@ -295,7 +296,7 @@ def _write_on(axes: Axes, fill: Fill, middle: tuple[float, float], text: str) ->
 
 
 def write(axes: Axes, point: tuple[float, float], text: str, **look: Any) -> None:  # noqa: ANN401 — any property of a text
-    """Write a small text, by default in dark letters; dollar signs in the text are not mathematics."""
+    """Write a small text, dark by default; dollar signs in the text do not begin a formula."""
     axes.text(
         *point,
         text,

@@ -1,8 +1,9 @@
-"""The samples and the session as files: the text log of NNCF's memory monitor, CSV, Parquet, and the session file.
+"""The samples and the session as files: NNCF's text log, CSV, Parquet, and the session file.
 
-The text log has one row per sample, then total time and maximum. CSV has a column per metric, bytes and seconds, and an
-empty cell for unknown. Parquet is for pandas, Polars, DuckDB and Spark, and needs pyarrow. The session file holds a
-session of any origin: a journal, the log of another tool, or several files.
+NNCF's memory monitor writes such text logs: a row for each sample, then the total time and the maximum. CSV has a
+column for each metric, in bytes and seconds; a cell is empty if the value is unknown. Parquet is for pandas, Polars,
+DuckDB and Spark, and needs pyarrow. A session file can be written for any input: a journal, the log of another tool, or
+the files of several ranks.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _NOTHING = "No measurements recorded.\nThe recording ended before the first samp
 
 
 def memory_log_report(session: Session, view: View) -> dict[str, Callable[[pathlib.Path], None]]:
-    """Return functions that write the log and the picture of each metric, by the file names of the monitor."""
+    """Return functions that write a log and a picture for each metric, by file name (the names of NNCF's monitor)."""
     from nncftools.render import plot
 
     files: dict[str, Callable[[pathlib.Path], None]] = {}
@@ -45,7 +46,10 @@ def memory_log_report(session: Session, view: View) -> dict[str, Callable[[pathl
 
 
 def write(session: Session, view: View, metric: str, path: pathlib.Path) -> None:
-    """Write the log of one metric without unknown samples; the maximum is the peak of the session. Raises OSError."""
+    """Write the log of a metric, without unknown samples. Raises OSError.
+
+    The maximum in the log is the peak of the session, and may be larger than all samples.
+    """
     figures = summarize_level(session, metric)
     peak = (figures.from_zero() if view.from_zero else figures).peak
     most = None if peak is None else view.unit.of(peak)
@@ -54,7 +58,7 @@ def write(session: Session, view: View, metric: str, path: pathlib.Path) -> None
 
 
 def known_rows(session: Session, metric: str, unit: MemoryUnit, *, from_zero: bool) -> tuple[list[float], list[float]]:
-    """Return the known samples of a metric as seconds since the session's first sample, and values in ``unit``."""
+    """Return the known samples of a metric: seconds since the session's first sample, and values in ``unit``."""
     times_s = []
     values = []
     for time_s, value in zip(session.samples.time_s, session.samples[metric], strict=True):
@@ -68,9 +72,9 @@ def known_rows(session: Session, metric: str, unit: MemoryUnit, *, from_zero: bo
 def write_rows(
     time_s: Sequence[float], values: Sequence[float], unit: MemoryUnit, path: pathlib.Path, *, most: float | None = None
 ) -> None:
-    """Write a log of seconds and values in ``unit``; ``most`` is the maximum if it is not the largest value.
+    """Write a log of seconds and values in ``unit``; the maximum is ``most``, or else the largest value.
 
-    Raises OSError, and ValueError for unequal lengths.
+    Raises OSError, and ValueError if ``time_s`` and ``values`` have different lengths.
     """
     lines = [f"{at_s:.3f} {value:.3f}" for at_s, value in zip(time_s, values, strict=True)] or [_NOTHING]
     if len(values):
@@ -80,11 +84,11 @@ def write_rows(
 
 
 _ROWS = 10_000
-"""Number of rows to convert to text at a time, as every cell is an object that takes memory."""
+"""Number of rows that are converted to text at a time; a limit, because each cell is a Python object."""
 
 
 def csv_report(session: Session, _view: View) -> str:
-    """Return all samples with all metrics."""
+    """Return all samples with all metrics as CSV."""
     columns = {name: session.samples[name] for name in (TIME, *session.samples.metrics)}
     text = io.StringIO()
     text.write(csv_line(columns))
@@ -96,7 +100,7 @@ def csv_report(session: Session, _view: View) -> str:
 
 
 def _cells(name: str, values: array[float]) -> list[str]:
-    """Return values as text: bytes and counts as integers, unknown values as empty cells."""
+    """Return values as text: bytes and counts as integers, unknown values as empty texts."""
     numbers: Iterable[float | None] = values
     if are_whole(name, values):
         numbers = map(_round, values)
@@ -116,9 +120,9 @@ def _round(value: float) -> int | None:
 
 
 def parquet_report(session: Session, _view: View) -> bytes:
-    """Return all samples with all metrics; the metadata (``DataFrame.attrs``) has the rest of the session.
+    """Return all samples with all metrics as Parquet; the metadata (``DataFrame.attrs``) has the rest of the session.
 
-    The columns are those of ``to_pandas()``. Raises NncfToolsError when pyarrow is not installed.
+    The columns are the same as in ``to_pandas()``. Raises NncfToolsError if pyarrow is not installed.
     """
     try:
         import pyarrow  # noqa: F401, ICN001 — pandas uses it
@@ -138,5 +142,5 @@ def parquet_report(session: Session, _view: View) -> bytes:
 
 
 def session_report(session: Session, _view: View) -> bytes:
-    """Return the contents of a session file, with fields of the loaded file that this version does not know."""
+    """Return the bytes of a session file. Fields that this version does not know are kept."""
     return encode(session)

@@ -1,7 +1,8 @@
-"""Sentences about a session: where the peak was, warnings about the figures, and why code or operations are missing.
+"""Sentences about a session: where the peak was, warnings, and why code lines or operations are missing.
 
-Every output describes the moment and the operation of the RSS peak with the same text. The text names the process of
-an operation where operations of several processes ran at the same time, and shortens long names by their shared start.
+All outputs describe the moment and the operation of the RSS peak with the same text. The text names the process of an
+operation only if other processes ran operations at the same time. Long names lose the beginning that they share with
+other names.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _PROCESS_NAME = 16
 
 
 class Performers:
-    """The processes that ran the operations of a session."""
+    """Names of the processes that ran the operations of a session."""
 
     def __init__(self, session: Session) -> None:
         self._names = {process.id: process.name for process in session.processes}
@@ -58,8 +59,8 @@ class Performers:
 class _Level:
     """The operations of one nesting level, in the order of their starts.
 
-    For each operation, the level keeps the latest end so far, the PID of the operation with this end, and the latest
-    end so far in any other process.
+    After each operation, the level stores the latest end so far, the PID of the operation that ends then, and the
+    latest end of operations with any other PID.
     """
 
     def __init__(self) -> None:
@@ -91,14 +92,14 @@ class _Level:
 _BETWEEN_PARTS = re.compile("[./:]+ *")
 _BETWEEN_WORDS = re.compile("[./:_ -]+")
 _SHORTEST_END = 6
-"""Fewest characters of a shortened name."""
+"""A shortened name keeps at least this number of characters."""
 
 
 def without_shared_start(names: Iterable[str]) -> dict[str, str]:
-    """Return each name without the start that other names share: ``…layer_3.mlp``.
+    """Return each name without the beginning that other names have, too: ``…layer_3.mlp``.
 
-    The longest shared start is cut off, as long as every end still differs from the end of any other name. Names are
-    cut between two parts (``.``, ``/``, ``:``), or between two words where no shared start ends between two parts.
+    The cut beginning is as long as possible, but each rest must differ from the end of any other name. Names are cut
+    after ``.``, ``/`` or ``:``. If this is impossible, a name is cut between words.
     """
     every = list(dict.fromkeys(names))
     short: dict[str, str] = {}
@@ -108,7 +109,7 @@ def without_shared_start(names: Iterable[str]) -> dict[str, str]:
 
 
 def _cut_starts(names: Sequence[str], every: Sequence[str], separators: re.Pattern[str]) -> dict[str, str]:
-    """Return the names that have a shared start, without that start."""
+    """Return the names that can be cut at these separators, without their shared beginning."""
     cuts = {}
     ends = Counter[str]()
     for name in every:
@@ -135,18 +136,18 @@ def _cut_starts(names: Sequence[str], every: Sequence[str], separators: re.Patte
 _NAME = 40
 """Longest name of an operation, in characters."""
 _LONGEST = 400
-"""Longer names are not compared with each other."""
+"""Names with at least this number of characters are not compared with each other."""
 _MOST_NAMES = 1000
-"""Names are not compared where a run has more of them."""
+"""If a run has more names than these, no names are compared."""
 _MOST_LEVELS = 10
-"""Longest path of nested operations; longer paths lose their middle."""
+"""Largest number of levels in a path of nested operations; from a longer path, the middle is removed."""
 _MOST_RIVALS = 2
 _MOST_HUGETLB = 3
 _SECONDS = " s"
 
 
 def span_text(span_s: tuple[float, float] | None) -> str:
-    """Return a moment between two others: ``"12.30–12.35 s"``, or ``"12.30 s"`` if both read the same."""
+    """Return a span of time: ``12.30–12.35 s``, or ``12.30 s`` if start and end read the same."""
     if span_s is None:
         return UNKNOWN
     first, last = map(seconds_text, span_s)
@@ -164,7 +165,7 @@ def when_text(session: Session) -> str:
 
 
 def where_text(session: Session) -> str:
-    """Return the operation of the RSS peak as part of a sentence; empty when no operation is near the peak."""
+    """Return the operation of the RSS peak: ``during Export``; empty if no operation is near the peak."""
     return _describe_place(session.peak_place, session)
 
 
@@ -199,14 +200,14 @@ def _describe_place(peak: PeakPlace | None, session: Session) -> str:
 
 
 def _join_path(names: list[str]) -> str:
-    """Return nested operations as a path, without the middle of a long path."""
+    """Return nested operations as a path: ``Export › Compilation``."""
     if len(names) > _MOST_LEVELS:
         names[_MOST_LEVELS // 2 : -_MOST_LEVELS // 2] = ["…"]
     return SEPARATOR.join(names)
 
 
 def _describe_rivals(peak: PeakPlace, name_operation: Callable[[Operation], str]) -> str:
-    """Return the other operations that may hold the peak: their own peaks are not known well enough."""
+    """Return the other operations that may hold the peak: ``, or in Saving``. Their own peaks are not exactly known."""
     names = []
     for rival in peak.rivals:
         is_around = any(rival is operation for operation in peak.path)
@@ -220,7 +221,7 @@ def _describe_rivals(peak: PeakPlace, name_operation: Callable[[Operation], str]
 def brief_where_text(session: Session) -> str:
     """Return the most likely operation of the RSS peak: ``during Export › Compilation``.
 
-    Nested operations with equal names are named once. The text is empty when no operation is near the peak.
+    If nested operations have the same name, the name occurs once. The text is empty if no operation is near the peak.
     """
     peak = session.peak_place
     if peak is None:
@@ -242,7 +243,7 @@ def brief_where_text(session: Session) -> str:
 
 
 def where_reached(session: Session, level: int, at_s: float) -> str:
-    """Return the operation in which RSS reached a level; the sample at ``at_s`` is the first at this level."""
+    """Return the operation in which RSS reached ``level`` bytes; ``at_s`` is the time of the first such sample."""
     times = session.samples.time_s
     before_s = times[max(0, bisect_left(times, at_s) - 1)] if len(times) else at_s
     reached = Peak(
@@ -257,7 +258,7 @@ def where_reached(session: Session, level: int, at_s: float) -> str:
 
 
 def _shorten_names(peak: PeakPlace, session: Session) -> dict[str, str]:
-    """Return the names without their shared starts; nothing if no name near the peak is long."""
+    """Return the names without their shared beginnings; nothing if all names near the peak are short."""
     operations = [*peak.path, *peak.either, *peak.rivals]
     if peak.nearest is not None:
         operations.append(peak.nearest)
@@ -268,7 +269,7 @@ def _shorten_names(peak: PeakPlace, session: Session) -> dict[str, str]:
 
 
 def _describe_either(peak: PeakPlace, names: Sequence[str]) -> str:
-    """Return the operations that may hold the peak; all of them ran between the two moments of the peak."""
+    """Return the operations that may hold the peak, as they all ran in the time of the peak: ``in Export or Save``."""
     first = peak.either[0]
     last = peak.either[-1]
     if len(names) == 1 and first.end_s < peak.to_s:
@@ -284,14 +285,14 @@ def _describe_either(peak: PeakPlace, names: Sequence[str]) -> str:
 
 
 _EXCESS = 0.02
-"""A peak between two samples gives a warning if it exceeds all samples by this share of them."""
+"""A warning says that the peak was between two samples, if the peak exceeds the largest sample by this share."""
 _NOTICEABLE = 2 << 20
-"""The warning also needs an excess of this number of bytes."""
+"""The warning also needs a difference of more than this number of bytes."""
 _MUCH_SHARED = 1.1
 _LARGE_ERROR = 0.01
-"""RSS gives a warning if its error may be larger than this share of the peak."""
+"""If the possible error of RSS is larger than this share of the peak, there is a warning."""
 OLD_UNMARKED = "no operation was marked"
-"""Start of a warning that earlier versions gave for every script without operations."""
+"""Start of a warning that earlier versions recorded for every script without operations."""
 NO_CALLS = "--mark-call marked nothing"
 NO_LINES = "--mark-on marked nothing"
 NO_HOOK = "operations are missing"
@@ -300,7 +301,7 @@ UNMARKED = (NO_CALLS, NO_LINES, NO_HOOK)
 
 
 def hints(session: Session, unit: MemoryUnit) -> list[str]:
-    """Return the warnings of the recording, and those that follow from the figures."""
+    """Return all warnings: those of the recording, and those about the figures."""
     return [
         *(session.warnings if session.ranks else of_recording(session)),
         *_warn_of_limit(session),
@@ -314,7 +315,7 @@ def hints(session: Session, unit: MemoryUnit) -> list[str]:
 
 
 def brief_hints(session: Session) -> list[str]:
-    """Return the warnings of the default report: gaps in the recording, but no doubts about single figures."""
+    """Return the warnings for the default report: gaps in the recording, but no doubts about single figures."""
     warnings = session.warnings if session.ranks else of_recording(session)
     recorded = [text for text in warnings if not text.startswith((OLD_UNMARKED, *UNMARKED))]
     recorded += _warn_of_limit(session)
@@ -325,17 +326,18 @@ def brief_hints(session: Session) -> list[str]:
 def _warn_of_short_memory(session: Session) -> Iterator[str]:
     dropped = dropped_files(session)
     if dropped:
-        effect = "on a larger machine the peak is higher"
-        yield f"the machine was short of memory: {size_text(dropped)} were dropped and read again; {effect}"
+        effect = "read them again; on a larger machine the peak is higher"
+        yield f"the machine was short of memory: the kernel dropped {size_text(dropped)} of files and {effect}"
 
 
 _HELD_LEAST = 64 << 20
 _HELD_SHARE = 0.2
-"""Memory at the end has a line from this size, and from this share of the peak."""
+"""A report has a line on the memory at the end if the size is at least this share of the peak, and at least
+``_HELD_LEAST``."""
 
 
 def write_held_at_end(session: Session, unit: MemoryUnit) -> str:
-    """Return the memory that was still held at the end, and its share of the peak; empty if too small to matter."""
+    """Return the memory that the program still held at the end, and the share of the peak; empty if negligible."""
     peak = session.rss_peak.low
     if session.snapshots is None or not peak:
         return ""
@@ -349,7 +351,7 @@ def write_held_at_end(session: Session, unit: MemoryUnit) -> str:
 
 
 def hugetlb_text(session: Session) -> str:
-    """Return which processes held hugetlb pages; empty if no process did."""
+    """Return the processes that held hugetlb pages; empty if no process did."""
     holders = [process for process in session.processes if process.hugetlb]
     holders.sort(key=lambda process: (-(process.hugetlb or 0), process.name))
     texts = [f"{printable(holder.name)} {size_text(holder.hugetlb)}" for holder in holders[:_MOST_HUGETLB]]
@@ -366,7 +368,7 @@ def _warn_of_limit(session: Session) -> Iterator[str]:
 
 
 def _warn_of_copies(session: Session, unit: MemoryUnit) -> Iterator[str]:
-    """Warn that forked processes share pages with their parent, which the sum of RSS counts once per process."""
+    """Warn if forked processes share pages with their parent: the sum of RSS counts these pages several times."""
     peak = session.rss_peak
     largest = largest_process(session)
     if peak.sampled is None or largest is None:
@@ -375,12 +377,12 @@ def _warn_of_copies(session: Session, unit: MemoryUnit) -> Iterator[str]:
     if copies and peak.sampled > largest.size:
         are_copies = "is a forked copy" if copies == 1 else "are forked copies"
         text = f"forked copies share pages: {copies} of the processes at the RSS peak {are_copies} of their parent"
-        sums = "the sum counts shared pages once for each"
+        sums = "the sum counts shared pages several times"
         yield f"{text}, and {sums}; the largest single process held {unit.label(largest.size)}"
 
 
 def _warn_of_pss(session: Session, unit: MemoryUnit) -> Iterator[str]:
-    """Warn if PSS is much smaller than RSS in a sample near the RSS peak."""
+    """Warn if PSS was much smaller than RSS in a sample near the RSS peak."""
     near = pss_near_peak(session)
     if near is not None and near.is_at_peak and near.rss > near.pss * _MUCH_SHARED:
         rss = unit.label(near.rss)
@@ -411,7 +413,7 @@ def _warn_of_rss_error(session: Session, unit: MemoryUnit) -> Iterator[str]:
     if low is None or error <= low * _LARGE_ERROR:
         return
     text = f"RSS on this machine may be off by up to {unit.label(error)} for each process"
-    reason = f"Linux {host.release} leaves out what each of {host.cpus} CPUs has not added yet"
+    reason = f"Linux {host.release} leaves out the latest changes on each of {host.cpus} CPUs"
     yield f"{text}: {reason}; 6.16 and later are exact"
 
 
@@ -420,11 +422,11 @@ def _warn_of_unknown_counters(session: Session) -> Iterator[str]:
     unknown = [name for name in in_order(totals) if totals[name] is None and is_counter(name)]
     if unknown:
         reason = "the figures of at least one process could not be read"
-        yield f"unknown: {', '.join(unknown)}; {reason} (another user's, or not supported by the system)"
+        yield f"unknown: {', '.join(unknown)}; {reason} (a process of another user, or a system without these figures)"
 
 
 _MUCH = 0.2
-"""The report explains missing stacks if this share of the peak has none."""
+"""If at least this share of the peak has no stacks, the report says why."""
 _REASONS = {
     "no program whose memory grew runs Python": "",
     r"layout of (Python [\d.]+)t is": "nncf-tools cannot read the stacks of {}, a build without the global lock; use "
@@ -438,13 +440,16 @@ _REASONS = {
     "set it to 0 with sysctl",
     "(the helper process .+|the log of the helper .+)": "{}; record again",
 }
-"""Sentences with a remedy, by a pattern in the recorder's text. Other texts of the recorder name a remedy."""
+"""Sentences with a remedy, by a pattern that matches the recorder's text.
+
+All other texts of the recorder name a remedy themselves.
+"""
 
 
 def missing_line(session: Session) -> str:
-    """Return one sentence on missing code lines or operations, with reason and remedy; empty if nothing is missing.
+    """Return a sentence on missing code lines or operations, with reason and remedy; empty if nothing is missing.
 
-    Where both are missing, the sentence is about the code lines, because both often have the same reason.
+    If both are missing, the sentence is about the code lines, because the reason is often the same.
     """
     reason = _explain_missing_code(session)
     if reason:
@@ -453,7 +458,7 @@ def missing_line(session: Session) -> str:
 
 
 def _explain_missing_code(session: Session) -> str:
-    """Return why much of the peak has no stacks; empty if the user did not ask for stacks."""
+    """Return why much of the peak has no stacks; empty if little is missing, or if the user did not ask for stacks."""
     snapshots = session.snapshots
     if snapshots is None:
         return ""
@@ -461,8 +466,8 @@ def _explain_missing_code(session: Session) -> str:
         has_stacks = any(watched.windows for watched in snapshots.processes)
         if has_stacks or not is_of_python(session):
             return ""
-        return "no Python process ran for long enough to read its stack (0.1 s); record a longer run"
-    from nncftools.analysis.build_up import NOT_SEEN, of_peak  # not needed where all stacks are known
+        return "no Python process ran for at least 0.1 s, so no stack could be read; record a longer run"
+    from nncftools.analysis.build_up import NOT_SEEN, of_peak  # not needed if all stacks are known
 
     build_up = of_peak(session)
     if build_up is not None:
@@ -477,7 +482,7 @@ def _explain_missing_code(session: Session) -> str:
 
 
 _LAST_OPTION = re.compile(r"-[a-zA-Z]*[cm]")
-"""The words after this option of Python belong to the program."""
+"""After this option of Python, all words belong to the program."""
 _ISOLATING_OPTION = re.compile(r"-[a-zA-Z]*([IES])")
 _APART = {
     "user": "ran as another user, who may not write the marks log: record as that user",
@@ -489,8 +494,8 @@ _APART = {
 def explain_missing_marks(processes: Sequence[Process], programs: int, outside: int) -> str:
     """Return why nothing was marked.
 
-    ``programs`` is the number of Python processes that loaded the hook. ``outside`` is the number of marks that were
-    made before or after the recording.
+    ``programs`` is the number of Python processes that loaded the hook; ``outside`` is the number of marks before or
+    after the recording.
     """
     reasons = []
     if outside:
@@ -518,14 +523,14 @@ def explain_missing_marks(processes: Sequence[Process], programs: int, outside: 
             "without our environment (env -i, tox) calls them"
         )
     usual = (
-        "the reason is not known; usually its environment lacks our PYTHONPATH and NNCF_TOOLS_* (env -i, tox): pass "
-        "them on; or it is older than Python 3.10: use a newer one"
+        "the reason is not known; usually the environment lacks our PYTHONPATH and NNCF_TOOLS_* (env -i, tox), so "
+        "pass these on; or Python is older than 3.10, so use a newer Python"
     )
     return f"no Python program loaded the hook: {text or usual}"
 
 
 def _find_isolating_option(process: Process) -> str:
-    """Return the option that keeps a Python from loading the hook; empty if there is no such option."""
+    """Return the option with which this Python does not load the hook: ``-I``; empty if there is no such option."""
     if not process.is_python:
         return ""
     words = iter(process.command[1:])

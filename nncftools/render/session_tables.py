@@ -1,6 +1,6 @@
-"""Tables of memory, ranks and processes, and sentences about the run, which every report shows.
+"""Tables of memory, ranks and processes, and sentences about the run, for all reports.
 
-The sentences state the end of the run, peak, CPU, I/O, processes, models, and the cost of the sampler.
+The sentences are about the end of the run, peak, CPU, I/O, processes, models, and the cost of the sampler.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ from nncftools.units import UNKNOWN, MemoryUnit, cores_text, printable, seconds_
 _FEW_PROCESSES = 5
 _MOST_PROCESSES = 300
 _SHARE = 0.05
-"""A process is significant from this share of the largest process's memory, or of all CPU time."""
+"""A process is significant if it has at least this share of the largest process's memory.
+
+A process with at least this share of all CPU time is significant, too.
+"""
 
 
 def memory(session: Session, view: View) -> Table:
-    """Return peak, final value, growth, average and minimum of the metrics of the view.
+    """Return the table of the view's metrics: peak, final value, growth, average and minimum.
 
-    A metric whose figures are all written as 0 is left out, except the first. Plain text has a second row for each
-    metric, with the figures above the first sample.
+    The first metric always has a row; any other metric has none if all figures are written as 0. In plain text,
+    each metric has a second row, with the first sample subtracted.
     """
     rows = []
     for number, name in enumerate(view.metrics):
@@ -51,7 +54,7 @@ def memory(session: Session, view: View) -> Table:
 
 
 def _is_zero(level: summary.MetricSummary, unit: MemoryUnit) -> bool:
-    """Return whether all figures are known and written as 0."""
+    """Return whether all figures are known and are written as 0."""
     sizes = (level.peak, level.final, level.average, level.lowest)
     return {unit.text(size) for size in sizes} == {unit.text(0)}
 
@@ -69,7 +72,7 @@ def _make_levels(name: str, level: summary.MetricSummary, unit: MemoryUnit) -> l
 
 
 def ranks(session: Session, unit: MemoryUnit) -> Table:
-    """Return the ranks of a job; the table has no rows for other sessions."""
+    """Return the table of a job's ranks; the table has no rows if the session is not of a job."""
     figures = (f"Peak, {unit}", "at", "Lasted", "CPU", "Exit")
     columns = [Column("Rank", is_text=True), *make_columns("Machine", figures)]
     largest = summary.largest_rank(session.ranks)
@@ -98,7 +101,10 @@ def ranks(session: Session, unit: MemoryUnit) -> Table:
 
 
 def processes(session: Session, unit: MemoryUnit) -> Table:
-    """Return the process tree, parents above their children; at most the largest and their ancestors."""
+    """Return the process tree, each parent above its children.
+
+    Of very many processes, the table has the largest and their ancestors.
+    """
     table = ProcessTable(session.processes)
     shown = set[int]()
     for process in _sort_by_size(session.processes)[:_MOST_PROCESSES]:
@@ -109,7 +115,7 @@ def processes(session: Session, unit: MemoryUnit) -> Table:
 
 
 def few_processes(session: Session, unit: MemoryUnit) -> Table:
-    """Return the significant processes in the order of their starts."""
+    """Return the table of the significant processes in the order of their starts."""
     shown = sorted(significant(session.processes), key=lambda process: process.start_s or 0.0)
     return _make_process_table([(process, 0) for process in shown], unit, 28)
 
@@ -137,7 +143,7 @@ def _make_process_table(
 
 
 def significant(processes: Sequence[Process]) -> list[Process]:
-    """Return the few processes that used the most memory or CPU time."""
+    """Return the few processes with the most memory or CPU time."""
     by_size = _sort_by_size(processes)[:_FEW_PROCESSES]
     by_cpu = sorted(processes, key=lambda process: process.cpu_s or 0.0, reverse=True)[:_FEW_PROCESSES]
     least = max((process.most_memory for process in processes), default=0) * _SHARE
@@ -155,7 +161,7 @@ def _sort_by_size(processes: Sequence[Process]) -> list[Process]:
 
 
 def _order_as_tree(processes: Sequence[Process]) -> Iterator[tuple[Process, int]]:
-    """Yield processes with their depth, children after their parent in the order of their starts."""
+    """Yield each process with the depth, then the children in the order of their starts."""
     ids = {process.id for process in processes}
     children: dict[int | None, list[Process]] = {}
     for process in sorted(
@@ -175,12 +181,12 @@ def _order_as_tree(processes: Sequence[Process]) -> Iterator[tuple[Process, int]
 _PROCESS = 24
 """Longest name of a process, in characters."""
 _WIDE = 1.02
-"""The report names both ends of a bracket from this ratio on."""
+"""If the upper bound of the peak is more than this multiple of the lower bound, the report gives both."""
 _SETTINGS = ("mode", "preset", "ratio", "group_size", "backup_mode", "subset_size", "model_type", "target_device")
 
 
 def failure(session: Session) -> str:
-    """Return how a command failed; empty for success, and for a job of several ranks."""
+    """Return how the command failed; empty after success, and for a job of several ranks."""
     if session.exit is None or session.ranks:
         return ""
     return session.exit.text if session.exit.code or session.exit.signal is not None else ""
@@ -207,7 +213,7 @@ def run(session: Session) -> str:
 
 
 def peak(session: Session, view: View) -> str:
-    """Return the peak of RSS, the time and the operation; empty when the view does not show RSS."""
+    """Return the RSS peak with time and operation; empty if the view does not show RSS."""
     rss = session.rss_peak
     if view.from_zero or "rss" not in view.metrics or rss.low is None:
         return ""
@@ -225,7 +231,7 @@ def peak(session: Session, view: View) -> str:
 
 
 def facts(session: Session, unit: MemoryUnit) -> Table:
-    """Return the table of further facts; Markdown begins with the time of the run."""
+    """Return the table of further facts. In Markdown, the first fact is time and place of the run."""
     rows = [
         Row(
             cells=(Cell("When"), Cell(run(session))),
@@ -239,7 +245,7 @@ def facts(session: Session, unit: MemoryUnit) -> Table:
 
 
 def list_facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
-    """Yield further facts about the run as headings and texts."""
+    """Yield further facts about the run: heading and text."""
     rss = session.rss_peak
     if rss.low and rss.high and rss.high > rss.low * _WIDE:
         bracket = f"between {unit.label(rss.low)} and {unit.label(rss.high)}"
@@ -266,7 +272,7 @@ def list_facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
 
 
 def _describe_pss(session: Session, unit: MemoryUnit) -> str:
-    """Return how many samples have PSS; reading PSS takes long, so the sampler reads PSS seldom."""
+    """Return the number of samples with PSS (the sampler reads PSS seldom, because this takes long), and the bounds."""
     known = session.samples.figures("pss").known
     text = f"known in {known:,} of {len(session.samples):,} samples"
     near = summary.pss_near_peak(session)
@@ -279,7 +285,7 @@ def _describe_pss(session: Session, unit: MemoryUnit) -> str:
 
 
 def _describe_device(session: Session, device: Device, unit: MemoryUnit) -> str:
-    """Return the memory that the run and all programs held on a GPU; empty if the run did not use the GPU."""
+    """Return the peaks of the run and of all programs on a device; empty if the run did not use the device."""
     held = session.peaks.get(f"device_memory@{device.device}", UNKNOWN_PEAK).low
     used = session.peaks.get(f"device_used@{device.device}")
     size = "" if device.memory is None else f", {size_text(device.memory)}"
@@ -292,7 +298,7 @@ def _describe_device(session: Session, device: Device, unit: MemoryUnit) -> str:
     rise = summary.device_rise(session, device.device)
     if rise is None:
         return text
-    return f"{text}; at most {unit.label(rise[0])} more than at {seconds_text(rise[1])}, as everyone's use rose by that"
+    return f"{text}; all programs together took at most {unit.label(rise[0])} more than at {seconds_text(rise[1])}"
 
 
 def _describe_cpu(session: Session) -> str:
@@ -308,7 +314,7 @@ def _describe_cpu(session: Session) -> str:
 
 
 def _list_counters(session: Session) -> Iterator[tuple[str, str]]:
-    """Yield the totals of the counters that operations have, one text for each family."""
+    """Yield the totals of the counters, with a text for each family of counters: CPU, storage, system calls."""
     families: dict[str, list[str]] = {}
     known = set()
     for column, metric in metrics.of_operations(session.totals).items():
@@ -338,7 +344,7 @@ def _describe_processes(session: Session, unit: MemoryUnit) -> str:
 
 
 def _describe_compression(model: SavedModel) -> str:
-    """Return algorithm, settings and the enabled refinements: ``weight_compression, mode int4_sym, awq``."""
+    """Return how a model was compressed: ``weight_compression, mode int4_sym, awq``."""
     algorithms = []
     settings = []
     for path, value in model.facts.items():

@@ -1,7 +1,7 @@
-"""The build-up of the RSS peak: lines below the headline, collapsed stacks, speedscope, the flame graph of the page.
+"""The code that made up the RSS peak: report lines, collapsed stacks, speedscope, and the flame graph of the page.
 
-flamegraph.pl and speedscope read collapsed stacks. The format of speedscope itself
-(https://www.speedscope.app/file-format-schema.json) has the peaks of operations, too.
+flamegraph.pl and speedscope read collapsed stacks. A file in speedscope's own format
+(https://www.speedscope.app/file-format-schema.json) also has the peaks of operations.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ from nncftools.units import MemoryUnit, printable, seconds_text, shortened
 
 
 class NamedFrame(NamedTuple):
-    """A frame as a reader sees it."""
+    """A frame of a stack, with the name that readers see."""
 
     name: str
     file: str = ""
-    """The whole path."""
+    """The full path."""
     line: int = 0
 
     def write(self) -> dict[str, str | int]:
-        """Return the known fields, for speedscope."""
+        """Return the known fields, as speedscope expects them."""
         return {key: value for key, value in self._asdict().items() if value}
 
 
 PEAK = "the peak"
 _LONGEST = 200
-"""Longest texts, in characters."""
+"""Longest place and function, in characters; the next constant limits the names of processes and files."""
 _SHORT = 32
 _KINDS = {"other_files": "smaller files", "stack": "stacks of threads", "shared": "shared memory"}
-"""Words for kinds of memory; other kinds have readable names."""
+"""Words for some kinds of memory; the other kinds are readable as they are."""
 
 
 def lines_of_peak(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
-    """Return headings and texts about the peak and the end of a session with stacks."""
+    """Return pairs of heading and text about the peak and the end of a session that has stacks."""
     rise = of_peak(session)
     if rise is None:
         return [("stacks", f"none: {explain_missing(session)}")]
@@ -81,7 +81,7 @@ def lines_of_peak(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
 
 
 def explain_build_up(session: Session, rise: BuildUp, whole: str = PEAK) -> list[tuple[str, str]]:
-    """Return headings and texts about a build-up; ``whole`` names the memory that the build-up explains."""
+    """Return pairs of heading and text about a build-up; ``whole`` names the memory: ``the peak``."""
     running = "not seen" if rise.top is None else f"{_name_process(rise.top, session)}{running_text(rise.top)}"
     heading = "running" if whole == PEAK else "rose last"  # at another moment, other code may run
     sizes = [
@@ -101,13 +101,13 @@ def explain_build_up(session: Session, rise: BuildUp, whole: str = PEAK) -> list
     return [(heading, running), ("seen", f"{text}; {', '.join(rest)}" if rest else text)]
 
 
-def explain_missing(session: Session, unless: str = "no stack was seen of any process whose memory grew") -> str:
-    """Return why stacks are missing: the helper's reason, or else ``unless``."""
+def explain_missing(session: Session, unless: str = "no stack was read of a process whose memory grew") -> str:
+    """Return why stacks are missing: the reason from the snapshot helper, or else ``unless``."""
     return printable((session.snapshots or Snapshots()).missing or unless)
 
 
 def _name_process(top: Part, session: Session) -> str:
-    """Return the process, if several processes have stacks; else an empty text."""
+    """Return the name of the process if several processes have stacks; else an empty text."""
     snapshots = session.snapshots or Snapshots()
     if sum(bool(watched.windows) for watched in snapshots.processes) < 2:  # noqa: PLR2004 — several
         return ""
@@ -118,19 +118,19 @@ def _name_process(top: Part, session: Session) -> str:
 
 
 def write_moment(kinds: Kinds, unit: MemoryUnit) -> str:
-    """Return when mappings were read, and the memory at that moment."""
+    """Return the time of the reading of the mappings, and the memory at this time."""
     return f"at {seconds_text(kinds.at_s)}, with {brief_label(kinds.total, unit)}"
 
 
 def name_kind(group: MappingGroup) -> str:
-    """Return the kind of a group of mappings in words; a file has its name without the folder."""
+    """Return the name of a kind of memory; for a single file, the file name without the folder."""
     if group.kind == "file":
         return clip(group.file.rpartition("/")[2] or group.file, _SHORT)
     return _KINDS.get(group.kind, printable(group.kind))
 
 
 def percents(sizes: Sequence[float]) -> list[int]:
-    """Return the shares of the sum in percent: the shares sum to 100, or are all 0."""
+    """Return the sizes as percentages of their sum: whole numbers that add up to 100, or all 0."""
     whole = sum(sizes) or 1.0
     exact = [size / whole * 100 for size in sizes]
     shares = [int(share) for share in exact]
@@ -144,7 +144,10 @@ def percents(sizes: Sequence[float]) -> list[int]:
 
 
 def _require_peak(session: Session, format_: str) -> BuildUp:
-    """Return the build-up of the peak. Raises NncfToolsError, which names the format, without build-up."""
+    """Return the build-up of the peak; raise NncfToolsError if there is none.
+
+    The message names the format that needs the build-up.
+    """
     rise = of_peak(session)
     if rise is not None:
         return rise
@@ -159,9 +162,10 @@ _Stack = tuple[NamedFrame, ...]
 
 
 def _list_stacks(build_up: BuildUp, *, only_certain: bool = False) -> Iterator[tuple[_Stack, int]]:
-    """Yield stacks, the outermost frame first, and their bytes, which sum to the peak.
+    """Yield each stack, the outermost frame first, with its bytes; all bytes add up to the peak.
 
-    With ``only_certain``, memory counts for the innermost function that certainly holds the memory, if there is any.
+    If ``only_certain`` is true, memory counts for the innermost function that certainly holds the memory. Memory
+    without any such function has the stack ``[not certain]``.
     """
     waiting: list[tuple[_Stack, Node]] = [((), tree_of(build_up))]
     while waiting:
@@ -179,22 +183,22 @@ def _list_stacks(build_up: BuildUp, *, only_certain: bool = False) -> Iterator[t
 
 
 def write_place(frame: Frame) -> str:
-    """Return file and line, starting with the package: ``torch/jit/_trace.py:455``."""
+    """Return file and line, from the package on: ``torch/jit/_trace.py:455``."""
     line = f":{frame.line}" if frame.line else ""
     return f"{clip(short_file(frame.file), _LONGEST)}{line}"
 
 
 def _name_frame(frame: Frame) -> NamedFrame:
-    """Return a frame with function and place as the name: ``_check_trace (torch/jit/_trace.py:455)``."""
+    """Return a frame whose name has function and place: ``_check_trace (torch/jit/_trace.py:455)``."""
     function = clip(frame.function, _LONGEST) or "?"
     place = write_place(frame)
     return NamedFrame(f"{function} ({place})" if place else function, printable(frame.file), frame.line)
 
 
 def collapsed_report(session: Session, _view: View) -> str:
-    """Return one line per stack, ``frame;frame bytes``, the outermost frame first and the largest stack first.
+    """Return a line for each stack, the largest first: ``outer_frame;inner_frame BYTES``.
 
-    Raises NncfToolsError when the session has no stacks.
+    Raises NncfToolsError if the session has no stacks.
     """
     sums = Counter[str]()
     for frames, size in _list_stacks(_require_peak(session, "collapsed")):
@@ -212,9 +216,9 @@ _MOST_OPERATIONS = 10
 
 
 def report(session: Session, view: View) -> bytes:
-    """Return the profiles in UTF-8, in bytes of memory: the peak, the certain part, and the peak of each operation.
+    """Return a speedscope file in UTF-8, with three kinds of profiles: the peak, the certain part, operations' peaks.
 
-    Raises NncfToolsError when the session has no stacks.
+    Raises NncfToolsError if the session has no stacks.
     """
     peak = _require_peak(session, "speedscope")
     indexes: dict[NamedFrame, int] = {}
@@ -241,7 +245,7 @@ def report(session: Session, view: View) -> bytes:
 def _make_profile(
     name: str, build_up: BuildUp, indexes: dict[NamedFrame, int], *, only_certain: bool = False
 ) -> dict[str, Any]:
-    """Return a profile; all profiles share the indexes of the frames, and add new frames."""
+    """Return a profile. ``indexes`` numbers the frames of all profiles; new frames are added."""
     samples = []
     weights = []
     for stack, size in _list_stacks(build_up, only_certain=only_certain):
@@ -270,27 +274,27 @@ def _select_largest(session: Session, view: View) -> list[tuple[NumberedOperatio
 
 
 _MOST_NODES = 1000
-"""Most boxes of the flame graph, besides boxes of merged nodes."""
+"""Largest number of boxes in the flame graph, not counting the boxes that merge others."""
 _SMALLEST_BOX = 0.002
-"""Smaller boxes, as a share of the peak, are merged."""
+"""Boxes below this share of the peak are merged."""
 _MOST_LEVELS = 40
 _LEVEL_HEIGHT = 21
 _PATH_HEIGHT = 22
 _FLAME_NAME = 120
 _LONGEST_TEXT = 400
 _CHARACTERS = 150
-"""Width of the graph, in characters."""
+"""Width of the flame graph, in characters."""
 _FEWEST_CHARACTERS = 8
-"""A shorter part of a name is not written into a box."""
+"""A name is not cut to fewer characters than these."""
 _WHOLE = "RSS at its peak"
 _CERTAIN = 0.5
-"""A box is hatched if a smaller share of the memory is certain."""
+"""A box is hatched if less than this share of the memory is certain."""
 
 
 class _Box(NamedTuple):
     node: Node
     parent: int | None
-    """Index of the parent; None for the whole peak."""
+    """Index of the parent; None for the root box (the whole peak)."""
     level: int
 
     @property
@@ -305,12 +309,12 @@ class _Box(NamedTuple):
 
     @property
     def package(self) -> str | None:
-        """The package; empty for the program itself, None for memory without code."""
+        """The package; empty for the program's own code, None for memory without code."""
         return None if self.node.frame is None else package_of(self.node.frame.file)
 
 
 def flame(session: Session, view: View) -> dict[str, Any] | None:
-    """Return the flame graph for the page, parents first; None when the session has no stacks of the peak."""
+    """Return the flame graph for the page, parents before children; None if the peak has no stacks."""
     build_up = of_peak(session)
     if build_up is None:
         return None
@@ -366,7 +370,10 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
 
 
 def _fit_name(name: str, place: str, room: int) -> str:
-    """Return the part of name and place that fits into a box; the whole name for a box that a reader must zoom into."""
+    """Return the text for a box: name and place if they fit, else the name, whole or cut.
+
+    A box that is too small for any text gets the whole name, because readers can zoom in.
+    """
     short = name.removeprefix("import ")
     for text in (f"{name}  {place}", name, short):
         if len(text) <= room:
@@ -383,7 +390,7 @@ def _is_likely(node: Node) -> bool:
 
 
 def _write_hover(box: _Box, whole: int, unit: MemoryUnit) -> str:
-    """Return the text beside the mouse: place, size, and certain part of a box."""
+    """Return the tooltip of a box: place, size, and certain part."""
     node = box.node
     lines = [plotly_text(box.place), f"{unit.label(node.size)}, {100 * node.size / whole:.1f} % of the peak"]
     if node.certain == node.size:
@@ -394,9 +401,9 @@ def _write_hover(box: _Box, whole: int, unit: MemoryUnit) -> str:
 
 
 def _make_boxes(root: Node) -> list[_Box]:
-    """Return the boxes, parents first; small boxes are merged."""
+    """Return the boxes, parents before children; small boxes are merged."""
     large = [root]
-    for node in large:  # the list grows, level by level: of equal nodes, the outermost are first
+    for node in large:  # the list grows in this loop, outer levels first, so that of equal nodes the outer nodes stay
         large += [child for child in node.children.values() if child.size >= root.size * _SMALLEST_BOX]
     drawn = {id(node) for node in keep_largest(large, _MOST_NODES, lambda node: node.size)}
     boxes: list[_Box] = []

@@ -1,12 +1,13 @@
 """JSON documents for programs: the summary of a run, the tree of the peak, a comparison, and figures for services.
 
-``docs/reports.md`` and ``docs/compare-and-ci.md`` describe the keys. The services keep a history of figures:
+``docs/reports.md`` and ``docs/compare-and-ci.md`` describe the keys. Two services keep a history of figures:
 
 - Bencher Metric Format has ``value`` and, where known, ``lower_value`` and ``upper_value``
-  (https://bencher.dev/docs/reference/bencher-metric-format). Figures have no units: all are in bytes and seconds.
+  (https://bencher.dev/docs/reference/bencher-metric-format). This format has no units: our figures are in bytes and
+  seconds.
 - github-action-benchmark with the tool ``customSmallerIsBetter`` reads a list of ``name``, ``unit``, ``value``, and the
-  texts ``range`` and ``extra`` (https://github.com/benchmark-action/github-action-benchmark). Memory is always in MiB:
-  a history needs one unit.
+  texts ``range`` and ``extra`` (https://github.com/benchmark-action/github-action-benchmark). Our memory figures are in
+  MiB, because a history needs the same unit in all runs.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ from nncftools.units import MemoryUnit
 
 FORMAT = "nncf-tools-summary"
 VERSION = 1
-"""1: first version (2026-11)."""
+"""Version of the format. 1: first version (2026-11)."""
 _OF_OPERATION = (
     *("name", "kind", "call", "arguments", "signature", "saved", "source", "pid", "depth"),
     *("start_s", "end_s", "duration_s", "count", "total_s", "longest_s"),
@@ -78,7 +79,7 @@ _OF_MEMORY = ("kind", "file", "size", "clean", "anonymous")
 
 
 def report(session: Session, view: View) -> str:
-    """Return the summary: all memory metrics in bytes, operations of the depth of the view."""
+    """Return the summary: all memory metrics in bytes, and the operations of the view's levels."""
     needed = needs(session)
     summary = {
         "format": FORMAT,
@@ -153,7 +154,7 @@ def _write_peak(session: Session) -> dict[str, Any] | None:
 
 
 def _write_build_up(session: Session) -> dict[str, Any] | None:
-    """Return the code and the kinds of memory of the peak; None when the session has no stacks of the peak."""
+    """Return the code and the kinds of memory that made up the peak; None if the peak has no stacks."""
     rise = of_peak(session)
     if rise is None:
         return None
@@ -186,7 +187,7 @@ def _write_build_up(session: Session) -> dict[str, Any] | None:
 
 
 def _write_holder(holder: Holder) -> dict[str, Any]:
-    """Return the holder of a part of the peak; the frames are the code in the label, the outermost first."""
+    """Return a part of the peak as a JSON object; ``frames`` is the code in the label, the outermost first."""
     return {
         "label": holder.label,
         "text": holder.label,
@@ -223,11 +224,14 @@ def _write_processes(session: Session) -> dict[str, Any]:
 
 PEAK_FORMAT = "nncf-tools-peak"
 _DEEPEST = 401
-"""Levels of a tree, as many as a recorded stack has. Python's own ``json`` reads fewer than 500."""
+"""Largest number of levels in a tree; a recorded stack has no more. Python's own ``json`` reads fewer than 500."""
 
 
 def peak_tree(session: Session, rise: BuildUp, title: str) -> str:
-    """Return the code that held the memory as one line of JSON; with indentation, deep trees are mostly spaces."""
+    """Return the tree of the code that held the memory, as one line of JSON.
+
+    With indentation, a deep tree would consist mostly of spaces.
+    """
     has_files = session.snapshots is not None and any(watched.shared for watched in session.snapshots.processes)
     root = _write_node(tree_of(rise), _DEEPEST, has_files=has_files)
     document = {"format": PEAK_FORMAT, "version": VERSION, "at_s": rise.at_s, **root, "label": title}
@@ -235,7 +239,7 @@ def peak_tree(session: Session, rise: BuildUp, title: str) -> str:
 
 
 def _write_node(node: Node, levels: int, *, has_files: bool) -> dict[str, Any]:
-    """Return a function with this number of levels of callees."""
+    """Return a function as a JSON object, with at most ``levels`` levels of callees."""
     frame = node.frame or Frame("", "", 0)
     last = last_line(frame)
     children = node.sorted_children if levels else ()
@@ -259,7 +263,7 @@ COMPARISON_FORMAT = "nncf-tools-comparison"
 
 
 def document(comparisons: Sequence[tuple[Comparison, Sequence[Verdict]]]) -> dict[str, Any]:
-    """Return comparisons, each with the results of gates, in bytes and seconds; None for unknown."""
+    """Return comparisons with the results of the gates, in bytes and seconds; None if unknown."""
     return {
         "format": COMPARISON_FORMAT,
         "version": VERSION,
@@ -332,7 +336,7 @@ def _write_side(side: Side) -> dict[str, Any]:
 
 
 _LONGEST = 1000
-"""Bencher takes names of up to 1,024 characters."""
+"""Longest name of a benchmark; Bencher accepts up to 1,024 characters."""
 _LONGEST_SLUG = 64
 _MOST_OPERATIONS = 50
 _OF_TRACKED_OPERATION = (f"{PEAK}rss", DURATION, CPU_TIME)
@@ -340,20 +344,23 @@ _DIGITS = 6
 
 
 class _Tracked(NamedTuple):
-    """One figure of one benchmark in bytes, seconds or as a number, with bounds where they are known."""
+    """A figure of a benchmark in bytes, in seconds or as a number, with bounds if they are known."""
 
     benchmark: str
-    """The run, or an operation of the run."""
+    """Name of the benchmark: a run, or an operation of a run."""
     figure: Figure
     value: float
-    """The median of several runs."""
+    """The value, or the median of several runs."""
     lower: float | None
     upper: float | None
     runs: int
 
 
 def write_history(service: str, groups: Mapping[str, Sequence[Run]]) -> str:
-    """Return runs as JSON for a service; ``groups`` has a run or repeated runs by name of benchmark."""
+    """Return the figures of runs as JSON for a service.
+
+    The keys of ``groups`` are names of benchmarks; the values are single runs or repeated runs.
+    """
     figures: list[_Tracked] = []
     for name, runs in groups.items():
         figures += _track(name, runs)
@@ -361,7 +368,7 @@ def write_history(service: str, groups: Mapping[str, Sequence[Run]]) -> str:
 
 
 def _report_history(service: str, session: Session, view: View) -> str:
-    """Return a session's figures; the benchmark is named after the title, or the command if there is no title."""
+    """Return the figures of a session. The benchmark's name is the title, or else the command."""
     name = view.title or command_text(session)
     return write_history(service, {name: [figures_of_run(session, name, view.depth)]})
 
@@ -371,14 +378,14 @@ benchmark_action_report = partial(_report_history, "benchmark-action")
 
 
 def _track(name: str, runs: Sequence[Run]) -> Iterator[_Tracked]:
-    """Yield the figures of one run or a group of repeated runs, then the figures of the longest operations."""
+    """Yield the figures of a run or of repeated runs, then the figures of the longest operations."""
     yield from _select_figures(name, [run.figures for run in runs], _is_tracked)
     for title, values in longest_in_all(runs, _MOST_OPERATIONS, max):
         yield from _select_figures(f"{name}{SEPARATOR}{title}", values, _OF_TRACKED_OPERATION.__contains__)
 
 
 def _select_figures(name: str, runs: Sequence[Values], is_wanted: Callable[[str], bool]) -> Iterator[_Tracked]:
-    """Yield the wanted figures that all runs have."""
+    """Yield the wanted figures, but only figures that all runs have."""
     benchmark = clip(name, _LONGEST)
     for key in runs[0]:
         values = [run[key] for run in runs if key in run]
@@ -395,7 +402,7 @@ def _select_figures(name: str, runs: Sequence[Values], is_wanted: Callable[[str]
 
 
 def _find_bounds(values: Sequence[Value]) -> tuple[float | None, float | None]:
-    """Return the bracket of a peak, or the smallest and the largest value of several runs."""
+    """Return the bounds of a peak, or the smallest and the largest value of several runs."""
     lows = [value.low for value in values]
     highs = [value.high for value in values if value.high is not None]
     if len(highs) == len(values):
@@ -406,8 +413,8 @@ def _find_bounds(values: Sequence[Value]) -> tuple[float | None, float | None]:
 def _is_tracked(name: str) -> bool:
     """Return whether a figure belongs in a history.
 
-    Address space, parts of RSS and figures of the machine do not belong there; nor does I/O, which depends on the
-    contents of the page cache.
+    Address space, parts of RSS and figures of the whole machine do not. Storage I/O and system calls do not either,
+    because they depend on the contents of the page cache.
     """
     metric = metrics.of(name.removeprefix(PEAK))
     if metric is None:

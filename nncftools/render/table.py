@@ -1,6 +1,6 @@
-"""Tables as data, and how a terminal and Markdown show them; the page shows them in ``page.py``.
+"""Tables as data, and their output for a terminal and Markdown; ``page.py`` makes them HTML.
 
-Estimates of memory have a ``≈``.
+A ``≈`` marks a figure as an estimate.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from nncftools.units import UNKNOWN, MemoryUnit, find_breaks, printable, text_of
 
 
 class Text(RichText):
-    """Text that wraps between names and figures, if the room allows."""
+    """Text whose lines break between names and figures rather than inside, if possible."""
 
     def wrap(self, console: Console, width: int, **settings: Any) -> Lines:  # noqa: ANN401 — Rich's
-        """Return the lines."""
+        """Return the lines of the wrapped text."""
         if settings["no_wrap"]:
             return super().wrap(console, width, **settings)
         lines: list[RichText] = []
@@ -48,7 +48,7 @@ class Output(Flag):
 
 @dataclass(frozen=True)
 class Column:
-    """A column; adjacent columns with the same ``group`` have that name above them."""
+    """A column. Adjacent columns with the same ``group`` have a common heading above them."""
 
     heading: str
     group: str = ""
@@ -57,39 +57,39 @@ class Column:
 
     @property
     def alignment(self) -> Literal["left", "right"]:
-        """Left for texts, right for figures."""
+        """``left`` for texts, ``right`` for figures."""
         return "left" if self.is_text else "right"
 
 
 def make_columns(name: str, figures: Iterable[str]) -> list[Column]:
-    """Return a column of text, and columns of figures."""
+    """Return a text column called ``name``, and columns of figures."""
     return [Column(name, is_text=True), *map(Column, figures)]
 
 
 class Cell(NamedTuple):
-    """A cell of any text: each output escapes the characters that have a meaning there."""
+    """A cell. The text may have any characters, because each output escapes special characters."""
 
     text: str
     is_strong: bool = False
     below: str = ""
-    """An addition in small print."""
+    """A second line in small letters."""
     size: float | None = None
-    """The bytes in ``text``; a table may write all sizes in one unit instead."""
+    """The size in bytes that ``text`` gives, so that a table can write all sizes in the same unit."""
     value: float | None = None
-    """The figure in ``text``; a picture shows a bar of this length."""
+    """The figure that ``text`` gives, so that a picture can draw a bar of this length."""
 
     def shown(self, unit: MemoryUnit | None = None) -> str:
-        """Return the text; with a unit, a size in bytes is written in that unit."""
+        """Return the text; if a unit is given, write a size in this unit."""
         return self.text if unit is None or self.size is None else unit.text(self.size)
 
 
 def size_cell(size: float | None, unit: MemoryUnit, *, is_strong: bool = False) -> Cell:
-    """Return the cell of a size in bytes, for a column whose heading names the unit."""
+    """Return a cell for a size in bytes; the heading of the column must name the unit."""
     return Cell(unit.text(size), is_strong)
 
 
 def figure_cell(value: float | None, unit: str) -> Cell:
-    """Return the cell of a figure in ``"B"``, ``"s"`` or ``""``, written in the unit that suits the figure."""
+    """Return a cell for a figure whose unit is ``"B"``, ``"s"`` or ``""``; the text has the most suitable unit."""
     return Cell(text_of(value, unit), size=value if unit == "B" else None, value=value)
 
 
@@ -99,51 +99,52 @@ class Row:
 
     cells: Sequence[Cell]
     depth: int = 0
-    """Level of indentation of the first text."""
+    """Level of indentation of the first text column."""
     is_strong: bool = False
     is_faint: bool = False
     note: str = ""
-    """Words that plain text adds to the row where other outputs use emphasis."""
+    """A note that plain text adds to the row, such as ``<- peak``; other outputs emphasize the row instead."""
     function: str = ""
-    """The function of an operation, for outputs that show no ``details``."""
+    """The function of an operation, for outputs without ``details``."""
     details: str = ""
     colour: str = ""
     span_s: tuple[float, float] | None = None
-    """Start and end of the part of the run that the row describes; both are the start if the end is unknown."""
+    """Start and end of the time that the row is about. An unknown end is the same as the start."""
     output: Output = Output.ALL
 
     def with_cells(self, indexes: Sequence[int]) -> Row:
-        """Return the row with only these cells."""
+        """Return the row with only the cells at these indexes."""
         return replace(self, cells=[self.cells[index] for index in indexes])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table; outputs leave out a table without rows."""
+    """A table. Outputs leave out tables without rows."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]
     more: str = ""
-    """A text about the rows that were left out."""
+    """A text about rows that were left out."""
     note: str = ""
-    """An explanation of the cells."""
+    """An explanation of the words and signs in the cells."""
     lines: Sequence[str] = ()
-    """More about single rows."""
+    """Further texts about single rows."""
 
     def of(self, output: Output) -> Table:
-        """Return the table with only the rows that an output shows."""
+        """Return the table with only the rows that appear in this output."""
         return replace(self, rows=[row for row in self.rows if output in row.output])
 
     def with_columns(self, indexes: Sequence[int]) -> Table:
-        """Return the table with only these columns."""
+        """Return the table with only the columns at these indexes."""
         rows = [row.with_cells(indexes) for row in self.rows]
         return replace(self, columns=[self.columns[index] for index in indexes], rows=rows)
 
     def headings(self, between: str, *, has_units: bool = True) -> list[str]:
-        """Return a heading for each column, with the unit if ``has_units``.
+        """Return the headings of the columns; if ``has_units`` is true, with units.
 
-        The first heading of a group has the group's name and ``between`` before it. If ``between`` is a line break,
-        the unit is behind the group's name. The only column of a group is headed by the group's name alone.
+        The first column of a group has the group's name before the heading, joined by ``between``. If ``between``
+        is a line break, the unit is after the group's name. If a group has only one column, the heading is the group's
+        name.
         """
         groups = ["", *(column.group for column in self.columns)]
         headings = []
@@ -162,9 +163,9 @@ class Table:
 
 
 def render_markdown(table: Table, *, code_in: int | None = None) -> Iterator[list[str]]:
-    """Yield the lines of a table in Markdown, and the lines below the table; nothing for a table without rows.
+    """Yield the table in Markdown, and the lines below the table; nothing if the table has no rows.
 
-    ``code_in`` is the index of a column of code.
+    ``code_in`` is the index of a column whose texts are code.
     """
     table = table.of(Output.MARKDOWN)
     if not table.rows:
@@ -180,7 +181,7 @@ def render_markdown(table: Table, *, code_in: int | None = None) -> Iterator[lis
 
 
 def _render_cells(table: Table, row: Row, code_in: int | None) -> list[str]:
-    """Return cells with their emphasis; the last column of text, which has the names, is indented."""
+    """Return the cells of a row in Markdown, with emphasis; the last text column (the names) is indented."""
     texts = []
     names = 0
     for index, cell in enumerate(row.cells):
@@ -206,13 +207,13 @@ FIRST_COLUMN = 12
 
 
 def grid(*, gap: int = 1, has_header: bool = True) -> Grid:
-    """Return an empty table without lines."""
+    """Return an empty table of Rich, without rules."""
     padding = (0, gap, 0, 0)
     return Grid(box=None, pad_edge=False, padding=padding, header_style="bold", show_header=has_header)
 
 
 def pairs(rows: Iterable[tuple[str, RichText]], min_width: int = 0) -> Grid:
-    """Return names and their texts side by side; a long text is wrapped."""
+    """Return a table of Rich with names on the left and their texts on the right; long texts are wrapped."""
     result = grid(gap=2, has_header=False)
     result.add_column(min_width=min_width, no_wrap=True)
     result.add_column(overflow="fold")
@@ -222,7 +223,7 @@ def pairs(rows: Iterable[tuple[str, RichText]], min_width: int = 0) -> Grid:
 
 
 def render_warnings(texts: Iterable[str]) -> Iterator[RenderableType]:
-    """Yield warnings, each in its own lines."""
+    """Yield warnings for Rich to print, each in separate lines."""
     for text in texts:
         yield Padding(Text(f"! {printable(text)}", style="yellow"), 0)
 
@@ -230,8 +231,8 @@ def render_warnings(texts: Iterable[str]) -> Iterator[RenderableType]:
 def render_table(table: Table, *, unit: MemoryUnit | None = None, folds: bool = False) -> Grid:
     """Return a table for Rich to print.
 
-    With ``unit``, all sizes in bytes are written in that unit, and headings have no units. With ``folds``, texts are
-    indented, and wrapped where there is no room.
+    If a unit is given, all sizes are written in this unit, and headings have no units. If ``folds`` is true, texts are
+    indented and, if they do not fit, wrapped.
     """
     table = table.of(Output.TEXT)
     result = grid()
@@ -262,19 +263,19 @@ def render_table(table: Table, *, unit: MemoryUnit | None = None, folds: bool = 
 
 
 _NAMES = 20
-"""Least width of the names in a terminal, unless a third of the console is less."""
+"""Least width of the names in a terminal, but at most a third of the console."""
 
 
 class Fitting(NamedTuple):
-    """A table whose columns continue below in a narrow console; groups of columns stay together."""
+    """A table that fits into any console: columns without room are printed below, together with their group."""
 
     table: Table
     unit: MemoryUnit | None = None
-    """The unit of all sizes in bytes."""
+    """The unit for all sizes, if given."""
     first: int = 0
-    """Number of columns in the first part of the table, if not all columns fit."""
+    """Number of columns after the names in the first part, if the table has several parts."""
     cut_names: Callable[[int], Sequence[str]] | None = None
-    """Function that returns the names of the rows for a width; without it, names are wrapped."""
+    """Function that returns the rows' names for a given width. Without a function, names are wrapped."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = self.table.of(Output.TEXT)
@@ -308,7 +309,7 @@ class Fitting(NamedTuple):
 
 
 def column_widths(table: Table, unit: MemoryUnit | None = None) -> list[int]:
-    """Return the widths of the columns, each with the gap before the column."""
+    """Return the widths of the columns, including the gap before each."""
     widths = []
     for index, heading in enumerate(table.headings("\n", has_units=unit is None)):
         texts = heading.split("\n")
@@ -333,7 +334,7 @@ def _split(groups: Iterable[Sequence[int]], widths: Sequence[int], room: int) ->
 
 
 def column_groups(table: Table) -> list[list[int]]:
-    """Return the indexes of the columns after the first by group; a column without heading joins the previous group."""
+    """Return the indexes of all columns but the first, by group. A column without heading joins the previous group."""
     groups: list[list[int]] = []
     for index, (previous, column) in enumerate(pairwise(table.columns), 1):
         is_same = column.group == previous.group if column.group else not column.heading
@@ -347,7 +348,7 @@ NOTE = "≈: an estimate; memory changed while the operation was marked"
 
 
 def has_estimates(operations: Iterable[Operation]) -> bool:
-    """Return whether RSS at the start or at the end of any of the operations is an estimate."""
+    """Return whether the change of RSS during any operation is an estimate."""
     return any(operation.of("rss").delta_is_estimate for operation in operations)
 
 
@@ -359,6 +360,6 @@ def change_text(figures: Figures, write: Callable[[float], str]) -> str:
 
 
 def signed(change: str) -> str:
-    """Return the text of a change with a sign, unless the text says 0."""
+    """Return the text with a sign; 0 has no sign."""
     is_zero_or_less = change.startswith(("-", UNKNOWN)) or not change.strip("0.,")
     return change if is_zero_or_less else f"+{change}"

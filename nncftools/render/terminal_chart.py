@@ -1,6 +1,6 @@
-"""A chart of a session for the terminal: memory over time, with operations and rates below on the same time axis.
+"""A chart of a session for a terminal: memory over time, with operations and rates below on the same time axis.
 
-The live view consists of the same parts.
+The live view uses the same functions.
 """
 
 from __future__ import annotations
@@ -50,14 +50,15 @@ from nncftools.render.view import View, label
 from nncftools.units import MemoryUnit, fixed, shortened, text_of
 
 _LOWEST = 12
-"""Heights of the chart of a report, in lines."""
+"""Least height of a report's chart, in lines; the next two constants are the largest height and the height for a
+file."""
 _HIGHEST = 40
 _NOT_ON_A_TERMINAL = 24
-_CAPTION = f"beside the bars: the highest over {RATE_WINDOW_S:g} s"
+_CAPTION = f"beside the bars: the highest rate over {RATE_WINDOW_S:g} s"
 
 
 class _Chart(NamedTuple):
-    """The chart of a session in the size of the terminal, with the characters and colours of the terminal."""
+    """The chart of a session. Size, characters and colours depend on the console that prints it."""
 
     session: Session
     view: View
@@ -78,7 +79,7 @@ def report(session: Session, view: View) -> _Chart:
 
 
 def chart(session: Session, view: View, width: int, height: int, *, style: TerminalStyle) -> Group:
-    """Return the chart of a session: ``height`` rows of ``width`` columns."""
+    """Return the chart of a session, ``width`` columns wide and ``height`` rows high."""
     run_s = max(session.duration_s, 1e-3)
     shown = Window(run_s, max(10, width - GUTTER - 1), run_s)
     names = _select_metrics(session, view)
@@ -111,7 +112,7 @@ def chart(session: Session, view: View, width: int, height: int, *, style: Termi
 
 
 def _select_metrics(session: Session, view: View) -> list[str]:
-    """Return the metrics to draw: the first metric, and further metrics that are not always written as 0."""
+    """Return the metrics to draw: the first metric, and all others that are not always written as 0."""
     zero = view.unit.text(0)
     names: list[str] = []
     for name in view.metrics:
@@ -166,7 +167,7 @@ _OF_STORAGE = {"read_bytes": ("Read", "#4a90e0"), "write_bytes": ("Write", WARNI
 
 
 class Rate(NamedTuple):
-    """A rate to show: the sum of some counters."""
+    """A rate that is drawn as a row of bars: the sum of the rates of some counters."""
 
     name: str
     counters: tuple[str, ...]
@@ -175,7 +176,7 @@ class Rate(NamedTuple):
     colour: str
 
     def figure(self, value: float, room: int) -> str:
-        """Return a rate as text, shorter than ``room`` characters: ``0.98`` (cores), ``1.2 MiB/s``, ``1M/s``."""
+        """Return a rate in at most ``room`` characters: ``0.98`` (cores), ``1.2 MiB/s``, ``1M/s``."""
         if self.unit == "cores":
             return fixed(value, 2)
         number, _, unit = text_of(value, self.unit).partition(" ")
@@ -188,7 +189,7 @@ class Rate(NamedTuple):
 
 
 def choose_rates(columns: Collection[str]) -> Sequence[Rate]:
-    """Return the rates to show for a run with these columns: busy cores, storage, and counters without family."""
+    """Return the rates to show for a run with these columns: CPU, storage, and others, but no system calls."""
     cores = cpu_counters(columns)
     rates = [Rate("Cores", cores, "cores", GOOD)] if cores else []
     for column, metric in metrics.of_operations(columns).items():
@@ -199,7 +200,7 @@ def choose_rates(columns: Collection[str]) -> Sequence[Rate]:
 
 
 def rates_in_columns(moments: Floats, rates: Floats, shown: Window) -> Floats:
-    """Return the rate in the middle of each column; each rate goes from a moment to the next moment."""
+    """Return the rate in the middle of each column; a rate is valid from one of ``moments`` to the next."""
     if not len(rates):
         return np.full(shown.columns, np.nan)
     middles = (np.arange(shown.columns) + 0.5) * shown.end_s / shown.columns
@@ -210,9 +211,9 @@ def rates_in_columns(moments: Floats, rates: Floats, shown: Window) -> Floats:
 
 
 def rate_rows(rate: Rate, rates: Floats, figure: float | None, gutter: int, height: int = 1) -> Iterator[Text]:
-    """Yield ``height`` rows of bars; full height is the highest rate, 0 and unknown rates are blank.
+    """Yield ``height`` rows of bars. Full height is the highest rate; 0 and unknown rates are blank.
 
-    ``figure`` is the rate beside the bars; None for nothing.
+    ``figure`` is a rate to write beside the bars; None for nothing.
     """
     highest = float(np.nanmax(rates, initial=1.0 if rate.unit == "cores" else 0.0)) or 1.0
     heights = np.nan_to_num(rates) / highest * height
@@ -226,6 +227,6 @@ def rate_rows(rate: Rate, rates: Floats, figure: float | None, gutter: int, heig
 
 
 def draw_bars(heights: ArrayLike) -> str:
-    """Return a bar for each height: a bar is blank at 0 and below, and full at 1 and above."""
+    """Return a character for each height: blank for 0 or less, a full block for 1 or more."""
     levels = np.ceil(np.multiply(heights, _FULL) - 1e-9).astype(int)
     return "".join(_BLOCKS[level] for level in np.clip(levels, 0, _FULL))

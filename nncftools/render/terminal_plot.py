@@ -1,6 +1,6 @@
-"""Memory over time in a terminal, as plotext draws it, with a row of operations; and the look of terminal charts.
+"""Parts of terminal charts: memory over time (drawn by plotext), a row of operations, colours and characters.
 
-The first metric of memory is an area, the others are curves. All colours are readable on light and dark backgrounds.
+The first metric is drawn as an area, other metrics as curves. All colours are readable on light and dark backgrounds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from nncftools.units import MemoryUnit, brief_size, printable, shortened
 Floats = NDArray[np.float64]
 
 GUTTER = 12
-"""Columns to the left of a chart, for the labels of the axis."""
+"""Width of the space for axis labels at the left of a chart, in columns."""
 AXIS = "#787878"
 TITLE = "bold default"
 PEAK = "#e85040"
@@ -40,9 +40,12 @@ DANGER = "bold #e85040"
 CURVES = ("#0098f0", "#c860b0", "#209850", "#c07f20")
 AREA = "#3070d8"
 COLOURS = (AXIS, PEAK, KEY, GOOD, WARNING, DANGER, *CURVES, AREA)
-"""Each colour has a contrast (WCAG) of 3 to white and to black, and does not become white or black in 16 colours."""
+"""All colours of charts. Each has a WCAG contrast of at least 3 to white and to black.
+
+On a terminal with 16 colours, none of them becomes white or black.
+"""
 _DARK = (0, 4, 8)
-"""Numbers of black, blue and grey in 16 colours."""
+"""Numbers of black, blue and grey among the 16 colours."""
 _SYSTEMS = {"256": ColorSystem.EIGHT_BIT, "truecolor": ColorSystem.TRUECOLOR}
 _ASCII = str.maketrans("›–…●×·◆━╸╺─│┤├╭╮╰╯▁▂▃▄▅▆▇█↑↓←→", ">-~*x-^==--|++++++.:-=+*#@^v<>")
 
@@ -52,21 +55,21 @@ class TerminalStyle(NamedTuple):
 
     unit: MemoryUnit = MemoryUnit.MiB
     unicode: bool = True
-    """Whether the terminal shows more than ASCII."""
+    """Whether the terminal shows characters other than ASCII."""
     colours: ColorSystem | None = ColorSystem.EIGHT_BIT
-    """None for a terminal without colours, which shows bold characters."""
+    """The colours of the terminal; None if the terminal has bold characters, but no colours."""
     gutter: int = GUTTER
 
 
 def colours_of(console: Console) -> ColorSystem | None:
-    """Return the colours that a console shows; None for none."""
+    """Return the colours that a console shows; None without colours."""
     if console.color_system is None or console.no_color:
         return None
     return _SYSTEMS.get(console.color_system, ColorSystem.STANDARD)
 
 
 def render_rows(content: RenderableType, width: int, height: int | None, style: TerminalStyle) -> list[list[Segment]]:
-    """Return at most ``height`` rows of some content, in characters and colours of the terminal."""
+    """Return at most ``height`` rows of ``content``, in characters and colours that the terminal can show."""
     console = Console(
         width=width,
         file=io.StringIO(),
@@ -92,7 +95,10 @@ def _translate(part: Segment, terminal: TerminalStyle) -> Segment:
 
 @lru_cache(maxsize=256)
 def _reduce_colours(style: Style, colours: ColorSystem | None) -> Style:
-    """Return a style in the colours of the terminal: a new one, because Rich keeps the escape sequences of a style."""
+    """Return a new style with colours that the terminal can show.
+
+    The style must be new, because Rich caches the escape sequences of a style.
+    """
     if colours is None:
         return style.without_color
     ink = style.color and style.color.downgrade(colours)
@@ -101,7 +107,7 @@ def _reduce_colours(style: Style, colours: ColorSystem | None) -> Style:
 
 
 def fitting(parts: Iterable[Text], width: int, gap: int = 0) -> Text:
-    """Return the first parts beside each other, as many as fit: no figure is cut."""
+    """Return as many of the first parts, beside each other, as fit into ``width``; no part is cut."""
     row = Text(no_wrap=True)
     for part in parts:
         blanks = gap if row else 0
@@ -112,7 +118,7 @@ def fitting(parts: Iterable[Text], width: int, gap: int = 0) -> Text:
 
 
 def coloured(row: Iterable[Segment]) -> str:
-    """Return a row as text, with colours as escape sequences."""
+    """Return a row as text, with escape sequences for colours."""
     text = ""
     for part in row:
         text += part.style.render(part.text) if part.style else part.text
@@ -120,7 +126,7 @@ def coloured(row: Iterable[Segment]) -> str:
 
 
 def name_style(ink: str, colour: str, colours: ColorSystem) -> Style:
-    """Return the style of a name on the colour of an operation."""
+    """Return the style of a name that is written on the colour of an operation."""
     if colours == ColorSystem.STANDARD:
         is_dark = Color.parse(colour).downgrade(colours).number in _DARK
         ink = "bright_white" if is_dark else "black"
@@ -128,26 +134,26 @@ def name_style(ink: str, colour: str, colours: ColorSystem) -> Style:
 
 
 SIGNS = "●o+x"
-"""Signs of the curves in legends; the curves after the first consist of their sign."""
+"""Signs of the curves in legends. All curves but the first are drawn with these signs."""
 MOST_LINES = len(CURVES)
 
 
 class Window(NamedTuple):
-    """The time axis, from the start of a run, and the number of columns."""
+    """The time axis of a chart, from the start of the run."""
 
     end_s: float
     columns: int
     now_s: float
-    """The latest known moment."""
+    """The latest known moment, in seconds."""
 
     def column(self, at_s: float) -> int:
-        """Return the column of a moment."""
+        """Return the column of the chart for a moment."""
         column = int(at_s / self.end_s * self.columns)
         return min(max(column, 0), self.columns - 1)
 
 
 class Line(NamedTuple):
-    """A metric over time, in seconds and bytes; NaN breaks the line."""
+    """A metric over time, in seconds and bytes; the line has a gap at NaN."""
 
     label: str
     time_s: Floats
@@ -157,19 +163,19 @@ class Line(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """The peak and the limit in the chart."""
+    """The peak and the limit that a chart marks."""
 
     peak: tuple[float, float] | None = None
-    """Bytes and moment."""
+    """Size in bytes, and moment in seconds."""
     limit: float | None = None
-    """In bytes; drawn when memory has reached half of the limit, as in pictures."""
+    """Size in bytes. The limit is drawn only if memory has reached half of the limit, as in pictures."""
 
 
 def column_extremes(time_s: Floats, values: Floats, end_s: float, columns: int) -> tuple[Floats, Floats]:
-    """Return the smallest and the largest value in each of ``columns`` equal parts of a time; NaN where unknown.
+    """Return the smallest and the largest value in each of ``columns`` equal parts of the time; NaN if unknown.
 
-    No spike is lost, however many values there are. Columns between two neighbouring values are on the straight line
-    that joins the values. NaN among the values stays a gap.
+    All values count, so no spike is lost. Between two neighbouring values, the line is straight. NaN among the values
+    is a gap.
     """
     indexes = np.flatnonzero(~np.isnan(values) & (time_s <= end_s))
     if not len(indexes):
@@ -189,18 +195,18 @@ def column_extremes(time_s: Floats, values: Floats, end_s: float, columns: int) 
 
 
 _ACROSS = 2
-"""Dots in the width of a Braille character."""
+"""Number of dots in the width of a Braille character."""
 _UP = 4
-"""Dots in the height of a Braille character."""
+"""Number of dots in the height of a Braille character."""
 _ROWS_PER_TICK = 3
 _COLUMNS_PER_TICK = 12
 _MOST_DOTS = 10_000
-"""A curve with more dots is noise: drawn in whole characters, the curve takes a quarter of the time."""
+"""A curve with more dots looks like noise. Whole characters are drawn instead, in a quarter of the time."""
 _FEWEST_ROWS = 2
 
 
 def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, style: TerminalStyle) -> Text:
-    """Return ``height`` rows: memory over time with the axis on the left, and the moments below."""
+    """Return a chart of ``height`` rows: memory over time, with sizes at the left and times below."""
     rows = max(_FEWEST_ROWS, height - 1)
     across = shown.columns * _ACROSS
     up = rows * _UP
@@ -223,7 +229,7 @@ def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, styl
             extremes[0] = _find_extremes(lines[0], shown, shown.columns)
 
     def count_dots(values: Floats | float) -> NDArray[np.int16]:
-        """Return heights in dots, -1 for unknown."""
+        """Return heights in dots; -1 if unknown."""
         heights = np.asarray(values) / top * up
         dots = np.clip(np.ceil(heights - 1e-9) - 1, 0, up - 1)
         return np.where(np.isnan(values), -1, dots).astype(np.int16)
@@ -255,19 +261,22 @@ def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, styl
 
 
 def _find_extremes(line: Line, shown: Window, columns: int) -> Floats:
-    """Return two rows: the smallest and the largest value in each column."""
+    """Return two arrays: the smallest and the largest value in each column of the chart."""
     return np.stack(column_extremes(line.time_s, line.values, shown.end_s, columns))
 
 
 def load_plotext() -> Any:  # noqa: ANN401 — plotext has no types
-    """Return plotext, which takes 0.15 s of CPU and a compiled library. Raises ImportError, OSError."""
+    """Return the module plotext. Loading takes 0.15 s of CPU, and needs a compiled library.
+
+    Raises ImportError, OSError.
+    """
     import plotext
 
     return plotext
 
 
 def chart_problem() -> str:
-    """Return why no chart can be drawn; empty if there is no problem."""
+    """Return why no chart can be drawn; empty if nothing prevents it."""
     try:
         load_plotext()
     except (ImportError, OSError) as error:
@@ -280,9 +289,9 @@ class _Signs(NamedTuple):
     """The characters that a chart consists of."""
 
     fine: str
-    """Sign of the first curve, if drawn in dots."""
+    """Sign of the first curve if it is drawn in dots."""
     coarse: str
-    """Sign of the first curve, if drawn in whole characters."""
+    """Sign of the first curve if it is drawn in whole characters."""
     area: str
     limit: str
     peak: str
@@ -306,16 +315,16 @@ class _Pen(NamedTuple):
         return self.figure.signal(across.tolist(), heights.tolist(), marker=marker)
 
     def draw_area(self, highs: NDArray[np.int16], columns: int, sign: str) -> None:
-        """Draw the area below a curve, in whole characters."""
+        """Fill the area below a curve, in whole characters."""
         cells = highs.reshape(columns, -1).min(axis=1)
         known = np.flatnonzero(cells >= 0)
         signal = self.make_signal(known * _ACROSS, cells[known], sign, AREA)
         self.figure.draw(signal.fillx())
 
     def draw_curve(self, highs: NDArray[np.int16], lows: NDArray[np.int16], width: int, sign: str, colour: str) -> None:
-        """Draw a line from the lowest to the highest dot of each column, and between columns that do not touch.
+        """Draw a curve: in each column a line from lowest to highest dot; gaps in height to the next column are closed.
 
-        Each column is ``width`` dots wide.
+        A column is ``width`` dots wide.
         """
         known = np.flatnonzero(highs >= 0)
         highest = highs[known]
@@ -343,11 +352,11 @@ def _draw(  # noqa: PLR0913 — everything that a reader sees
     peak: tuple[int, int] | None,
     limit: tuple[int, str] | None,
 ) -> Text:
-    """Return a chart of a number of columns and rows as plotext draws it; an equal chart is not drawn again.
+    """Return a chart of ``size`` (columns, rows), drawn by plotext; an equal chart is not drawn again.
 
-    All places and heights are in dots. For each metric, ``curves`` has the lowest dot in each column of the metric,
-    then the highest dots. The whole process has one figure of plotext: only one thread may draw. The compiled part of
-    plotext ends the process where a point is NaN, so all dots are known.
+    All positions and heights are in dots. Each item of ``curves`` belongs to a metric: the lowest dot in each column,
+    then the highest dots. plotext has a single figure for the whole process, so only a single thread may draw. The
+    compiled part of plotext ends the process at a NaN, so unknown heights are -1.
     """
     plotext = load_plotext()
     plotext.terminal.limit(False, False)  # noqa: FBT003 — width and height
@@ -404,16 +413,16 @@ _TIME_STEPS = (
     *(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800),
     *(3600, 7200, 10800, 21600, 43200, 86400, 172800, 432000, 864000, 2592000),
 )
-"""Steps of a time axis in seconds: up to half an hour, and from an hour to 30 days."""
+"""Steps of a time axis in seconds: from 0.01 s to 30 days."""
 
 
 def rounded_up(value: float) -> float:
-    """Return a round number of at least ``value``: 12, 25, 300."""
+    """Return a round number that is not below ``value``: 12, 25, 300."""
     return _round_up(value, _ROUND) if value > 0 else 1.0
 
 
 def _round_up(value: float, steps: Sequence[float]) -> float:
-    """Return the smallest of some steps, multiplied by a power of 10, of at least ``value``."""
+    """Return the smallest number that is not below ``value``, of all steps times powers of 10."""
     power = 10.0 ** math.floor(math.log10(value))
     return next(step * power for step in steps if step * power >= value * 0.999999)
 
@@ -425,7 +434,7 @@ def ticks(end: float, most: int) -> list[float]:
 
 
 def time_ticks(end_s: float, most: int) -> list[float]:
-    """Return 0, and at most ``most`` round moments after 0."""
+    """Return 0 and at most ``most`` round times, up to ``end_s``."""
     step = next((step for step in _TIME_STEPS if end_s / step <= max(most, 1)), end_s)
     return [number * step for number in range(int(end_s / step + 1e-9) + 1)]
 
@@ -440,32 +449,32 @@ def write_clock(seconds: float) -> str:
 
 
 _SHORTEST_NAME = 4
-"""Fewer columns have no room for a name."""
+"""An operation that is narrower than this number of columns has no name."""
 _LABEL = "Operations"
 
 
 @dataclass(frozen=True)
 class Span:
-    """An operation; ``end_s`` is None while the operation is running."""
+    """An operation in the row of operations; ``end_s`` is None while the operation is running."""
 
     name: str
     start_s: float
     end_s: float | None = None
     kind: str | None = None
     depth: int = 0
-    """0 for an outermost operation."""
+    """Nesting level: 0 for an outermost operation."""
 
     def holds(self, at_s: float) -> bool:
         """Return whether the operation is running at a moment."""
         return self.start_s <= at_s and (self.end_s is None or at_s <= self.end_s)
 
     def up_to(self, now_s: float) -> Span:
-        """Return the operation as it was at a moment: without an end that comes later."""
+        """Return the operation as known at a moment: an end after that moment is removed."""
         return self if self.end_s is not None and self.end_s <= now_s else replace(self, end_s=None)
 
 
 def operations_row(spans: Sequence[Span], shown: Window, style: TerminalStyle) -> Text:
-    """Return one row with the names of the operations, each at the time of the operation."""
+    """Return a row of the chart with the operations at their times; names are left out if there is no room."""
     label = _LABEL if len(_LABEL) < style.gutter else ""
     row = Text(f"{label:<{style.gutter + 1}}", AXIS)
     colours = fills(

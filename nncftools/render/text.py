@@ -22,11 +22,11 @@ from nncftools.units import MemoryUnit, printable, seconds_text, shortened, size
 
 _TITLE = 200
 _MOST_OPERATIONS = 60
-"""A report shows the longest operations: a comment on GitHub holds 65,536 characters."""
+"""Largest number of operations in a report, because a comment on GitHub may have 65,536 characters."""
 _MOST_BRIEF_OPERATIONS = 12
 _DEVICES = "Devices"
 _MOST_LINES = 7
-"""Lines of the default report without operations, and without the line that names the files."""
+"""Largest number of lines in the default report, not counting operations and the line that names the files."""
 _CERTAIN = " (certain)"
 _FEWEST_HOLDERS = 2
 _MOST_HOLDERS = 4
@@ -36,7 +36,7 @@ _LONGEST_LABEL = 32
 
 
 def report(session: Session, view: View) -> RenderableType:
-    """Return the report for Rich to print."""
+    """Return the report for Rich to print: the short default report, or the report with all figures."""
     return Group(*(_render_brief(session, view) if view.brief else _render_details(session, view)))
 
 
@@ -72,7 +72,7 @@ def _render_pairs(lines: Iterable[tuple[str, str]]) -> RenderableType:
 
 
 def _render_brief(session: Session, view: View) -> Iterator[RenderableType]:
-    """Yield the peak, the holders of the memory, the needed memory, and the operations that matter."""
+    """Yield the short report: peak, code that held the memory, needed memory, and operations."""
     verdict = peak_lines.explain_verdict(session, view.unit)[:1]
     for _, conclusion in verdict:
         yield Text(conclusion.removesuffix(_CERTAIN), style="bold red")
@@ -105,7 +105,7 @@ def _render_missing(session: Session) -> list[RenderableType]:
 
 
 def _render_need(session: Session, view: View, *, has_verdict: bool) -> RenderableType:
-    """Return the needed memory and the duration, and without a verdict also how the run ended."""
+    """Return the needed memory, the duration, and how the run failed, unless the verdict already says so."""
     line = Text(peak_lines.write_need(session, view.unit))
     ending = session_tables.failure(session)
     was_killed = session.exit is not None and session.exit.signal is not None
@@ -116,7 +116,7 @@ def _render_need(session: Session, view: View, *, has_verdict: bool) -> Renderab
 
 
 def _render_further(session: Session, view: View) -> Iterator[RenderableType]:
-    """Yield the memory held at the end, the peaks of metrics that the user named, the devices, and the warnings."""
+    """Yield the last lines: memory held at the end, peaks of metrics that the user named, devices, and warnings."""
     lines = (write_held_at_end(session, view.unit), peak_lines.write_other_peaks(session, view))
     yield from map(Text, filter(None, lines))
     for heading, fact in session_tables.list_facts(session, view.unit):
@@ -130,7 +130,7 @@ def _render_further(session: Session, view: View) -> Iterator[RenderableType]:
 
 
 class _Holders(NamedTuple):
-    """Rows about the holders of the peak; each row is one line, which is cut at the edge of the console."""
+    """Rows about the code that held the peak, cut at the edge of the console."""
 
     rows: Sequence[peak_lines.HolderRow]
 
@@ -151,7 +151,7 @@ class _Holders(NamedTuple):
 
 
 def _render_headlines(session: Session, view: View) -> Iterator[RenderableType]:
-    """Yield the verdict on a death, if there is any, and the peak with time, operation and holders."""
+    """Yield the first lines: the verdict if a process died, and the peak with time, operation and code."""
     verdict = peak_lines.explain_verdict(session, view.unit)
     if verdict:
         (heading, conclusion), *details = verdict
@@ -187,7 +187,7 @@ def markdown_report(session: Session, view: View) -> str:
 
 
 def _write_headlines(session: Session, view: View) -> Iterator[list[str]]:
-    """Yield the verdict on a death, if there is any, and the peak, if the view shows the peak."""
+    """Yield the first blocks of Markdown: the verdict if a process died, and the peak if the view shows RSS."""
     verdict = peak_lines.explain_verdict(session, view.unit)
     ending = session_tables.failure(session)
     if verdict:
@@ -209,7 +209,7 @@ def _write_headlines(session: Session, view: View) -> Iterator[list[str]]:
 
 
 def notebook_cell(session: Session, view: View) -> str:
-    """Return Markdown for a notebook: the picture, as PNG inside the text, and the report."""
+    """Return Markdown for a notebook: the picture, embedded as PNG, and the report."""
     import base64
     import io
 
@@ -229,7 +229,10 @@ _MOST_METRICS = 3
 
 
 def five_lines(session: Session, metrics: Sequence[str]) -> str:
-    """Return five lines, in MiB: command, run, peak of the first metric, cost, and content."""
+    """Return five lines about a session: command, run, peak of the first metric, cost, and content.
+
+    Memory is in MiB.
+    """
     cost = []
     spent_s = cpu_s(session)
     if spent_s is not None:

@@ -1,14 +1,14 @@
-"""The view that renderers receive beside the session (metrics, unit, levels), and the formats of a report by name.
+"""The user's choices for outputs (metrics, unit, levels), and the formats of reports by name.
 
-A format is one function, ``(session, view) -> Content``. To add a format, write a function and add a line here. The
-type of the result decides where the result can go:
+A format is a function ``(session, view) -> Content``. To add a format, write a function, and add a line to ``FORMATS``
+and to ``ENDINGS``. The type of the result decides where it may be written:
 
 - ``str``: text, which is written unchanged;
 - a Rich renderable: text that adapts to the terminal; elsewhere, lines have at most 100 characters;
 - ``bytes``: a document for another program, which is never shown on a terminal;
-- a mapping of file names to functions that write these files: several files for a folder.
+- a mapping of file names to functions that write these files: several files in a folder.
 
-``json`` and ``csv`` are for scripts: they have all metrics in bytes and seconds, for any view.
+``json`` and ``csv`` are for scripts: they always have all metrics, in bytes and seconds.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class View:
-    """The choices of the user about reports."""
+    """The user's choices for an output."""
 
     metrics: Sequence[str]
     """Memory metrics in the order of display."""
     unit: MemoryUnit = MemoryUnit.MiB
     from_zero: bool = False
-    """Subtract the first sample from memory."""
+    """Whether the first sample is subtracted from memory."""
     title: str = ""
     depth: int = 1
     """Number of levels of nested operations to show."""
     brief: bool = False
-    """Whether a text is the short default report."""
+    """Whether the text is the short default report."""
     asked: Sequence[str] = ()
-    """Metrics that the user named: the default report has their peaks."""
+    """Metrics that the user named; the default report shows their peaks."""
 
     @property
     def above(self) -> str:
-        """Text to add to the name of memory that counts from the first sample; empty for other memory."""
+        """``" above the first sample"``, to append to a metric's name, if ``from_zero`` is true; else empty."""
         return " above the first sample" if self.from_zero else ""
 
 
 def label(column: str) -> str:
-    """Return the display name of a column."""
+    """Return the name of a column for readers."""
     metric = metrics.of(column)
     return printable(column if metric is None else metric.label)
 
@@ -68,7 +68,7 @@ def clip(text: str, length: int) -> str:
 
 
 def brief_label(size: float, unit: MemoryUnit) -> str:
-    """Return a size without needless digits, and the unit: ``254 MiB``."""
+    """Return a size with the unit, without needless digits: ``254 MiB``."""
     return f"{unit.brief(size)} {unit}"
 
 
@@ -76,19 +76,19 @@ BREAK = "<br>"
 
 
 def plotly_text(text: str, letters: int = 70) -> str:
-    """Return a text in lines of at most ``letters`` for plotly, which interprets some HTML."""
+    """Return a text for plotly in lines of at most ``letters`` characters, with HTML escaped."""
     from html import escape
 
     return BREAK.join(escape(line, quote=False) for line in textwrap.wrap(text, letters))
 
 
 def command_text(session: Session) -> str:
-    """Return the command as typed in a shell, without characters that a terminal would interpret."""
+    """Return the command as typed in a shell, without control characters."""
     return printable(shlex.join(session.command)) or printable(session.name) or "unknown command"
 
 
 def write_title(session: Session, view: View, length: int) -> str:
-    """Return the title of the view, or else the command, in at most ``length`` characters."""
+    """Return the view's title, or else the command, shortened to ``length`` characters."""
     return shortened(printable(view.title) or command_text(session), length)
 
 
@@ -102,24 +102,24 @@ Files = Mapping[str, Callable[[pathlib.Path], None]]
 """Functions that write files, by file name."""
 Content = Union["RenderableType", bytes, Files]
 END = math.inf
-"""The moment when the code of the program had finished, in place of a number of seconds."""
+"""Stands for the moment when the program's code had ended, where otherwise a number of seconds is given."""
 FROM_ZERO = "_from-zero"
-"""End of the file names of figures that count from the first sample."""
+"""Suffix of file names if the first sample is subtracted from the figures."""
 
 
 def log_stem(metric: str, *, from_zero: bool, rank: str = "") -> str:
-    """Return the file name of the log of a metric without ending; ``rank`` is the suffix of a rank of a job."""
+    """Return the name of a metric's log without the ending ``.txt``; ``rank`` is the suffix for a rank of a job."""
     return f"{metric.replace('/', '_')}_memory_usage{rank}{FROM_ZERO if from_zero else ''}"
 
 
 Format = Callable[["Session", "View"], Content]
 
 SEPARATOR = " · "
-"""Between parts of a line."""
+"""Separator between the parts of a line."""
 TEXT = "text"
 PAGE = "html"
 PICTURE = "picture"
-"""Stands among the formats for the picture of ``--plot``, for a file with the ending of a picture."""
+"""Name that stands for the picture of ``--plot`` among the formats, so that the endings of pictures are known."""
 PICTURES = (".png", ".svg", ".pdf")
 ENDINGS = {
     ".txt": (TEXT, "terminal", "markdown", "csv", "collapsed"),
@@ -131,7 +131,7 @@ ENDINGS = {
     ".parquet": ("parquet",),
     **dict.fromkeys(PICTURES, (PICTURE,)),
 }
-"""Formats by the ending of a file. Without ``--format``, the first format is written."""
+"""Formats by file ending. If ``--format`` is not given, the first format is used."""
 FORMATS = {
     TEXT: "nncftools.render.text:report",
     "markdown": "nncftools.render.text:markdown_report",
@@ -149,11 +149,11 @@ FORMATS = {
     "benchmark-action": "nncftools.render.summary_json:benchmark_action_report",
 }
 REMOVED = {"openmetrics": "json", "hyperfine": "json"}
-"""Formats of earlier versions: the format with the same figures."""
+"""Formats of earlier versions: for each, the present format with the same figures."""
 
 
 def format_named(name: str) -> Format:
-    """Return the function that makes a report in this format. Raises UsageError when there is no such format."""
+    """Return the function that makes a report in this format. Raises UsageError if the format is unknown."""
     if name not in FORMATS:
         raise UsageError(not_one_of(name, FORMATS))
     module, _, function = FORMATS[name].partition(":")

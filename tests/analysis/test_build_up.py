@@ -214,12 +214,20 @@ class TestAtEnd:
     @pytest.mark.parametrize(
         ("levels", "report", "expected"),
         [
-            pytest.param("300@1 0@1", None, 300, id="killed"),
-            pytest.param("300@0.9 80@0.95 20@1 0@1", None, 300, id="torn down by Python"),
-            pytest.param("300@0.6 30@0.65 30@1 0@1", None, 30, id="freed before"),
-            pytest.param("300@0.98 700@0.99 0@1", None, 700, id="rises at the end"),
-            pytest.param("300@1 0@1", (0.97, 30), 30, id="reported, freed unseen"),
-            pytest.param("300@1 0@1", (1.2, 30), 300, id="report of another process"),
+            ("300@1 0@1", None, 300),
+            ("300@0.9 80@0.95 20@1 0@1", None, 300),
+            ("300@0.6 30@0.65 30@1 0@1", None, 30),
+            ("300@0.98 700@0.99 0@1", None, 700),
+            ("300@1 0@1", (0.97, 30), 30),
+            ("300@1 0@1", (1.2, 30), 300),
+        ],
+        ids=[
+            "killed",
+            "torn down by Python",
+            "freed before",
+            "rises at the end",
+            "reported, freed unseen",
+            "report of another process",
         ],
     )
     def test_moment(self, made: Made, levels: str, report: tuple[float, int] | None, expected: int) -> None:
@@ -289,15 +297,16 @@ WARNED = LimitReached(at_s=0.6, rss=300, limit=200, action="warn")
 @pytest.mark.parametrize(
     ("fields", "report_s", "expected"),
     [
-        pytest.param({"exit": ENDED}, 0.9, 200, id="success"),
-        pytest.param({"exit": Exit(code=7)}, 0.9, 200, id="failure"),
-        pytest.param({"exit": ENDED, "limit_reached": WARNED}, 0.9, 200, id="above a limit"),
-        pytest.param({"exit": ENDED, "limit_reached": replace(WARNED, action="kill")}, 0.9, None, id="ended by us"),
-        pytest.param({"exit": Exit(signal=15)}, 0.9, None, id="killed"),
-        pytest.param({}, 0.9, None, id="went on"),
-        pytest.param({"exit": ENDED}, None, None, id="no report"),
-        pytest.param({"exit": ENDED, "snapshots": None}, 0.9, None, id="no stacks"),
+        ({"exit": ENDED}, 0.9, 200),
+        ({"exit": Exit(code=7)}, 0.9, 200),
+        ({"exit": ENDED, "limit_reached": WARNED}, 0.9, 200),
+        ({"exit": ENDED, "limit_reached": replace(WARNED, action="kill")}, 0.9, None),
+        ({"exit": Exit(signal=15)}, 0.9, None),
+        ({}, 0.9, None),
+        ({"exit": ENDED}, None, None),
+        ({"exit": ENDED, "snapshots": None}, 0.9, None),
     ],
+    ids=["success", "failure", "above a limit", "ended by us", "killed", "went on", "no report", "no stacks"],
 )
 def test_held_at_end(made: Made, fields: dict[str, object], report_s: float | None, expected: int | None) -> None:
     """A program that ended by itself held what it reported, without imports and without pages counted twice."""

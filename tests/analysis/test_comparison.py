@@ -51,18 +51,18 @@ class TestNoise:
     @pytest.mark.parametrize(
         ("base", "new", "expected"),
         [
-            ([100], [100.9], False),  # less than 1 MiB
-            ([1000], [1009], False),  # less than 1 %
-            ([1000], [1011], True),
-            ([1000, 1010], [1020, 1030], True),  # apart, though two runs are too few for the test
-            ([1000, 1030], [1020, 1050], False),
-            ([1000, 1001, 1002, 1003], [1020, 1021, 1022, 1023], True),
-            ([1000, 1001, 1002, 1030], [1020, 1021, 1022, 1023], False),
+            ("100", "100.9", False),  # less than 1 MiB
+            ("1000", "1009", False),  # less than 1 %
+            ("1000", "1011", True),
+            ("1000 1010", "1020 1030", True),  # apart, though two runs are too few for the test
+            ("1000 1030", "1020 1050", False),
+            ("1000 1001 1002 1003", "1020 1021 1022 1023", True),
+            ("1000 1001 1002 1030", "1020 1021 1022 1023", False),
         ],
     )
-    def test_stands_out(self, base: list[float], new: list[float], expected: bool) -> None:  # noqa: FBT001 — a parameter of a test
+    def test_stands_out(self, base: str, new: str, expected: bool) -> None:  # noqa: FBT001 — a parameter of a test
         """A change is more than noise when it is large enough to matter and exceeds the spread of the runs."""
-        sides = ([run(1, size) for size in sizes] for sizes in (base, new))
+        sides = ([run(1, float(size)) for size in sizes.split()] for sizes in (base, new))
 
         assert compare_runs(*sides).figures["peak_rss"].stands_out is expected
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import gzip
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
@@ -15,36 +15,33 @@ from tests.made_up import marks, mib, process, session
 
 MIB = 1 << 20
 COUNTS = 2, 4, 6
-Cost = Callable[[int], float]
+
+
+def read_sizes(cost: str, counts: Sequence[int]) -> list[float]:
+    """Return bytes by slice of a line of MiB such as ``1000+100k``, with k layers, or of one size for each slice."""
+    if not cost.endswith("k"):
+        return [float(size) * MIB for size in cost.split()]
+    base, _, slope = cost.removesuffix("k").partition("+")
+    return [(float(base) + float(slope) * count) * MIB for count in counts]
 
 
 def of(
-    counts: Sequence[int] = COUNTS, floor: Cost | None = None, **operations: Cost | Mapping[str, Cost]
+    counts: Sequence[int] = COUNTS, floor: str = "", peak: str = "", **operations: str | Mapping[str, str]
 ) -> list[Slice]:
-    """Return slices whose operations hold so many MiB by layers."""
-
-    def levels(cost: Cost | Mapping[str, Cost], count: int) -> dict[str, float]:
-        by_what = cost if isinstance(cost, Mapping) else {"peak": cost}
-        return {what: one(count) * MIB for what, one in by_what.items()}
-
+    """Return slices whose operations hold so much; by default the floor is half of the peak of the operations."""
+    points: list[list[Point]] = [[] for _ in counts]
+    for name, cost in operations.items():
+        costs = cost if isinstance(cost, Mapping) else {"peak": cost}
+        sizes = {figure: read_sizes(text, counts) for figure, text in costs.items()}
+        for number, of_slice in enumerate(points):
+            of_slice.append(Point(operation=name, place=1, **{figure: of[number] for figure, of in sizes.items()}))
     slices = []
-    for count in counts:
-        points = [Point(operation=name, place=1, **levels(cost, count)) for name, cost in operations.items()]
-        sizes = [size for point in points for size in (point.start, point.peak, point.end) if size is not None]
-        peak = round(max(sizes, default=100 * MIB))
-        held = peak // 2 if floor is None else round(floor(count) * MIB)
-        slices.append(
-            Slice(
-                layers=count,
-                session="",
-                duration_s=5.0 + count,
-                peak=peak,
-                floor=held,
-                comfortable=held + MIB,
-                written=count * MIB,
-                points=points,
-            )
-        )
+    for number, count in enumerate(counts):
+        held = [size for point in points[number] for size in (point.start, point.peak, point.end) if size is not None]
+        largest = round(read_sizes(peak, counts)[number] if peak else max(held, default=100 * MIB))
+        least = round(read_sizes(floor, counts)[number]) if floor else largest // 2
+        part = Slice(count, "", 5.0 + count, peak=largest, floor=least, comfortable=least + MIB)
+        slices.append(replace(part, written=count * MIB, points=points[number]))
     return slices
 
 
@@ -58,7 +55,7 @@ def peak(slices: Sequence[Slice], layers: int = 16) -> forecast.Estimate:
 
 def test_highest_line() -> None:
     """An operation that is the lower one in all slices wins with all layers; a line through the runs' peaks fails."""
-    slices = of(Load=lambda k: 1700 + k, Saving=lambda k: 800 + 180 * k)
+    slices = of(Load="1700+1k", Saving="800+180k")
     known = forecast.forecast(slices, 16)
 
     assert known is not None
@@ -69,7 +66,7 @@ def test_highest_line() -> None:
 
 def test_interval() -> None:
     """The interval is at least 3 %, and wider where points are off their line."""
-    exact, noisy = peak(of(A=lambda k: 1000 + 100 * k)), peak(of(A=lambda k: 1000 + 100 * k + (12 if k == 4 else 0)))
+    exact, noisy = peak(of(A="1000+100k")), peak(of(A="1200 1412 1600"))
 
     assert exact.high - exact.value == pytest.approx(exact.value * 0.03)
     assert noisy.high - noisy.value > exact.high - exact.value
@@ -77,7 +74,7 @@ def test_interval() -> None:
 
 def test_two_slices_are_not_enough() -> None:
     """A line through two points says nothing about itself: that is not known. Unused slices do not count."""
-    slices = of(A=lambda k: 1000 + 100 * k)
+    slices = of(A="1000+100k")
     result = forecast.Result(command=[], model="", layers=16, parameters=0, weights=0)
     result.slices = [*slices[:2], replace(slices[2], unused="exit status 1")]
     result.finish(None)
@@ -88,13 +85,9 @@ def test_two_slices_are_not_enough() -> None:
 
 def test_bent_line() -> None:
     """A bent line leaves the peak unknown, until a second run of the bent point holds the same: then it is a bound."""
+    found = peak(of((2, 4, 6, 6), A="1200 1400 1800 1800"))
 
-    def cost(layers: int) -> int:
-        return max(1200, 600 + 200 * layers)
-
-    found = peak(of((2, 4, 6, 6), A=cost))
-
-    assert forecast.forecast(of(A=cost), 16) is None
+    assert forecast.forecast(of(A="1200 1400 1800"), 16) is None
     assert found.value == pytest.approx(600 + 200 * 16)
     assert found.is_at_least
 
@@ -106,7 +99,7 @@ def run_again(slices: list[Slice], count: int, sizes: Mapping[str, float]) -> li
     return [*slices, replace(first, peak=round(max(sizes.values()) * MIB), points=points)]
 
 
-LATE = of((6, 12, 18), Load=lambda k: 700 + 20 * k, Compression=lambda k: {6: 818, 12: 828, 18: 1212}[k])
+LATE = of((6, 12, 18), Load="700+20k", Compression="818 828 1212")
 """Gemma 3 in bf16: in the run with 18 layers, garbage was collected late."""
 LAYER = 2_500_000
 """The parameters of one of its layers, which takes 10 MB in float32: no layer costs 64 MiB."""
@@ -132,19 +125,20 @@ def test_late_garbage_in_one_of_two_runs() -> None:
     assert not known.peak.is_at_least
 
 
-@pytest.mark.parametrize("sizes", [(500, 1400, 700), (300, 600, 750), (1400, 500, 700), (700, 1000, 980)])
-def test_off_a_line(sizes: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize(
+    ("sizes", "doubtful"), [("500 1400 700", 4), ("300 600 750", 6), ("1400 500 700", 2), ("700 1000 980", 4)]
+)
+def test_off_a_line(sizes: str, doubtful: int) -> None:
     """An operation whose sizes are on no line, and which could hold more than the others, leaves the peak unknown."""
-    by_count = dict(zip(COUNTS, sizes, strict=True))
-    slices = of(A=lambda k: 1000 + 10 * k, B=lambda k: by_count[k])
+    slices = of(A="1000+10k", B=sizes)
 
     assert forecast.forecast(slices, 16) is None
-    assert forecast.find_doubtful(slices, 16, 0) == COUNTS[sizes.index(max(sizes))]
+    assert forecast.find_doubtful(slices, 16, 0) == doubtful
 
 
 def test_off_a_line_and_lower() -> None:
     """An operation whose sizes are on no line does no harm where it cannot be much higher than the others."""
-    found = peak(of(A=lambda k: 1000 + 10 * k, B=lambda k: {2: 100, 4: 200, 6: 110}[k]))
+    found = peak(of(A="1000+10k", B="100 200 110"))
 
     assert found.value == pytest.approx(1160)
     assert not found.is_at_least
@@ -152,25 +146,23 @@ def test_off_a_line_and_lower() -> None:
 
 def test_peak_in_unmarked_time() -> None:
     """Time before, between and after operations has lines: the peak may be there."""
-    slices = []
-    for count in (4, 8, 12):
-        held = 300 + 9 * count
-        operations = marks("Loading 0.5-1")
+    slices = of((4, 8, 12), floor="300+9k", peak="300+9k")
+    for part in slices:
+        held = part.peak // MIB
         columns = {"rss": mib(100, 200, 200, held, held), "anon": mib(80, 150, 150, held, held)}
-        run = session(columns, marks=operations, processes=[process(high_water_mark=held * MIB, end_s=None)])
-        part = Slice(count, "", 1.0, peak=held * MIB, floor=held * MIB, comfortable=held * MIB)
-        slices.append(replace(part, points=measure_points(run)))
+        processes = [process(high_water_mark=part.peak, end_s=None)]
+        run = session(columns, marks=marks("Loading 0.5-1"), processes=processes)
+        part.points.extend(measure_points(run))
     known = forecast.forecast(slices, 30)
 
     assert known is not None
-    assert known.operation == "unmarked time after Loading"
-    assert known.peak.value == pytest.approx(570 * MIB)
+    assert (known.operation, known.peak.value) == ("unmarked time after Loading", pytest.approx(570 * MIB))
     assert known.peak.low < known.peak.value < known.peak.high
 
 
 def test_disturbed() -> None:
     """Where memory was short, the interval has what was dropped, carried to all layers."""
-    slices = of(A=lambda k: 1000 + 100 * k)
+    slices = of(A="1000+100k")
     known = forecast.forecast([*slices[:2], replace(slices[2], refaults=60 * MIB)], 16)
 
     assert known is not None
@@ -179,19 +171,11 @@ def test_disturbed() -> None:
 
 def test_floor_that_is_off() -> None:
     """A floor is a lower bound where an operation whose sizes are on no line may hold more."""
-    slices = of(floor=lambda k: 400 + 20 * k, A=lambda k: 2000 + k)
-    sizes = {2: 500, 4: 505, 6: 650}
-    for index, part in enumerate(slices):
-        points = [
-            Point(operation="A", place=1, peak=part.peak, floor=(400 + 20 * part.layers) * MIB),
-            Point(operation="B", place=1, floor=sizes[part.layers] * MIB),
-        ]
-        slices[index] = replace(part, points=points)
+    slices = of(floor="400+20k", A={"peak": "2000+1k", "floor": "400+20k"}, B={"floor": "500 505 650"})
     known = forecast.forecast(slices, 16, 1_000_000)
 
     assert known is not None
-    assert known.floor.is_at_least
-    assert not known.peak.is_at_least
+    assert (known.floor.is_at_least, known.peak.is_at_least) == (True, False)
 
 
 def check_parts(known: forecast.Forecast) -> None:
@@ -205,8 +189,7 @@ def check_parts(known: forecast.Forecast) -> None:
 
 def test_end_above_the_peak() -> None:
     """Where an operation's end crosses its peak's line, the truth is the higher of two lines: at least its end."""
-    cost = {"peak": lambda k: 1500 + 10 * k, "end": lambda k: 800 + 150 * k}
-    found = peak(of(Compress=cost))
+    found = peak(of(Compress={"peak": "1500+10k", "end": "800+150k"}))
 
     assert found.value == pytest.approx(800 + 150 * 16)
     assert found.is_at_least
@@ -215,10 +198,8 @@ def test_end_above_the_peak() -> None:
 @pytest.mark.parametrize("is_marked", [True, False])
 def test_peak_outside_operations(is_marked: bool) -> None:  # noqa: FBT001 — a case
     """The peaks are on a line, and yet not known where no operation has them: another one may take over."""
-    slices = []
-    for part in of(Load=lambda k: 300 + 10 * k):
-        points = part.points if is_marked else []
-        slices.append(replace(part, peak=(500 + 50 * part.layers) * MIB, points=points))
+    operations = {"Load": "300+10k"} if is_marked else {}
+    slices = of(peak="500+50k", **operations)
 
     assert forecast.forecast(slices, 16) is None
     doubt = forecast.compare_lines(slices, 16).doubt
@@ -229,26 +210,17 @@ def test_peak_outside_operations(is_marked: bool) -> None:  # noqa: FBT001 — a
 
 def test_once_per_layer() -> None:
     """An operation that is performed once per layer is one: with the most that it held."""
-    slices = []
-    for part in of():
-        points = [Point(operation="L", place=n + 1, peak=(100 + 10.0 * n) * MIB) for n in range(part.layers)]
-        slices.append(
-            Slice(layers=part.layers, session="", duration_s=1, peak=1, floor=1, comfortable=1, points=points)
-        )
+    slices = of()
+    for part in slices:
+        part.points.extend(Point(operation="L", place=n + 1, peak=(100 + 10.0 * n) * MIB) for n in range(part.layers))
 
     assert peak(slices).value == pytest.approx(100 + 10 * 15)
 
 
 def test_floor_by_operation() -> None:
     """The floor is that of the operation whose line is the highest, though another one holds it in all slices."""
-    slices = of(floor=lambda k: max(300 + 2 * k, 100 + 20 * k))
-    for place, part in enumerate(slices):
-        points = [
-            Point(operation="Imports", place=1, floor=(300 + 2 * part.layers) * MIB),
-            Point(operation="Saving", place=1, peak=2000 * MIB, floor=(100 + 20 * part.layers) * MIB),
-        ]
-        slices[place] = replace(part, points=points, peak=2000 * MIB)
-    known = forecast.forecast(slices, 40)
+    lines = {"Imports": {"floor": "300+2k"}, "Saving": {"peak": "2000+0k", "floor": "100+20k"}}
+    known = forecast.forecast(of(floor="304 308 312", **lines), 40)
 
     assert known is not None
     assert known.floor.value == pytest.approx(900 * MIB, rel=0.02)
@@ -267,11 +239,9 @@ def test_floor_between_samples() -> None:
 
 def test_floor_of_the_first_of_many() -> None:
     """Of an operation that is performed once per layer, each place has a line: the first may hold the floor."""
-    slices = []
-    for part in of(floor=lambda k: 890 + 10 * k):
-        first = Point(operation="Inference", place=1, peak=2000 * MIB, floor=(880 + 10 * part.layers) * MIB)
-        others = [Point(operation="Inference", place=2 + place, peak=0.0) for place in range(part.layers)]
-        slices.append(replace(part, points=[first, *others], peak=2000 * MIB))
+    slices = of(floor="890+10k", Inference={"peak": "2000+0k", "floor": "880+10k"})
+    for part in slices:
+        part.points.extend(Point(operation="Inference", place=2 + place, peak=0.0) for place in range(part.layers))
     known = forecast.forecast(slices, 16)
 
     assert known is not None

@@ -34,6 +34,11 @@ def groups(base: list[float], new: list[float]) -> Comparison:
     )
 
 
+def measure(text: str, of: Comparison) -> str:
+    """Return the figure of a gate as a text."""
+    return judge_gate(parse_gate(text), of).measured
+
+
 @pytest.mark.parametrize(
     ("text", "limit", "relative", "percent"),
     [
@@ -144,13 +149,13 @@ def test_calls_on_all_levels() -> None:
     of = compare_runs([run], [run])
     operations = ("Save", "Save (1)", "Save (2)", "Save (3)")
 
-    assert [judge_gate(parse_gate(f"duration@{each}>9s"), of).measured for each in operations] == [
+    assert [measure(f"duration@{each}>9s", of) for each in operations] == [
         "0.800 s in 3 calls",
         "0.100 s",
         "0.300 s",
         "0.400 s",
     ]
-    assert judge_gate(parse_gate("peak_rss@Save>0"), of).measured == "9.0 MiB in 3 calls"
+    assert measure("peak_rss@Save>0", of) == "9.0 MiB in 3 calls"
 
 
 def called(*arguments: str | None) -> Comparison:
@@ -183,7 +188,7 @@ def test_operation_by_its_function(operation: str, expected: str) -> None:
     """A name, or a function with some of its arguments in any order, means all its calls; a number means one."""
     of = called("INT8_ASYM", "INT4_SYM, g64, ratio 0.8", "INT4_SYM, g64, awq")
 
-    assert judge_gate(parse_gate(f"duration@{operation}>9s"), of).measured == expected
+    assert measure(f"duration@{operation}>9s", of) == expected
 
 
 def epochs(*ends: float, **last: Any) -> Comparison:  # noqa: ANN401 — any field of a mark
@@ -199,7 +204,7 @@ def test_calls_at_the_same_time() -> None:
     """What calls cost that ran at the same time has no sum, and the error says so; peak and durations are known."""
     of = epochs(0.8, 0.9, 1.4)
 
-    assert judge_gate(parse_gate("duration@Epoch>0s"), of).measured == "1.60 s in 3 calls"
+    assert measure("duration@Epoch>0s", of) == "1.60 s in 3 calls"
     assert judge_gate(parse_gate("peak_rss@Epoch>1GiB"), of).passed
     with pytest.raises(UsageError, match="'read_bytes' is not known in NEW, as some calls ran at the same time;"):
         judge_gate(parse_gate("read_bytes@Epoch>0"), of)
@@ -226,14 +231,14 @@ def test_calls_on_several_threads(operations: str, third: int, expected: str) ->
     """A call is left out of the sum only if one of those around it on its own thread has its name."""
     of = on_threads(operations, None, None, third)
 
-    assert judge_gate(parse_gate("duration@W>9s"), of).measured == expected
+    assert measure("duration@W>9s", of) == expected
 
 
 def test_call_two_levels_below() -> None:
     """A call does not count twice if another operation is between both."""
     of = on_threads("W 0-0.8, W/X 0.1-0.7, W/X/W 0.2-0.4", None, 0, 1)
 
-    assert judge_gate(parse_gate("duration@W>9s"), of).measured == "0.800 s in 2 calls"
+    assert measure("duration@W>9s", of) == "0.800 s in 2 calls"
 
 
 def counted_together(*further: float) -> Comparison:
@@ -254,13 +259,13 @@ def test_calls_that_are_counted_together(further: list[float], expected: str) ->
     """The duration of several calls is the time in them, whether they are one row or several."""
     of = counted_together(*further)
 
-    assert judge_gate(parse_gate("duration@Step>9s"), of).measured == expected
+    assert measure("duration@Step>9s", of) == expected
     assert of.base[0].operations["Step"]["duration"].low == 0.05
 
 
 def test_numbers_of_calls_of_both_sides() -> None:
     """A change of several calls together says how many there are in NEW and in BASE."""
-    measured_ = judge_gate(parse_gate("duration@Step>+9s"), counted_together(0.01)).measured
+    measured_ = measure("duration@Step>+9s", counted_together(0.01))
 
     assert measured_ == "0.060 s against 0.050 s (+0.010 s, +20.00%) in 101 and 100 calls"
 

@@ -8,11 +8,17 @@ from tests.made_up import MIB
 from tests.made_up_stacks import stack
 
 MAIN, LOAD, RUN = "/a/b.py:9 main", "torch/load.py:1 load", "torch/run.py:2 run"
+PLACES = {"main": MAIN, "load": LOAD, "run": RUN, "optimum": "optimum/main.py:1 main"}
 
 
-def held(*parts: tuple[int, tuple[str, ...]]) -> dict[CodePath, HeldSize]:
-    """Return what stacks held, in MiB; all of it is certain."""
-    return of_parts(*(Part(size * MIB, SEEN, 0, stack(*of), len(of)) for size, of in parts))
+def held(*parts: str) -> dict[CodePath, HeldSize]:
+    """Return what stacks held, all of it certain, from texts such as ``100 main > load > /a/b.py:2 f``, in MiB."""
+    found = []
+    for part in parts:
+        size, _, places = part.partition(" ")
+        of = stack(*(PLACES.get(place, place) for place in places.split(" > ")))
+        found.append(Part(int(size) * MIB, SEEN, 0, of, len(of)))
+    return of_parts(*found)
 
 
 def of_parts(*parts: Part) -> dict[CodePath, HeldSize]:
@@ -27,42 +33,38 @@ def changes(found: list[GrownStack]) -> list[tuple[str, int]]:
 
 def test_largest_change_first() -> None:
     """The function of a library that changed is named with the own code that called it; what did not change is not."""
-    base = held((100, (MAIN, LOAD)), (100, (MAIN, RUN)))
-    new = held((100, (MAIN, LOAD)), (300, (MAIN, RUN)))
+    base = held("100 main > load", "100 main > run")
+    new = held("100 main > load", "300 main > run")
 
     assert changes(find_grown([base], [new], 5)) == [("b.py main (torch run)", 200)]
 
 
-OLD, NEW = "/a/old.py", "/b/new.py"
-THREAD = ("/usr/lib/python3.11/threading.py:9 Thread._bootstrap", "/usr/lib/python3.11/threading.py:5 Thread.run")
+THREAD = "/usr/lib/python3.11/threading.py:9 Thread._bootstrap > /usr/lib/python3.11/threading.py:5 Thread.run"
 
 
 @pytest.mark.parametrize(
     ("base", "new", "label"),
     [
-        ((f"{OLD}:9 <module>", LOAD), (f"{NEW}:7 <module>", LOAD), "new.py (torch load)"),
-        ((f"{OLD}:9 <module>",), (f"{NEW}:7 <module>",), "new.py"),
+        ("/a/old.py:9 <module> > load", "/b/new.py:7 <module> > load", "new.py (torch load)"),
+        ("/a/old.py:9 <module>", "/b/new.py:7 <module>", "new.py"),
         (
-            (f"{OLD}:9 <module>", f"{OLD}:3 load"),
-            (f"{NEW}:7 <module>", f"{NEW}:5 main", f"{NEW}:4 load"),
+            "/a/old.py:9 <module> > /a/old.py:3 load",
+            "/b/new.py:7 <module> > /b/new.py:5 main > /b/new.py:4 load",
             "new.py load",
         ),
         (
-            (*THREAD, f"{OLD}:3 load", LOAD),
-            (f"{NEW}:7 <module>", "/b/parts.py:4 load", LOAD),
+            f"{THREAD} > /a/old.py:3 load > load",
+            "/b/new.py:7 <module> > /b/parts.py:4 load > load",
             "parts.py load (torch load)",
         ),
-        ((f"{OLD}:3 Model.load",), (f"{NEW}:4 Model.load",), "new.py Model.load"),
+        ("/a/old.py:3 Model.load", "/b/new.py:4 Model.load", "new.py Model.load"),
     ],
 )
-def test_other_script(base: tuple[str, ...], new: tuple[str, ...], label: str) -> None:
+def test_other_script(base: str, new: str, label: str) -> None:
     """A function of one script is that of another one, whatever the files are called and whoever calls it."""
-    other = (50, ("/a/util.py:1 same",))
+    other = "50 /a/util.py:1 same"
 
-    assert changes(find_grown([held((100, base), other)], [held((130, new), other)], 5)) == [(label, 30)]
-
-
-OPTIMUM = "optimum/main.py:1 main"
+    assert changes(find_grown([held(f"100 {base}", other)], [held(f"130 {new}", other)], 5)) == [(label, 30)]
 
 
 @pytest.mark.parametrize(
@@ -71,10 +73,10 @@ OPTIMUM = "optimum/main.py:1 main"
 )
 def test_console_script(script: str, label: str) -> None:
     """A program without own code is compared by the functions of its libraries, also with a script that calls them."""
-    base = held(
-        (100, ("/old/bin/optimum-cli:8 <module>", OPTIMUM, LOAD)), (50, ("/old/bin/optimum-cli:8 <module>", RUN))
+    base, new = (
+        held(f"{size} {file}:8 <module> > optimum > load", f"50 {file}:8 <module> > run")
+        for size, file in ((100, "/old/bin/optimum-cli"), (130, script))
     )
-    new = held((130, (f"{script}:8 <module>", OPTIMUM, LOAD)), (50, (f"{script}:8 <module>", RUN)))
 
     assert changes(find_grown([base], [new], 5)) == [(label, 30)]
 
@@ -96,8 +98,9 @@ def test_imports() -> None:
 
 def test_expressions() -> None:
     """A comprehension and a lambda are part of the function around them."""
-    inner = [f"/a/b.py:{line} main.<locals>.<{kind}>" for line, kind in enumerate(("listcomp", "lambda"), start=3)]
-    base, new = (held(*((size, (MAIN, *of)) for of in ((), inner[:1], inner[1:]))) for size in (10, 30))
+    inner = "main > /a/b.py:{} main.<locals>.<{}>"
+    stacks = "main", inner.format(3, "listcomp"), inner.format(4, "lambda")
+    base, new = (held(*(f"{size} {of}" for of in stacks)) for size in (10, 30))
 
     assert changes(find_grown([base], [new], 5)) == [("b.py main", 60)]
 
@@ -117,11 +120,11 @@ def test_bounds() -> None:
     """A change is within its bounds if what is only likely, or what was not seen, may explain it."""
     likely = [of_parts(Part(100 * MIB, SEEN, 0, stack(MAIN, place), 1)) for place in (LOAD, RUN)]
     unseen = of_parts(Part(100 * MIB, NOT_SEEN, 0))
-    certain = held((100, (MAIN, LOAD)))
+    certain = held("100 main > load")
 
     assert all(of.is_within_bounds for of in find_grown(likely[:1], likely[1:], 5))
     assert [of.is_within_bounds for of in find_grown([certain], [unseen], 5) if of.file] == [True]
-    assert [of.is_within_bounds for of in find_grown([certain], [held((300, (MAIN, LOAD)))], 5)] == [False]
+    assert [of.is_within_bounds for of in find_grown([certain], [held("300 main > load")], 5)] == [False]
 
 
 def test_bounds_of_certain_callers() -> None:

@@ -4,35 +4,33 @@ import pytest
 
 from nncftools.analysis.rss_levels import file_held, kinds_at, kinds_near, mapped_file_text
 from nncftools.session.model import MappingsMoment, ProcessMappings, Snapshots
+from tests.analysis.made_snapshots import read_levels
 from tests.made_up import MIB, session
 from tests.made_up_stacks import group
 
 
-def read(*moments: tuple[float, float]) -> Snapshots:
-    """Return mappings that were read at some seconds, with the MiB that there were."""
-    return Snapshots(
-        mappings=[
-            MappingsMoment(
-                time_s=at_s, total=round(size * MIB), processes=[ProcessMappings(0, [group("shared", size)])]
-            )
-            for at_s, size in moments
-        ]
-    )
+def read(moments: str) -> Snapshots:
+    """Return mappings that were read at some seconds, with the MiB that there were: ``300@1 50@1.9``."""
+    found = []
+    for at_s, size in read_levels(moments):
+        processes = [ProcessMappings(0, [group("shared", size)])]
+        found.append(MappingsMoment(time_s=at_s, total=size * MIB, processes=processes))
+    return Snapshots(mappings=found)
 
 
 @pytest.mark.parametrize(
     ("moments", "expected"),
     [
-        ([(1.0, 300), (1.9, 50), (9.0, 305)], (1.0, False)),
-        ([(1.0, 300), (2.15, 299), (1.9, 280)], (2.15, True)),
-        ([(2.0, 200)], (2.0, False)),
-        ([(1.7, 300)], (1.7, False)),
+        ("300@1 50@1.9 305@9", (1.0, False)),
+        ("300@1 299@2.15 280@1.9", (2.15, True)),
+        ("200@2", (2.0, False)),
+        ("300@1.7", (1.7, False)),
     ],
     ids=["nearest in size", "within 0.2 s", "another size", "another time"],
 )
-def test_nearest_in_size_and_time(moments: list[tuple[float, float]], expected: tuple[float, bool]) -> None:
+def test_nearest_in_size_and_time(moments: str, expected: tuple[float, bool]) -> None:
     """Mappings with nearly as much memory count, even if others are nearer; they are of a moment within 0.2 s."""
-    found = kinds_near(session(snapshots=read(*moments)), 2.0, 300 * MIB)
+    found = kinds_near(session(snapshots=read(moments)), 2.0, 300 * MIB)
 
     assert (found and (found.at_s, found.is_of_moment)) == expected
 

@@ -23,9 +23,9 @@ def marked(*of: str | list[Mark], **columns: Any) -> Session:  # noqa: ANN401 �
     return found
 
 
-def rss_peak(of: Session, place: int = 0) -> Bracket:
-    """Return the peak of RSS of an operation, which must be known."""
-    found = of.operations[place].of("rss").peak
+def rss_peak(of: Session) -> Bracket:
+    """Return the peak of RSS of the first operation, which must be known."""
+    found = of.operations[0].of("rss").peak
     assert found is not None
     return found
 
@@ -131,9 +131,11 @@ def test_former_name() -> None:
     assert of.phases == of.operations
 
 
-def readings(start: OwnMemory | None = None, end: OwnMemory | None = None) -> dict[str, OwnMemory]:
-    """Return the fields of a mark with readings at its ends."""
-    return {name: own for name, own in (("own_start", start), ("own_end", end)) if own is not None}
+def readings(text: str) -> dict[str, OwnMemory]:
+    """Return the fields of a mark with readings at its ends in MiB; ``-`` is none, and ``≈`` an estimate."""
+    sizes = zip(("own_start", "own_end"), text.split(), strict=False)
+    known = {name: size for name, size in sizes if size != "-"}
+    return {name: tree(float(size.strip("≈")), is_estimate="≈" in size) for name, size in known.items()}
 
 
 def tree(size_mib: float, **fields: Any) -> OwnMemory:  # noqa: ANN401 — any field
@@ -162,32 +164,25 @@ class TestReadings:
     )
     def test_ends(self, times: str, read: str, expected: str) -> None:
         """A change is an estimate where an end is."""
-        sizes = [tree(float(size.strip("≈")), is_estimate="≈" in size) for size in read.split()]
-        own = dict(zip(("own_start", "own_end"), sizes, strict=False))
-        rss = marked(marks(f"a {times}", **own)).operations[0].of("rss")
+        rss = marked(marks(f"a {times}", **readings(read))).operations[0].of("rss")
         ends = [(rss.start, rss.start_is_estimate), (rss.end, rss.end_is_estimate)]
 
         assert written(*ends, (rss.delta, rss.delta_is_estimate)) == expected
 
     def test_reading_with_bounds(self) -> None:
         """A reading with bounds, as earlier versions have, is an estimate."""
-        rss = marked(marks("a 0.1-0.4", **readings(tree(90, tree_low=MIB), tree(95)))).operations[0].of("rss")
+        rss = marked(marks("a 0.1-0.4", own_start=tree(90, tree_low=MIB), own_end=tree(95))).operations[0].of("rss")
 
         assert (rss.start_is_estimate, rss.end_is_estimate) == (True, False)
 
     @pytest.mark.parametrize(
-        ("own", "low"),
-        [
-            (readings(), 300),
-            (readings(start=tree(900)), 900),
-            (readings(end=tree(900)), 900),
-            (readings(start=tree(900, is_estimate=True)), 300),
-        ],
+        ("read", "low"),
+        [("", 300), ("900", 900), ("- 900", 900), ("≈900", 300)],
         ids=["sample", "start", "end", "estimate"],
     )
-    def test_peak(self, own: dict[str, OwnMemory], low: float) -> None:
+    def test_peak(self, read: str, low: float) -> None:
         """The peak is not below a reading, but an estimate proves no peak."""
-        assert rss_peak(marked(marks("a 0.1-0.9", **own))).low == low * MIB
+        assert rss_peak(marked(marks("a 0.1-0.9", **readings(read)))).low == low * MIB
 
 
 class TestUpperBound:

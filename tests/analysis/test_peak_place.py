@@ -16,12 +16,16 @@ TENTHS = [place / 10 for place in range(11)]
 FLAT = "100*11"
 
 
-def run(operations: str, rss: str, rises: list[tuple[float, float, int]] | None = None) -> Session:
-    """Return a session of ten samples a second with operations; rises are given as from, to and MiB.
+def run(operations: str, rss: str, rises: str = "") -> Session:
+    """Return a session of ten samples a second with operations.
 
-    Samples of RSS are in MiB: ``10*4`` are four of 10 MiB.
+    Samples of RSS are in MiB: ``10*4`` are four of 10 MiB. So are rises: ``0.4-0.5=300``.
     """
-    found = [Rise(from_s=from_s, to_s=to_s, high_water_mark=size * MIB) for from_s, to_s, size in rises or ()]
+    found = []
+    for rise in rises.split():
+        span, _, size_mib = rise.partition("=")
+        from_s, to_s = map(float, span.split("-"))
+        found.append(Rise(from_s=from_s, to_s=to_s, high_water_mark=int(size_mib) * MIB))
     mark = max((rise.high_water_mark for rise in found), default=None)
     sizes = [float(size) for word in rss.split() for size in repeated(word)]
     processes = [process(high_water_mark=mark, rises=found)]
@@ -41,11 +45,18 @@ def place(of: Session) -> PeakPlace:
     return found
 
 
-def names(of: Session) -> tuple[list[str], list[str], str | None]:
-    """Return the names of the operations that hold the peak, of those that may hold it, and of the nearest one."""
+def names(of: Session) -> str:
+    """Return the operations that hold the peak, those that may hold it with ``?``, and the nearest one with ``~``."""
     found = place(of)
-    nearest = None if found.nearest is None else found.nearest.name
-    return [one.name for one in found.path], [one.name for one in found.either], nearest
+    words = [one.name for one in found.path]
+    words += [f"?{one.name}" for one in found.either]
+    words += [f"~{one.name}" for one in (found.nearest,) if one is not None]
+    return " ".join(words)
+
+
+def marked(of: Session) -> str:
+    """Return a sign for each operation: ``!`` if it holds the peak, ``?`` if it may hold it."""
+    return "".join({True: "!", None: "?", False: "-"}[one.has_peak] for one in of.operations)
 
 
 AB = "A 0.1-0.45, B 0.45-0.9"
@@ -53,23 +64,44 @@ AB = "A 0.1-0.45, B 0.45-0.9"
 
 def test_spike_before_a_plateau() -> None:
     """A mark that rose in one operation belongs to it, although another one held nearly as much in all samples."""
-    of = run(AB, "10*5 592*4 10*2", [(0.2, 0.3, 600)])
+    of = run(AB, "10*5 592*4 10*2", "0.2-0.3=600")
 
-    assert names(of) == (["A"], [], None)
-    assert (place(of).from_s, place(of).to_s) == (0.2, 0.3)
+    assert (names(of), place(of).from_s, place(of).to_s) == ("A", 0.2, 0.3)
     assert [one.rss_peak for one in of.operations] == mib(600, 592)
 
 
-def test_inside_of_parallel_operations() -> None:
-    """Of parallel operations the innermost ones are named; those around them may hold the peak, too."""
-    of = run(
-        "A 0.1-0.9, A/C 0.15-0.8, A/C/E 0.5-0.7, B 0.2-0.6",
-        "10*4 600*5 10*2",
-    )
-    marked = {one.name: one.has_peak for one in of.operations}
+PARTS = "All 0-1, All/A 0.1-0.{}, All/B 0.{}-0.9"
+APART = "A 0.05-0.45, B 0.45-0.85"
 
-    assert names(of) == ([], ["C", "B"], None)
-    assert marked == {"A": None, "C": None, "E": False, "B": None}
+
+@pytest.mark.parametrize(
+    ("operations", "rss", "rises", "expected", "signs"),
+    [
+        ("A 0.1-0.9, A/C 0.15-0.8, A/C/E 0.5-0.7, B 0.2-0.6", "10*4 600*5 10*2", "", "?C ?B", "???-"),
+        (AB, "10*2 593*3 600*4 10*2", "", "B", "-!"),
+        (AB, "10*2 595*3 600*4 10*2", "", "A", "!-"),
+        (PARTS.format(45, 45), FLAT, "0.4-0.5=300", "All ?A ?B", "!??"),
+        (PARTS.format(42, 48), FLAT, "0.4-0.5=300", "All", "!--"),
+        (APART, "100*9 300 100", "", "~B", "--"),
+        (APART, "100*10 300", "", "", "--"),
+        (APART, "300 100*10", "", "~A", "--"),
+        ("A 0.1-0.99, End 0.99-0.99", "10*10 300", "", "~A", "--"),
+        ("End 0.99-0.99", "10*10 300", "", "", "-"),
+        ("A 0.1-0.4999, B 0.4999-0.9", "10*5 300 10*5", "", "A", "!-"),
+    ],
+    ids=[
+        "parallel: the innermost, and those around",
+        *("a level more than 1 % higher", "a level less than 1 % higher", "across a boundary inside", "between parts"),
+        *("just after all", "long after all", "just before all"),
+        *("the sample after the last operation", "a mark without a length"),
+        "the sample that an end triggered",
+    ],
+)
+def test_names(operations: str, rss: str, rises: str, expected: str, signs: str) -> None:
+    """The operation that reached the peak holds it; the nearest one is at most 0.1 s or 1 % of the run away."""
+    of = run(operations, rss, rises)
+
+    assert (names(of), marked(of)) == (expected, signs)
 
 
 @pytest.mark.parametrize(
@@ -97,77 +129,29 @@ def test_more_may_have_been_held_elsewhere(helper_s: tuple[float, float], rivals
     assert where_text(of) == expected
 
 
-def test_a_later_higher_level() -> None:
-    """An operation that went more than 1 % higher holds the peak; less is noise."""
-    assert names(run(AB, "10*2 593*3 600*4 10*2"))[0] == ["B"]
-    assert names(run(AB, "10*2 595*3 600*4 10*2"))[0] == ["A"]
-
-
-def test_across_an_inner_boundary() -> None:
-    """The operation around both is certain."""
-    of = run("All 0-1, All/A 0.1-0.45, All/B 0.45-0.9", FLAT, [(0.4, 0.5, 300)])
-
-    assert names(of) == (["All"], ["A", "B"], None)
-    assert [one.has_peak for one in of.operations] == [True, None, None]
-
-
-@pytest.mark.parametrize(
-    ("mark", "rises"), [(600, []), (700, [(0.45, 0.5, 700)])], ids=["seen by a sample", "proven by a rise"]
-)
-def test_one_process_has_no_rivals(mark: int, rises: list[tuple[float, float, int]]) -> None:
+@pytest.mark.parametrize(("mark", "rises"), [(600, ""), (700, "0.45-0.5=700")], ids=["by a sample", "by a rise"])
+def test_one_process_has_no_rivals(mark: int, rises: str) -> None:
     """The samples and rises of the largest process say how much it can have held before."""
     of = run("A 0.05-0.35, B 0.35-0.85", "10*3 100*2 600*2 10*4", rises)
     of.processes = [process(0, high_water_mark=mark * MIB, peak_rss=600 * MIB, rises=of.processes[0].rises, end_s=None)]
 
-    assert (names(of)[0], place(of).rivals) == (["B"], [])
-
-
-def test_inside_one_that_has_parts() -> None:
-    """If the parts leave some of the time free, the operation around them is all that is known."""
-    of = run("All 0-1, All/A 0.1-0.42, All/B 0.48-0.9", FLAT, [(0.4, 0.5, 300)])
-
-    assert names(of) == (["All"], [], None)
-
-
-@pytest.mark.parametrize(
-    ("peak_place", "expected"), [(9, "B"), (10, None), (0, "A")], ids=["just after", "long after", "just before"]
-)
-def test_outside(peak_place: int, expected: str | None) -> None:
-    """The nearest operation is named if the peak was just outside of all: within 0.1 s or 1 % of the run."""
-    of = run("A 0.05-0.45, B 0.45-0.85", f"100*{peak_place} 300 100*{10 - peak_place}")
-
-    assert names(of) == ([], [], expected)
-    assert [one.has_peak for one in of.operations] == [False, False]
+    assert (names(of), place(of).rivals) == ("B", [])
 
 
 def test_reached_before() -> None:
     """An operation in which memory only stays at the peak that it had reached before does not hold it."""
     of = run("A 0.5-0.9", "10 300*8 10*2")
 
-    assert names(of) == ([], [], None)
-    assert place(of).to_s == 0.1
+    assert (names(of), place(of).to_s) == ("", 0.1)
 
 
 def test_last_mark() -> None:
-    """A mark without a length holds nothing. What was read at it was held by the operation before.
-
-    Without a reading, the sample after the last operation is not its own.
-    """
-    rss = "10*10 300"
-    of = run("A 0.1-0.99, End 0.99-0.99", rss)
+    """A mark without a length holds nothing. What was read at it was held by the operation before."""
+    of = run("A 0.1-0.99, End 0.99-0.99", "10*10 300")
     of.marks[0].own_end = of.marks[1].own_start = OwnMemory(tree=300 * MIB)
     narrow(of)
 
-    assert names(of) == (["A"], [], None)
-    assert names(run("A 0.1-0.99, End 0.99-0.99", rss)) == ([], [], "A")
-    assert names(run("End 0.99-0.99", rss)) == ([], [], None)
-
-
-def test_sample_that_the_end_triggered() -> None:
-    """The sample that the mark of an end triggers shows the operation that ended, not the next one."""
-    of = run("A 0.1-0.4999, B 0.4999-0.9", "10*5 300 10*5")
-
-    assert names(of)[0] == ["A"]
+    assert names(of) == "A"
 
 
 def test_processes_that_grow_together() -> None:
@@ -181,17 +165,17 @@ def test_processes_that_grow_together() -> None:
     of.marks[0].pid = None
     of.marks[2].pid = 101
 
-    assert names(of)[0] == ["A", "C"]
+    assert names(of) == "A C"
 
 
 def test_operations_that_reached_it_one_after_the_other() -> None:
     """Of operations in two processes, the one in which memory reached the peak first holds it."""
-    of = run("A 0.1-0.95, B 0.4-0.95", "10*6 300*4 10", [(0.3, 0.5, 300)])
+    of = run("A 0.1-0.95, B 0.4-0.95", "10*6 300*4 10", "0.3-0.5=300")
     of.processes.append(process(1, parent=0))
     of.marks[1].pid = 101
 
     assert [one.figures["rss"].peak.to_s for one in of.operations if one.figures["rss"].peak] == [0.5, 0.6]
-    assert names(of)[0] == ["A"]
+    assert names(of) == "A"
 
 
 def nested(**child: Any) -> Session:  # noqa: ANN401 — any field of a process
@@ -205,15 +189,15 @@ def nested(**child: Any) -> Session:  # noqa: ANN401 — any field of a process
 @pytest.mark.parametrize(
     ("child", "expected"),
     [
-        ({"peak_s": 0.5, "peak_rss": 250 * MIB}, ["Outer", "Inner"]),
-        ({"peak_s": 0.5, "peak_rss": 100 * MIB}, ["Outer"]),
-        ({"peak_s": 0.3, "peak_rss": 250 * MIB}, ["Outer"]),
+        ({"peak_s": 0.5, "peak_rss": 250 * MIB}, "Outer Inner"),
+        ({"peak_s": 0.5, "peak_rss": 100 * MIB}, "Outer"),
+        ({"peak_s": 0.3, "peak_rss": 250 * MIB}, "Outer"),
     ],
     ids=["held most", "held less", "held it earlier"],
 )
-def test_operation_of_a_child(child: dict[str, Any], expected: list[str]) -> None:
+def test_operation_of_a_child(child: dict[str, Any], expected: str) -> None:
     """A child's operation inside of its parent's holds the peak only if the child held most of it."""
-    assert names(nested(**child))[0] == expected
+    assert names(nested(**child)) == expected
 
 
 def test_process_that_was_not_recorded() -> None:
@@ -221,7 +205,7 @@ def test_process_that_was_not_recorded() -> None:
     of = run("A 0.1-0.9", "10*2 300 10*8")
     of.marks[0].pid = 555
 
-    assert names(of)[0] == []
+    assert names(of) == ""
 
 
 def test_parallel_operations_of_one_process() -> None:
@@ -231,18 +215,15 @@ def test_parallel_operations_of_one_process() -> None:
         "10*4 600*5 10*2",
     )
     of.marks[0].op = of.marks[1].inside = of.marks[2].inside = 1
-    marked = {one.name: one.has_peak for one in of.operations}
 
-    assert names(of) == (["A"], ["C", "D"], None)
-    assert marked == {"A": True, "C": None, "D": None, "B": False}
+    assert (names(of), marked(of)) == ("A ?C ?D", "!-??")
 
 
 def test_drift_on_a_plateau() -> None:
     """The peak belongs to the operation that reached it first: 0.1 % more, later, is drift."""
     of = run(AB, "10*2 599.9*3 600*4 10*2")
 
-    assert names(of) == (["A"], [], None)
-    assert [one.has_peak for one in of.operations] == [True, False]
+    assert (names(of), marked(of)) == ("A", "!-")
     assert of.operations[0].rss_peak == mib(600)[0]
 
 
@@ -254,7 +235,7 @@ def test_parallel_operations() -> None:
     of.marks = [Mark(name=f"P{pid}", start_s=0.1, end_s=0.9, pid=pid) for pid in (100, 101)]
     of.peaks = {"rss": Peak(sampled=1, at_s=0.0, low=300 * MIB, rose_from_s=0.4, rose_to_s=0.5, process=1)}
 
-    assert names(of) == (["P101"], [], None)
+    assert names(of) == "P101"
 
 
 RUNS = pathlib.Path(__file__).parents[1] / "data" / "runs"

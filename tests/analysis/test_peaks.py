@@ -7,7 +7,7 @@ import pytest
 from nncftools.analysis import peaks as of_session
 from nncftools.session.model import LateReadings, Peak, Process, SamplerFacts
 from nncftools.session.samples import TIME, Samples
-from tests.made_up import MIB, mib, process, samples, session
+from tests.made_up import MIB, mib, process, read_numbers, samples, session
 
 IN_TIME: Mapping[float, float] = {}
 
@@ -23,24 +23,30 @@ def peaks(
 
 
 @pytest.mark.parametrize(
-    ("rss", "mark", "expected"),
+    ("rss", "mark", "expected", "low_from"),
     [
-        pytest.param([1, 5, 3], None, (5, 1, 5, "sampled"), id="no mark"),
-        pytest.param([1, 5, 3], 4, (5, 1, 5, "sampled"), id="mark below"),
-        pytest.param([1, 5, 3], 9, (5, 1, 9, "high_water_mark"), id="mark above"),
-        pytest.param([5, 1, 5], None, (5, 0, 5, "sampled"), id="twice"),
-        pytest.param([None, 20, 30], None, (30, 2, 30, "sampled"), id="unknown before"),
-        pytest.param([], 9, (None, None, 9, "high_water_mark"), id="only a mark"),
-        pytest.param([None], None, (None, None, None, None), id="nothing known"),
-        pytest.param([0, 0], None, (0, 0, 0, "sampled"), id="zero is a figure"),
+        ("1 5 3", None, "5 1 5", "sampled"),
+        ("1 5 3", 4, "5 1 5", "sampled"),
+        ("1 5 3", 9, "5 1 9", "high_water_mark"),
+        ("5 1 5", None, "5 0 5", "sampled"),
+        ("- 20 30", None, "30 2 30", "sampled"),
+        ("", 9, "- - 9", "high_water_mark"),
+        ("-", None, "- - -", None),
+        ("0 0", None, "0 0 0", "sampled"),
+    ],
+    ids=[
+        *("no mark", "mark below", "mark above", "twice", "unknown before"),
+        *("only a mark", "nothing known", "zero is a figure"),
     ],
 )
-def test_rss(rss: list[float | None], mark: int | None, expected: tuple[int | None, ...]) -> None:
+def test_rss(rss: str, mark: int | None, expected: str, low_from: str | None) -> None:
     """The peak is the largest sample at its first moment, raised to the kernel's high-water mark."""
-    peak = peaks(samples(range(len(rss)), rss=mib(*rss)), [process(high_water_mark=mib(mark)[0])])["rss"]
-    sizes = [None if size is None else size / MIB for size in (peak.sampled, peak.low)]
+    sizes = mib(*read_numbers(rss))
+    peak = peaks(samples(range(len(sizes)), rss=sizes), [process(high_water_mark=mib(mark)[0])])["rss"]
+    sampled, at_s, low = read_numbers(expected)
 
-    assert (sizes[0], peak.at_s, sizes[1], peak.low_from) == expected
+    assert [peak.sampled, peak.at_s, peak.low] == [*mib(sampled), at_s, *mib(low)]
+    assert peak.low_from == low_from
 
 
 def test_moment_on_a_plateau() -> None:

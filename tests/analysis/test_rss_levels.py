@@ -31,38 +31,60 @@ def watched(levels: str, *ranges: str, heap: int = 0) -> WatchedProcess:
     return of
 
 
-def left(of: WatchedProcess, at_s: float) -> list[tuple[float, float, int]]:
-    """Return when each rise that is left came, from second to second, and its MiB."""
-    rises = levels_at(of, at_s).rises
-    return [(round(rise.from_s, 2), round(rise.to_s, 2), round(rise.size / MIB)) for rise in rises]
+def left(of: WatchedProcess, at_s: float) -> str:
+    """Return the rises that are left, as in ``0.5-1=50``: seconds and MiB; and ``?`` if a fall is not explained."""
+    levels = levels_at(of, at_s)
+    words = [f"{rise.from_s:.3g}-{rise.to_s:.3g}={rise.size / MIB:.0f}" for rise in levels.rises]
+    return " ".join([*words, *["?"] * any(levels.falls.values())])
 
 
 REBOUND = "0@0 100@1 100@2 180@3 180@4 80@4.1 80@5"
 """100 MiB are made, 80 are made from these, and the 100 are given back."""
 
 
-def test_without_addresses_the_last_goes() -> None:
-    """Where no addresses were read, what came last is taken to be freed, and nothing is in doubt."""
-    levels = levels_at(watched(REBOUND), 5.0)
-
-    assert left(watched(REBOUND), 5.0) == [(0.0, 0.8, 80)]
-    assert not any(levels.falls.values())
+EVEN = "0@0 50@1 150@2 150@4 50@4.1 50@5"
+IN_TWO_STEPS = "0@0 50@1 150@2 150@4 120@4.1 50@4.4 50@5"
 
 
-def test_addresses_that_went() -> None:
-    """A fall ends the rise whose addresses went, and leaves the later one."""
+@pytest.mark.parametrize(
+    ("levels", "ranges", "expected"),
+    [
+        (REBOUND, "", "0-0.8=80"),
+        (REBOUND, "1.1 +A=100; 3.1 +B=80; 4.2 -A=100", "2-3=80"),
+        ("0@0 100@1 100@2 60@2.1 60@3", "1.1 +A=100; 2.2 -A=40", "0-1=60"),
+        ("0@0 100@1 50@2 50@3", "0.5 +A=50; 1.0 +B=50; 2.1 -A=50", "0.5-1=50"),
+        (IN_TWO_STEPS, "1.0; 2.1 +A=100; 4.15 -A=100", "0-1=50"),
+        (IN_TWO_STEPS, "1.0; 2.1 +A=100; 4.15 -A=100; 4.6", "0-1=50"),
+        (EVEN, "1.0; 2.1 +A=100", "0-1=50 ?"),
+        (EVEN, "1.0; 2.1 +A=100; 4.2", "1-1.5=50 ?"),
+    ],
+    ids=[
+        *(
+            "without addresses the last goes",
+            "a rise whose addresses went",
+            "a part of a range",
+            "between two readings",
+        ),
+        *(
+            "addresses went before RSS fell",
+            "and another reading",
+            "a block may be what a fall took",
+            "unless it is read",
+        ),
+    ],
+)
+def test_rises_that_are_left(levels: str, ranges: str, expected: str) -> None:
+    """A fall ends the rise whose addresses went, and else the last rise that may have gone."""
+    of = watched(levels, *ranges.split("; ") if ranges else ())
+
+    assert left(of, of.time_s[-1]) == expected
+
+
+def test_memory_of_addresses() -> None:
+    """A rise whose addresses came is a block."""
     of = watched(REBOUND, "1.1 +A=100", "3.1 +B=80", "4.2 -A=100")
 
-    assert left(of, 5.0) == [(2.0, 3.0, 80)]
-    assert not any(levels_at(of, 5.0).falls.values())
     assert [rise.memory for rise in levels_at(of, 5.0).rises] == [BLOCK]
-
-
-def test_a_part_that_went() -> None:
-    """Of a range that went in part, the rise keeps the other part."""
-    of = watched("0@0 100@1 100@2 60@2.1 60@3", "1.1 +A=100", "2.2 -A=40")
-
-    assert left(of, 3.0) == [(0.0, 1.0, 60)]
 
 
 def test_filled_later() -> None:
@@ -70,7 +92,7 @@ def test_filled_later() -> None:
     levels = "0@0 40@1 100@2 150@3 50@3.1 50@4"
     of = watched(levels, "1.1 +A=100", "2.1", "2.9 +B=50", "3.2 -A=100")
 
-    later = [size for from_s, _, size in left(of, 4.0) if from_s >= 2.0]
+    later = [rise.size / MIB for rise in levels_at(of, 4.0).rises if rise.from_s >= 2.0]
     assert sum(later) == pytest.approx(45, abs=1)  # 5 of 105 came after the block was full
 
 
@@ -100,27 +122,6 @@ def test_fall_after_the_last_reading_of_addresses() -> None:
     assert [round(fall.size / MIB) for fall in levels_at(of, 5.0).falls[BLOCK]] == [100]
 
 
-@pytest.mark.parametrize("end", [(), ("4.6",)], ids=["last", "before another reading"])
-def test_went_before_rss_fell(end: tuple[str, ...]) -> None:
-    """Addresses go at once, and RSS falls after that, page by page: the later fall is theirs, too."""
-    levels = "0@0 50@1 150@2 150@4 120@4.1 50@4.4 50@5"
-    of = watched(levels, "1.0", "2.1 +A=100", "4.15 -A=100", *end)
-
-    assert left(of, 5.0) == [(0.0, 1.0, 50)]
-    assert not any(levels_at(of, 5.0).falls.values())
-
-
-@pytest.mark.parametrize(
-    ("read", "expected"), [((), [(0.0, 1.0, 50)]), (("4.2",), [(1.0, 1.5, 50)])], ids=["no", "yes"]
-)
-def test_memory_with_addresses_went_last(read: tuple[str, ...], expected: list[tuple[float, float, int]]) -> None:
-    """A block may be what a fall took, unless a later reading shows its addresses."""
-    levels = "0@0 50@1 150@2 150@4 50@4.1 50@5"
-    of = watched(levels, "1.0", "2.1 +A=100", *read)
-
-    assert left(of, 5.0) == expected
-
-
 def test_what_may_be_on_the_heap() -> None:
     """A rise belongs to the heap as far as that grew, and only beyond that to a block, which may be untouched."""
     of = watched("0@0 100@1 100@2", "1.1 +A=500", heap=70)
@@ -144,15 +145,8 @@ def test_files_apart() -> None:
     of = watched("0@0 100@1 150@2 50@3 50@4", "2.1 +A=50")
     of.shared = [0, 100 * MIB, 100 * MIB, 0, 0]
 
-    assert left(of, 4.0) == [(1.0, 2.0, 50)]
+    assert left(of, 4.0) == "1-2=50 ?"
     assert levels_at(of, 1.5).rises[0].memory == FILE
-
-
-def test_rise_is_divided_at_readings() -> None:
-    """One even rise over several readings of addresses belongs to the addresses of each."""
-    of = watched("0@0 100@1 50@2 50@3", "0.5 +A=50", "1.0 +B=50", "2.1 -A=50")
-
-    assert left(of, 3.0) == [(0.5, 1.0, 50)]
 
 
 @pytest.mark.parametrize(("at_s", "mib"), [(0.5, 50), (1, 100), (2.5, 140), (4.05, 130), (5, 80)])

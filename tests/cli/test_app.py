@@ -120,6 +120,7 @@ PRINT = [
     "report --help",
     "report run.json --format parquet",
     "compare run.json other.json",
+    "list .",
     "metrics",
     "watch run.json",
     "replay run.json --speed 1000",
@@ -135,7 +136,7 @@ PRINT = [
 @pytest.mark.parametrize("words", [*QUICK, *(pytest.param(words, marks=pytest.mark.long) for words in PRINT)])
 def test_lost_output_is_one_line(tmp_path: pathlib.Path, words: str, redirection: str, why: str) -> None:
     """Standard output that is closed, or cannot be written, is one line and status 1."""
-    for name in ("run.json", "other.json"):
+    for name in ("run.json", "other.json", "session.json"):
         session().save(tmp_path / name)
     script = ["sh", "-c", f'exec "$@" {redirection}', "sh", *command_line(words)]
     result = result_of(script, tmp_path)

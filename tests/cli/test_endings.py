@@ -113,7 +113,7 @@ report a.json -o x.txt --panels old.png | --panels: 'old.png' exists; choose ano
 report a.json --plot link.png | --plot: 'link.png' exists; choose another name or give --force
 report a.json -f memory-log -o logs.json | --output: no .json file holds the format memory-log; choose another ending
 report a.json --open -o x.txt | --output: no .txt file holds the format html; choose another ending
-report a.json --open -f text | --open: it opens the page; not with --format text
+report a.json --open -f text | --open: opens the HTML page, so not with --format text
 report a.json --peak -o x.html \
 | --peak: only with --format text, markdown or json, or an --output that ends in .txt, .md or .json
 report a.json -f SVG | --format: svg is a picture format; use --output FILE.svg

@@ -14,6 +14,8 @@ VALUES = """
 --interval x | --interval: a time expected, such as 0.5 (seconds), 100ms or 2min, found 'x'
 --interval '' | --interval: a time expected, such as 0.5 (seconds), 100ms or 2min, found ''
 --repeat 1.0 | --repeat: a whole number expected, found '1.0'
+--repeat 10001 | --repeat: at most 10000 expected, found 10001
+--warmup 99999999999 | --warmup: at most 10000 expected, found 99999999999
 --warmup -1 | --warmup: at least 0 expected, found -1
 --prepare '' | --prepare: a shell command expected, found ''
 --cleanup ' ' | --cleanup: a shell command expected, found ' '

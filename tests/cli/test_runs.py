@@ -68,7 +68,7 @@ ORDERS = """
 --sort duration | one two three four ours
 --sort size | three two four one ours
 --name ours | ours
---name [[]ours] | ours
+--name [ours] | ours
 --name work*fast --sort peak | two four one ours three
 --name Work |
 """
@@ -202,7 +202,7 @@ class TestPrune:
         result = in_process("prune --keep 0")
 
         assert result.returncode == 2
-        assert "option --yes: needed where nobody can be asked" in result.stderr
+        assert "option --yes: needed, because standard input is not a terminal" in result.stderr
         assert len(list(logs.iterdir())) == 4
 
     @pytest.mark.process
@@ -265,7 +265,7 @@ class TestPrune:
 
         assert result.returncode == 0
         assert "Removed 2 recordings" in result.stderr
-        assert f"{name} stays: it cannot be read as a recording; without --yes you are asked" in result.stderr
+        assert f"{name} is kept: it cannot be read as a recording; run without --yes to remove it" in result.stderr
         assert (mine / "session.json").exists()
 
     @pytest.mark.parametrize(("agreed", "left"), [([True, True], 1), ([True, False], 2), ([False, True], 3)])

@@ -90,5 +90,5 @@ def test_command_that_ignores_signals(tmp_path: pathlib.Path) -> None:
         _, said = process.communicate(timeout=HANGING_S)
 
     assert process.returncode == 128 + signal.SIGTERM
-    assert b"interrupted; the runs that ended are kept; go on with: --resume --output " in said
+    assert b"interrupted; the runs that ended are kept; continue with: --resume --output " in said
     until_ended(tmp_path / "pid")

@@ -137,14 +137,15 @@ def test_table_of_the_runs_before(nncf_tools: Run, folder: pathlib.Path) -> None
 
 
 def test_long_output_and_long_command(nncf_tools: Run) -> None:
-    """Of much output only the end is shown, and of a long shell command the beginning; nothing reaches the terminal."""
-    script = "seq 100; printf 'red \\033[31m\\n'; exit 4 # " + "x" * 200
+    """Of much output only the end is shown, and of long lines the ends; nothing reaches the terminal."""
+    script = "seq 100; printf 'red \\033[31m\\n%9000d\\n'; exit 4 # " + "x" * 200
     done = nncf_tools("monitor --prepare", script, "--", "true")
-    line, *output = done.stderr.splitlines()
+    line, *output, longest = done.stderr.splitlines()
 
     assert done.returncode == 4
     assert len(line) < 160
-    assert output == [*map(str, range(82, 101)), "red \\x1b[31m"]
+    assert output == [*map(str, range(83, 101)), "red \\x1b[31m"]
+    assert len(longest) == 1000
 
 
 def test_warm_ups(nncf_tools: Run, folder: pathlib.Path) -> None:
@@ -196,7 +197,8 @@ monitor --repeat 2 {noted} --prepare 'exec sh hang' -- sh run 0 |  | 130 | inter
 monitor --repeat 2 {noted} --cleanup 'exec sh hang' -- sh run 0 | pr | 130 | interrupted by SIGINT after run 1 of 2
 fit --free-only -o out {noted} --cleanup 'exec sh hang' -- sh run 0 | pr | 130 | {resume}
 long
-monitor --repeat 2 -o run.json {noted} -- sh -c 'test -e here && exit; trap "exit 0" INT; touch here; sleep 1000' \
+monitor --repeat 2 -o run.json {noted} \
+-- sh -c 'test -e here && exit; trap "exit 0" INT; touch here; while :; do sleep 0.1; done' \
 | pcpc | 0 | Written to run-1.json … run-2.json
 monitor --repeat 2 --cleanup 'exec sh hang' -- sh run 7 | r | 7 | interrupted by SIGINT after run 1 of 2
 fit --free-only -o out {noted} -- sh hang | pc | 130 | {resume}
@@ -205,7 +207,7 @@ forecast --no-output -o out {noted} -- sh hang model | pc | 130 | {resume}
 """
 """Command line, log, exit status, and a part of the last line."""
 NOTED = "--prepare 'sh p 0' --cleanup 'sh c 0'"
-RESUME = "interrupted; the runs that ended are kept; go on with: --resume --output "
+RESUME = "interrupted; the runs that ended are kept; continue with: --resume --output "
 
 
 @pytest.mark.parametrize(

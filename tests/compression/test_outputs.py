@@ -102,7 +102,7 @@ class TestVisualize:
     def test_notes_are_warnings(self, tmp_path: pathlib.Path) -> None:
         """A note is a warning at the line of the call; with lenient, a missing mode is no note."""
         path = written(tmp_path / "a.csv", without_int8())
-        with pytest.warns(UserWarning, match="^Made-up-7b: no row with int8; the others are compared$") as caught:
+        with pytest.warns(UserWarning, match="^Made-up-7b: no row with int8; the other rows are compared$") as caught:
             visualize(path)
 
         assert caught[0].filename == __file__
@@ -212,11 +212,10 @@ document.body.append(result);
 """
 
 
-def made(*paths: pathlib.Path, bound: str = "", extra: bool = False) -> str:
+def made(*paths: pathlib.Path, extra: bool = False) -> str:
     """Return the page of results."""
     comparisons = compared(*paths)
-    limit = parse_bounds(bound) if bound else None
-    return page(comparisons, render(draw(comparisons, limit), "svg"), limit, extra=extra)
+    return page(comparisons, render(draw(comparisons), "svg"), None, extra=extra)
 
 
 def hostile(folder: pathlib.Path) -> pathlib.Path:

@@ -24,7 +24,6 @@ from tests.compression.made_up import (
     four,
     many,
     row,
-    with_figures,
     without_int8,
     written,
 )
@@ -154,11 +153,6 @@ class TestPicture:
 
 
 class TestPanels:
-    def drawn(self, folder: pathlib.Path, bounds: str = "") -> Drawing:
-        """Draw the four rows with panels of peak and latency."""
-        comparisons = compared(with_figures(folder / "a.csv"))
-        return draw(comparisons, parse_bounds(bounds) if bounds else None, also=(PEAK, LATENCY))
-
     def test_front_of_each_panel(self, tmp_path: pathlib.Path) -> None:
         """Each panel has a front of its own, where less is better; what is dominated there is lighter."""
         peaks = {"fp32": "", "int8": "30", "int4": "10", "int4 + gptq": "20"}
@@ -179,10 +173,12 @@ class TestPanels:
 
     def test_unknown_is_counted(self, tmp_path: pathlib.Path) -> None:
         """Rows without the figure are not in the panel, which says how many; without any, it says so."""
-        rows = [{**one, PEAK.column: cell} for one, cell in zip(four(), ("", "10", "", "30"), strict=True)]
-        some = draw(compared(written(tmp_path / "a.csv", rows, [*HEADER, PEAK.column])), also=(PEAK,)).figure.axes[1]
-        rows = [{**one, PEAK.column: ""} for one in four()]
-        none = draw(compared(written(tmp_path / "b.csv", rows, [*HEADER, PEAK.column])), also=(PEAK,)).figure.axes[1]
+        panels = []
+        for cells in (("", "10", "", "30"), [""] * 4):
+            rows = [{**one, PEAK.column: cell} for one, cell in zip(four(), cells, strict=True)]
+            path = written(tmp_path / "a.csv", rows, [*HEADER, PEAK.column])
+            panels.append(draw(compared(path), also=(PEAK,)).figure.axes[1])
+        some, none = panels
 
         assert some.get_title(loc="left") == "unknown, not shown: 1"
         assert [text.get_text() for text in none.texts] == ["no row has this figure"]

@@ -92,12 +92,6 @@ def test_windows_ends_of_lines_and_mark(tmp_path: pathlib.Path, name: str) -> No
     assert (windows.peaks, windows.warnings) == (plain.peaks, plain.warnings)
 
 
-def test_utf_16_is_refused(tmp_path: pathlib.Path) -> None:
-    """PowerShell's UTF-16 is refused with the reason."""
-    with pytest.raises(SessionFileError, match=r"log: UTF-16, UTF-8 expected$"):
-        imported(tmp_path, MPROF.decode().encode("utf-16"))
-
-
 @pytest.mark.parametrize("text", [b"Hello \xe9\x1b[31m\nworld\n", b"\x7fELF\0\0\1\n", b"1,2,3\n", b"x" * 100_000])
 def test_unrecognised_file(tmp_path: pathlib.Path, text: bytes) -> None:
     """An unknown file is refused in one printable line with file and first line; naming the tool would help."""
@@ -111,11 +105,21 @@ def test_unrecognised_file(tmp_path: pathlib.Path, text: bytes) -> None:
     assert len(message) < 400
 
 
-@pytest.mark.parametrize(("text", "expected"), [(b"", "the file is empty"), (b"{}", "not a session of nncf-tools")])
-def test_what_is_no_log_either(tmp_path: pathlib.Path, text: bytes, expected: str) -> None:
-    """An empty file and other JSON are refused as sessions are."""
-    with pytest.raises(SessionFileError, match=expected):
-        imported(tmp_path, text)
+@pytest.mark.parametrize(
+    ("text", "forced", "expected"),
+    [
+        (b"", None, "the file is empty"),
+        (b"{}", None, "not a session of nncf-tools"),
+        (MPROF.decode().encode("utf-16"), None, "log: UTF-16, UTF-8 expected$"),
+        (MPROF, "psrecord", "log: nothing could be read as a log of psrecord: line 1: 'CMDLINE python"),
+        (MPROF, "x", "^'x' is not one of mprof, psrecord, con-duct, nncf"),
+    ],
+    ids=["empty", "other JSON", "PowerShell's UTF-16", "forced wrongly", "forced by an unknown name"],
+)
+def test_refused(tmp_path: pathlib.Path, text: bytes, forced: str | None, expected: str) -> None:
+    """A file that cannot be read as a log, or as the forced kind of log, is refused with the reason."""
+    with pytest.raises(UsageError if forced == "x" else SessionFileError, match=expected):
+        imported(tmp_path, text, forced=forced)
 
 
 def test_folders_and_devices_are_refused(tmp_path: pathlib.Path) -> None:
@@ -125,20 +129,6 @@ def test_folders_and_devices_are_refused(tmp_path: pathlib.Path) -> None:
             read_session(path)
     with pytest.raises(SessionFileError, match="No such file"):
         read_session(tmp_path / "missing")
-
-
-def test_forced_wrongly(tmp_path: pathlib.Path) -> None:
-    """A log that is not of the forced kind is refused with its first line."""
-    with pytest.raises(
-        SessionFileError, match=r"log: nothing could be read as a log of psrecord: line 1: 'CMDLINE python"
-    ):
-        imported(tmp_path, MPROF, forced="psrecord")
-
-
-def test_forced_by_an_unknown_name(tmp_path: pathlib.Path) -> None:
-    """An unknown name is refused with all valid ones."""
-    with pytest.raises(UsageError, match=r"^'x' is not one of mprof, psrecord, con-duct, nncf"):
-        imported(tmp_path, MPROF, forced="x")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFO on this system")

@@ -161,7 +161,6 @@ class TestLost:
         assert found.text.startswith("the recording stops at 1.10 s")
 
 
-NO_VERDICT = ("", "")
 STILL = {"exit": None, "finished": False, "warnings": [f"{STILL_RUNS}; up to now"]}
 LAST = {"processes": [command(KILLED, end_s=1.1)], "duration_s": 1.1}
 """The last sample, at 1.0 s, is before the end."""
@@ -169,87 +168,66 @@ TERMINATED, ABORTED, SEGFAULT = (Exit(signal=end) for end in (signal.SIGTERM, si
 SMALL = child(1, None, peak_rss=MIB)
 
 
-@pytest.mark.parametrize(
-    ("of", "expected"),
-    [
-        pytest.param(run(OK), NO_VERDICT, id="success"),
-        pytest.param(run(Exit(code=3), failures=[failure(None)]), NO_VERDICT, id="ordinary failure"),
-        pytest.param(run(Exit(code=150)), NO_VERDICT, id="a status above 128"),
-        pytest.param(run(Exit(signal=signal.SIGINT)), NO_VERDICT, id="Ctrl-C"),
-        pytest.param(run(Exit(signal=signal.SIGPIPE)), NO_VERDICT, id="a reader that has enough"),
-        pytest.param(run(OK, child(end=TERMINATED)), NO_VERDICT, id="workers that their parent ends"),
-        pytest.param(run(OK, child(end=TERMINATED), oom_kills=[counted()]), NO_VERDICT, id="terminated, not killed"),
-        pytest.param(run(OK, **STILL), NO_VERDICT, id="still running"),
-        pytest.param(run(failures=[failure("memory")]), ("allocation_failed", "certain"), id="exception"),
-        pytest.param(
-            run(failures=[failure("memory", fatal=False)]), ("allocation_failed", "likely"), id="exception of a call"
-        ),
-        pytest.param(run(OK, failures=[failure("memory", fatal=False)]), NO_VERDICT, id="exception without harm"),
-        pytest.param(
-            run(OK, child(end=FAILED, pid=7), failures=[failure("memory", pid=7)]),
-            ("allocation_failed", "certain"),
-            id="exception of a child",
-        ),
-        pytest.param(
-            run(failures=[failure("memory")], file_systems=[disk(0)]),
-            ("allocation_failed", "certain"),
-            id="memory before the disk",
-        ),
-        pytest.param(run(memory_limits=[address_space(310)]), NO_VERDICT, id="address space alone"),
-        pytest.param(run(ABORTED, memory_limits=[address_space(310)]), ("crashed", "certain"), id="abort"),
-        pytest.param(run(failures=[failure("disk")]), ("disk_full", "certain"), id="disk, by exception"),
-        pytest.param(run(file_systems=[disk(50), disk(0.5)]), ("disk_full", "likely"), id="disk, by its room"),
-        pytest.param(run(file_systems=[disk(90)], totals={"write_chars": 20 * MIB}), NO_VERDICT, id="enough room"),
-        pytest.param(run(OK, file_systems=[disk(0)]), NO_VERDICT, id="success on a full disk"),
-        pytest.param(run(file_systems=[disk(0, 0)]), NO_VERDICT, id="full before"),
-        pytest.param(run(file_systems=[disk(0, 0, 0)]), NO_VERDICT, id="a disk without room"),
-        pytest.param(
-            run(file_systems=[disk(0)], failures=[failure(None, error="ValueError")]), NO_VERDICT, id="other exception"
-        ),
-        pytest.param(
-            run(Exit(signal=signal.SIGBUS), file_systems=[disk(0)]), ("disk_full", "likely"), id="mapped file"
-        ),
-        pytest.param(run(exit=None, finished=False, file_systems=[disk(0)]), ("disk_full", "likely"), id="journal"),
-        pytest.param(
-            run(TERMINATED, limit_reached=REACHED, memory_limits=[limit(310)]), ("max_memory", "certain"), id="ours"
-        ),
-        pytest.param(
-            run(KILLED, limit_reached=replace(REACHED, action="warn"), totals=NO_KILLS),
-            ("killed", "certain"),
-            id="our warning",
-        ),
-        pytest.param(run(KILLED, kernel_kills=[logged()]), ("out_of_memory", "certain"), id="by log"),
-        pytest.param(run(KILLED, oom_kills=[counted()], kernel_kills=[]), ("killed", "certain"), id="not in the log"),
-        pytest.param(
-            run(KILLED, oom_kills=[counted(0.1, 0.2)], totals={"oom_kills": 1}),
-            ("out_of_memory", "possible"),
-            id="at another time",
-        ),
-        pytest.param(
-            run(KILLED, processes=[command(KILLED, end_s=None)], oom_kills=[counted(0.9, 0.9, 2)]),
-            ("out_of_memory", "certain"),
-            id="without a sampler",
-        ),
-        pytest.param(run(OK, child(end=OK), oom_kills=[counted()]), NO_VERDICT, id="others of the group"),
-        pytest.param(run(OK, child(end=OK, pid=7), kernel_kills=[logged(pid=7)]), NO_VERDICT, id="its PID, used again"),
-        pytest.param(run(OK, child(), oom_kills=[counted()]), ("out_of_memory", "certain"), id="a child"),
-        pytest.param(run(OK, SMALL, oom_kills=[counted()]), NO_VERDICT, id="a small child that ended then"),
-        pytest.param(run(FAILED, SMALL, oom_kills=[counted()]), ("out_of_memory", "possible"), id="and a failure"),
-        pytest.param(run(KILLED, memory_limits=[limit(310)], **LAST), ("killed", "possible"), id="counts unknown"),
-        pytest.param(run(KILLED, memory_limits=[limit(900)]), ("killed", "likely"), id="counts unknown, memory left"),
-        pytest.param(run(OK, child(peak_rss=MIB), totals=NO_KILLS), NO_VERDICT, id="a small helper"),
-        pytest.param(run(OK, child(), totals=NO_KILLS), ("killed", "certain"), id="a large worker"),
-        pytest.param(run(SEGFAULT, child(), totals=NO_KILLS), ("crashed", "certain"), id="the command comes first"),
-        pytest.param(run(OK, child(end=SEGFAULT)), ("crashed", "certain"), id="a child that crashed"),
-        pytest.param(run(Exit(code=139)), ("crashed", "possible"), id="a shell whose command crashed"),
-        pytest.param(run(TERMINATED), ("terminated", "certain"), id="scheduler"),
-    ],
-)
-def test_cause(of: Session, expected: tuple[str, str]) -> None:
+CAUSES = {
+    "success": (run(OK), ""),
+    "ordinary failure": (run(Exit(code=3), failures=[failure(None)]), ""),
+    "a status above 128": (run(Exit(code=150)), ""),
+    "Ctrl-C": (run(Exit(signal=signal.SIGINT)), ""),
+    "a reader that has enough": (run(Exit(signal=signal.SIGPIPE)), ""),
+    "workers that their parent ends": (run(OK, child(end=TERMINATED)), ""),
+    "terminated, not killed": (run(OK, child(end=TERMINATED), oom_kills=[counted()]), ""),
+    "still running": (run(OK, **STILL), ""),
+    "exception": (run(failures=[failure("memory")]), "allocation_failed certain"),
+    "exception of a call": (run(failures=[failure("memory", fatal=False)]), "allocation_failed likely"),
+    "exception without harm": (run(OK, failures=[failure("memory", fatal=False)]), ""),
+    "exception of a child": (
+        run(OK, child(end=FAILED, pid=7), failures=[failure("memory", pid=7)]),
+        "allocation_failed certain",
+    ),
+    "memory before the disk": (run(failures=[failure("memory")], file_systems=[disk(0)]), "allocation_failed certain"),
+    "address space alone": (run(memory_limits=[address_space(310)]), ""),
+    "abort": (run(ABORTED, memory_limits=[address_space(310)]), "crashed certain"),
+    "disk, by exception": (run(failures=[failure("disk")]), "disk_full certain"),
+    "disk, by its room": (run(file_systems=[disk(50), disk(0.5)]), "disk_full likely"),
+    "enough room": (run(file_systems=[disk(90)], totals={"write_chars": 20 * MIB}), ""),
+    "success on a full disk": (run(OK, file_systems=[disk(0)]), ""),
+    "full before": (run(file_systems=[disk(0, 0)]), ""),
+    "a disk without room": (run(file_systems=[disk(0, 0, 0)]), ""),
+    "other exception": (run(file_systems=[disk(0)], failures=[failure(None, error="ValueError")]), ""),
+    "mapped file": (run(Exit(signal=signal.SIGBUS), file_systems=[disk(0)]), "disk_full likely"),
+    "journal": (run(exit=None, finished=False, file_systems=[disk(0)]), "disk_full likely"),
+    "ours": (run(TERMINATED, limit_reached=REACHED, memory_limits=[limit(310)]), "max_memory certain"),
+    "our warning": (run(KILLED, limit_reached=replace(REACHED, action="warn"), totals=NO_KILLS), "killed certain"),
+    "by log": (run(KILLED, kernel_kills=[logged()]), "out_of_memory certain"),
+    "not in the log": (run(KILLED, oom_kills=[counted()], kernel_kills=[]), "killed certain"),
+    "at another time": (run(KILLED, oom_kills=[counted(0.1, 0.2)], totals={"oom_kills": 1}), "out_of_memory possible"),
+    "without a sampler": (
+        run(KILLED, processes=[command(KILLED, end_s=None)], oom_kills=[counted(0.9, 0.9, 2)]),
+        "out_of_memory certain",
+    ),
+    "others of the group": (run(OK, child(end=OK), oom_kills=[counted()]), ""),
+    "its PID, used again": (run(OK, child(end=OK, pid=7), kernel_kills=[logged(pid=7)]), ""),
+    "a child": (run(OK, child(), oom_kills=[counted()]), "out_of_memory certain"),
+    "a small child that ended then": (run(OK, SMALL, oom_kills=[counted()]), ""),
+    "and a failure": (run(FAILED, SMALL, oom_kills=[counted()]), "out_of_memory possible"),
+    "counts unknown": (run(KILLED, memory_limits=[limit(310)], **LAST), "killed possible"),
+    "counts unknown, memory left": (run(KILLED, memory_limits=[limit(900)]), "killed likely"),
+    "a small helper": (run(OK, child(peak_rss=MIB), totals=NO_KILLS), ""),
+    "a large worker": (run(OK, child(), totals=NO_KILLS), "killed certain"),
+    "the command comes first": (run(SEGFAULT, child(), totals=NO_KILLS), "crashed certain"),
+    "a child that crashed": (run(OK, child(end=SEGFAULT)), "crashed certain"),
+    "a shell whose command crashed": (run(Exit(code=139)), "crashed possible"),
+    "scheduler": (run(TERMINATED), "terminated certain"),
+}
+"""By case: a run; the cause of its death and its certainty, none without a verdict."""
+
+
+@pytest.mark.parametrize(("of", "expected"), CAUSES.values(), ids=CAUSES)
+def test_cause(of: Session, expected: str) -> None:
     """Each way to die has a cause with its certainty; without a sign of the cause there is no verdict."""
     found = verdict(of, MemoryUnit.MiB)
 
-    assert ((found.cause, found.certainty) if found else NO_VERDICT) == expected
+    assert (f"{found.cause} {found.certainty}" if found else "") == expected
 
 
 @pytest.mark.parametrize(

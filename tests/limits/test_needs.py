@@ -215,10 +215,10 @@ def test_line_for_a_shell(tmp_path: pathlib.Path, devices: dict[str, int]) -> No
 
 
 class TestRooms:
-    def free(self, monkeypatch: pytest.MonkeyPatch, blocks: int = 5) -> None:
-        """Make each file system have that many blocks of 100 bytes free."""
+    def free(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Make each file system have 5 blocks of 100 bytes free."""
         real = os.statvfs("/")
-        free = os.statvfs_result([real.f_bsize, 100, 10, blocks + 2, blocks, *list(real)[5:]])
+        free = os.statvfs_result([real.f_bsize, 100, 10, 7, 5, *list(real)[5:]])
         monkeypatch.setattr(os, "statvfs", lambda _: free)
 
     def test_roles_that_share_one(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pathlib
 import signal
+from collections.abc import Sequence
 
 import pytest
 
@@ -60,78 +61,54 @@ def test_operations() -> None:
     assert last_state(run(marks=operations), 0.9).operation == "Export › Compress"
 
 
-DONE, FAILED, ENDED = Exit(code=0), Exit(code=3), Exit(signal=15)
-
-
-def job(*ends: tuple[float, Exit | None], machines: tuple[str, ...] = ("box",)) -> Session:
-    """Return a job whose ranks ended at these moments in these ways."""
-    runs = [
-        RankRun(
-            name=f"rank {number}",
-            host=Host(boot_id=machines[number % len(machines)]),
-            start_s=0.5,
-            duration_s=at_s - 0.5,
-            exit=exit_,
-        )
-        for number, (at_s, exit_) in enumerate(ends)
-    ]
+def job(ends: str, machines: Sequence[str] = ("box",)) -> Session:
+    """Return a job from a text such as ``3:-15 2:7 2:?``: when its ranks ended, with which signal or status."""
+    runs = []
+    for number, words in enumerate(ends.split()):
+        at_s, _, status = words.partition(":")
+        end = None
+        if status != "?":
+            end = Exit(signal=-int(status)) if status.startswith("-") else Exit(code=int(status))
+        host = Host(boot_id=machines[number % len(machines)])
+        duration_s = float(at_s) - 0.5
+        runs.append(RankRun(name=f"rank {number}", host=host, start_s=0.5, duration_s=duration_s, exit=end))
     return session(ranks=runs)
 
 
-def judged(of: Session) -> tuple[str, str, list[str]] | None:
-    """Return text, certainty and evidence."""
+def judged(of: Session) -> str:
+    """Return the last words of the text, the certainty and the evidence; nothing without a verdict."""
     found = verdict(of, MemoryUnit.MiB)
-    return None if found is None else (found.text, found.certainty, list(found.evidence))
+    if found is None:
+        return ""
+    return "; ".join((found.text.partition(" was ")[2], found.certainty, *found.evidence))
 
 
-def test_ended_after_another_had_failed() -> None:
-    """The first one that failed is named, and what followed."""
-    expected = "the first rank that failed was rank 1: exit status 3"
-
-    assert judged(job((3.0, ENDED), (2.0, FAILED))) == (
-        expected,
-        "certain",
-        ["rank 0: killed by SIGTERM, 1.00 s later"],
-    )
-
-
-def test_many_that_followed() -> None:
-    """Of many ranks, the first few are named."""
-    found = judged(job((1.0, FAILED), *((2.0, ENDED) for _ in range(5))))
-
-    assert found is not None
-    assert found[2][0].startswith("rank 1: ")
-    assert found[2][3:] == ["2 more ranks failed after that"]
+FOLLOWED, MORE = "killed by SIGTERM, 1.00 s later", "2 more ranks failed after that"
 
 
 @pytest.mark.parametrize(
-    ("of", "certainty"),
+    ("ends", "machines", "expected"),
     [
-        (job((1.0, FAILED), (2.0, DONE)), "certain"),
-        (job((2.0, ENDED), (2.01, ENDED)), "likely"),
-        (job((2.0, FAILED), (3.0, ENDED), machines=("box", "other")), "likely"),
+        ("3:-15 2:3", ["box"], f"rank 1: exit status 3; certain; rank 0: {FOLLOWED}"),
+        ("2:-15 2:3", ["box"], "rank 1: exit status 3; likely; rank 0: killed by SIGTERM, 0.000 s later"),
+        (
+            "1:3 2:-15 2:-15 2:-15 2:-15 2:-15",
+            ["box"],
+            f"rank 0: exit status 3; certain; rank 1: {FOLLOWED}; rank 2: {FOLLOWED}; rank 3: {FOLLOWED}; {MORE}",
+        ),
+        ("1:3 2:0", ["box"], "rank 0: exit status 3; certain"),
+        ("2:-15 2.01:-15", ["box"], "rank 0: killed by SIGTERM; likely; rank 1: killed by SIGTERM, 0.010 s later"),
+        ("2:3 3:-15", ["box", "other"], f"rank 0: exit status 3; likely; rank 1: {FOLLOWED}"),
+        ("1:0 2:?", ["box"], ""),
     ],
-    ids=["alone", "all at once", "clocks of two machines"],
+    ids=[
+        *("one followed", "at the same moment, one by itself", "many followed", "alone", "all at once"),
+        *("clocks of two machines", "none failed"),
+    ],
 )
-def test_how_sure(of: Session, certainty: str) -> None:
-    """Ranks that end at once may do so for a common reason, and clocks of several machines may differ."""
-    found = judged(of)
-
-    assert found is not None
-    assert found[1] == certainty
-
-
-def test_none_failed() -> None:
-    """There is no verdict on a job whose ranks did what they should, or whose ends are unknown."""
-    assert judged(job((1.0, DONE), (2.0, None))) is None
-
-
-def test_by_itself_at_the_same_moment() -> None:
-    """Of ranks that ended at the same moment, one that ended by itself comes first."""
-    found = judged(job((2.0, ENDED), (2.0, FAILED)))
-
-    assert found is not None
-    assert found[0].endswith("rank 1: exit status 3")
+def test_first_rank_that_failed(ends: str, machines: list[str], expected: str) -> None:
+    """The first rank that failed is named, and some that followed; what ends at once may have a common reason."""
+    assert judged(job(ends, machines)) == expected
 
 
 @pytest.mark.parametrize(
@@ -142,7 +119,7 @@ def test_consequence(cause: str, name: str, *, expected: bool) -> None:
     """That a later rank was ended is no cause; that it had no memory is one, and so is how the first one ended."""
     found = Verdict(cause=cause, certainty="certain", text="", at_s=0.0, state=UNKNOWN)
 
-    assert is_consequence(found, name, job((3.0, ENDED), (2.0, FAILED))) is expected
+    assert is_consequence(found, name, job("3:-15 2:3")) is expected
 
 
 @pytest.fixture

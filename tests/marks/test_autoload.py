@@ -22,6 +22,7 @@ from nncftools.marks import calls
 from nncftools.marks.line import VARIABLE
 from tests.conftest import HANGING_S
 
+pytestmark = pytest.mark.process
 SOURCE = '''
 import functools, warnings
 
@@ -187,7 +188,6 @@ _UNHURRIED = "import sys; sys.modules['_nncf_tools_marks.line']._AT_ONCE_NS = 1 
 """The beginning of a program whose marks keep readings that a busy machine has interrupted: test_line is of that."""
 
 
-@pytest.mark.process
 def test_a_call_is_a_begin_and_an_end(program: Program) -> None:
     """The log holds the Python's version and, per call, its name, call, context, process, thread, times and memory."""
     python, begin, end = program.marks(f"{_UNHURRIED}import made.up; made.up.work()")
@@ -394,7 +394,6 @@ def summary(lines: Lines) -> str:
     return " | ".join([counted(begun(lines)), counted(errors), aggregated, warnings]).replace("|  |", "| |").strip(" |")
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("name", [pytest.param(name, marks=LONG if name in SLOW else ()) for name in MARKED])
 def test_marked(program: Program, name: str) -> None:
     """Calls are marked wherever they are made, and functions behave as without the hook: the script checks that."""
@@ -467,7 +466,6 @@ SAME = {
 }
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("name", [pytest.param(name, marks=LONG if name in SLOW else ()) for name in SAME])
 def test_same_as_without_us(program: Program, name: str) -> None:
     """Output, warnings and tracebacks of a program are the same with and without the hook."""
@@ -480,7 +478,6 @@ def test_same_as_without_us(program: Program, name: str) -> None:
     assert done.stdout + done.stderr
 
 
-@pytest.mark.process
 def test_catalogue(program: Program) -> None:
     """A catalogued function is named by its kind and shown under its public name, unless the user names it, too."""
     program.calls.append(calls.Call("torch.serialization", "save", "Checkpoint"))
@@ -491,7 +488,6 @@ def test_catalogue(program: Program) -> None:
     assert (line["kind"], line["call"], line["step"]) == ("Training", "torch.autograd.backward", True)
 
 
-@pytest.mark.process
 def test_already_imported_module_is_marked(program: Program) -> None:
     """A module that Python imported before the hook is marked, too, and so are builtin functions."""
     program.calls = [calls.Call("posixpath", "join", ODD), calls.Call("time", "sleep", "Sleep")]
@@ -511,7 +507,6 @@ UNMARKABLE = {
 }
 
 
-@pytest.mark.process
 def test_unmarkable_functions_are_reported(program: Program) -> None:
     """A user's functions that cannot be marked stay unchanged, and warnings say why."""
     program.calls = [calls.Call("made.up", function, "Name") for function in UNMARKABLE]
@@ -523,7 +518,6 @@ def test_unmarkable_functions_are_reported(program: Program) -> None:
     ]
 
 
-@pytest.mark.process
 def test_calls_know_the_operation_around_them(program: Program) -> None:
     """A call says which operation of nncftools is around it in its own task, also in a thread that the task started."""
     lines = program.marks(
@@ -557,7 +551,6 @@ HOSTILE = {
 }
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("variables", HOSTILE.values(), ids=HOSTILE)
 def test_variables_that_make_no_sense(program: Program, variables: dict[str, str]) -> None:
     """Whatever the variables hold, the program runs as it would have, and nothing else is written."""
@@ -567,7 +560,6 @@ def test_variables_that_make_no_sense(program: Program, variables: dict[str, str
     assert (done.stdout, done.stderr) == ("3\n", "")
 
 
-@pytest.mark.process
 def test_log_that_is_gone(program: Program) -> None:
     """No log is created: without a log nothing is wrapped, and a program whose log is removed goes on."""
     text = """
@@ -581,7 +573,6 @@ def test_log_that_is_gone(program: Program) -> None:
     assert program.run(text).stdout == "False 3 False\n"
 
 
-@pytest.mark.process
 def test_fork_starts_with_an_empty_stack(program: Program) -> None:
     """A forked child starts with an empty stack; it neither ends its parent's calls nor flushes their aggregates."""
     lines = program.marks("""
@@ -604,7 +595,6 @@ def test_fork_starts_with_an_empty_stack(program: Program) -> None:
     assert [line["count"] for line in lines if "count" in line] == [2]
 
 
-@pytest.mark.process
 def test_functions_of_the_script_itself(program: Program) -> None:
     """They are marked as they are called, nested and with their errors; from Python 3.12 on no generator function."""
     names = ("prepare", "Job.run", "fails", "later", "soon", "missing")
@@ -644,7 +634,6 @@ def test_functions_of_the_script_itself(program: Program) -> None:
     assert [text.startswith(f"--mark-call __main__:{reason}") for text in warnings] == [True]
 
 
-@pytest.mark.process
 def test_calls_beyond_a_thousand_are_aggregated(program: Program) -> None:
     """Of many calls in one operation, 1,000 are logged; the others are one line before the next call or the end."""
     lines = program.marks("""
@@ -683,7 +672,6 @@ MODEL = """<?xml version="1.0"?>
 """
 
 
-@pytest.mark.process
 def test_saved_models(program: Program) -> None:
     """The lines of a call that saved an OpenVINO model hold its arguments, its path, and the rt_info at its end."""
     program.write("m.txt", MODEL)
@@ -755,7 +743,6 @@ def allowed(folder: pathlib.Path, script: str, helper: int | None) -> list[str]:
     return log.read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.process
 def test_only_the_helper(tmp_path: pathlib.Path) -> None:
     """A Python that loads the hook, and each forked child, allows the helper to read its memory, and nobody else."""
     script = "import os; pid = os.fork(); pid or os._exit(0); os.waitpid(pid, 0)"
@@ -763,14 +750,12 @@ def test_only_the_helper(tmp_path: pathlib.Path) -> None:
     assert allowed(tmp_path, script, HELPER) == [f"True {ALLOWED}", f"False {ALLOWED}"]
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("helper", [None, -1])
 def test_nobody(tmp_path: pathlib.Path, helper: int | None) -> None:
     """Without a helper nothing is allowed; -1 would allow it to every process."""
     assert allowed(tmp_path, "pass", helper) == []
 
 
-@pytest.mark.process
 def test_another_process_with_its_pid(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the helper's end, another process with its PID is not allowed."""
     monkeypatch.setattr(calls, "read_start", lambda _: "77")
@@ -789,7 +774,6 @@ def ending() -> Iterator[int]:
         waiting.join()
 
 
-@pytest.mark.process
 def test_fork_after_the_end(tmp_path: pathlib.Path, ending: int) -> None:
     """A child that is forked after the helper's end allows nobody: another process may have its PID."""
     script = f"import ctypes, os; ctypes.end({ending}); pid = os.fork(); pid or os._exit(0); os.waitpid(pid, 0)"
@@ -797,7 +781,6 @@ def test_fork_after_the_end(tmp_path: pathlib.Path, ending: int) -> None:
     assert allowed(tmp_path, script, ending) == [f"True {0x59616D61} {ending} 0 0 0"]
 
 
-@pytest.mark.process
 def test_end_at_the_call(tmp_path: pathlib.Path, ending: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the helper ends while it is allowed, the permission is withdrawn: it may be another process's."""
     monkeypatch.setenv("END_AT_CALL", "1")

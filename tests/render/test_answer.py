@@ -115,10 +115,10 @@ def test_largest_holder() -> None:
         ({"duration_s": 0.0123}, "took 0.012 s"),
         ({"duration_s": 9.98}, "took 10 s"),
         ({"duration_s": 74.2}, "took 1 min 14 s"),
-        ({"processes": [process(end_s=None)]}, "recorded 1.0 s, and the command went on"),
+        ({"processes": [process(end_s=None)]}, "recorded 1.0 s, and the command continued"),
         (
             {"processes": [process(end_s=None)], "floor": Floor(size=100 * MIB, at_s=0.5)},
-            "Needs more than 100 MiB · recorded 1.0 s, and the command went on",
+            "Needs more than 100 MiB · recorded 1.0 s, and the command continued",
         ),
     ],
 )

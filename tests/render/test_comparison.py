@@ -78,8 +78,8 @@ class TestBrief:
         rows("""
 100 101 102 103 104 | 200 201 202 203 204 | , more than the spread of 5 and 5 runs
 200 201 202 203 204 | 100 101 102 103 104 | , more than the spread of 5 and 5 runs
-100 101 | 200 201 202 | , with every run of new above every run of base
-200 | 100 101 102 | , with every run of new below every run of base
+100 101 | 200 201 202 | ; every run of new is above every run of base
+200 | 100 101 102 | ; every run of new is below every run of base
 100 200 300 | 250 260 270 | did not change by more than the spread of 3 and 3 runs (200.0 → 260.0 MiB)
 1000 1000 1000 1000 | 1001 1001 1001 1001 | Peak memory hardly changed (1,000.0 → 1,001.0 MiB)
 """),

@@ -125,14 +125,14 @@ ISOLATED = re.compile(
     "hook: run it without -I"
 )
 CLEARED = (
-    "no Python program loaded the hook: the reason is not known; usually its environment lacks our PYTHONPATH and "
-    "NNCF_TOOLS_* (env -i, tox): pass them on; or it is older than Python 3.10: use a newer one"
+    "no Python program loaded the hook: the reason is not known; usually the environment lacks our PYTHONPATH and "
+    "NNCF_TOOLS_* (env -i, tox), so pass these on; or Python is older than 3.10, so use a newer Python"
 )
 NOT_CALLED = (
     "1 Python program loaded the hook, but called none of these functions: check their names, and whether a Python "
     "without our environment (env -i, tox) calls them"
 )
-SHORT = "no Python process ran for long enough to read its stack (0.1 s); record a longer run"
+SHORT = "no Python process ran for at least 0.1 s, so no stack could be read; record a longer run"
 HIDDEN = re.compile(
     r"the kernel does not allow reading the memory of process \d+; run nncf-tools as the same user, or as root \(in a "
     r"container: with the capability SYS_PTRACE\)"
@@ -197,7 +197,9 @@ def test_chroot(nncf_tools: Run) -> None:
     """A Python whose file is not below its root directory is not said to lack symbols."""
     found = run(nncf_tools, "monitor --stacks --", PYTHON, "-c", IN_CHROOT)
 
-    assert re.search("not below its root directory: .* in a chroot; start nncf-tools in there", found), found
+    assert re.search("the file of its Python was not found: .* in a chroot .start nncf-tools in the chroot.", found), (
+        found
+    )
 
 
 @pytest.mark.long

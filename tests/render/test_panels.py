@@ -227,7 +227,7 @@ def test_idle_on_an_unknown_machine() -> None:
 @pytest.mark.parametrize(
     ("case", "expected"),
     [
-        ("0.05 s", "0.100 s of CPU time; the run is too short to tell when"),
+        ("0.05 s", "0.100 s of CPU time; the run is too short to show when"),
         pytest.param("60 operations", "… and 36 smaller ones", marks=pytest.mark.long),
         ("threads", "and 5 more"),
     ],

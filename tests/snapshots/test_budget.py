@@ -68,16 +68,16 @@ def test_polls_at_rest_spend_little(clock: Clock) -> None:
 GROWS, RESTS = 20 * MIB, 0
 
 
-def mean_rest_s(clock: Clock, rise: int, *, polls: int = 50, poll_s: float = 0.001) -> float:
-    """Return the mean distance of polls while memory rises by so many bytes every 20 ms."""
+def mean_rest_s(clock: Clock, rise: int) -> float:
+    """Return the mean distance of 50 polls of 1 ms while memory rises by so many bytes every 20 ms."""
     pace, held, rests = Pace(clock.budget()), 300 * MIB, []
     now_ns = time.monotonic_ns()
-    for number in range(polls):
-        clock.cpu_s += poll_s
+    for number in range(50):
+        clock.cpu_s += 0.001
         held += rise
         poll_ns = now_ns + number * 20_000_000
         rests.append(pace.rest_s(poll_ns, now_ns, rise, held, number) + (time.monotonic_ns() - poll_ns) / 1e9)
-    return statistics.mean(rests[polls // 2 :])
+    return statistics.mean(rests[25:])
 
 
 def test_growth_is_followed(clock: Clock) -> None:

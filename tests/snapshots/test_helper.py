@@ -121,69 +121,70 @@ AnonHugePages:         0 kB
 Swap:                  0 kB
 VmFlags: rd mr mw me
 """
-Group = dict[str, object]
 
 
-def entry(  # noqa: PLR0913 — one parameter per figure
-    name: str, mib: int, *, rights: str = "r--p", shared: int = 0, clean: int = 0, dirty: int = 0, anonymous: int = 0
-) -> str:
-    """Return one mapping; sizes are in MiB."""
-    sizes = {"kib": mib, "shared": shared, "clean": clean, "dirty": dirty, "anonymous": anonymous}
-    return ENTRY.format(
-        span="55d0c0000000-55d0c8000000", rights=rights, name=name, **{key: size * 1024 for key, size in sizes.items()}
-    )
+def smaps(text: str) -> bytes:
+    """Return mappings from lines such as ``60 rw-p clean=20 dirty=40 | /m.bin``, in MiB."""
+    found = []
+    for line in text.splitlines():
+        figures, _, name = line.partition("|")
+        mib, rights, *parts = figures.split()
+        sizes = dict.fromkeys(("shared", "clean", "dirty", "anonymous"), 0)
+        for part in parts:
+            kind, _, size = part.partition("=")
+            sizes[kind] = int(size) * 1024
+        span = "55d0c0000000-55d0c8000000"
+        found.append(ENTRY.format(span=span, rights=rights, name=name.strip(), kib=int(mib) * 1024, **sizes))
+    return "".join(found).encode()
 
 
-def found(*entries: str) -> dict[tuple[str, str], list[int]]:
-    """Return the sizes of the groups in MiB."""
-    groups = group_mappings("".join(entries).encode())
-    return {(kind, name): [size // MIB for size in sizes] for kind, name, sizes in groups}
+def found(text: str) -> str:
+    """Return the groups of mappings with their sizes in MiB."""
+    groups = group_mappings(smaps(text))
+    return "".join(f"{kind} {name}: {[size // MIB for size in sizes]}\n" for kind, name, sizes in groups)
 
 
-def test_groups() -> None:
-    """Anonymous memory is summed, a large file has its own group, libraries are together."""
-    sizes = found(
-        entry("[heap]", 40, rights="rw-p", dirty=40, anonymous=40),
-        entry("", 60, rights="rw-p", dirty=60, anonymous=60),
-        entry("[anon:torch]", 1, rights="rw-p", dirty=1, anonymous=1),
-        entry("/models/a b/model.safetensors", 257, clean=257),
-        entry("/usr/lib/libtorch_cpu.so.2", 30, rights="r-xp", shared=30),
-        entry("/usr/lib/libtorch_cpu.so.2", 4, rights="rw-p", dirty=4, anonymous=4),
-        entry("/usr/bin/python3.11", 3, rights="r-xp", clean=3),
-        entry("[stack]", 2, rights="rw-p", dirty=2, anonymous=2),
-        entry("/dev/shm/torch_77", 16, rights="rw-s", shared=16),
-    )
-
-    assert sizes == {
-        ("file", "/models/a b/model.safetensors"): [257, 0, 0, 257, 0, 0],
-        ("anonymous", ""): [101, 0, 0, 0, 101, 101],
-        ("libraries", ""): [37, 30, 0, 3, 4, 4],
-        ("shared", ""): [16, 16, 0, 0, 0, 0],
-        ("stack", ""): [2, 0, 0, 0, 2, 2],
-    }
+MAPPINGS = """\
+40 rw-p dirty=40 anonymous=40 | [heap]
+60 rw-p dirty=60 anonymous=60 |
+1 rw-p dirty=1 anonymous=1 | [anon:torch]
+257 r--p clean=257 | /models/a b/model.safetensors
+30 r-xp shared=30 | /usr/lib/libtorch_cpu.so.2
+4 rw-p dirty=4 anonymous=4 | /usr/lib/libtorch_cpu.so.2
+3 r-xp clean=3 | /usr/bin/python3.11
+2 rw-p dirty=2 anonymous=2 | [stack]
+16 rw-s shared=16 | /dev/shm/torch_77
+"""
+GROUPS = """\
+anonymous : [101, 0, 0, 0, 101, 101]
+file /models/a b/model.safetensors: [257, 0, 0, 257, 0, 0]
+libraries : [37, 30, 0, 3, 4, 4]
+shared : [16, 16, 0, 0, 0, 0]
+stack : [2, 0, 0, 0, 2, 2]
+"""
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("mappings", "expected"),
     [
-        (entry("/m.bin", 100, rights="rw-p", clean=40, dirty=60, anonymous=60), ("/m.bin", [100, 0, 0, 40, 60, 60])),
-        (entry("/tmp/m.onnx (deleted)", 5, clean=5), ("/tmp/m.onnx", [5, 0, 0, 5, 0, 0])),
+        (MAPPINGS, GROUPS),
+        ("100 rw-p clean=40 dirty=60 anonymous=60 | /m.bin", "file /m.bin: [100, 0, 0, 40, 60, 60]\n"),
+        ("5 r--p clean=5 | /tmp/m.onnx (deleted)", "file /tmp/m.onnx: [5, 0, 0, 5, 0, 0]\n"),
     ],
-    ids=["pages that were written to", "deleted"],
+    ids=["all kinds", "pages of a file that were written to", "deleted"],
 )
-def test_file(text: str, expected: tuple[str, list[int]]) -> None:
-    """Pages of a private mapping that were written to belong to the file, which keeps its name when it is deleted."""
-    name, sizes = expected
-    assert found(text) == {("file", name): sizes}
+def test_groups(mappings: str, expected: str) -> None:
+    """Anonymous memory is summed, a large file has its own group, libraries are together."""
+    assert sorted(found(mappings).splitlines()) == expected.splitlines()
 
 
 def test_many_files() -> None:
     """Only the largest files have groups of their own."""
-    sizes = found(*(entry(f"/data/{number}.bin", number, clean=number) for number in range(1, 41)))
+    groups = found("\n".join(f"{number} r--p clean={number} | /data/{number}.bin" for number in range(1, 41)))
 
-    assert len(sizes) == 21
-    assert ("file", "/data/40.bin") in sizes
-    assert sizes["other_files", ""][0] == sum(range(1, 21))
+    assert groups.count("\n") == 21
+    assert "file /data/40.bin: " in groups
+    assert f"other_files : [{sum(range(1, 21))}, " in groups
 
 
 def test_own_mappings() -> None:

@@ -11,8 +11,6 @@ from nncftools.testing import meter
 from nncftools.testing.meter import (
     KERNEL,
     SAMPLED,
-    UNKNOWN,
-    UNSAMPLED,
     Measurement,
     Memory,
     MeterRow,
@@ -95,58 +93,50 @@ def test_figures() -> None:
     assert found.children_mark == resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
-ALONE = Memory(rss=30, mark=30, children_mark=20, has_children=False)
-BESIDE_ANOTHER = Memory(rss=30, mark=30, children_mark=20, has_children=True)
-
-
-def after(mark: int, children_mark: int = 20) -> Memory:
-    """Return the kernel's figures at the end of a test."""
-    return Memory(rss=35, mark=mark, children_mark=children_mark, has_children=False)
-
-
-def row(rss: int, processes: int) -> MeterRow:
-    """Return a sample."""
-    return MeterRow(0, rss, processes)
+BEFORE = {
+    "alone": Memory(rss=30, mark=30, children_mark=20, has_children=False),
+    "beside another": Memory(rss=30, mark=30, children_mark=20, has_children=True),
+    "unknown": Memory(),
+}
 
 
 def peak_with(
-    *,
-    before: Memory = ALONE,
-    after: Memory = after(50),  # noqa: B008 — never changed
-    was_reset: bool = True,
-    is_sampled: bool = True,
-    **samples: MeterRow,
+    before: str = "alone", after: str = "50 20", *, was_reset: bool = True, is_sampled: bool = True, **samples: str
 ) -> Peak:
-    """Return the peak of a test, by default a sampled one, after a reset, with no sample during it."""
-    return peak_of(Measurement(before=before, was_reset=was_reset, **samples), after, is_sampled=is_sampled)
+    """Return the peak of a test, by default a sampled one, after a reset, with no sample during it.
+
+    ``after`` has the kernel's marks of the test and of its children, a sample has RSS and the number of processes.
+    """
+    rows = {name: MeterRow(0, *map(int, text.split())) for name, text in samples.items()}
+    measurement = Measurement(before=BEFORE[before], was_reset=was_reset, **rows)
+    marks = dict(zip(("mark", "children_mark"), map(int, after.split()), strict=False))
+    last = Memory(rss=35, **marks, has_children=False) if marks else Memory()
+    return peak_of(measurement, last, is_sampled=is_sampled)
 
 
 @pytest.mark.parametrize(
     ("known", "peak"),
     [
-        ({}, Peak(50, 20, KERNEL)),
-        ({"largest": row(51, 1)}, Peak(50, 20, KERNEL)),
-        ({"largest": row(70, 2)}, Peak(70, 40, SAMPLED)),
-        ({"largest": row(40, 2)}, Peak(50, 20, KERNEL)),
-        ({"after": after(50, 90)}, Peak(90, 60, KERNEL)),
-        ({"after": after(50, 45)}, Peak(50, 20, KERNEL)),
-        ({"before": BESIDE_ANOTHER, "after": after(50, 90)}, Peak(50, 20, KERNEL)),
-        ({"before": BESIDE_ANOTHER, "sample_before": row(60, 2), "largest": row(90, 2)}, Peak(90, 30, SAMPLED)),
-        ({"before": BESIDE_ANOTHER, "sample_before": row(60, 2)}, Peak(50, 0, KERNEL)),
-        ({"was_reset": False}, Peak(50, 20, KERNEL)),
-        ({"was_reset": False, "after": after(30)}, Peak(35, 5, SAMPLED)),
-        ({"was_reset": False, "after": after(30), "largest": row(40, 1)}, Peak(40, 10, SAMPLED)),
-        ({"is_sampled": False}, Peak(50, 20, UNSAMPLED)),
-        (
-            {"before": Memory(), "after": Memory(), "sample_before": row(10, 1), "largest": row(15, 1)},
-            Peak(15, 5, SAMPLED),
-        ),
-        ({"before": Memory(), "after": Memory(), "is_sampled": False}, Peak(None, None, UNKNOWN)),
+        ({}, "50 20 kernel"),
+        ({"largest": "51 1"}, "50 20 kernel"),
+        ({"largest": "70 2"}, "70 40 sampled"),
+        ({"largest": "40 2"}, "50 20 kernel"),
+        ({"after": "50 90"}, "90 60 kernel"),
+        ({"after": "50 45"}, "50 20 kernel"),
+        ({"before": "beside another", "after": "50 90"}, "50 20 kernel"),
+        ({"before": "beside another", "sample_before": "60 2", "largest": "90 2"}, "90 30 sampled"),
+        ({"before": "beside another", "sample_before": "60 2"}, "50 0 kernel"),
+        ({"was_reset": False}, "50 20 kernel"),
+        ({"was_reset": False, "after": "30 20"}, "35 5 sampled"),
+        ({"was_reset": False, "after": "30 20", "largest": "40 1"}, "40 10 sampled"),
+        ({"is_sampled": False}, "50 20 unsampled"),
+        ({"before": "unknown", "after": "", "sample_before": "10 1", "largest": "15 1"}, "15 5 sampled"),
+        ({"before": "unknown", "after": "", "is_sampled": False}, "None None unknown"),
     ],
 )
-def test_peak(known: dict[str, Any], peak: Peak) -> None:
+def test_peak(known: dict[str, Any], peak: str) -> None:
     """The largest certain figure is the peak, with how it is known."""
-    assert peak_with(**known) == peak
+    assert " ".join(map(str, vars(peak_with(**known)).values())) == peak
 
 
 def test_peak_of_a_test_that_runs_again() -> None:

@@ -1,4 +1,4 @@
-"""A sweep compresses a model in many ways; this file has the options."""
+"""The options of `sweep`: compress a model in many ways, and compare the results."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ class SweepOptions:
 
     @property
     def inputs(self) -> Mapping[str, Path]:
-        """The input files, by option name."""
+        """The given input files, by option name: ``{"text": Path("held_out.txt")}``."""
         names = ("text", "calibration", "lambada", "prompts", "kind")
         files = {name: getattr(self, name) for name in names}
         return {name: path for name, path in files.items() if path is not None}
 
     @property
     def interpreter(self) -> str:
-        """The Python with NNCF and OpenVINO."""
+        """The Python interpreter whose environment has NNCF and OpenVINO."""
         return self.python or sys.executable

@@ -1,4 +1,7 @@
-"""Checks before a sweep: the last run may start hours after the first run, so all mistakes are reported now."""
+"""Checks before a sweep.
+
+The last run may start hours after the first run, so all mistakes are reported at the beginning.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,11 @@ if TYPE_CHECKING:
     from nncftools.cli.sweep import SweepOptions
 
 RUN = 12
-"""Two texts with this number of equal words in a row have a common source."""
+"""Two texts are taken as copies of each other if they share this number of words in a row."""
 
 
 def find_shared(text: str, other: str) -> str:
-    """Return the first 12 words in a row that are in both texts; empty without any."""
+    """Return the first 12 words in a row that occur in both texts; empty if there are none."""
     other_runs = set(_split_runs(other))
     return next((" ".join(run) for run in _split_runs(text) if run in other_runs), "")
 
@@ -54,11 +57,14 @@ _INSTALL_OTHERS = {
 _FOR_LANGUAGE = (TEXT, CALIBRATION, LAST_WORDS, PROMPTS)
 _TIMEOUT_S = 60
 _ENDINGS = (".csv", ".md", ".png")
-"""Endings of the files of results."""
+"""Suffixes of the files with the results."""
 
 
 def make_plan(request: SweepOptions) -> tuple[Sweep, list[str]]:
-    """Return the checked sweep, and notes for the user. Raises NncfToolsError for anything that would fail later."""
+    """Return the sweep with checked options, and notes for the user.
+
+    Raises NncfToolsError for anything that would make the sweep fail later.
+    """
     refuse_to_record()
     if request.output.suffix != ".csv":
         raise UsageError(f"option --output: a file that ends in .csv expected, found {str(request.output)!r}")
@@ -111,7 +117,10 @@ def make_plan(request: SweepOptions) -> tuple[Sweep, list[str]]:
 
 
 def _read_code(path: Path) -> str:
-    """Return the text of the user's file, read once so that the sweep runs the checked text. Raises NncfToolsError."""
+    """Return the text of the user's Python file. Raises NncfToolsError.
+
+    The file is read only here, so that the sweep runs the same text that was checked.
+    """
     with options.naming_option("--kind"):
         try:
             return importlib.util.decode_source(grid.read_own(path, may_wait=False))
@@ -122,7 +131,9 @@ def _read_code(path: Path) -> str:
 def _make_quantizations(request: SweepOptions, inputs: Mapping[str, Path], text: str) -> Sequence[Configuration]:
     for name in _FOR_LANGUAGE:
         if name in inputs:
-            raise UsageError(f"option --{name}: for language models; with --kind, your file provides data and score")
+            raise UsageError(
+                f"option --{name}: only for language models; with --kind, your file provides data and score"
+            )
     if request.model.suffix not in {".xml", ".onnx"} or not request.model.is_file():
         expected = "with --kind, a file .xml (OpenVINO) or .onnx expected"
         raise UsageError(f"option --model: {expected}, found {str(request.model)!r}")
@@ -161,7 +172,10 @@ def _make_weights(request: SweepOptions, inputs: Mapping[str, Path]) -> tuple[li
 
 
 def _read_words(path: Path) -> str:
-    """Return the documents of a file. Raises NncfToolsError for lines of a .jsonl without a text, and for no words."""
+    """Return the text of a file.
+
+    Raises NncfToolsError if the file has no words, or if a line of a .jsonl has no text.
+    """
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -183,7 +197,7 @@ def _read_words(path: Path) -> str:
 
 
 def _check_output(request: SweepOptions, inputs: Mapping[str, Path]) -> None:
-    """Raise UsageError for results in the folder of the model, or in the place of an input."""
+    """Raise UsageError if the results would be in the folder of the model, or would replace an input."""
     output = request.output.resolve()
     if request.model.is_dir() and output.is_relative_to(request.model.resolve()):
         why = "is in the folder of the model, which a sweep must not change"
@@ -195,7 +209,7 @@ def _check_output(request: SweepOptions, inputs: Mapping[str, Path]) -> None:
 
 def _check_tasks(request: SweepOptions) -> None:
     if request.tasks and request.kind is not None:
-        raise UsageError("option --tasks: for language models; with --kind, your file provides the score")
+        raise UsageError("option --tasks: only for language models; with --kind, your file provides the score")
     if request.include_path is not None:
         with options.naming_option("--include-path"):
             grid.check_tasks(request.include_path)
@@ -210,7 +224,10 @@ def _check_tasks(request: SweepOptions) -> None:
 
 
 def _check_packages(request: SweepOptions) -> None:
-    """Raise NncfToolsError if the interpreter lacks a package that the steps import. A dry run needs no package."""
+    """Raise NncfToolsError if the interpreter lacks a package that the steps import.
+
+    For a dry run, packages are not checked.
+    """
     if request.dry_run:
         return
     python = request.interpreter
@@ -247,7 +264,11 @@ def _check_packages(request: SweepOptions) -> None:
 def _take_earlier(
     request: SweepOptions, folder: SweepFolder, state: State, grid: Sequence[Configuration]
 ) -> dict[str, SweepRow]:
-    """Remove the sweep that --force replaces, and return the sweep's rows. Raises UsageError without --force."""
+    """Remove the earlier sweep if --force is given; return the rows of the removed sweep.
+
+    For a dry run, return the rows, but remove nothing. Raises UsageError if there is an earlier sweep, but neither
+    --force nor --resume.
+    """
     if folder.is_foreign:
         raise UsageError(
             f"option --output: {str(folder.path)!r} exists and is not the folder of a sweep; choose another name"

@@ -1,4 +1,4 @@
-"""``nncf-tools sweep``: compress a model in many ways, with the results that viz-compression shows."""
+"""``nncf-tools sweep``: compress a model in many ways, and measure size, quality, time and memory."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def sweep(request: SweepOptions) -> int:
 
 
 def _finish(plan: Sweep) -> int:
-    """Make table and picture; return the exit status."""
+    """Make the table and the picture; return the exit status."""
     from nncftools.cli.sweep import runs
 
     rows = list(plan.folder.rows(plan.grid).values())
@@ -84,7 +84,7 @@ def _finish(plan: Sweep) -> int:
 
 
 def _check_figures(request: SweepOptions) -> None:
-    """Raise UsageError for figures that the results will not have."""
+    """Raise UsageError if --also or --recommend names a figure that the results will not have."""
     from nncftools.compression.reading import FIRST_TOKEN, LATENCY
     from nncftools.compression.results import parse_bounds
 

@@ -1,6 +1,6 @@
 """The configurations of a sweep: a grid in a TOML file, checked against the layers of the model.
 
-The headers of the model's files contain the sizes of the layers, so the checks need no library of models.
+The sizes of the layers are in the headers of the model's files, so the checks do not import any library for models.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from nncftools.files import other_writer
 
 _MATRIX = 2
 _EMBEDDINGS = ("embed", "lm_head", "wte", "wpe")
-"""Parts of the names of tensors that are compressed to int8 or not at all."""
+"""Parts of tensor names. Tensors with such names are compressed to int8, or not at all."""
 _INPUTS = ("hidden_size", "intermediate_size")
 
 
 class Layers(NamedTuple):
-    """Sizes of the layers of a model."""
+    """Sizes of a model's layers."""
 
     inputs: frozenset[int]
-    """Numbers of inputs; empty if unknown."""
+    """Numbers of inputs that occur; empty if unknown."""
     smallest: int | None
     """The smallest number of inputs or outputs; None if unknown."""
 
     def indivisible(self, size: int) -> int | None:
-        """Return the first number of inputs that is not a multiple of a group size, None without any."""
+        """Return the smallest number of inputs that is not a multiple of a group size; None if all are multiples."""
         return next((inputs for inputs in sorted(self.inputs) if inputs % size), None)
 
 
 def read_layers(model: Path) -> Layers:
-    """Return the layers of a Hugging Face folder. Raises NncfToolsError for an unreadable file."""
+    """Return the layers of a model from Hugging Face. Raises NncfToolsError if a file cannot be read."""
     shapes: list[Sequence[int]] = []
     for file in model.glob("*.safetensors"):
         for name, tensor in read_tensors(file).items():
@@ -56,7 +56,7 @@ def read_layers(model: Path) -> Layers:
 
 GRIDS = ("quick", "full")
 GROUP_SIZES = (128, 64, 32, 16)
-"""Usual group sizes, in the order of preference."""
+"""Group sizes in the order of preference."""
 _PER_CHANNEL = -1
 _FOLDER = Path(__file__).with_name("grids")
 _INT8 = "int8"
@@ -78,18 +78,18 @@ class _Grid(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The base of both kinds of configurations; the field after the name is ``fp32`` for the baseline."""
+    """Base class of both kinds of configurations. In the baseline, the field after ``name`` is ``fp32``."""
 
     name: str
 
     @property
     def is_baseline(self) -> bool:
-        """Whether nothing is compressed."""
+        """Whether this is the baseline: nothing is compressed."""
         return bool(getattr(self, self.__struct_fields__[1]) == BASELINE)
 
     @property
     def rank(self) -> int | None:
-        """The rank of adapters; None without adapters."""
+        """Rank of the LoRA adapters; None without adapters."""
         return None
 
     @property
@@ -98,16 +98,16 @@ class _Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
         return False
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that are not None, without the name."""
+        """Return all settings that are not None, without the name."""
         fields: dict[str, Any] = msgspec.to_builtins(self)
         return {name: value for name, value in fields.items() if name != "name" and value is not None}
 
 
 class Weights(_Configuration, frozen=True):
-    """A compression of the weights of a language model; NNCF decides on settings that are None."""
+    """A way to compress the weights of a language model. NNCF chooses the value of a setting that is None."""
 
     mode: str
-    """``fp32`` for the baseline, or a mode of ``nncf.compress_weights``."""
+    """A mode of ``nncf.compress_weights``, or ``fp32`` for the baseline."""
     ratio: _Share | None = None
     group_size: int | None = None
     awq: bool | None = None
@@ -120,7 +120,7 @@ class Weights(_Configuration, frozen=True):
 
     @property
     def title(self) -> str:
-        """The mode in words: ``int4 symmetric + awq``."""
+        """Mode and methods in words: ``int4 symmetric + awq``."""
         first, _, last = self.mode.partition("_")
         methods = {
             "awq": self.awq,
@@ -143,7 +143,7 @@ class Weights(_Configuration, frozen=True):
 
     @property
     def rank(self) -> int | None:
-        """The rank of adapters; None without adapters."""
+        """Rank of the LoRA adapters; None without adapters."""
         return self.lora_rank
 
     @property
@@ -153,7 +153,7 @@ class Weights(_Configuration, frozen=True):
 
     @property
     def effort(self) -> float:
-        """The usual duration as a multiple of the baseline's, measured with SmolLM2-135M."""
+        """The expected duration as a multiple of the baseline's duration, measured with SmolLM2-135M."""
         if self.is_baseline:
             return 1.0
         data_aware = 1.2 * bool(self.scale_estimation) + 1.2 * bool(self.awq)
@@ -161,10 +161,10 @@ class Weights(_Configuration, frozen=True):
 
 
 class Quantization(_Configuration, frozen=True):
-    """A quantization of another kind of model; NNCF decides on settings that are None."""
+    """A way to quantize a model that is not a language model. NNCF chooses the value of a setting that is None."""
 
     preset: str
-    """``fp32`` for the baseline, ``performance`` or ``mixed``."""
+    """``performance`` or ``mixed``, or ``fp32`` for the baseline."""
     fast_bias_correction: bool | None = None
     smooth_quant: bool | None = None
     subset_size: _Positive | None = None
@@ -191,7 +191,7 @@ class Quantization(_Configuration, frozen=True):
 
     @property
     def effort(self) -> float:
-        """The usual duration as a multiple of the baseline's."""
+        """The expected duration as a multiple of the baseline's duration."""
         if self.is_baseline:
             return 1.0
         return 4.0 if self.fast_bias_correction is False else 2.0
@@ -202,9 +202,9 @@ _Kind = TypeVar("_Kind", bound="_Configuration")
 
 
 def weight_grid(grid: str, layers: Layers) -> tuple[list[Weights], list[str]]:
-    """Return the configurations of a built-in grid or a TOML file, with group sizes, and notes on omitted ones.
+    """Return the configurations of a built-in grid or a TOML file, the baseline first, and notes on omitted ones.
 
-    The baseline is the first. Raises NncfToolsError for a file that is not a grid, or does not fit the layers.
+    Missing group sizes are filled in. Raises NncfToolsError if the file is not a grid, or does not fit the layers.
     """
     is_built_in = grid in GRIDS
     path = _FOLDER / f"{grid}.toml" if is_built_in else Path(grid)
@@ -236,7 +236,7 @@ def quantization_grid(grid: str) -> list[Quantization]:
 
 
 def choose(grid: Sequence[_Kind], names: Sequence[str]) -> list[_Kind]:
-    """Return the baseline and the named configurations; without names, return all. Raises NncfToolsError."""
+    """Return the baseline and the named configurations; if there are no names, return all. Raises NncfToolsError."""
     in_grid = [configuration.name for configuration in grid]
     for name in names:
         if name not in in_grid:
@@ -245,14 +245,14 @@ def choose(grid: Sequence[_Kind], names: Sequence[str]) -> list[_Kind]:
 
 
 def refuse_changeable(path: Path, status: os.stat_result) -> None:
-    """Raise UsageError for a file that another user may change, because the file decides which code runs."""
+    """Raise UsageError if another user may change the file, because the file decides which code runs."""
     why = other_writer(status)
     if why:
         raise UsageError(f"{str(path)!r} {why}, and decides which code runs here; name a copy of your own")
 
 
 def check_tasks(path: Path) -> None:
-    """Raise UsageError for tasks that another user could change, because tasks may name functions to run."""
+    """Raise UsageError if another user may change the tasks in a folder, because tasks may name functions to run."""
     if not path.is_dir():
         raise UsageError(f"{str(path)!r} is not a folder")
     folder = path.resolve()
@@ -264,7 +264,7 @@ def check_tasks(path: Path) -> None:
 
 
 def read_own(path: Path, *, may_wait: bool) -> bytes:
-    """Return the content of a file after ``refuse_changeable`` on the open file. Raises NncfToolsError."""
+    """Return the content of a file. Raises NncfToolsError, also if another user may change the file."""
     with intake.open_file(path, may_wait=may_wait) as file:
         refuse_changeable(path, os.fstat(file.fileno()))
         return intake.content(file, path)
@@ -294,7 +294,7 @@ def _read(path: Path, kind: type[_Kind]) -> list[_Kind]:
 
 
 def _find_faults(weights: Weights, layers: Layers) -> Iterator[str]:
-    """Yield the faults of a configuration itself, then the reasons why the configuration does not fit the layers."""
+    """Yield what is wrong with a configuration itself, then why the configuration does not fit the layers."""
     if not weights.is_baseline and weights.mode not in _MODES:
         yield f"mode {BASELINE} or {', '.join(sorted(_MODES))} expected, found {weights.mode!r}"
     others = [name for name in weights.settings() if name != "mode"]
@@ -305,9 +305,9 @@ def _find_faults(weights: Weights, layers: Layers) -> Iterator[str]:
     rank = weights.lora_rank
     size = weights.group_size
     if weights.gptq and rank:
-        yield "NNCF cannot do gptq and lora_rank together"
+        yield "gptq and lora_rank cannot be combined"
     if size is not None and size < 1 and size != _PER_CHANNEL:
-        yield f"group_size of at least 1, or {_PER_CHANNEL} for channels, expected, found {size}"
+        yield f"a group_size of at least 1, or {_PER_CHANNEL} (per channel), expected, found {size}"
     if rank is not None and layers.smallest is not None and rank > layers.smallest:
         yield f"rank {rank} is larger than the smallest layer ({layers.smallest})"
     indivisible = None if size is None or size <= 0 else layers.indivisible(size)

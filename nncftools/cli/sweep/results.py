@@ -1,6 +1,6 @@
-"""The results of a sweep: a row for each configuration, the table, and the definitions of the columns.
+"""The results of a sweep: a row for each configuration, the table, and definitions of the columns.
 
-Beside the results, a sweep keeps a folder for each configuration, with row, recordings and logs.
+A sweep also has a folder, with a subfolder for each configuration: row, recordings and logs.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _MIB = 2**20
 
 
 class SweepRow(msgspec.Struct):
-    """The result of a configuration; bytes and seconds, None if unknown."""
+    """The result of a configuration, in bytes and seconds; None if unknown."""
 
     name: str
     settings: dict[str, Any]
-    """The settings in the grid: a configuration with other settings runs again."""
+    """The settings in the grid. If they change, the configuration must run again."""
     mode: str
     int4: float
     int8: float
@@ -50,41 +50,41 @@ class SweepRow(msgspec.Struct):
     size: int | None = None
     """Size of the weights on disk."""
     figures: dict[str, tuple[float, float | None]] = {}
-    """Value and standard error by column."""
+    """Value and standard error by column: ``{"score": (0.93, None)}``."""
     compression_s: float | None = None
     peak: int | None = None
-    """Lower bound of the compression peak."""
+    """Lower bound of the compression peak; the upper bound is ``peak_high``."""
     peak_high: int | None = None
     owner: str = ""
     inference_peak: int | None = None
     first_token_s: float | None = None
     per_token_s: float | None = None
     inference_s: float | None = None
-    """Duration of a call of another model than a language model."""
+    """Duration of a call, if the model is not a language model."""
     widths: dict[str, int] = {}
-    """Numbers of weights by width."""
+    """Number of weights by width: ``{"int4": 1000, "int8": 200}``."""
     failed: str = ""
     measured_s: float = 0.0
     """Total duration of the measured processes."""
     wall_s: float = 0.0
-    """Duration with the work of the sweep itself."""
+    """Total duration, with the sweep's own work."""
     continuations: list[list[int]] = []
-    """New tokens after each prompt; only the baseline has them, to compare other models."""
+    """New tokens after each prompt. Only the baseline has them, so that other models can be compared."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether the configuration did not fail."""
+        """Whether the configuration succeeded."""
         return not self.failed
 
     @property
     def bits(self) -> float | None:
-        """Bits of the file per weight, with scales and zero points."""
+        """Size of the file in bits, divided by the number of weights; so scales and zero points count, too."""
         weights = sum(self.widths.values())
         return None if self.size is None or not weights else self.size * 8 / weights
 
 
 def make_table(model: str, setup: str, rows: Sequence[SweepRow]) -> str:
-    """Return the CSV file of the results. Unknown cells are empty; a failed row has no size and no quality."""
+    """Return the results as CSV. Unknown cells are empty; in a failed row, size and quality are empty."""
     columns = [setup, *DESCRIBING]
     for column in quality_columns(rows):
         columns += [column, column + STDERR]
@@ -93,7 +93,7 @@ def make_table(model: str, setup: str, rows: Sequence[SweepRow]) -> str:
 
 
 def quality_columns(rows: Sequence[SweepRow]) -> list[str]:
-    """Return the columns of quality, in the order of the rows."""
+    """Return the columns about quality, in the order of the rows."""
     columns: dict[str, None] = {}
     for row in rows:
         columns |= dict.fromkeys(row.figures)
@@ -101,7 +101,10 @@ def quality_columns(rows: Sequence[SweepRow]) -> list[str]:
 
 
 def measured_columns(rows: Sequence[SweepRow]) -> list[str]:
-    """Return the columns after quality: a language model has times per token, another model the time of a call."""
+    """Return the columns after quality.
+
+    For a language model, these are times per token; for another model, the time of a call.
+    """
     times = [INFERENCE] if any(row.inference_s is not None for row in rows) else [FIRST_TOKEN, PER_TOKEN]
     peaks = [PEAK, PEAK_HIGH, reading.PEAK_OWNER, INFERENCE_PEAK]
     return [COMPRESSION, *peaks, *times, BITS_PER_WEIGHT, BIT_WIDTHS, FAILED]
@@ -153,21 +156,21 @@ _STATE = "sweep.json"
 ROW = "row.json"
 _PIECE = 1 << 20
 _HASHED = 64 << 20
-"""Larger files are identified by size and time of the last write."""
+"""Largest file that is hashed, in bytes. The digest of a larger file is made from size and time of the last write."""
 
 
 class State(msgspec.Struct):
-    """The origin of the results; a sweep can only continue with the same state."""
+    """The origin of results. An interrupted sweep can only continue if nothing of this has changed."""
 
     model: str
     setup: str
     inputs: dict[str, str]
-    """The stamps of the inputs, by role."""
+    """Digests of the inputs: ``{"model": "1f3a…", "text": "90bc…"}``."""
     version: int = 1
 
 
 class SweepFolder:
-    """The folder of a sweep, beside the file of the results."""
+    """The folder of a sweep, beside the CSV file."""
 
     def __init__(self, output: Path) -> None:
         self.output = output
@@ -180,12 +183,12 @@ class SweepFolder:
         return self.path / f"{plain}-{digest}"
 
     def state(self) -> State | None:
-        """Return the state of an earlier sweep, None without a sweep. Raises NncfToolsError."""
+        """Return the state of an earlier sweep; None if there is none. Raises NncfToolsError."""
         return _read(self.path / _STATE, State)
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the folder is neither empty nor the folder of a sweep."""
+        """Whether the folder has files, but is not the folder of a sweep."""
         try:
             names = [path.name for path in self.path.iterdir()]
             return _STATE not in names and not all(name.startswith(".") for name in names)
@@ -195,11 +198,14 @@ class SweepFolder:
             return self.path.exists()
 
     def locked(self) -> AbstractContextManager[None]:
-        """Make and lock the folder, see ``destination.locked``: only one sweep at a time."""
+        """Make and lock the folder, so that only a single sweep runs there; see ``destination.lock_folder``."""
         return destination.lock_folder("--output", self.path, f"another sweep runs in {str(self.path)!r}")
 
     def check(self) -> None:
-        """Make a missing folder again. Raises UsageError for a folder of another user in the same place."""
+        """Make the folder again if the folder is missing.
+
+        Raises UsageError if another user has made a folder in the same place.
+        """
         destination.open_folder("--output", self.path).close()
 
     def begin(self, state: State) -> None:
@@ -208,9 +214,9 @@ class SweepFolder:
         write_file(self.path / _STATE, msgspec.json.format(msgspec.json.encode(state)))
 
     def rows(self, grid: Sequence[Configuration]) -> dict[str, SweepRow]:
-        """Return the rows of a grid by name, without configurations whose settings have changed.
+        """Return the rows of a grid by name, except for configurations whose settings have changed.
 
-        Raises NncfToolsError for a damaged row.
+        Raises NncfToolsError if a row is damaged.
         """
         rows: dict[str, SweepRow] = {}
         for configuration in grid:
@@ -232,7 +238,7 @@ class SweepFolder:
     def clear(self, name: str) -> Path:
         """Make an empty folder for a configuration, and return the path. Raises OSError.
 
-        Processes of a sweep that was killed may still write to the old folder.
+        The old folder is renamed first: processes of a killed sweep may still write into that folder.
         """
         self.check()
         folder = self.of(name)
@@ -244,13 +250,16 @@ class SweepFolder:
         return folder
 
     def write_table(self, state: State, rows: Sequence[SweepRow]) -> None:
-        """Write the results, complete or not at all. Raises OSError."""
+        """Write the CSV file, completely or not at all. Raises OSError."""
         self.check()
         write_file(self.output, make_table(state.model, state.setup, rows).encode())
 
 
 def make_stamp(path: str | Path) -> str:
-    """Return a digest that changes with a file or a folder. Raises NncfToolsError for an unreadable file."""
+    """Return a digest of a file or folder, which differs after every change.
+
+    Raises NncfToolsError if a file cannot be read.
+    """
     path = Path(path)
     files = list_files(path)
     if path.is_dir():
@@ -272,7 +281,7 @@ def make_stamp(path: str | Path) -> str:
 
 
 def list_files(path: Path) -> list[Path]:
-    """Return a file; for a model in OpenVINO's format (.xml), also the weights."""
+    """Return the files of an input: the file, and for a model in OpenVINO's format (.xml) also the weights."""
     weights = path.with_suffix(".bin")
     return [path, weights] if path.suffix == ".xml" and weights.is_file() else [path]
 
@@ -332,6 +341,6 @@ ERRORS = (
 
 
 def define_columns(columns: Iterable[str]) -> str:
-    """Return the definitions as a part of a Markdown file."""
+    """Return the definitions of the columns in Markdown."""
     lines = [f"- **{text(column)}**: {text(DEFINITIONS.get(column, _TASK))}" for column in columns]
     return "\n\n## Columns\n\n" + "\n".join([*lines, "", ERRORS]) + "\n"

@@ -1,4 +1,4 @@
-"""The runs of a sweep, from checked options to results; the list for a dry run."""
+"""The runs of a sweep, and the list of runs for --dry-run."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ if TYPE_CHECKING:
 
 
 def estimate_unit_s(grid: Sequence[Configuration], rows: Mapping[str, SweepRow]) -> float | None:
-    """Return the seconds per unit of effort in complete rows; None without such rows."""
+    """Return the seconds per unit of effort, from the complete rows; None if there are none."""
     complete = [configuration for configuration in grid if is_complete(rows, configuration)]
     effort = sum(configuration.effort for configuration in complete)
     return sum(rows[configuration.name].wall_s for configuration in complete) / effort if effort else None
 
 
 def is_complete(rows: Mapping[str, SweepRow], configuration: Configuration) -> bool:
-    """Return whether a configuration has a row without a failure."""
+    """Return whether the configuration has a row without a failure."""
     row = rows.get(configuration.name)
     return row is not None and row.is_complete
 
 
 def estimate_s(configuration: Configuration, rows: Mapping[str, SweepRow], unit_s: float) -> float:
-    """Return the duration of an earlier run of a configuration, or else an estimate by effort."""
+    """Return the duration of an earlier run of the configuration; if there is none, an estimate from the effort."""
     if is_complete(rows, configuration):
         return rows[configuration.name].wall_s
     return unit_s * configuration.effort
 
 
 _EXPORTED = ".exported"
-"""A file in the folder of an exported model, written after the export."""
+"""An empty file in the folder of an exported model: the export has succeeded."""
 _MOST = 1e8
-"""A model has collapsed if a figure is this multiple of the figure of the baseline."""
+"""A model has collapsed if a figure is at least this multiple of the same figure of the baseline."""
 _EXPORT = "optimum.commands.optimum_cli"
 _TASK = "text-generation-with-past"
 
@@ -60,24 +60,24 @@ class Sweep:
 
     options: SweepOptions
     grid: Sequence[Configuration]
-    """All configurations; rows of earlier runs stay in the results."""
+    """All configurations of the grid: the results contain the rows of earlier runs, too."""
     chosen: Sequence[Configuration]
     """The configurations to run, the baseline first."""
     folder: SweepFolder
     state: State
     inputs: Mapping[str, Path]
-    """Paths by role: ``model``, ``text``, ``calibration`` …"""
+    """Paths of the inputs: ``{"model": …, "text": …, "calibration": …}``."""
     code: str
     """The checked text of the file of ``--kind``."""
     earlier: Mapping[str, SweepRow]
-    """Rows of a replaced sweep, only to estimate durations."""
+    """Rows of the sweep that this sweep replaces; used only to estimate durations."""
     rows: dict[str, SweepRow] = field(default_factory=dict)
     """The rows of the configurations that have ended, by name."""
     measured_s: float = 0.0
     """Total duration of the measured processes."""
 
     def run(self) -> int | None:
-        """Run all missing configurations; return the exit status after an interruption, else None."""
+        """Run all missing configurations; return the exit status if a signal interrupted the sweep, else None."""
         writing = destination.writing("--output", self.folder.path)
         with series.runner() as runner, writing, self.folder.locked():
             only = self.options.only or ()
@@ -120,7 +120,7 @@ class Sweep:
             self._keep(steps.run_task(task, runner))
 
     def _export_inputs(self, runner: Runner) -> dict[str, str]:
-        """Return the inputs of all tasks; export the model to OpenVINO if necessary."""
+        """Return the paths of all inputs; first export the model to OpenVINO if necessary."""
         inputs = {name: f"{path.absolute()}" for name, path in self.inputs.items()}
         if KIND in inputs or Path(inputs[MODEL], "openvino_model.xml").exists():
             return inputs
@@ -178,7 +178,7 @@ class Sweep:
         )
 
     def _keep(self, row: SweepRow) -> None:
-        """Write a row to the disk before anything else is done."""
+        """Write the row of a configuration that has ended, and the table; then print the progress."""
         baseline = self.rows.get(self.grid[0].name)
         row.failed = row.failed or find_collapse(row, baseline)
         self.rows[row.name] = row
@@ -206,7 +206,7 @@ class Sweep:
 
 
 def describe_plan(plan: Sweep) -> str:
-    """Return the configurations to run, with expected durations, and the peaks of earlier runs."""
+    """Return the list for --dry-run: configurations with expected durations, and with the peaks of earlier runs."""
     rows = {**plan.earlier, **plan.folder.rows(plan.grid)}
     unit_s = estimate_unit_s(plan.grid, rows)
     done = [] if plan.earlier else [configuration for configuration in plan.chosen if is_complete(rows, configuration)]
@@ -243,7 +243,7 @@ def _describe(row: SweepRow) -> str:
 
 
 def find_collapse(row: SweepRow, baseline: SweepRow | None) -> str:
-    """Return a message about a figure that is far beyond the figure of the baseline; empty without any."""
+    """Return a message if a figure is far larger than the figure of the baseline; empty if there is none."""
     if baseline is not None:
         for column, (value, _) in row.figures.items():
             base, _ = baseline.figures.get(column, (0.0, None))
@@ -253,7 +253,7 @@ def find_collapse(row: SweepRow, baseline: SweepRow | None) -> str:
 
 
 def add_definitions(table: Path, rows: Sequence[SweepRow]) -> None:
-    """Append the definitions of the columns to the table. Raises NncfToolsError."""
+    """Append the definitions of the columns to the Markdown table. Raises NncfToolsError."""
     columns = [*results.quality_columns(rows), *results.measured_columns(rows)]
     definitions = results.define_columns([INT4, INT8, PLOT_NAME, SIZE, *columns])
     with destination.writing("--output", table):

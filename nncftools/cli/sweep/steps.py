@@ -1,6 +1,7 @@
-"""A task of a sweep: compress and evaluate one configuration, on this machine or on a worker of a Dask cluster.
+"""A task of a sweep: compress and evaluate a configuration, on this machine or on a worker of a Dask cluster.
 
-Each step of a task is a recorded process. A worker runs each task in a new process, and returns the files.
+A task has several steps; each step is a recorded process. A worker runs each task in a new process, and returns the
+files of the task.
 """
 
 from __future__ import annotations
@@ -55,54 +56,55 @@ KIND = "kind"
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A configuration to run, with the inputs."""
+    """A configuration to run, with all inputs."""
 
     row: SweepRow
-    """The row without results."""
+    """The row, still without results."""
     is_baseline: bool
     needs_data: bool
     inputs: dict[str, str]
-    """Paths by role: ``model``, ``text``, ``calibration`` …"""
+    """Paths of the inputs: ``{"model": …, "text": …, "calibration": …}``."""
     folder: str
     """Folder for recordings and logs."""
     python: str
-    """The interpreter with NNCF and OpenVINO."""
+    """The Python interpreter whose environment has NNCF and OpenVINO."""
     max_memory: int | None = None
     keep_model: bool = False
     tasks: list[str] = []
-    """Tasks of lm-evaluation-harness, some with a metric: ``arc_easy:acc``."""
+    """Tasks of lm-evaluation-harness, possibly with a metric: ``arc_easy:acc``."""
     include_path: str = ""
     """Folder with tasks that the user wrote."""
     code: str = ""
-    """Text of the user's file, for other models than language models."""
+    """Text of the user's Python file (``--kind``), if the model is not a language model."""
     reference: list[list[int]] | None = None
     """The baseline's continuations of the prompts."""
 
 
 ENVIRONMENT = {"CI": "true", "HF_HUB_OFFLINE": "1"}
-"""Defaults for each step; without ``CI``, the telemetry of OpenVINO forks the measured process."""
+"""Environment variables for each step, unless they are set. Without ``CI``, OpenVINO's telemetry forks the measured
+process."""
 INTERVAL_S = 0.05
 _WORKER = str(Path(worker.__file__).parent)
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A step that has ended."""
+    """The result of a step."""
 
     session: Session | None
     result: dict[str, Any] | None
     """The measured figures; None after a failure."""
     failed: str
-    """The cause of a failure; empty after success."""
+    """Why the step failed; empty after success."""
 
     @property
     def seconds(self) -> float:
-        """Duration of the step."""
+        """Duration of the step in seconds."""
         return 0.0 if self.session is None else self.session.duration_s
 
 
 def find_parent_group() -> needs.ParentGroup | None:
-    """Return the parent for control groups with a limit; None if such groups are not allowed here."""
+    """Return the parent for our control groups with a memory limit; None if such groups are not allowed here."""
     try:
         return needs.parent_group()
     except OSError:
@@ -112,7 +114,7 @@ def find_parent_group() -> needs.ParentGroup | None:
 def run_task(task: Task, runner: Runner) -> SweepRow:
     """Compress, save and evaluate a configuration; return the row.
 
-    A failure is noted in the row. Raises Interrupted, and NncfToolsError if no process can be started.
+    If a step fails, the row says why. Raises Interrupted, and NncfToolsError if no process can be started.
     """
     begun_s = time.monotonic()
     steps = _Steps(task, runner)
@@ -129,8 +131,6 @@ def run_task(task: Task, runner: Runner) -> SweepRow:
 
 
 class _Steps:
-    """The steps of a task."""
-
     def __init__(self, task: Task, runner: Runner) -> None:
         self._task = task
         self._row = task.row
@@ -140,7 +140,7 @@ class _Steps:
         self._parent = None if task.max_memory is None else find_parent_group()
 
     def make_model(self) -> Path | None:
-        """Compress the model, and return the new folder; None after a failure."""
+        """Compress the model, and return the folder of the compressed model; None after a failure."""
         task = self._task
         if task.is_baseline and KIND not in task.inputs:
             return Path(task.inputs[MODEL])
@@ -156,7 +156,7 @@ class _Steps:
         return self.saved
 
     def evaluate(self, model: Path) -> None:
-        """Evaluate a saved model, and note the results in the row."""
+        """Evaluate a saved model, and add the results to the row."""
         row = self._row
         ran = self._run("score" if KIND in self._task.inputs else "evaluate", str(model))
         if ran.session is not None:
@@ -198,7 +198,7 @@ class _Steps:
                 self._add_figures({name: (value, figures.get(name + STDERR))})
 
     def _add_figures(self, figures: Mapping[str, Sequence[float | None]]) -> None:
-        """Add figures of quality to the row; a value that is not finite counts as a failure."""
+        """Add figures of quality to the row. If a value is not finite, the configuration has failed."""
         for column, (value, stderr) in figures.items():
             if value is None or not math.isfinite(value):
                 self._row.failed = f"evaluate: {column} is {value}: the model has collapsed, or the score is wrong"
@@ -212,7 +212,7 @@ class _Steps:
         self._row.failed = ran.failed
 
     def _run(self, step: str, model: str) -> Ran:
-        """Run a step, under the memory limit of the task if there is a limit."""
+        """Run a step; if the task has a memory limit, under this limit."""
         task = self._task
         limit = task.max_memory
         job: dict[str, Any] = {
@@ -242,9 +242,10 @@ class _Steps:
 
 
 class _Step:
-    """The descriptors that the process of a step inherits: a file without a name, and a pipe.
+    """The two descriptors that the process of a step inherits: a file without a name, and a pipe.
 
-    The file holds the job; the step appends the result. The pipe closes when our process ends, and the step ends, too.
+    The file contains the job; the step appends the result. When our process ends, the pipe closes, and then the step
+    ends, too.
     """
 
     def __init__(self, python: str, job: Mapping[str, Any]) -> None:
@@ -267,7 +268,7 @@ class _Step:
             os.close(descriptor)
 
     def result(self) -> dict[str, Any] | None:
-        """Return the figures of a step that has ended; None if the step wrote no result."""
+        """Return the figures that a step has written; None if the step wrote none."""
         with open(self._job, "rb", closefd=False) as file:
             file.seek(len(self._written))
             result = file.read()
@@ -275,10 +276,10 @@ class _Step:
 
 
 def run_module(module: str, words: Sequence[str], *, python: str, path: Path, runner: Runner) -> Ran:
-    """Record a module of a library with a command line, as a step of the sweep. Raises NncfToolsError.
+    """Run and record a module of a library with a command line, as a step of the sweep. Raises NncfToolsError.
 
-    The module runs in an empty folder: lm-evaluation-harness and the data sets of Hugging Face take a folder with the
-    name of a task for the task, and run the code in that folder. ``path`` is the path of the files without an ending.
+    The module runs in an empty folder. Otherwise, lm-evaluation-harness and the data sets of Hugging Face would run
+    code from a folder that has the name of a task. ``path`` is the path of the step's files without an ending.
     """
     with tempfile.TemporaryDirectory(prefix="nncf-tools-") as empty:
         job = {
@@ -300,7 +301,10 @@ def _record(  # noqa: PLR0913 — the settings of a step
     max_memory: int | None = None,
     entry: Sequence[str] = (),
 ) -> Ran:
-    """Record a step with operations and stacks; ``path`` has no ending. Raises NncfToolsError."""
+    """Run and record a step, with operations and stacks. Raises NncfToolsError.
+
+    ``path`` is the path of the step's files without an ending.
+    """
     with _Step(python, job) as step:
         request = options.Request(
             words=step.argv,
@@ -317,7 +321,7 @@ def _record(  # noqa: PLR0913 — the settings of a step
 
 
 def find_owner(session: Session) -> str:
-    """Return the operation or the place in the code at the RSS peak; empty if unknown."""
+    """Return the operation at the RSS peak, or else the place in the code; empty if unknown."""
     from nncftools.analysis import build_up, code_places
     from nncftools.render.sentences import where_text
 
@@ -335,12 +339,12 @@ _LONGEST_ERROR = 300
 
 
 def lacks_inputs(inputs: Mapping[str, str], stamps: Mapping[str, str], digest: str) -> bool:
-    """Return whether this machine has the inputs neither in a shared folder nor in the cache."""
+    """Return whether the inputs must be sent to this machine: they are neither in a shared folder nor in the cache."""
     return not _cache_folder(digest).exists() and not _are_shared(inputs, stamps)
 
 
 def receive(archive: bytes, digest: str) -> None:
-    """Unpack inputs from the sweep into the cache, once per machine."""
+    """Unpack received inputs into the cache, unless the cache has them already."""
     target = _cache_folder(digest)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as name:
@@ -351,7 +355,7 @@ def receive(archive: bytes, digest: str) -> None:
 
 
 def work(encoded: bytes, stamps: Mapping[str, str], digest: str) -> bytes:
-    """Run a task, and return the folder of the task as an archive. Raises NncfToolsError."""
+    """Run a task on a worker, and return the folder of the task as an archive. Raises NncfToolsError."""
     task = msgspec.json.decode(encoded, type=Task)
     inputs = task.inputs
     if not _are_shared(inputs, stamps):
@@ -384,7 +388,7 @@ def work(encoded: bytes, stamps: Mapping[str, str], digest: str) -> bytes:
 
 
 def pack(parts: Mapping[str, Path]) -> bytes:
-    """Return an archive of files and folders, by name in the archive."""
+    """Return an archive of files and folders; the keys of ``parts`` are the names in the archive."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz", compresslevel=1) as archive:
         for name, path in parts.items():
@@ -393,7 +397,7 @@ def pack(parts: Mapping[str, Path]) -> bytes:
 
 
 def unpack(archive: bytes, folder: Path) -> None:
-    """Unpack an archive; refuse paths outside the folder."""
+    """Unpack an archive into a folder; refuse paths outside the folder."""
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
         opened.extractall(folder, filter="data")
 
@@ -410,7 +414,7 @@ def _are_shared(inputs: Mapping[str, str], stamps: Mapping[str, str]) -> bool:
 
 
 def _run_in_folder(folder: Path) -> None:
-    """Run the task in a folder, in the main thread of a process, because signals need the main thread."""
+    """Run the task in a folder, in the main thread of a separate process: other threads cannot handle signals."""
     task = msgspec.json.decode((folder / _TASK_FILE).read_bytes(), type=Task)
     with runner() as task_runner:
         ends = threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True)
@@ -420,7 +424,7 @@ def _run_in_folder(folder: Path) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End the task when the worker has ended, because nobody would take the files."""
+    """End this process when the worker has ended, because nobody would collect the results."""
     while os.getppid() == parent:
         time.sleep(_CHECKS_S)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -436,10 +440,10 @@ _DIGEST = 16
 
 
 class Cluster:
-    """Runs tasks on the workers of a cluster; workers may come and go."""
+    """Runs tasks on the workers of a Dask cluster. Workers may join or leave during the sweep."""
 
     def __init__(self, address: str, folder: SweepFolder, runner: Runner) -> None:
-        """Connect to the scheduler. Raises UsageError if that is impossible."""
+        """Connect to the scheduler. Raises UsageError if there is no connection."""
         try:
             import distributed
         except ImportError as error:
@@ -448,19 +452,19 @@ class Cluster:
         self._runner = runner
         self._tries = Counter[str]()
         self._make_stamp = functools.cache(make_stamp)
-        """Inputs do not change during a sweep."""
+        """The digest of each input, cached: inputs do not change during a sweep."""
         try:
             self._client: Any = distributed.Client(address, timeout=_CONNECT_TIMEOUT_S, set_as_default=False)
         except (OSError, ValueError) as error:
             raise UsageError(f"option --scheduler: {address!r} cannot be reached: {error}") from error
 
     def run(self, tasks: Sequence[Task], ended: Callable[[SweepRow], None]) -> None:
-        """Run tasks, and call ``ended`` with each new row. Raises NncfToolsError, Interrupted.
+        """Run all tasks, and call ``ended`` with each new row. Raises NncfToolsError, Interrupted.
 
-        After the loss of a worker, the task runs again on another worker.
+        If a worker is lost, the task runs again on another worker.
         """
         active: dict[str, tuple[Task, Any]] = {}
-        """The task on each worker, and the future of the archive."""
+        """The running task by address of the worker, with the future of the result."""
         try:
             with self._runner.starter.interruptible():  # Dask waits for up to an hour
                 self._run(list(tasks), active, ended)
@@ -505,7 +509,7 @@ class Cluster:
         screen.line(f"{name}: {why}; it runs again")
 
     def _submit(self, task: Task, address: str) -> Any:  # noqa: ANN401 — Dask's
-        """Send missing inputs to a worker, start the task, and return the future."""
+        """Send the inputs to a worker if necessary, start the task, and return the future of the result."""
         stamps = {name: self._make_stamp(path) for name, path in task.inputs.items()}
         text = repr(sorted(stamps.items()))
         digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]
@@ -521,7 +525,7 @@ class Cluster:
         return self._client.submit(work, msgspec.json.encode(task), stamps, digest, **where)
 
     def _take_result(self, task: Task, future: Any) -> SweepRow:  # noqa: ANN401 — Dask's
-        """Put the files of a task into the folder of the sweep, and return the row."""
+        """Move the files of a finished task into the folder of the sweep, and return the row."""
         target = self._folder.clear(task.row.name)
         with tempfile.TemporaryDirectory(dir=target.parent) as name:
             folder = Path(name, "task")

@@ -1,8 +1,9 @@
-"""First on the PYTHONPATH of a recorded command: makes Pythons mark operations, then removes all traces of this file.
+"""Starts marking in each Python of a recorded command, then removes all traces of this file.
 
-This folder does not stay on ``sys.path``. The program's own sitecustomize, hidden by this file, runs in its place; if
-there is none, the import below fails, as it would without this file. Any Python may load this file: the code parses
-with Python 2.7, and does nothing before 3.10.
+The folder of this file is first on the PYTHONPATH of the command. The folder does not stay on ``sys.path``. This file
+hides the program's own sitecustomize, and therefore imports it at the end. If there is none, that import fails, as it
+would without this file. Any Python may load this file: Python 2.7 can parse the code, and versions before 3.10 only run
+that import.
 """
 
 import os
@@ -10,10 +11,12 @@ import sys
 
 _HOOK = os.path.dirname(os.path.abspath(__file__))
 _PACKAGE = "_nncf_tools_marks"
-"""A unique name: nncftools may not be installed here, or the program may import nncftools."""
+"""The package name for the hook's modules. The name is not nncftools: the program may import another nncftools, or none
+may be installed.
+"""
 _FILE = "<frozen importlib._bootstrap nncf-tools>"
 """The file name of our code objects. With this name, ``warnings`` and ``logging`` skip our frames and report the caller
-(CPython's ``_is_internal_frame``), coverage tools ignore our files, and torch.compile stays away.
+(CPython's ``_is_internal_frame``), coverage tools ignore our files, and torch.compile skips our functions.
 """
 
 sys.path[:] = [entry for entry in sys.path if entry != _HOOK]
@@ -56,5 +59,5 @@ if sys.version_info >= (3, 10):
             pass
 
     _start()
-_this = sys.modules.pop("sitecustomize", None)  # Python 2 would clear the names of a module without references
+_this = sys.modules.pop("sitecustomize", None)  # a reference: Python 2 clears the names of a module without references
 __import__("sitecustomize")

@@ -90,7 +90,7 @@ FIFO | cannot be read: a file expected
 {"command": ["else"]} | was made with another command: else
 {"command": ["work"], "version": 2} | a newer version
 {"command": ["work"], "trials": 5} | cannot be read
-{"command": ["work"], "success": "true"} | option --success: the earlier runs were judged by 'true'
+{"command": ["work"], "success": "true"} | option --success: the earlier runs used 'true'
 """),
     )
     def test_cannot_go_on(self, tmp_path: pathlib.Path, content: str, message: str) -> None:

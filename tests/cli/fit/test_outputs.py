@@ -84,7 +84,7 @@ def test_answer(fit: Fit, answer: str) -> None:
         (search(trial(5.3), trial(6, 1.36), FAILED, fast=5.3), []),
         (
             search(trial(5.3), trial(6, 1.05), FAILED, fast=5.3),
-            ["With 5.30 GiB or more, the command is as fast as without a limit: 2 runs were"],
+            ["With 5.30 GiB or more, the command is as fast as without a limit, as 2 runs showed"],
         ),
     ],
     ids=["one run", "one is slow", "fast"],

@@ -157,7 +157,7 @@ class TestChecks:
         (inputs / "m.onnx").touch()
         with pytest.raises(UsageError, match="no function 'score'"):
             checks.make_plan(request(inputs, **without, model=inputs / "m.onnx"))
-        with pytest.raises(UsageError, match="option --text: for language models"):
+        with pytest.raises(UsageError, match="option --text: only for language models"):
             checks.make_plan(request(inputs, kind=kind))
 
     @another_user.as_another

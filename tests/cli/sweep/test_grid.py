@@ -83,10 +83,10 @@ not toml | grid.toml
 {a} 'int4_sym'; group_size = 128 | group size 128 does not divide layers
 {a} 'int4_sym'; lora_rank = 256 | rank 256 is larger than the smallest
 {a} 'int8_sym'; awq = true | awq cannot be used with int8_sym
-{a} 'nf4'; gptq = true; lora_rank = 8 | gptq and lora_rank together
+{a} 'nf4'; gptq = true; lora_rank = 8 | gptq and lora_rank cannot be combined
 {a} 'nf4'; lora_rank = 0 | Expected `int` >= 1 - at `$.lora_rank`
 {a} 'nf4'; subset_size = -1 | Expected `int` >= 1 - at `$.subset_size`
-{a} 'nf4'; group_size = 0 | group_size of at least 1, or -1 for channels
+{a} 'nf4'; group_size = 0 | group_size of at least 1, or -1 (per channel)
 """.replace("{a}", "[[configuration]]; name = 'a'; mode =")
 
 

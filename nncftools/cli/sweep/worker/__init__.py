@@ -1,8 +1,8 @@
-"""Steps of a sweep, in the environment of NNCF and OpenVINO; this folder imports nothing else of nncf-tools.
+"""Steps of a sweep, which run in the environment of NNCF and OpenVINO. This folder imports nothing else of nncf-tools.
 
-Each step is a process. A step compresses and saves a model, evaluates a saved model, or runs a module of a library. The
-step inherits a file without a name, which no other process can open or replace: the step reads the job from the file,
-and appends the result, both as JSON.
+Each step is a process: it compresses and saves a model, evaluates a saved model, or runs a module of a library. The
+process inherits a file without a name, so no other process can open or replace the file. The step reads the job from
+the file and appends the result, both in JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from typing import Any
 
 
 def run(job: int, sweep: int) -> None:
-    """Run the step of a job. Nobody writes to the pipe ``sweep``, so a read returns at the end of the sweep."""
+    """Run the step of a job.
+
+    ``job`` and ``sweep`` are descriptors. ``sweep`` is a pipe that closes when the sweep ends.
+    """
     os.set_inheritable(job, False)
     os.set_inheritable(sweep, False)
     threading.Thread(target=_end_with, args=(sweep,), daemon=True).start()
@@ -32,18 +35,21 @@ def run(job: int, sweep: int) -> None:
 
 
 def _end_with(sweep: int) -> None:
-    """End this process with the sweep, because another sweep may measure on this machine."""
+    """End this process when the sweep ends: otherwise, another sweep would measure beside this step."""
     os.read(sweep, 1)
     os._exit(1)
 
 
 def seconds(begun_s: float) -> float:
-    """Return the seconds since a time of ``time.perf_counter``."""
+    """Return the seconds since ``begun_s``, a value of ``time.perf_counter``."""
     return time.perf_counter() - begun_s
 
 
 def load_user_module(job: dict[str, Any]) -> Any:  # noqa: ANN401 — the user's module
-    """Run the text of the user's Python file, as the sweep has read the file, and return the module."""
+    """Run the text of the user's Python file, and return the module.
+
+    The sweep has read and checked this text, so the file is not read again.
+    """
     module = types.ModuleType("nncf_tools_sweep_kind")
     module.__file__ = job["kind"]
     code = compile(job["code"], job["kind"], "exec", dont_inherit=True)
@@ -52,7 +58,10 @@ def load_user_module(job: dict[str, Any]) -> Any:  # noqa: ANN401 — the user's
 
 
 def run_module(job: dict[str, Any]) -> dict[str, Any]:
-    """Run ``module`` with the command line ``words`` in ``folder``; return an empty result. May end the process."""
+    """Run ``module`` with the arguments ``words`` in ``folder``; return an empty result.
+
+    The module may end the process.
+    """
     os.chdir(job["folder"])
     sys.argv = [job["module"], *job["words"]]
     try:

@@ -1,6 +1,7 @@
-"""Run a step: ``python …/worker JOB SWEEP``, with two descriptors (see ``run``).
+"""Run a step: ``python …/worker JOB SWEEP``.
 
-The folder is loaded by path, because the environment need not contain nncf-tools.
+JOB and SWEEP are descriptors (see ``run``). The folder is run by path, because the environment may not contain
+nncf-tools.
 """
 
 import importlib.util

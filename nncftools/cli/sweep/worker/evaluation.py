@@ -1,6 +1,6 @@
-"""Measures of quality, from texts and the logits of a model, with NumPy only.
+"""Measure quality from texts and the logits of a model; needs only NumPy.
 
-Word perplexity and last words follow the definitions of lm-evaluation-harness.
+Word perplexity and last words are defined as in lm-evaluation-harness.
 """
 
 from __future__ import annotations
@@ -18,30 +18,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 Encode = Callable[[str], list[int]]
-"""Return the tokens of a text, without special tokens."""
+"""A function that returns the tokens of a text, without special tokens."""
 Logits = Callable[[Sequence[int]], Iterator[NDArray[np.float32]]]
-"""Yield the logits after each token of a new sequence, in arrays of (some positions, vocabulary)."""
+"""A function that yields the logits after each token of a new sequence, in arrays of (some positions, vocabulary)."""
 
 BLOCK = 64
-"""Neighbouring tokens are not independent, so each block of 64 tokens is an observation for standard errors."""
+"""Number of tokens in a block. Each block counts as an observation for standard errors, because neighbouring tokens are
+not independent."""
 _FEWEST = 2
 
 
 class Score(NamedTuple):
-    """A measured figure."""
+    """A measured value."""
 
     value: float
     stderr: float | None
-    """Standard error; None with too few observations."""
+    """Standard error; None if there are too few observations."""
 
 
 class Likelihood(NamedTuple):
-    """The probability of a continuation."""
+    """How probable a continuation is."""
 
     of_tokens: NDArray[np.float64]
-    """The natural logarithm of the probability of each token."""
+    """Natural logarithm of the probability of each token."""
     is_greedy: bool
-    """Whether each token is the most probable token."""
+    """Whether the model would choose these tokens: each is the most probable token."""
 
 
 def likelihood(logits_of: Logits, context: Sequence[int], continuation: Sequence[int]) -> Likelihood:
@@ -65,10 +66,10 @@ def likelihood(logits_of: Logits, context: Sequence[int], continuation: Sequence
 
 
 def windows(tokens: Sequence[int], prefix: int, length: int) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield context and continuation for a rolling log-likelihood: each token is predicted once.
+    """Yield pairs of context and continuation for a rolling log-likelihood: each token is predicted once.
 
-    The first window begins with the token ``prefix``. The model reads at most ``length`` tokens of a window. The
-    last window stops at the end of the text; as much context as fits comes first.
+    The first context is the token ``prefix``. The model reads at most ``length`` tokens of a pair. The last
+    continuation ends with the text; the context is as long as possible.
     """
     if not tokens:
         return
@@ -81,7 +82,7 @@ def windows(tokens: Sequence[int], prefix: int, length: int) -> Iterator[tuple[l
 
 
 def word_perplexity(logits_of: Logits, documents: Sequence[str], encode: Encode, prefix: int, length: int) -> Score:
-    """Return exp(−(sum of log-likelihoods) ÷ (number of words)); whitespace separates words."""
+    """Return exp(−(sum of log-likelihoods) ÷ (number of words)); words are separated by whitespace."""
     words = sum(len(re.split(r"\s+", document)) for document in documents)
     blocks: list[tuple[float, int]] = []
     for document in documents:
@@ -98,9 +99,9 @@ def word_perplexity(logits_of: Logits, documents: Sequence[str], encode: Encode,
 
 
 def last_words(logits_of: Logits, passages: Sequence[str], encode: Encode) -> tuple[Score, Score]:
-    """Return accuracy and perplexity of the last word of each passage, after all words before.
+    """Return accuracy and perplexity of the last word of each passage, given all words before.
 
-    A blank separates the last word. A guess is right if each token is the most probable token. Perplexity is
+    The last word begins after the last blank. A guess is right if each token is the most probable token. Perplexity is
     exp(−(mean log-likelihood)).
     """
     likelihoods = []
@@ -119,7 +120,7 @@ def last_words(logits_of: Logits, passages: Sequence[str], encode: Encode) -> tu
 def similarity(continuations: Sequence[Sequence[int]], reference: Sequence[Sequence[int]]) -> Score:
     """Return the mean similarity of pairs: twice the number of matching tokens ÷ the number of tokens of both.
 
-    ``difflib.SequenceMatcher`` finds matching tokens; 1 is the same text, 0 has no token in common.
+    ``difflib.SequenceMatcher`` finds the matching tokens. 1 means equal texts, 0 means no common token.
     """
     matchers = map(partial(difflib.SequenceMatcher, None, autojunk=False), continuations, reference)
     ratios = np.array([matcher.ratio() for matcher in matchers])
@@ -140,7 +141,10 @@ def _error_of_mean(values: NDArray[np.float64]) -> float | None:
 
 
 def _error_of_sum(blocks: Sequence[tuple[float, int]]) -> float | None:
-    """Return the standard error of the sum of blocks, taken as independent; the last block may be shorter."""
+    """Return the standard error of the sum of all blocks.
+
+    The blocks are assumed to be independent; the last block may be shorter.
+    """
     if len(blocks) < _FEWEST:
         return None
     sums, sizes = np.array(blocks).T
@@ -150,13 +154,16 @@ def _error_of_sum(blocks: Sequence[tuple[float, int]]) -> float | None:
 
 
 LEAST_WORDS = 40
-"""The least number of words in a passage."""
+"""Least number of words in a passage."""
 _SENTENCE = re.compile(r"(?<=[.!?])[\"'”’)]*\s+")
 _AROUND = "\"'“”‘’()[].,;:!?*_—-"
 
 
 def read_documents(path: str) -> list[str]:
-    """Return the documents of a file: ``text`` of each line of a ``.jsonl``, or the whole file; skip empty texts."""
+    """Return the texts in a file, without empty texts.
+
+    In a ``.jsonl``, each line has a document as ``text``; any other file is a single document.
+    """
     file = Path(path)
     text = file.read_text(encoding="utf-8-sig")
     if file.suffix != ".jsonl":
@@ -167,7 +174,7 @@ def read_documents(path: str) -> list[str]:
 
 
 def read_lines(path: str) -> list[str]:
-    """Return the lines of a file that are not empty; for a ``.jsonl``, the field ``text`` of each line."""
+    """Return the lines of a file, without empty lines; in a ``.jsonl``, the field ``text`` of each line."""
     if path.endswith(".jsonl"):
         return read_documents(path)
     text = Path(path).read_text(encoding="utf-8-sig")
@@ -175,9 +182,9 @@ def read_lines(path: str) -> list[str]:
 
 
 def split_passages(document: str) -> list[str]:
-    """Return passages of whole sentences, without line breaks and without a full stop at the end.
+    """Return passages of whole sentences, without line breaks, and without a full stop at the end.
 
-    A passage ends with the first end of a sentence after 40 words.
+    A passage ends with the first sentence that makes it at least 40 words long.
     """
     texts: list[str] = []
     words: list[str] = []

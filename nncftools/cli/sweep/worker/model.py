@@ -1,8 +1,8 @@
-"""Steps of a sweep that work on a model: compress, quantize, evaluate, score.
+"""Steps of a sweep that load a model: compress, quantize, evaluate, score.
 
-Language models are in OpenVINO's format with a state of their own. NNCF compresses them; the evaluation uses texts and
-prompts, and measures latency. NNCF quantizes other models with data from the user's file; a function in that file
-scores them.
+Language models are in OpenVINO's format, and stateful (they keep the past tokens themselves). NNCF compresses them; the
+evaluation uses texts and prompts, and measures latency. NNCF quantizes other models with data from the user's file; a
+function in this file scores them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _USUAL_ALPHA = 0.95
 
 
 def quantize(job: dict[str, Any]) -> dict[str, Any]:
-    """Quantize the file ``model`` into the folder ``output``, or only convert the baseline. Return the duration."""
+    """Quantize the file ``model`` into the folder ``output``; only convert the baseline. Return the duration."""
     import nncf
     import openvino
 
@@ -45,7 +45,7 @@ def quantize(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def save(model: Any, file: Path, compression_s: float | None) -> dict[str, Any]:  # noqa: ANN401 — of OpenVINO
-    """Save a model; return the duration of the compression."""
+    """Save a model; return ``compression_s`` as the result of the step."""
     import openvino
 
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -54,13 +54,13 @@ def save(model: Any, file: Path, compression_s: float | None) -> dict[str, Any]:
 
 
 def _load_calibration(user: Any) -> Any:  # noqa: ANN401 — the user's module and data
-    """Return the user's data as an iterable that NNCF can read several times, also for a generator."""
+    """Return the user's calibration data as an iterable that NNCF can read several times, even if it is a generator."""
     data = user.calibration()
     return _Repeatable(user) if iter(data) is data else data
 
 
 class _Repeatable:
-    """An iterable that calls ``calibration`` again for each iteration."""
+    """An iterable that calls the user's function ``calibration`` again for each iteration."""
 
     def __init__(self, user: Any) -> None:  # noqa: ANN401 — the user's module
         self._user = user
@@ -107,18 +107,18 @@ _WIDTHS = {
     "f32": "fp32",
     "f64": "fp64",
 }
-"""Widths as the results name them, by OpenVINO's name of the element type."""
+"""Names of widths in the results, by OpenVINO's name of the element type."""
 _HELPERS = ("zero_point", "scale", "shift")
 """Parts of the names of constants that are not weights."""
 _DIMENSIONS = 2
 
 
 class Constant(NamedTuple):
-    """A constant of a model."""
+    """A constant in a model."""
 
     name: str
     kind: str
-    """Element type with OpenVINO's name: ``i4``."""
+    """OpenVINO's name of the element type: ``i4``."""
     shape: tuple[int, ...]
 
 
@@ -131,7 +131,10 @@ def list_constants(model: Any) -> Iterator[Constant]:  # noqa: ANN401 — a mode
 
 
 def count_weights(constants: Iterable[Constant]) -> dict[str, int]:
-    """Return the numbers of weights by width: matrices and larger arrays, without scales and zero points."""
+    """Return the number of weights by width.
+
+    Only matrices and larger arrays count, without scales and zero points.
+    """
     counts: dict[str, int] = {}
     for constant in constants:
         width = _WIDTHS.get(constant.kind)
@@ -169,7 +172,7 @@ def score(job: dict[str, Any]) -> dict[str, Any]:
 
 LANGUAGE_MODEL = "openvino_model.xml"
 _STEP = 128
-"""Tokens per call; the logits of a whole window would be the largest part of the memory."""
+"""Number of tokens per call: a whole window at once would need much memory for logits."""
 _LONGEST = 2048
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length", "n_ctx", "seq_length")
 
@@ -189,7 +192,7 @@ def load_tokenizer(folder: str) -> evaluation.Encode:
 
 
 def find_prefix(folder: str) -> int:
-    """Return the token before a text: the token for the beginning of texts, or else for the end."""
+    """Return the token to place before a text: the token for the beginning of texts, or else for the end, or else 0."""
     config = _read_config(folder)
     for name in ("bos_token_id", "eos_token_id"):
         value = config.get(name)
@@ -201,7 +204,7 @@ def find_prefix(folder: str) -> int:
 
 
 def find_window(folder: str) -> int:
-    """Return the largest number of tokens that the model reads at once, at most 2,048."""
+    """Return the largest number of tokens that the model can read at once, but at most 2,048."""
     config = _read_config(folder)
     sizes = [config.get(name) for name in _LENGTHS]
     return min([_LONGEST, *(size for size in sizes if isinstance(size, int))])
@@ -216,7 +219,7 @@ def _read_config(folder: str) -> dict[str, Any]:
 
 
 def make_batch(names: set[str], tokens: Sequence[int], past: int = 0) -> dict[str, NDArray[np.int64 | np.int32]]:
-    """Return the inputs of a model (``names``) for tokens after ``past`` earlier tokens."""
+    """Return the inputs of a model for tokens that follow ``past`` earlier tokens; ``names`` are the model's inputs."""
     size = len(tokens)
     inputs: dict[str, NDArray[np.int64 | np.int32]] = {
         "input_ids": np.array([tokens], dtype=np.int64),
@@ -228,7 +231,7 @@ def make_batch(names: set[str], tokens: Sequence[int], past: int = 0) -> dict[st
 
 
 def list_inputs(model: Any) -> set[str]:  # noqa: ANN401 — a model of OpenVINO
-    """Return the names of a model's inputs. Raises ValueError for a model without a state of its own."""
+    """Return the names of a model's inputs. Raises ValueError if the model is not stateful."""
     names = set[str]()
     for port in model.inputs:
         names |= port.get_names()
@@ -252,26 +255,26 @@ class LanguageModel:
         self._past = 0
 
     def begin(self) -> None:
-        """Forget all tokens."""
+        """Forget all earlier tokens."""
         self._request.reset_state()
         self._past = 0
 
     def read(self, tokens: Sequence[int]) -> NDArray[np.float32]:
-        """Read further tokens of the sequence; return the logits after each token."""
+        """Read further tokens of the sequence; return the logits after each of them."""
         self._request.infer(make_batch(self._names, tokens, self._past))
         self._past += len(tokens)
         logits: NDArray[np.float32] = self._request.get_tensor("logits").data[0]
         return logits
 
     def logits(self, tokens: Sequence[int]) -> Iterator[NDArray[np.float32]]:
-        """Yield the logits after each token of a new sequence; an array is valid until the next array."""
+        """Yield the logits after each token of a new sequence; an array is only valid until the next is yielded."""
         self.begin()
         for start in range(0, len(tokens), _STEP):
             yield self.read(tokens[start : start + _STEP])
 
 
 _TOKENS = 128
-"""Length of a sample for calibration."""
+"""Number of tokens in a calibration sample."""
 _SAMPLES = 32
 
 
@@ -313,7 +316,7 @@ def _compression_arguments(job: dict[str, Any], model: Any) -> dict[str, Any]:  
 
 
 def _make_samples(job: dict[str, Any], model: Any, samples: int) -> list[dict[str, Any]]:  # noqa: ANN401 — of OpenVINO
-    """Return samples for calibration: runs of 128 tokens, evenly spread over the text."""
+    """Return calibration samples: parts of the text with 128 tokens each, at equal distances."""
     names = list_inputs(model)
     tokens = _encode_all(load_tokenizer(job["model"]), evaluation.read_documents(job["calibration"]))
     length = min(_TOKENS, len(tokens))
@@ -330,7 +333,7 @@ def _encode_all(encode: evaluation.Encode, documents: Iterable[str]) -> list[int
 _NEW_TOKENS = 32
 _OWN_PROMPTS = 4
 _OWN_PROMPT_TOKENS = 32
-"""Without prompts, latency is measured with parts of the text as prompts."""
+"""If no prompts are given, latency is measured with parts of the text; this is the number of tokens in a part."""
 
 
 def evaluate(job: dict[str, Any]) -> dict[str, Any]:
