@@ -294,7 +294,7 @@ def mark_of_tree(process: Process, floor: int) -> int:
 
 
 HeldSpan = tuple[float | None, float | None, int | None]
-"""``(begin, end, size)`` of memory that is held from begin to end. An end of None never comes."""
+"""``(begin, end, size)`` of memory that is held from begin to end. If the end is None, the memory is held forever."""
 
 
 class MostHeld:
@@ -412,8 +412,8 @@ class Figures(NamedTuple):
     """The figures of a metric during an operation, in the unit of the metric."""
 
     start: float | None = None
-    """The level at the start. RSS that was read at the mark comes first, then the sample that the mark triggered, then
-    the last sample up to the start.
+    """The level at the start: RSS that was read at the mark, or else the sample that the mark triggered, or else the
+    last sample up to the start.
     """
     end: float | None = None
     """The level at the end, found like ``start``."""
