@@ -6,6 +6,7 @@ import gc
 import importlib.metadata
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -36,9 +37,9 @@ BURNERS = pathlib.Path(__file__).parent / "burners"
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def command_line(*words: object) -> list[str]:
-    """Return the argument list that runs nncf-tools with ``words``."""
-    return [sys.executable, "-m", "nncftools", *map(str, words)]
+def command_line(line: object = "", *words: object) -> list[str]:
+    """Return the argument list that runs nncf-tools with a line, which is split as by a shell, and more words."""
+    return [sys.executable, "-m", "nncftools", *shlex.split(str(line)), *map(str, words)]
 
 
 def burner(name: str, *words: object) -> list[str]:

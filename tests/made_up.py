@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 from array import array
 from math import nan
@@ -32,6 +33,22 @@ RSS_MIB: Column = (100, 300, 200)
 def mib(*sizes: float | None) -> list[int | None]:
     """Return sizes in MiB as bytes."""
     return [None if size is None else int(size * MIB) for size in sizes]
+
+
+def rows(table: str) -> list[Any]:
+    """Return the lines of a table as parameters, with cells between bars; the lines after ``long`` have this mark."""
+    quick, _, slow = table.partition("\nlong\n")
+    found = [pytest.param(*_cells(line)) for line in quick.strip("\n").splitlines()]
+    return found + [pytest.param(*_cells(line), marks=pytest.mark.long) for line in slow.splitlines()]
+
+
+def cases(table: str) -> list[Any]:
+    """Return the lines of a table as parameters; the first cell is the name of the case."""
+    return [pytest.param(*cells, id=name) for name, *cells in map(_cells, table.strip("\n").splitlines())]
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r" \|(?: |$)", line)]
 
 
 def read_numbers(text: str) -> list[float | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import shlex
 import subprocess
 import sys
 
@@ -20,8 +21,8 @@ def in_process(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # commands set it; this restores it after the test
 
-    def run(*words: object) -> subprocess.CompletedProcess[str]:
-        arguments = [app.PROGRAM, *map(str, words)]
+    def run(line: object = "", *words: object) -> subprocess.CompletedProcess[str]:
+        arguments = [app.PROGRAM, *shlex.split(str(line)), *map(str, words)]
         monkeypatch.setattr(sys, "argv", arguments)
         capsys.readouterr()
         status = app.run()

@@ -14,8 +14,9 @@ import pytest
 from nncftools import __version__
 from nncftools.cli import screen
 from nncftools.sampler.client import describe_host
-from tests.conftest import HANGING_S, Run, command_line
+from tests.conftest import Run, command_line
 from tests.made_up import mib, session
+from tests.trust.recorder import result_of
 
 HEAVY = {"pydantic", "matplotlib", "pandas", "plotext", "plotly", "pyarrow", "numpy", "asyncio", "multiprocessing"}
 
@@ -105,7 +106,7 @@ class TestStart:
 def test_schema_describes_a_recorded_session(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """`schema` prints a valid JSON Schema, and a recorded session conforms to it."""
     schema = json.loads(nncf_tools("schema").stdout)
-    nncf_tools("monitor", "-q", "-o", "run.json", "true")
+    nncf_tools("monitor -q -o run.json true")
     session = json.loads((tmp_path / "run.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(session, schema)
@@ -137,8 +138,8 @@ def test_lost_output_is_one_line(tmp_path: pathlib.Path, words: str, redirection
     """Standard output that is closed, or cannot be written, is one line and status 1."""
     for name in ("run.json", "other.json", "session.json"):
         session().save(tmp_path / name)
-    script = ["sh", "-c", f'exec "$@" {redirection}', "sh", *command_line(*words.split())]
-    result = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANGING_S)
+    script = ["sh", "-c", f'exec "$@" {redirection}', "sh", *command_line(words)]
+    result = result_of(script, tmp_path)
     lost = f"nncf-tools: error: standard output {why}"
 
     assert result.returncode == 1
@@ -161,7 +162,7 @@ def test_little_address_space(nncf_tools: Run, tmp_path: pathlib.Path, words: st
     """Where a library cannot be loaded because of ``ulimit -v``, one line says so."""
     session().save(tmp_path / "run.json")
     limit = 60_000 << 10
-    done = nncf_tools(*words.split(), preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+    done = nncf_tools(words, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
 
     assert done.stderr == "nncf-tools: error: not enough memory; if `ulimit -v` limits the address space, allow more\n"
     assert done.returncode == 1

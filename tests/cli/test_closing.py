@@ -11,7 +11,7 @@ from tests.conftest import Run, burner
 
 def test_files(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """With --output, each run has its own session; each has one line, and one table at the end has all of them."""
-    result = nncf_tools("monitor", "--repeat", "3", "-i", "0.02", "-o", "run.json", *burner("touch", 20, 0))
+    result = nncf_tools("monitor --repeat 3 -i 0.02 -o run.json", *burner("touch", 20, 0))
 
     assert result.returncode == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run-1.json", "run-2.json", "run-3.json"]
@@ -26,7 +26,7 @@ def test_files(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
 def test_stops_at_the_first_failure(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """A failed run is the last, and its status is returned."""
     script = "test -e once && exit 7; touch once"
-    result = nncf_tools("monitor", "-q", "--repeat", "5", "-o", "run.json", "sh", "-c", script)
+    result = nncf_tools("monitor -q --repeat 5 -o run.json sh -c", script)
 
     assert result.returncode == 7
     assert result.stderr == "nncf-tools: stopped: run 2 of 5 ended with exit status 7\n"
@@ -36,7 +36,7 @@ def test_stops_at_the_first_failure(nncf_tools: Run, tmp_path: pathlib.Path) -> 
 def test_nothing_runs_when_a_file_exists(in_process: Run, tmp_path: pathlib.Path) -> None:
     """All files are checked before the first run."""
     (tmp_path / "run-3.json").write_text("precious")
-    result = in_process("monitor", "--repeat", "3", "-o", "run.json", "touch", "ran")
+    result = in_process("monitor --repeat 3 -o run.json touch ran")
 
     assert result.returncode == 2
     assert "'run-3.json' exists" in result.stderr

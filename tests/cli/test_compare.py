@@ -40,17 +40,17 @@ class TestPair:
     @pytest.mark.parametrize("format_", ["bencher", "benchmark-action"])
     def test_history(self, in_process: Run, format_: str) -> None:
         """Formats for a history hold the figures of NEW, which may be given without BASE."""
-        both = in_process("compare", "a.json", "b.json", "-f", format_).stdout
+        both = in_process("compare a.json b.json -f", format_).stdout
 
         assert "work --fast › Export" in both
-        assert in_process("compare", "b.json", "-f", format_).stdout == both
+        assert in_process("compare b.json -f", format_).stdout == both
 
     def test_marks_beside(self, in_process: Run, pair: pathlib.Path) -> None:
         """Operations of a sidecar are compared."""
         for name in ("a", "b"):
             (pair / f"{name}.marks.json").write_text('[{"name": "Beside", "start_s": 0, "end_s": 1}]')
 
-        assert "Beside" in in_process("compare", "a.json", "b.json", "--details").stdout.splitlines()
+        assert "Beside" in in_process("compare a.json b.json --details").stdout.splitlines()
 
 
 @pytest.mark.usefixtures("pair")
@@ -80,14 +80,14 @@ class TestGates:
     )
     def test_status(self, in_process: Run, gates: list[str], status: int, lines: list[str]) -> None:
         """A failed gate gives status 3; every gate prints one line on standard error with the measured figure."""
-        result = in_process("compare", "a.json", "b.json", *(word for gate in gates for word in ("--fail-if", gate)))
+        result = in_process("compare a.json b.json", *(word for gate in gates for word in ("--fail-if", gate)))
 
         assert (result.returncode, result.stderr.splitlines()) == (status, lines)
         assert result.stdout.startswith("Peak memory rose")
 
     def test_inner_operation(self, in_process: Run) -> None:
         """A gate can name an operation inside another one, which the table does not show."""
-        result = in_process("compare", "a.json", "b.json", "--fail-if", "duration@inner>0.1s")
+        result = in_process("compare a.json b.json --fail-if 'duration@inner>0.1s'")
 
         assert result.returncode == 3
         assert result.stderr == "nncf-tools: gate failed: duration@inner>0.1s: 0.200 s\n"
@@ -99,7 +99,7 @@ class TestGroups:
     def test_patterns(self, in_process: Run, groups: pathlib.Path) -> None:
         """--base and --new expand patterns, which leave out sidecars; the groups differ by more than their spread."""
         (groups / "old-0.marks.json").write_text("[]")
-        result = in_process("compare", "--base", "old-*.json", "--new", "new-*.json", "--plot", "o.png")
+        result = in_process("compare --base 'old-*.json' --new 'new-*.json' --plot o.png")
 
         assert result.returncode == 0
         assert "5 runs: old-0.json, …, old-4.json" in result.stdout
@@ -109,7 +109,7 @@ class TestGroups:
         """A name of an existing file means that file, even if it contains wildcards."""
         (groups / "old-0.json").rename(groups / "[x].json")
 
-        assert in_process("compare", "--base", "[x].json", "--new", "new-*.json").returncode == 0
+        assert in_process("compare --base '[x].json' --new 'new-*.json'").returncode == 0
 
 
 LOWEST = "int4.json has the lowest Peak RSS of 3 runs"
@@ -176,7 +176,7 @@ class TestMany:
 
     def test_gates(self, in_process: Run) -> None:
         """The number of failed gates is below the table."""
-        result = in_process("compare", "fp32.json", "int8.json", "int4.json", "--fail-if", "peak_rss<-65%")
+        result = in_process("compare fp32.json int8.json int4.json --fail-if 'peak_rss<-65%'")
 
         assert result.returncode == 3
         assert "1 of 2 gates failed" in result.stdout

@@ -17,7 +17,10 @@ from nncftools.errors import NncfToolsError
 from nncftools.files import Folder
 from nncftools.render.view import View
 from nncftools.session.model import Mark, Snapshots, Start
-from tests.made_up import full_disk, mib, session
+from tests.cli.sweep.inputs import write_inputs
+from tests.conftest import Run
+from tests.made_up import full_disk, mib, rows, session
+from tests.trust.another_user import OTHER, as_another
 
 NAMES = ("oldest", "middle", "newest")
 
@@ -37,16 +40,16 @@ def logs(tmp_path: pathlib.Path) -> pathlib.Path:
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [
-        ("latest", "newest"),
-        ("last", "newest"),
-        ("latest~1", "middle"),
-        ("last~2", "oldest"),
-        ("memory_logs/latest", "newest"),
-        ("memory_logs/latest~1", "middle"),
-        ("memory_logs/oldest", "oldest"),
-        ("memory_logs", "newest"),
-    ],
+    rows("""
+latest | newest
+last | newest
+latest~1 | middle
+last~2 | oldest
+memory_logs/latest | newest
+memory_logs/latest~1 | middle
+memory_logs/oldest | oldest
+memory_logs | newest
+"""),
 )
 def test_words(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, typed: str, meant: str) -> None:
     """``latest``, ``latest~1`` and folders mean recordings, counted from the newest."""
@@ -160,3 +163,24 @@ def test_full_disk_at_the_start(tmp_path: pathlib.Path) -> None:
     target.place.close()
 
     assert list(tmp_path.iterdir()) == []
+
+
+INPUTS = "--model inputs/model --text inputs/text.txt --calibration inputs/calibration.txt --python inputs/python"
+
+
+@as_another
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "line",
+    ["monitor -o theirs/run.json -- true", "prune theirs --keep 0 --yes", f"sweep {INPUTS} -o theirs/results.csv"],
+    ids=["recording", "prune", "sweep"],
+)
+def test_folder_of_another_user(nncf_tools: Run, tmp_path: pathlib.Path, line: str) -> None:
+    """No command writes to a folder, or removes from it, whose owner may exchange it."""
+    write_inputs(tmp_path / "inputs", is_exported=True)
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", OTHER, OTHER)
+    done = nncf_tools(line)
+
+    assert (done.returncode > 0, list((tmp_path / "theirs").iterdir())) == (True, [])
+    assert "the folder 'theirs' belongs to another user" in done.stderr

@@ -12,7 +12,7 @@ import pytest
 from nncftools.render import view
 from nncftools.session.model import Mark
 from tests.conftest import Run
-from tests.made_up import mib, session
+from tests.made_up import mib, rows, session
 from tests.made_up_stacks import grown, stack
 
 COMMANDS = {"report": ("report", "a.json"), "compare": ("compare", "a.json", "b.json")}
@@ -45,8 +45,6 @@ WRITTEN = [
     for command, endings in BEGINS.items()
     for ending in endings
 ]
-PEAK = "--peak: only with --format text, markdown or json, or an --output that ends in .txt, .md or .json"
-OTHER_NAME = "this command also reads or writes {!r}; choose another name"
 NEWEST = "memory_logs/run/session.json"
 LOG = "rss_memory_usage.txt"
 NEVER = "no {} file holds the format {}; choose another ending"
@@ -97,33 +95,37 @@ def test_format_and_ending(in_process: Run, folder: pathlib.Path, format_: str, 
     if format_ not in view.ENDINGS[ending]:
         message = NEVER.format(ending, format_)
     before = content_of(folder)
-    done = in_process("report", "stacks.json", "-o", name, "-f", format_)
+    done = in_process("report stacks.json -o", name, "-f", format_)
     judge_refused(done, folder, before, f"option --output: {message}")
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("compare a.json b.json -f bencher -o x.svg", "--output: " + NEVER.format(".svg", "bencher")),
-        ("compare a.json b.json -o b.json --force", "--output: " + OTHER_NAME.format("b.json")),
-        ("compare a.json b.json -o link.html", "--output: 'link.html' is a link to 'elsewhere'; name that file"),
-        ("report a.json -o ./a.json --force", "--output: " + OTHER_NAME.format("a.json")),
-        ("report a.json -o link.json --force", "--output: " + OTHER_NAME.format("link.json")),
-        ("report a.json -o ops.csv --marks ops.csv --force", "--output: " + OTHER_NAME.format("ops.csv")),
-        ("report a.json -o x.svg --plot x.svg", "--plot: " + OTHER_NAME.format("x.svg")),
-        ("report a.json -o x.txt --plot x.tif", "--plot: 'x.tif' does not end in one of .png, .svg, .pdf"),
-        ("report a.json -o x.txt --panels old.png", "--panels: 'old.png' exists; choose another name or give --force"),
-        ("report a.json --plot link.png", "--plot: 'link.png' exists; choose another name or give --force"),
-        ("report a.json -f memory-log -o logs.json", "--output: " + NEVER.format(".json", "memory-log")),
-        ("report a.json --open -o x.txt", "--output: " + NEVER.format(".txt", "html")),
-        ("report a.json --open -f text", "--open: opens the HTML page, so not with --format text"),
-        ("report a.json --peak -o x.html", PEAK),
-        ("report a.json -f SVG", "--format: svg is a picture format; use --output FILE.svg"),
-        ("report a.json -o logs", "--output: 'logs' is a folder; a file name expected"),
-        ("report -o memory_logs/run/session.json --force", "--output: " + OTHER_NAME.format(NEWEST)),
-        ("report rss_memory_usage.txt -f memory-log -o . --force", "--output: " + OTHER_NAME.format(LOG)),
-    ],
-)  # fmt: skip
+REFUSED = """
+compare a.json b.json -f bencher -o x.svg | --output: no .svg file holds the format bencher; choose another ending
+compare a.json b.json -o b.json --force | --output: this command also reads or writes 'b.json'; choose another name
+compare a.json b.json -o link.html | --output: 'link.html' is a link to 'elsewhere'; name that file
+report a.json -o ./a.json --force | --output: this command also reads or writes 'a.json'; choose another name
+report a.json -o link.json --force | --output: this command also reads or writes 'link.json'; choose another name
+report a.json -o ops.csv --marks ops.csv --force \
+| --output: this command also reads or writes 'ops.csv'; choose another name
+report a.json -o x.svg --plot x.svg | --plot: this command also reads or writes 'x.svg'; choose another name
+report a.json -o x.txt --plot x.tif | --plot: 'x.tif' does not end in one of .png, .svg, .pdf
+report a.json -o x.txt --panels old.png | --panels: 'old.png' exists; choose another name or give --force
+report a.json --plot link.png | --plot: 'link.png' exists; choose another name or give --force
+report a.json -f memory-log -o logs.json | --output: no .json file holds the format memory-log; choose another ending
+report a.json --open -o x.txt | --output: no .txt file holds the format html; choose another ending
+report a.json --open -f text | --open: opens the HTML page, so not with --format text
+report a.json --peak -o x.html \
+| --peak: only with --format text, markdown or json, or an --output that ends in .txt, .md or .json
+report a.json -f SVG | --format: svg is a picture format; use --output FILE.svg
+report a.json -o logs | --output: 'logs' is a folder; a file name expected
+report -o memory_logs/run/session.json --force \
+| --output: this command also reads or writes 'memory_logs/run/session.json'; choose another name
+report rss_memory_usage.txt -f memory-log -o . --force \
+| --output: this command also reads or writes 'rss_memory_usage.txt'; choose another name
+"""
+
+
+@pytest.mark.parametrize(("words", "message"), rows(REFUSED))
 def test_refused(in_process: Run, folder: pathlib.Path, words: str, message: str) -> None:
     """All files are checked before one is written, and no recording is replaced by its report."""
     (folder / "link.json").symlink_to("a.json")
@@ -136,7 +138,7 @@ def test_refused(in_process: Run, folder: pathlib.Path, words: str, message: str
     session().save(folder / NEWEST)
     shutil.copy(pathlib.Path(__file__).parents[1] / "data/runs/logs/io.txt", folder / LOG)
     before = content_of(folder)
-    judge_refused(in_process(*words.split()), folder, before, f"option {message}")
+    judge_refused(in_process(words), folder, before, f"option {message}")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -160,7 +162,7 @@ def test_nothing_in_common_to_draw(in_process: Run, folder: pathlib.Path) -> Non
     """A picture that cannot be drawn is noticed before the other file is written."""
     session({"rss": mib(100, 400), "system": mib(100, 400)}).save(folder / "both.json")
     session({"system": mib(100, 400)}).save(folder / "c.json")
-    done = in_process("compare", "both.json", "a.json", "c.json", "-o", "x.md", "--plot", "x.svg")
+    done = in_process("compare both.json a.json c.json -o x.md --plot x.svg")
 
     assert (done.returncode, (folder / "x.md").exists(), (folder / "x.svg").exists()) == (1, False, False)
     assert done.stderr == "nncf-tools: error: option --plot: the runs have no memory metric in common to draw\n"

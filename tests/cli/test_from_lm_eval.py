@@ -31,7 +31,7 @@ def test_from_evaluations_to_the_picture(in_process: Run, tmp_path: pathlib.Path
         built = in_process("from-lm-eval", *words)
         assert built.returncode == 0, built.stderr
         assert built.stderr.endswith("added in data.csv\n")
-    shown = in_process("viz-compression", "-i", "data.csv", "--json", "--format", "svg")
+    shown = in_process("viz-compression -i data.csv --json --format svg")
     rows = json.loads(shown.stdout)
 
     assert [row["mode"] for row in rows] == ["fp32", "int8", "int4 + gptq", "int4"]

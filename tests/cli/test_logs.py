@@ -29,8 +29,8 @@ def log(tmp_path: pathlib.Path) -> pathlib.Path:
 def test_forced(in_process: Run, tmp_path: pathlib.Path) -> None:
     """A log with an unrecognised first line is read, as far as possible, if its tool is named."""
     (tmp_path / "log").write_text("# of last week\n" + LOG)
-    refused = in_process("report", "log")
-    result = in_process("report", "log", "--from", "mprof")
+    refused = in_process("report log")
+    result = in_process("report log --from mprof")
 
     assert refused.returncode == 1
     assert refused.stderr.count("\n") == 1

@@ -10,6 +10,7 @@ from nncftools.metrics import MEMORY
 from nncftools.units import guess
 from tests.cli import mistakes
 from tests.conftest import NEWEST_TYPER, Run
+from tests.made_up import rows
 
 
 @NEWEST_TYPER
@@ -19,32 +20,32 @@ def test_page_is_current() -> None:
     assert len(mistakes.MISTAKES) >= 20
 
 
-@pytest.mark.parametrize(
-    ("words", "answer"),
-    [
-        ("profile --pid", "`nncf-tools monitor --pid` records a running process"),
-        ("profile --json", "`nncf-tools report --format json` writes that format"),
-        ("monitor --mark-call", "see `nncf-tools monitor --help`"),
-        ("monitor --depth", "see `nncf-tools monitor --help`"),
-        ("monitor --memory", "did you mean --max-memory?"),
-        ("monitor --out", "did you mean --output?"),
-        ("monitor --log", "did you mean --log-dir?"),
-        ("monitor --inteval", "did you mean --interval?"),
-        ("monitor --interval-ms", "did you mean --interval?"),
-        ("monitor -z", "see `nncf-tools monitor --help`"),
-        ("compare --baseline", "did you mean --base?"),
-        ("compare --fail", "did you mean --fail-if?"),
-        ("compare --gate", "see `nncf-tools compare --help`"),
-        ("list --reverse", "see `nncf-tools list --help`"),
-        ("report --output-dir", "did you mean --output?"),
-        ("viz-compression --output", "did you mean --output-dir?"),
-        ("--versio", "did you mean --version?"),
-    ],
-)
+OPTIONS = """
+profile --pid | `nncf-tools monitor --pid` records a running process
+profile --json | `nncf-tools report --format json` writes that format
+monitor --mark-call | see `nncf-tools monitor --help`
+monitor --depth | see `nncf-tools monitor --help`
+monitor --memory | did you mean --max-memory?
+monitor --out | did you mean --output?
+monitor --log | did you mean --log-dir?
+monitor --inteval | did you mean --interval?
+monitor --interval-ms | did you mean --interval?
+monitor -z | see `nncf-tools monitor --help`
+compare --baseline | did you mean --base?
+compare --fail | did you mean --fail-if?
+compare --gate | see `nncf-tools compare --help`
+list --reverse | see `nncf-tools list --help`
+report --output-dir | did you mean --output?
+viz-compression --output | did you mean --output-dir?
+--versio | did you mean --version?
+"""
+
+
+@pytest.mark.parametrize(("words", "answer"), rows(OPTIONS))
 def test_options(in_process: Run, words: str, answer: str) -> None:
     """For an unknown option, a near one of the command is proposed, or what does the same."""
-    *command, option = words.split()
-    result = in_process(*command, option)
+    option = words.rsplit(maxsplit=1)[-1]
+    result = in_process(words)
 
     assert (result.returncode, result.stdout) == (2, "")
     assert re.fullmatch(rf"nncf-tools: error: No such option\W+{option}'?; {re.escape(answer)}\n", result.stderr)

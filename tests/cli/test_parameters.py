@@ -8,45 +8,45 @@ import pytest
 
 from nncftools.cli import app
 from tests.conftest import Run
+from tests.made_up import rows
+
+VALUES = """
+--interval x | --interval: a time expected, such as 0.5 (seconds), 100ms or 2min, found 'x'
+--interval '' | --interval: a time expected, such as 0.5 (seconds), 100ms or 2min, found ''
+--repeat 1.0 | --repeat: a whole number expected, found '1.0'
+--repeat 10001 | --repeat: at most 10000 expected, found 10001
+--warmup 99999999999 | --warmup: at most 10000 expected, found 99999999999
+--warmup -1 | --warmup: at least 0 expected, found -1
+--prepare '' | --prepare: a shell command expected, found ''
+--cleanup ' ' | --cleanup: a shell command expected, found ' '
+--pid 0 | --pid: at least 1 expected, found 0
+--unit tea | --unit: 'tea' is not one of B, KiB, MiB, GiB, KB, MB, GB
+--unit mi | --unit: 'mi' is not one of B, KiB, MiB, GiB, KB, MB, GB; did you mean MiB?
+"""
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--interval", "x"), "--interval: a time expected, such as 0.5 (seconds), 100ms or 2min, found 'x'"),
-        (("--interval", ""), "--interval: a time expected, such as 0.5 (seconds), 100ms or 2min, found ''"),
-        (("--repeat", "1.0"), "--repeat: a whole number expected, found '1.0'"),
-        (("--repeat", "10001"), "--repeat: at most 10000 expected, found 10001"),
-        (("--warmup", "99999999999"), "--warmup: at most 10000 expected, found 99999999999"),
-        (("--warmup", "-1"), "--warmup: at least 0 expected, found -1"),
-        (("--prepare", ""), "--prepare: a shell command expected, found ''"),
-        (("--cleanup", " "), "--cleanup: a shell command expected, found ' '"),
-        (("--pid", "0"), "--pid: at least 1 expected, found 0"),
-        (("--unit", "tea"), "--unit: 'tea' is not one of B, KiB, MiB, GiB, KB, MB, GB"),
-        (("--unit", "mi"), "--unit: 'mi' is not one of B, KiB, MiB, GiB, KB, MB, GB; did you mean MiB?"),
-    ],
-)
-def test_wrong_values(in_process: Run, words: tuple[str, ...], message: str) -> None:
+@pytest.mark.parametrize(("words", "message"), rows(VALUES))
+def test_wrong_values(in_process: Run, words: str, message: str) -> None:
     """A wrong value is named with its option and with what is wrong."""
-    result = in_process("monitor", *words, "true")
+    result = in_process(f"monitor {words} true")
 
     assert result.returncode == 2
     assert result.stderr == f"nncf-tools: error: option {message}\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("mark", "argument NAME: missing; see `nncf-tools mark --help`"),
-        ("sweep", "option --model: missing; see `nncf-tools sweep --help`"),
-        ("mark a b c", "Got unexpected extra argument(s) (b c); see `nncf-tools mark --help`"),
-        ("monitor -i", "Option '-i' requires an argument; see `nncf-tools COMMAND --help`"),
-        ("monitor --no-plot=1", "Option '--no-plot' does not take a value; see `nncf-tools COMMAND --help`"),
-    ],
-)
+WORDS = """
+mark | argument NAME: missing; see `nncf-tools mark --help`
+sweep | option --model: missing; see `nncf-tools sweep --help`
+mark a b c | Got unexpected extra argument(s) (b c); see `nncf-tools mark --help`
+monitor -i | Option '-i' requires an argument; see `nncf-tools COMMAND --help`
+monitor --no-plot=1 | Option '--no-plot' does not take a value; see `nncf-tools COMMAND --help`
+"""
+
+
+@pytest.mark.parametrize(("words", "message"), rows(WORDS))
 def test_too_little_and_too_much(in_process: Run, words: str, message: str) -> None:
     """What is missing or too much is named in one line."""
-    result = in_process(*words.split())
+    result = in_process(words)
 
     assert (result.returncode, result.stdout) == (2, "")
     assert _words(result.stderr) == _words(f"nncf-tools: error: {message}\n")

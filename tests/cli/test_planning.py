@@ -95,7 +95,7 @@ def until_ended(file: pathlib.Path) -> None:
 @pytest.mark.process
 def test_warn(tmp_path: pathlib.Path) -> None:
     """A command above its limit continues; the warning is on standard error and in the session."""
-    words = command_line("monitor", "-q", "-o", "run.json", "--max-memory", "50MiB", *burner("touch", 100, "go", 3))
+    words = command_line("monitor -q -o run.json --max-memory 50MiB", *burner("touch", 100, "go", 3))
     with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         said = process.stderr.readline()
@@ -112,7 +112,7 @@ def test_kill(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """Command and descendants are ended, with the status of SIGTERM; RSS is recorded, and the session says why."""
     script = f"({CHILD}) & echo $! > child; wait"
     words = ("-i", "0.05", "-t", "pss", *KILL, "sh", "-c", script)
-    result = nncf_tools("monitor", "-q", "-o", "run.json", *words)
+    result = nncf_tools("monitor -q -o run.json", *words)
     session = Session.load(tmp_path / "run.json")
 
     assert result.returncode == 143
@@ -128,7 +128,7 @@ def test_outlives_the_command_line(tmp_path: pathlib.Path) -> None:
     """The limit holds after the command line is killed: the sampler enforces it."""
     gate = f"echo $$ > child; until [ -e go ]; do sleep 0.01; done; exec {HOLD}"
     child, journal = tmp_path / "child", tmp_path / "run.journal.jsonl"
-    words = command_line("monitor", "-q", "-i", "0.05", "-o", "run.json", *KILL, "sh", "-c", gate)
+    words = command_line("monitor -q -i 0.05 -o run.json", *KILL, "sh", "-c", gate)
     with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE) as process:
         waiting.until(lambda: child.exists() and child.read_text(), "the start of the command")
         process.kill()

@@ -5,25 +5,20 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import subprocess
 import sys
-from collections.abc import Mapping
 
 import pytest
 
 from nncftools.cli.parameters import find_project
 from tests.conftest import Run, command_line
-from tests.made_up import mib, session
-from tests.surroundings import HANGING_S
-from tests.trust.another_user import OTHER, as_another
+from tests.made_up import mib, rows, session
+from tests.trust.another_user import OTHER, THIRD, as_another, become
+from tests.trust.recorder import result_of
 
 HEAD = "[tool.nncf-tools]\n"
 PEAK = "Peak memory {}, 0.5 s after the start"
 MIB = PEAK.format("300 MiB")
 GIB = PEAK.format("0.29 GiB")
-THIRD = 12345
-READS = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
-"""Python may be in root's home."""
 
 
 def written(folder: pathlib.Path, text: str) -> pathlib.Path:
@@ -45,78 +40,73 @@ def project(tmp_path: pathlib.Path, in_process: Run, monkeypatch: pytest.MonkeyP
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("files", "words", "expected"),
-    [
-        pytest.param({}, (), MIB, id="no file"),
-        pytest.param({".": ""}, (), MIB, id="nothing in it"),
-        pytest.param({".": "[tool.ruff]\n[project]\ndependencies = ['nncf-tools']"}, (), MIB, id="no table"),
-        pytest.param({".": HEAD}, (), MIB, id="an empty table"),
-        pytest.param({".": f"{HEAD}unit = 'GiB'"}, (), GIB, id="above"),
-        pytest.param({".": f"{HEAD}unit = 'GiB'"}, ("-u", "KiB"), PEAK.format("307,200 KiB"), id="option"),
-        pytest.param({".": f"{HEAD}unit = 'GiB'"}, ("-u", "MiB"), MIB, id="option with the usual value"),
-        pytest.param({".": f"{HEAD}unit = ['gib']"}, (), GIB, id="as on a command line"),
-        pytest.param({".": "tool.nncf-tools.unit = 'GiB'"}, (), GIB, id="a key with dots"),
-        pytest.param({".": f"\ufeff{HEAD}unit = 'GiB'\r\n"}, (), GIB, id="from Windows"),
-        pytest.param({".": f"{HEAD}unit = 'GiB'", "src": f"{HEAD}depth = 2"}, (), MIB, id="the nearest"),
-        pytest.param({".": f"{HEAD}unit = 'GiB'", "src": "[tool.ruff]"}, (), GIB, id="the nearest with a table"),
-        pytest.param({".": f"{HEAD}unit = 'GiB'", "src/deep": f"{HEAD}unit = 'MiB'"}, (), MIB, id="in the folder"),
-        pytest.param({".": f"{HEAD}interval = 'x'\nmetrics = 'pss'"}, (), MIB, id="of recordings"),
-    ],
-)
-def test_file(
-    in_process: Run, project: pathlib.Path, files: Mapping[str, str], words: tuple[str, ...], expected: str
-) -> None:
+FILES = r"""
+ |  | 300 MiB
+. |  | 300 MiB
+. [tool.ruff]\n[project]\ndependencies = ['nncf-tools'] |  | 300 MiB
+. {head} |  | 300 MiB
+. {head}unit = 'GiB' |  | 0.29 GiB
+. {head}unit = 'GiB' | -u KiB | 307,200 KiB
+. {head}unit = 'GiB' | -u MiB | 300 MiB
+. {head}unit = ['gib'] |  | 0.29 GiB
+. tool.nncf-tools.unit = 'GiB' |  | 0.29 GiB
+. \ufeff{head}unit = 'GiB'\r\n |  | 0.29 GiB
+. {head}unit = 'GiB' + src {head}depth = 2 |  | 300 MiB
+. {head}unit = 'GiB' + src [tool.ruff] |  | 0.29 GiB
+. {head}unit = 'GiB' + src/deep {head}unit = 'MiB' |  | 300 MiB
+. {head}interval = 'x'\nmetrics = 'pss' |  | 300 MiB
+""".replace("{head}", r"[tool.nncf-tools]\n")
+"""Folders with their files, options, and the peak in a report."""
+
+
+@pytest.mark.parametrize(("files", "words", "expected"), rows(FILES))
+def test_file(in_process: Run, project: pathlib.Path, files: str, words: str, expected: str) -> None:
     """The nearest file with the table sets the defaults; an option wins; a report shows whatever was recorded."""
-    for folder, text in files.items():
-        written(project / folder, text)
-    done = in_process("report", "run.json", *words)
+    for file in filter(None, files.split(" + ")):
+        folder, _, text = file.partition(" ")
+        written(project / folder, text.encode().decode("unicode_escape"))
+    done = in_process(f"report run.json {words}")
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[0] == expected
+    assert done.stdout.startswith(PEAK.format(expected))
 
 
-@pytest.mark.parametrize(
-    ("words", "named"), [((), ""), (("--details",), "depth, unit"), (("--details", "-u", "B"), "depth")]
-)
-def test_details(in_process: Run, project: pathlib.Path, words: tuple[str, ...], named: str) -> None:
+@pytest.mark.parametrize(("words", "named"), [("", ""), ("--details", "depth, unit"), ("--details -u B", "depth")])
+def test_details(in_process: Run, project: pathlib.Path, words: str, named: str) -> None:
     """With --details, a line names the file and the defaults in use."""
     path = written(project, f"{HEAD}unit = 'GiB'\ndepth = 2\ninterval = 1")
-    done = in_process("report", "run.json", *words)
+    done = in_process(f"report run.json {words}")
 
     assert done.stderr == (f"nncf-tools: defaults from {path}: {named}\n" if named else "")
 
 
+MISTAKES = """
+type = 'rss' | [tool.nncf-tools]: 'type' is not one of interval, metrics, unit, depth, mark-calls
+intervall = 1 | [tool.nncf-tools]: 'intervall' is not one of interval, metrics, unit, depth, mark-calls; did you mean
+output = 'x.json' | [tool.nncf-tools]: 'output' is not one of interval, metrics, unit, depth, mark-calls
+interval = 'fast' | interval: a time expected, such as 0.5 (seconds), 100ms or 2min, found 'fast'
+interval = true | interval: a time expected, such as 0.5 (seconds), 100ms or 2min, found 'True'
+interval = 0 | interval: a number of seconds from 0.001 to a year expected, found 0
+unit = 'tea' | unit: 'tea' is not one of B, KiB, MiB, GiB, KB, MB, GB
+depth = 0 | depth: at least 1 expected, found 0
+depth = 1.5 | depth: a whole number expected, found '1.5'
+depth = 2024-01-01 | depth: a whole number expected, found '2024-01-01'
+metrics = 'rsss' | metrics: 'rsss' is not one of rss,
+metrics = [1] | metrics: '1' is not one of rss,
+mark-calls = 'f' | mark-calls: package.module:function=Name or
+mark-calls = 3 | mark-calls: package.module:function=Name or
+[tool | Expected
+"""
+
+
 @pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("type = 'rss'", "[tool.nncf-tools]: 'type' is not one of interval, metrics, unit, depth, mark-calls"),
-        (
-            "intervall = 1",
-            "[tool.nncf-tools]: 'intervall' is not one of interval, metrics, unit, depth, mark-calls; did you mean",
-        ),
-        ("output = 'x.json'", "[tool.nncf-tools]: 'output' is not one of interval, metrics, unit, depth, mark-calls"),
-        ("interval = 'fast'", "interval: a time expected, such as 0.5 (seconds), 100ms or 2min, found 'fast'"),
-        ("interval = true", "interval: a time expected, such as 0.5 (seconds), 100ms or 2min, found 'True'"),
-        ("interval = 0", "interval: a number of seconds from 0.001 to a year expected, found 0"),
-        ("unit = 'tea'", "unit: 'tea' is not one of B, KiB, MiB, GiB, KB, MB, GB"),
-        ("depth = 0", "depth: at least 1 expected, found 0"),
-        ("depth = 1.5", "depth: a whole number expected, found '1.5'"),
-        ("depth = 2024-01-01", "depth: a whole number expected, found '2024-01-01'"),
-        ("metrics = 'rsss'", "metrics: 'rsss' is not one of rss,"),
-        ("metrics = [1]", "metrics: '1' is not one of rss,"),
-        ("mark-calls = 'f'", "mark-calls: package.module:function=Name or"),
-        ("mark-calls = 3", "mark-calls: package.module:function=Name or"),
-        ("[tool", "Expected "),
-        ("x = " + "[" * 10_000, ""),
-        ("\udcff", ""),
-    ],
+    ("text", "problem"), [*rows(MISTAKES), pytest.param("x = " + "[" * 10_000, "", id="deep"), ("\udcff", "")]
 )
 def test_mistakes(in_process: Run, project: pathlib.Path, text: str, problem: str) -> None:
     """One line names the file, the key and what is allowed; nothing starts."""
     path = project / "pyproject.toml"
     path.write_bytes(f"{HEAD}{text}".encode(errors="surrogateescape"))
-    done = in_process("profile", "-o", "new.json", "touch", "ran")
+    done = in_process("profile -o new.json touch ran")
 
     assert done.returncode == 2
     assert done.stderr.startswith(f"nncf-tools: error: {path}: {problem}")
@@ -128,14 +118,14 @@ def test_no_table(in_process: Run, project: pathlib.Path) -> None:
     """A value in the place of the table is named."""
     path = written(project, "[tool]\nnncf-tools = 3")
 
-    assert in_process("report", "run.json").stderr == f"nncf-tools: error: {path}: a table [tool.nncf-tools] expected\n"
+    assert in_process("report run.json").stderr == f"nncf-tools: error: {path}: a table [tool.nncf-tools] expected\n"
 
 
-@pytest.mark.parametrize("words", [("report", "--help"), ("list",), ("metrics",)])
-def test_commands_that_need_none(in_process: Run, project: pathlib.Path, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("line", ["report --help", "list", "metrics"])
+def test_commands_that_need_none(in_process: Run, project: pathlib.Path, line: str) -> None:
     """Help, and commands without these options, work beside a file with mistakes."""
     written(project, f"{HEAD}metrics = 1")
-    done = in_process(*words)
+    done = in_process(line)
 
     assert done.returncode == 0
     assert "pyproject.toml" not in done.stderr
@@ -175,10 +165,10 @@ def test_ignored_file(in_process: Run, project: pathlib.Path, mode: int, change:
     path.chmod(mode)
     if callable(change):
         change(path)
-    done = in_process("report", "run.json", "--depth", "1")
+    done = in_process("report run.json --depth 1")
 
     assert done.returncode == 0
-    assert done.stdout.splitlines()[0] == (GIB if why else PEAK.format("307,200 KiB"))
+    assert done.stdout.splitlines()[0] == (GIB if why else "Peak memory 307,200 KiB, 0.5 s after the start")
     assert done.stderr.startswith(f"nncf-tools: note: ignored: {path}{why}" if why else "")
     assert done.stderr.count("\n") == bool(why)
 
@@ -189,7 +179,7 @@ def test_foreign_file_without_the_table(in_process: Run, project: pathlib.Path) 
     path = written(project, "[project]\ndependencies = ['nncf-tools']")
     os.chown(path, OTHER, OTHER)
 
-    assert in_process("report", "run.json").stderr == ""
+    assert in_process("report run.json").stderr == ""
 
 
 @pytest.mark.parametrize("kind", ["FIFO", "folder", "broken link"])
@@ -202,7 +192,7 @@ def test_no_file(in_process: Run, project: pathlib.Path, kind: str) -> None:
         path.mkdir()
     else:
         path.symlink_to("nowhere")
-    done = in_process("report", "run.json")
+    done = in_process("report run.json")
 
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -218,9 +208,8 @@ def test_users(project: pathlib.Path, owner: int, user: int, *, is_used: bool) -
     """A file of this user or of root is used; a file of another user is not, not even by root."""
     path = written(project, f"{HEAD}unit = 'GiB'")
     os.chown(path, owner, owner)
-    become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *READS]
-    line = [*become, *command_line("report", "run.json")]
-    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=HANGING_S)
+    line = [*become(user), *command_line("report run.json")]
+    done = result_of(line, pathlib.Path())
 
     assert done.stdout.splitlines()[0] == (GIB if is_used else MIB)
     assert (f"ignored: {path} belongs to another user (" in done.stderr) is not is_used
@@ -229,7 +218,7 @@ def test_users(project: pathlib.Path, owner: int, user: int, *, is_used: bool) -
 def test_recording(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """A recording has the interval and the metrics of the project; an error in a later check names the file."""
     path = written(tmp_path, f"{HEAD}interval = '20ms'\nmetrics = ['anon', 'rss']\nunit = 'B'")
-    done = nncf_tools("monitor", "--details", "-o", "run.json", "sleep", "0.1")
+    done = nncf_tools("monitor --details -o run.json sleep 0.1")
     report = json.loads((tmp_path / "run.json").read_text())
 
     assert done.returncode == 0
@@ -244,9 +233,7 @@ def test_completion(project: pathlib.Path) -> None:
     """Completion in a shell says nothing about a file with mistakes."""
     written(project, f"{HEAD}metrics = 1")
     environment = {**os.environ, "_NNCF_TOOLS_COMPLETE": "complete_bash", "COMP_WORDS": "nncf-tools report --uni"}
-    done = subprocess.run(
-        command_line(), env={**environment, "COMP_CWORD": "2"}, capture_output=True, text=True, check=False
-    )
+    done = result_of(command_line(), project, env={**environment, "COMP_CWORD": "2"})
 
     assert (done.stdout.strip(), done.stderr) == ("--unit", "")
 

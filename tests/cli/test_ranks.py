@@ -38,7 +38,7 @@ def recorded(folder: pathlib.Path, environment: Any, *options: object) -> Job:  
     place.mkdir()
     started = [
         subprocess.Popen(
-            command_line("monitor", "--type", "rss", "--interval", 0.02, *options, *burner("rank", meeting)),
+            command_line("monitor --type rss --interval 0.02", *options, *burner("rank", meeting)),
             cwd=place,
             env={**os.environ, "NO_COLOR": "1", **environment(number)},
             stdout=subprocess.PIPE,
@@ -87,7 +87,7 @@ def test_summaries(of_torchrun: Job) -> None:
 
 def test_repeated_runs(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
     """File names of repeated runs of a rank have both numbers."""
-    run = nncf_tools("monitor", "--quiet", "-o", "run.json", "--repeat", 2, "true", env=torchrun(1, 16))
+    run = nncf_tools("monitor --quiet -o run.json --repeat 2 true", env=torchrun(1, 16))
 
     assert run.returncode == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run-1-rank01.json", "run-2-rank01.json"]

@@ -16,6 +16,7 @@ from nncftools import Session
 from nncftools.sampler.client import list_device_metrics
 from tests.conftest import HANGING_S, Run, burner, command_line
 from tests.made_up import full_disk
+from tests.trust.recorder import result_of
 from tests.waiting import until
 
 MIB = 2**20
@@ -36,7 +37,7 @@ def recorded(nncf_tools: Run, tmp_path: pathlib.Path) -> Recorded:
     """Record quietly to a file and load it."""
 
     def record(*words: object, **options: Any) -> Session:  # noqa: ANN401 — passed on to subprocess
-        result = nncf_tools("monitor", "-q", "-o", "run.json", *words, **options)
+        result = nncf_tools("monitor -q -o run.json", *words, **options)
         assert result.returncode == 0, result.stderr
         return Session.load(tmp_path / "run.json")
 
@@ -66,7 +67,7 @@ class TestFigures:
     def test_daemon_is_named_and_left(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A daemon that outlives the command is named and left running."""
         script = f"setsid sleep {HANGING_S} >/dev/null 2>&1 & {UNTIL_NAMED} {UNTIL_SAMPLED} echo $! > pid; exit 4"
-        result = nncf_tools("monitor", "-i", 0.02, "-o", "run.json", "sh", "-c", script)
+        result = nncf_tools("monitor -i 0.02 -o run.json sh -c", script)
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
         assert result.returncode == 4
@@ -77,7 +78,7 @@ class TestFigures:
         """With --wait-all, a daemon that outlives the command is recorded to its end."""
         daemon = "while test -e /proc/$0; do sleep 0.02; done; : > after"
         script = f"setsid sh -c '{daemon}' $$ & exit 4"
-        result = nncf_tools("monitor", "-i", 0.02, "-o", "run.json", "--wait-all", "sh", "-c", script)
+        result = nncf_tools("monitor -i 0.02 -o run.json --wait-all sh -c", script)
         session = Session.load(tmp_path / "run.json")
 
         assert result.returncode == 4
@@ -140,7 +141,7 @@ class TestCommand:
         """Arguments, folder, input and environment (plus the marks log) reach the command unchanged, in any locale."""
         arguments = ["a b", "$HOME", "*", "'\"", "", "-i", "--", "--quiet", "\udcff"]
         environment = {"A": "b", "PATH": os.environ["PATH"], "PYTHONPATH": str(pathlib.Path.cwd())}
-        words = command_line("monitor", "-q", "-o", "r.json", *burner("tell", "told.json", *arguments))
+        words = command_line("monitor -q -o r.json", *burner("tell", "told.json", *arguments))
         subprocess.run(words, cwd=tmp_path, env=environment, input=b"hello", check=True, timeout=99)
         log = {"NNCF_TOOLS_MARKS": tmp_path / "r.marks.jsonl", "NNCF_TOOLS_MARKS_OWNER": os.geteuid()}
 
@@ -153,7 +154,7 @@ class TestCommand:
 
     def test_find_special_when_asked_for(self, nncf_tools: Run) -> None:
         """With --shell, one quoted string is a shell script."""
-        result = nncf_tools("monitor", "-q", "--no-plot", "--shell", "echo one | tr a-z A-Z; exit 5")
+        result = nncf_tools("monitor -q --no-plot --shell 'echo one | tr a-z A-Z; exit 5'")
 
         assert result.stdout == "ONE\n"
         assert result.returncode == 5
@@ -163,15 +164,15 @@ class TestCommand:
         (tmp_path / "script").write_text('echo "$0 $1"\n')
         (tmp_path / "script").chmod(0o755)
 
-        assert nncf_tools("monitor", "-q", "--no-plot", "./script", "a b").stdout == "./script a b\n"
+        assert nncf_tools("monitor -q --no-plot ./script 'a b'").stdout == "./script a b\n"
 
     @pytest.mark.long
     @pytest.mark.process
     def test_folder_that_was_removed(self, tmp_path: pathlib.Path) -> None:
         """A recording works even if the working folder was removed."""
-        words = " ".join(command_line("monitor", "-q", "-o", tmp_path / "run.json", "true"))
+        words = " ".join(command_line("monitor -q -o", tmp_path / "run.json", "true"))
         script = f"mkdir gone && cd gone && rmdir ../gone && PYTHONPATH={pathlib.Path.cwd()} {words}"
-        result = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+        result = result_of(["sh", "-c", script], tmp_path)
 
         assert (result.returncode, result.stderr) == (0, "")
         assert Session.load(tmp_path / "run.json").cwd == ""
@@ -196,7 +197,7 @@ class TestExitStatus:
         (tmp_path / "plain.txt").write_text("not a program")
         (tmp_path / "broken").write_text("#!/no/such/interpreter\n")
         (tmp_path / "broken").chmod(0o755)
-        result = nncf_tools("monitor", "-q", *words)
+        result = nncf_tools("monitor -q", *words)
 
         assert result.returncode == expected
         assert result.stderr.count("\n") == (expected in {126, 127})
@@ -208,7 +209,7 @@ class TestExitStatus:
     )
     def test_survives_a_lost_terminal(self, tmp_path: pathlib.Path, stream: str) -> None:
         """If our output cannot be printed, the recording and the command's status are kept."""
-        words = " ".join(command_line("monitor", "--no-plot", "-o", "run.json", "sh", "-c", "'exit 7'"))
+        words = " ".join(command_line("monitor --no-plot -o run.json sh -c ''\"'\"'exit 7'\"'\"''"))
         status = subprocess.run(["sh", "-c", f"{words} {stream}"], cwd=tmp_path, check=False).returncode
 
         assert (status, (tmp_path / "run.json").exists()) == (7, True)
@@ -216,7 +217,7 @@ class TestExitStatus:
     @pytest.mark.long
     def test_survives_a_broken_plot_library(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """If pictures cannot be drawn, one line says why; session and status are kept."""
-        result = nncf_tools("monitor", "-q", "-o", "run.json", "--plot", "sh", "-c", "exit 7", env={"MPLBACKEND": "x"})
+        result = nncf_tools("monitor -q -o run.json --plot sh -c 'exit 7'", env={"MPLBACKEND": "x"})
 
         assert (result.returncode, (tmp_path / "run.json").exists()) == (7, True)
         assert result.stderr.startswith(
@@ -251,7 +252,7 @@ class TestAttach:
     @pytest.mark.process
     def test_our_own_processes_are_left_out(self, tmp_path: pathlib.Path) -> None:
         """Attached to the shell that started it, the recording includes neither command line nor sampler."""
-        words = " ".join(command_line("monitor", "-q", "-o", "run.json", "--duration", 0.1))
+        words = " ".join(command_line("monitor -q -o run.json --duration 0.1"))
         for source in ("proc", "psutil"):
             script = f"_NNCF_TOOLS_SOURCE={source} {words} --force --pid $$; true"
             subprocess.run(["sh", "-c", script], cwd=tmp_path, check=True, timeout=HANGING_S)
@@ -265,7 +266,7 @@ class TestFiles:
         """A new folder has session and picture, ``latest`` points to it; --plot adds the page of a short run, too."""
         written = []
         for options in (["--no-plot"], ["--plot"]):
-            nncf_tools(command, "-q", *options, *command_line("mark", "Export"))
+            nncf_tools(command, "-q", *options, *command_line("mark Export"))
             written.append({path.name for path in (tmp_path / "memory_logs/latest").iterdir()})
 
         figures = {"session.json", "session.marks.json"}
@@ -286,7 +287,7 @@ class TestFiles:
             os.mkfifo(tmp_path / name)
         else:
             (tmp_path / name).symlink_to("missing")
-        result = nncf_tools("monitor", "--force", "-o", "run.json", "touch", "started")
+        result = nncf_tools("monitor --force -o run.json touch started")
 
         assert result.returncode == 2
         assert f"option --output: {message}" in result.stderr
@@ -327,7 +328,7 @@ class TestBadInput:
     def test_metric_of_another_platform(self, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         """A metric that this platform does not have is refused."""
         monkeypatch.setenv("_NNCF_TOOLS_SOURCE", "psutil")
-        result = in_process("monitor", "--type", "pss", "true")
+        result = in_process("monitor --type pss true")
 
         assert (result.returncode, result.stderr) == (
             2,
@@ -346,7 +347,7 @@ class TestMarks:
             'printf \'{"name":"by hand","start":"%s"}\\n\' "$(date -Ins)" >> "$NNCF_TOOLS_MARKS"\n'
             f"{tools} mark 'Weight Compression'\n"
         )
-        nncf_tools("profile", "-q", "--no-plot", "-o", "run.json", "sh", script)
+        nncf_tools("profile -q --no-plot -o run.json sh", script)
         marks = Session.load(tmp_path / "run.json").marks
 
         assert [(mark.name, mark.depth) for mark in marks] == [
@@ -374,7 +375,7 @@ class TestMarks:
         opens = "import nncftools, os, sys\nnncftools.operation('Load').__enter__()\n"
         marks = "import nncftools, time\nwith nncftools.operation('New'): time.sleep(0.2)"
         script = f"{opens}os.execv(sys.executable, ['python', '-c', sys.argv[1]])"
-        nncf_tools("monitor", "-q", "-i", "0.05", "-o", "run.json", "--", sys.executable, "-c", script, marks)
+        nncf_tools("monitor -q -i 0.05 -o run.json --", sys.executable, "-c", script, marks)
         load, new = Session.load(tmp_path / "run.json").operations
 
         assert (load.name, load.error, new.name, new.depth) == ("Load", "unfinished", "New", 0)
@@ -382,7 +383,7 @@ class TestMarks:
 
     def test_option_behind_the_command(self, nncf_tools: Run) -> None:
         """An option of ours behind the command goes to the command, and a note says so."""
-        result = nncf_tools("monitor", "-q", "--no-plot", "-o", "run.json", "--", "echo", "--live")
+        result = nncf_tools("monitor -q --no-plot -o run.json -- echo --live")
 
         assert result.stdout == "--live\n"
         assert "note: the command gets --live; an option of nncf-tools comes before the command" in result.stderr
@@ -392,7 +393,7 @@ class TestMarks:
         script = "import os, sys; [print('y' * 99) for _ in range(3000)]; sys.exit(3)"
         words = ("-o", "run.json", "--capture", "out.txt", "--", sys.executable, "-c", script)
         with full_disk(100_000):
-            result = nncf_tools("monitor", "-q", *words)
+            result = nncf_tools("monitor -q", *words)
 
         assert result.returncode == 3
         assert result.stdout == ("y" * 99 + "\n") * 3000
@@ -409,8 +410,8 @@ class TestMarks:
         code = "import mine, nncf.quantization.quantize_model as nncf\nprint(nncf.compress_weights(1), mine.fit())\n"
         (tmp_path / "run.py").write_text(code)
         script = (sys.executable, "run.py")
-        result = nncf_tools("profile", "-q", "--no-plot", "-o", "run.json", "--mark-call", "mine:fit=Training", *script)
-        nncf_tools("profile", "-q", "--no-plot", "-o", "off.json", "--no-auto", *script)
+        result = nncf_tools("profile -q --no-plot -o run.json --mark-call mine:fit=Training", *script)
+        nncf_tools("profile -q --no-plot -o off.json --no-auto", *script)
         marks = Session.load(tmp_path / "run.json").marks
 
         assert result.stdout == "2 fitted\n"
@@ -422,8 +423,8 @@ class TestProfileBadInput:
     def test_keeps_what_is_there(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """Files next to the session are kept unless --force is given; then a stale sidecar is removed."""
         (tmp_path / "run.marks.csv").write_text("name,start_s\nold,0\n")
-        refused = nncf_tools("profile", "-q", "-o", "run.json", "true")
-        forced = nncf_tools("profile", "-q", "--no-plot", "--force", "-o", "run.json", "true")
+        refused = nncf_tools("profile -q -o run.json true")
+        forced = nncf_tools("profile -q --no-plot --force -o run.json true")
 
         assert (refused.returncode, forced.returncode) == (2, 0)
         assert "run.marks.csv" in refused.stderr
@@ -433,9 +434,9 @@ class TestProfileBadInput:
 class TestMarkCommand:
     def test_bad_input(self, nncf_tools: Run) -> None:
         """An empty name and a missing log give one line each; without a recording, nothing is printed."""
-        alone = nncf_tools("mark", "Export")
-        empty = nncf_tools("mark", " ")
-        gone = nncf_tools("mark", "a", env={"NNCF_TOOLS_MARKS": "/no/such/log"})
+        alone = nncf_tools("mark Export")
+        empty = nncf_tools("mark ' '")
+        gone = nncf_tools("mark a", env={"NNCF_TOOLS_MARKS": "/no/such/log"})
 
         assert (alone.returncode, empty.returncode, gone.returncode) == (0, 2, 1)
         assert alone.stdout + alone.stderr == ""

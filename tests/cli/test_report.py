@@ -21,8 +21,8 @@ class TestReport:
     def test_keeps_an_existing_picture(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """An existing picture is kept unless --force is given."""
         (tmp_path / "old.png").write_text("precious")
-        refused = in_process("report", "run.json", "--plot", "old.png")
-        forced = in_process("report", "run.json", "--plot", "old.png", "--force")
+        refused = in_process("report run.json --plot old.png")
+        forced = in_process("report run.json --plot old.png --force")
 
         assert (refused.returncode, forced.returncode) == (2, 0)
         assert (tmp_path / "old.png").read_bytes().startswith(b"\x89PNG")
@@ -33,7 +33,7 @@ class TestFormats:
     def test_full_disk_leaves_nothing(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A report that cannot be written completely is not written at all, and one line says why."""
         with full_disk():
-            done = nncf_tools("report", "run.json", "--format", "json", "--output", "out")
+            done = nncf_tools("report run.json --format json --output out")
 
         assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
         assert "option --output: cannot write 'out'" in done.stderr
@@ -43,7 +43,7 @@ class TestFormats:
         """Without plotly one line says how to install it."""
         (tmp_path / "plotly").mkdir()
         (tmp_path / "plotly" / "__init__.py").write_text("raise ImportError")
-        done = nncf_tools("report", "run.json", "--format", "html", env={"PYTHONPATH": str(tmp_path)})
+        done = nncf_tools("report run.json --format html", env={"PYTHONPATH": str(tmp_path)})
 
         assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
         assert (
@@ -79,7 +79,7 @@ class TestBadInput:
     ) -> None:
         """A file that is no session gives one line that names it, and status 1."""
         (tmp_path / "bad.json").write_bytes(content)
-        result = in_process("report", "bad.json")
+        result = in_process("report bad.json")
 
         assert result.returncode == 1
         assert len(result.stderr.splitlines()) == 1

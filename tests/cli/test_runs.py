@@ -16,7 +16,7 @@ from nncftools.errors import NncfToolsError
 from nncftools.journal import reading
 from nncftools.session.model import Mark, Start
 from tests.conftest import Run
-from tests.made_up import UTC, mib, session
+from tests.made_up import UTC, mib, rows, session
 from tests.surroundings import HANGING_S
 from tests.trust.another_user import OTHER, as_another
 
@@ -61,48 +61,54 @@ def trend(tmp_path: pathlib.Path, in_process: Run, monkeypatch: pytest.MonkeyPat
     session({"rss": mib(10, 20)}, name="of [ours]").save(log_dir / "session.json")
 
 
+ORDERS = """
+ | four three two one ours
+--sort date | four three two one ours
+--sort PEAK | two four one ours three
+--sort duration | one two three four ours
+--sort size | three two four one ours
+--name ours | ours
+--name [ours] | ours
+--name work*fast --sort peak | two four one ours three
+--name Work |
+"""
+MISTAKES = """
+--sort age | option --sort: 'age' is not one of date, peak, duration, size
+--trend 1 | option --trend: at least 2 expected, found 1
+--name zzz | no recordings with 'zzz' in name or command in 'memory_logs'
+none --name zzz | no recordings in 'none'
+"""
+
+
 @pytest.mark.usefixtures("trend")
 class TestChoice:
-    @pytest.mark.parametrize(
-        ("words", "order"),
-        [
-            ((), "four three two one ours"),
-            (("--sort", "date"), "four three two one ours"),
-            (("--sort", "PEAK"), "two four one ours three"),
-            (("--sort", "duration"), "one two three four ours"),
-            (("--sort", "size"), "three two four one ours"),
-            (("--name", "ours"), "ours"),
-            (("--name", "[ours]"), "ours"),
-            (("--name", "work*fast", "--sort", "peak"), "two four one ours three"),
-            (("--name", "Work"), ""),
-        ],
-    )
-    def test_order(self, in_process: Run, words: tuple[str, ...], order: str) -> None:
+    @pytest.mark.parametrize(("words", "order"), rows(ORDERS))
+    def test_order(self, in_process: Run, words: str, order: str) -> None:
         """--sort puts the largest first and the unknown last; --name looks at any part of name and command."""
-        runs = json.loads(in_process("list", *words, "--json").stdout)
+        runs = json.loads(in_process(f"list {words} --json").stdout)
         names = [run["path"].split("_")[-1].removesuffix("/session.json") for run in runs]
 
         assert [name.replace("logs", "ours") for name in names] == order.split()
 
     def test_numbers_stay(self, in_process: Run) -> None:
         """The number in the table is that of latest~N, in any order."""
-        lines = in_process("list", "--sort", "peak").stdout.splitlines()
+        lines = in_process("list --sort peak").stdout.splitlines()
 
         assert [line.split()[0] for line in lines[1:]] == ["2", "0", "3", "4", "1"]
 
     def test_where(self, in_process: Run) -> None:
         """Each row has the operation of the peak; a dash if it is unknown."""
-        lines = in_process("list", "--name", "w").stdout.splitlines()
+        lines = in_process("list --name w").stdout.splitlines()
 
         assert lines[0].split()[-2:] == ["Peak", "in"]
         assert [line.split()[-1] for line in lines[1:]] == ["–", "–", "Export", "–", "–"]
-        assert [run["peak_in"] for run in json.loads(in_process("list", "--json").stdout)][2:4] == ["Export", None]
+        assert [run["peak_in"] for run in json.loads(in_process("list --json").stdout)][2:4] == ["Export", None]
 
     @pytest.mark.parametrize("columns", [99, 40])
     def test_where_on_a_narrow_terminal(self, in_process: Run, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
         """With less room, the operation is below the command, and an unknown one takes no line."""
         monkeypatch.setenv("COLUMNS", str(columns))
-        lines = in_process("list", "--name", "work").stdout.splitlines()
+        lines = in_process("list --name work").stdout.splitlines()
 
         assert [line.split()[0] for line in lines] == ["#", "0", "1", "2", "Export", "3", "4"]
 
@@ -115,8 +121,8 @@ class TestChoice:
     )
     def test_trend(self, in_process: Run, most: int, bars: list[str]) -> None:
         """Bars are the last peaks of the command, the oldest first, the last that of the row; a - is unknown."""
-        result = in_process("list", "--trend", most)
-        newest = json.loads(in_process("list", "--trend", most, "--json").stdout)[0]
+        result = in_process(f"list --trend {most}")
+        newest = json.loads(in_process(f"list --trend {most} --json").stdout)[0]
 
         assert [line.split()[-1] for line in result.stdout.splitlines()[1:]] == bars
         assert newest["trend"] == mib(*PEAKS.values())[-most:]
@@ -130,21 +136,12 @@ class TestChoice:
 
         assert written == b"._:=+*#@-"
 
-    @pytest.mark.parametrize(
-        ("words", "message"),
-        [
-            (("--sort", "age"), "option --sort: 'age' is not one of date, peak, duration, size"),
-            (("--trend", "1"), "option --trend: at least 2 expected, found 1"),
-            (("--name", "zzz"), "no recordings with 'zzz' in name or command in 'memory_logs'"),
-            (("none", "--name", "zzz"), "no recordings in 'none'"),
-        ],
-    )
-    def test_is_one_line(self, in_process: Run, words: tuple[str, ...], message: str) -> None:
+    @pytest.mark.parametrize(("words", "message"), rows(MISTAKES))
+    def test_is_one_line(self, in_process: Run, words: str, message: str) -> None:
         """A mistake, or nothing to list, is a line."""
-        result = in_process("list", *words)
+        result = in_process(f"list {words}")
 
-        assert result.stdout == ""
-        assert result.stderr.count("\n") == 1
+        assert (result.stdout, result.stderr.count("\n")) == ("", 1)
         assert message in result.stderr
 
 
@@ -161,7 +158,7 @@ class TestList:
 
     def test_json(self, in_process: Run) -> None:
         """--json has the figures in bytes and seconds."""
-        first, *others = json.loads(in_process("list", "--json").stdout)
+        first, *others = json.loads(in_process("list --json").stdout)
 
         assert first["peak_rss"] == 62 << 20
         assert (first["name"], others[-1]["name"]) == ("nightly", "")
@@ -185,7 +182,7 @@ class TestPrune:
         """Beyond the newest, only folders of recordings with nothing else in them go."""
         (logs / "2026-11-20_10-00-00_work" / "notes.txt").write_text("mine")
         (logs / "latest").symlink_to("2026-11-21_10-00-00_work")
-        result = in_process("prune", "--keep", 1, "--yes")
+        result = in_process("prune --keep 1 --yes")
 
         assert result.returncode == 0
         assert "Removed 1 recording" in result.stderr
@@ -196,13 +193,13 @@ class TestPrune:
     def test_older(self, in_process: Run, logs: pathlib.Path) -> None:
         """--older counts from now."""
         os.utime(logs / "2026-11-22_10-00-00_work" / "session.json")
-        in_process("prune", "--older", "30d", "--yes")
+        in_process("prune --older 30d --yes")
 
         assert sorted(path.name for path in logs.iterdir()) == ["2026-11-22_10-00-00_work", "mine"]
 
     def test_asks(self, in_process: Run, logs: pathlib.Path) -> None:
         """Without --yes, and with nobody to ask, nothing is removed."""
-        result = in_process("prune", "--keep", 0)
+        result = in_process("prune --keep 0")
 
         assert result.returncode == 2
         assert "option --yes: needed, because standard input is not a terminal" in result.stderr
@@ -226,10 +223,10 @@ class TestPrune:
         """A recording that still runs stays; it goes when it has ended."""
         folder = logs / "2026-11-20_10-00-00_work"
         lock = reading.create(folder / f"session{reading.ENDING}", replace=False)
-        in_process("prune", "--keep", 0, "--yes")
+        in_process("prune --keep 0 --yes")
         left = sorted(path.name for path in logs.iterdir())
         os.close(lock)
-        in_process("prune", "--keep", 0, "--yes")
+        in_process("prune --keep 0 --yes")
 
         assert left == [folder.name, "mine"]
         assert not folder.exists()
@@ -238,7 +235,7 @@ class TestPrune:
         """A link that is called like a recording is not followed."""
         away = (logs / "2026-11-20_10-00-00_work").rename(tmp_path / "away")
         (logs / "2026-11-20_10-00-00_work").symlink_to(away)
-        in_process("prune", "--keep", 0, "--yes")
+        in_process("prune --keep 0 --yes")
 
         assert (away / "session.json").exists()
 
@@ -252,7 +249,7 @@ class TestPrune:
             return True
 
         monkeypatch.setattr(runs, "_is_confirmed", swaps)
-        result = in_process("prune", "--keep", 2)
+        result = in_process("prune --keep 2")
 
         assert result.returncode == NncfToolsError.exit_code
         assert f"{shown.name} is another folder now" in result.stderr
@@ -264,7 +261,7 @@ class TestPrune:
         mine = logs / "2026-11-21_10-00-00_work"
         name = repr(f"memory_logs/{mine.name}")
         (mine / "session.json").write_text('{"my": "own notes"}')
-        result = in_process("prune", "--keep", 0, "--yes")
+        result = in_process("prune --keep 0 --yes")
 
         assert result.returncode == 0
         assert "Removed 2 recordings" in result.stderr
@@ -280,7 +277,7 @@ class TestPrune:
         (mine / "session.json").write_text("[]")
         questions = mock.Mock(side_effect=agreed)
         monkeypatch.setattr(runs, "_is_confirmed", questions)
-        result = in_process("prune", "--keep", 0)
+        result = in_process("prune --keep 0")
         first, second = (call.args[0] for call in questions.call_args_list)
 
         assert first.startswith("Remove 2 recordings, ")
@@ -294,7 +291,7 @@ class TestPrune:
         (logs / "latest").symlink_to("gone")
         os.lchown(logs / "latest", OTHER, OTHER)
         os.chown(folder / "session.png", OTHER, OTHER)
-        result = in_process("prune", "--keep", 0, "--yes")
+        result = in_process("prune --keep 0 --yes")
 
         assert "Removed 2 recordings" in result.stderr
         assert {path.name for path in folder.iterdir()} == {"session.json", "session.png"}

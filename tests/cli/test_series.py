@@ -83,7 +83,7 @@ def test_command_that_ignores_signals(tmp_path: pathlib.Path) -> None:
     """A signal ends a command that ignores it, with its descendants, also after the sampler was killed."""
     models.write(tmp_path / "model", 8)
     ignores = "trap '' INT TERM; kill -9 $PPID; sleep 1000 & echo $! >pid; wait; sleep 1000; :"
-    words = command_line("forecast", "--no-output", "-o", "out", "--", "sh", "-c", ignores, "model")
+    words = command_line("forecast --no-output -o out -- sh -c", ignores, "model")
     with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         waiting.until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("\n"))
         process.terminate()

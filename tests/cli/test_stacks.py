@@ -60,7 +60,7 @@ def judge(found: BuildUp) -> None:
 def judge_one_of_three(nncf_tools: Run, how: str = "main") -> None:
     """Judge up to three recordings: other programs on the machine delay looks."""
     for is_last in (False, False, True):
-        done = nncf_tools("monitor", "--stacks", "--force", "-o", "run.json", "--", *burn(how))
+        done = nncf_tools("monitor --stacks --force -o run.json --", *burn(how))
         assert done.returncode == 0
         try:
             return judge(peak())
@@ -133,7 +133,7 @@ def test_still_held_at_the_end(nncf_tools: Run, command: str, what: str, how: st
     """What a program never gave back is there at its end, though Python frees it then; what it freed is not."""
     words = [sys.executable, str(BURNERS / "leaves.py"), what, how]
     nncf_tools(command, "-q", "--stacks", "-o", "run.json", "--", *words)
-    done = nncf_tools("report", "run.json", "--peak", "--at", "end", "--format", "json")
+    done = nncf_tools("report run.json --peak --at end --format json")
     waiting = [json.loads(done.stdout)]
     held = dict.fromkeys(("keep", "work"), 0.0)
     for place in waiting:
@@ -147,7 +147,7 @@ def test_still_held_at_the_end(nncf_tools: Run, command: str, what: str, how: st
 @pytest.mark.parametrize(("words", "is_there"), [("profile", True), ("profile --no-stacks", False), ("monitor", False)])
 def test_who_takes_them(nncf_tools: Run, words: str, is_there: bool) -> None:  # noqa: FBT001 — of the test
     """Profile takes stacks where it can, unless it is told not to; monitor takes none unless it is told to."""
-    nncf_tools(*words.split(), "--no-plot", "-o", "run.json", "--", sys.executable, "-c", "pass")
+    nncf_tools(words, "--no-plot", "-o", "run.json", "--", sys.executable, "-c", "pass")
 
     assert (Session.load("run.json").snapshots is not None) is is_there
 
@@ -155,7 +155,7 @@ def test_who_takes_them(nncf_tools: Run, words: str, is_there: bool) -> None:  #
 def test_not_on_this_platform(in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """If they are asked for where they cannot be taken, one line says so, before anything runs."""
     monkeypatch.setenv("_NNCF_TOOLS_SOURCE", "psutil")
-    done = in_process("monitor", "--stacks", "-o", "run.json", "--", "touch", "ran")
+    done = in_process("monitor --stacks -o run.json -- touch ran")
 
     assert done.returncode == 2
     assert "option --stacks" in done.stderr

@@ -29,7 +29,7 @@ def test_pipe_gets_no_escapes(in_process: Run, tmp_path: pathlib.Path) -> None:
     """Control codes in the input reach neither standard output nor the written files."""
     rows = [{**one, HEADER[0]: "\x1b[31mred"} for one in changed(four(), 4, "plot name", "\x1b]0;title\x07")]
     written(tmp_path / "a.csv", rows)
-    result = in_process("viz-compression", "-i", "a.csv", "-f", "SVG", "-f", "html", "--recommend", "error<=50%")
+    result = in_process("viz-compression -i a.csv -f SVG -f html --recommend 'error<=50%'")
 
     assert result.returncode == 0
     assert "\\x1b]0;title" in result.stdout

@@ -90,7 +90,7 @@ class TestShell:
     )
     def test_same_as_standard_output(self, tmp_path: pathlib.Path, command: str) -> None:
         """By each name of a descriptor, the report is as on standard output."""
-        report = " ".join(command_line("report", "session.json", "--format", "markdown"))
+        report = " ".join(command_line("report session.json --format markdown"))
 
         def output_of(script: str) -> str:
             words = ["bash", "-c", script]
@@ -126,12 +126,12 @@ class TestRecording:
         names = ("run.json", "run.png")
         for name in names:
             (tmp_path / name).symlink_to(f"there/{name}")
-        nncf_tools("monitor", "--plot", "-o", "run.json", "true")
+        nncf_tools("monitor --plot -o run.json true")
 
         assert all((tmp_path / name).is_symlink() and (tmp_path / "there" / name).stat().st_size for name in names)
 
     def test_capture(self, nncf_tools: Run) -> None:
         """--capture takes a descriptor: the output is there, too."""
-        done = nncf_tools("monitor", "-q", "-o", "run.json", "--capture", "/dev/stderr", "echo", "said")
+        done = nncf_tools("monitor -q -o run.json --capture /dev/stderr echo said")
 
         assert (done.stdout, done.stderr) == ("said\n", "said\n")

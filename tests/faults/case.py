@@ -191,7 +191,7 @@ def _alone(name: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="faults-") as root:
         folder = pathlib.Path(root)
         lay_out(folder, command)
-        words = [sys.executable, "-m", "nncftools", *command.words]
+        words = [sys.executable, "-m", "nncftools", *command.line.split()]
         return subprocess.run(words, cwd=folder, env=environment(folder), capture_output=True, check=True).stdout
 
 

@@ -61,7 +61,8 @@ class Command:
     """One subcommand: its words, and what of it can be seen."""
 
     name: str
-    words: tuple[str, ...]
+    line: str
+    """Its words after ``nncf-tools``, with spaces between."""
     gates: Mapping[str, Gate]
     """Where the command line is at a moment; the others are seen from outside."""
     inputs: tuple[str, ...] = ()
@@ -99,8 +100,8 @@ class Command:
 def launch(command: Command, moment: str, folder: pathlib.Path) -> list[str]:
     """Return the argument list that runs a command up to a moment, and on when ``folder/passed`` exists."""
     gate = command.gates.get(moment, NOWHERE)
-    words = [word.format(folder=folder, python=sys.executable, burner=FOLDER / "burner.py") for word in command.words]
-    return [sys.executable, "-c", _GATE + command.program, *gate, str(folder), *words]
+    line = command.line.format(folder=folder, python=sys.executable, burner=FOLDER / "burner.py")
+    return [sys.executable, "-c", _GATE + command.program, *gate, str(folder), *line.split()]
 
 
 def burner(folder: pathlib.Path, status: int = BURNER_STATUS) -> list[str]:
@@ -108,7 +109,7 @@ def burner(folder: pathlib.Path, status: int = BURNER_STATUS) -> list[str]:
     return [sys.executable, str(FOLDER / "burner.py"), str(folder), str(status)]
 
 
-_BURNER = ("{python}", "{burner}", "{folder}")
+_BURNER = "{python} {burner} {folder}"
 _END = Gate("open", after="ended")
 _RECORDERS = (COMMAND_LINE, SAMPLER, COMMAND)
 
@@ -117,13 +118,13 @@ def _recording(folder: str) -> tuple[str, ...]:
     return tuple(f"{folder}/run{ending}" for ending in (".json", ".journal.jsonl", ".marks.jsonl", ".snapshots.jsonl"))
 
 
-def _reader(name: str, words: tuple[str, ...], inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Command:
+def _reader(name: str, line: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Command:
     gates = {
         "start": Gate("open", pathlib.Path(inputs[0]).name),
         "middle": Gate("open", ".data.md") if len(outputs) > 1 else Gate("import", "matplotlib"),
         "saving": Gate("os.rename", pathlib.Path(outputs[0]).name),
     }
-    return Command(name, (name, *words), gates, inputs, outputs)
+    return Command(name, f"{name} {line}", gates, inputs, outputs)
 
 
 COMMANDS = {
@@ -131,7 +132,7 @@ COMMANDS = {
     for command in (
         Command(
             "monitor",
-            ("monitor", "-i", "0.05", "-o", f"{OUT}/run.json", "--", *_BURNER, str(BURNER_STATUS)),
+            f"monitor -i 0.05 -o {OUT}/run.json -- {_BURNER} {BURNER_STATUS}",
             {"start": Gate("open", "run.journal.jsonl"), "end": _END, "saving": Gate("os.rename", "run.json")},
             outputs=_recording(OUT),
             processes=_RECORDERS,
@@ -139,10 +140,7 @@ COMMANDS = {
         ),
         Command(
             "profile",
-            (
-                *("profile", "--live", "-i", "0.05", "--mark-call", "burner:step", "-o", f"{OUT}/run.json", "--"),
-                *(*_BURNER, str(BURNER_STATUS)),
-            ),
+            f"profile --live -i 0.05 --mark-call burner:step -o {OUT}/run.json -- {_BURNER} {BURNER_STATUS}",
             {"start": Gate("open", "run.journal.jsonl"), "end": _END, "saving": Gate("os.rename", "run.json")},
             outputs=_recording(OUT),
             processes=(COMMAND_LINE, SAMPLER, HELPER, COMMAND),
@@ -151,7 +149,7 @@ COMMANDS = {
         ),
         Command(
             "fit",
-            ("fit", "-i", "0.05", "--runs", "2", "-o", f"{OUT}/fit", "--", *_BURNER, "0"),
+            f"fit -i 0.05 --runs 2 -o {OUT}/fit -- {_BURNER} 0",
             {"start": Gate("open", "run-1.log"), "end": _END, "saving": Gate("os.rename", "fit.json")},
             outputs=tuple(
                 f"{OUT}/fit/{name}" for name in ("fit.json", "fit.md", "run-1.log", "run-2.log", "run-1.journal.jsonl")
@@ -160,33 +158,29 @@ COMMANDS = {
         ),
         Command(
             "sweep",
-            (
-                *("sweep", "--model", "in/model", "--text", "in/text.txt", "--grid", "in/grid.toml"),
-                *("--output", f"{OUT}/results.csv", "--python", "{folder}/python"),
-            ),
+            "sweep --model in/model --text in/text.txt --grid in/grid.toml "
+            f"--output {OUT}/results.csv --python {{folder}}/python",
             {"start": Gate("open", "evaluate.log"), "end": _END, "saving": Gate("os.rename", "results.csv")},
             inputs=("in/text.txt", "in/grid.toml"),
             outputs=(f"{OUT}/results.csv", f"{OUT}/results.md", f"{OUT}/results.png", f"{OUT}/results.sweep"),
             processes=(COMMAND_LINE, SAMPLER, HELPER, COMMAND),
         ),
-        _reader(
-            "report", ("in/measured.json", "--plot", f"{OUT}/report.png"), ("in/measured.json",), (f"{OUT}/report.png",)
-        ),
+        _reader("report", f"in/measured.json --plot {OUT}/report.png", ("in/measured.json",), (f"{OUT}/report.png",)),
         _reader(
             "compare",
-            ("in/measured.json", "in/compared.json", "--plot", f"{OUT}/both.png"),
+            f"in/measured.json in/compared.json --plot {OUT}/both.png",
             ("in/measured.json", "in/compared.json"),
             (f"{OUT}/both.png",),
         ),
         _reader(
             "viz-compression",
-            ("-i", "in/data.csv", "-o", OUT, "--metric", "standard"),
+            f"-i in/data.csv -o {OUT} --metric standard",
             ("in/data.csv",),
             (f"{OUT}/data.png", f"{OUT}/data.md"),
         ),
         Command(
             "watch",
-            ("watch", f"{OUT}/run.journal.jsonl"),
+            f"watch {OUT}/run.journal.jsonl",
             {"start": Gate("open", "run.journal.jsonl"), "end": _END},
             inputs=_recording(OUT)[1:],
             processes=_RECORDERS,
@@ -195,7 +189,7 @@ COMMANDS = {
         ),
         Command(
             "replay",
-            ("replay", "in/measured.json"),
+            "replay in/measured.json",
             {"start": Gate("open", "measured.json")},
             inputs=("in/measured.json",),
             moments=("before", "start", "middle"),
@@ -204,10 +198,7 @@ COMMANDS = {
         ),
         Command(
             "forecast",
-            (
-                *("forecast", "-i", "0.05", "--no-output", "-o", f"{OUT}/forecast", "--"),
-                *(*_BURNER, "0", "in/layers"),
-            ),
+            f"forecast -i 0.05 --no-output -o {OUT}/forecast -- {_BURNER} 0 in/layers",
             {"start": Gate("open", "slice-1.log"), "end": _END, "saving": Gate("os.rename", "forecast.json")},
             outputs=tuple(f"{OUT}/forecast/{name}" for name in ("forecast.json", "forecast.md", "slice-1.log")),
             status=1,  # a forecast without operations is not known
@@ -215,21 +206,21 @@ COMMANDS = {
         ),
         Command(
             "list",
-            ("list", OUT),
+            f"list {OUT}",
             {"start": Gate("open", "session.json")},
             inputs=DATED,
             moments=("before", "start"),
         ),
         Command(
             "prune",
-            ("prune", "--keep", "1", "--yes", OUT),
+            f"prune --keep 1 --yes {OUT}",
             {"start": Gate("open", "session.json"), "saving": Gate("os.remove", "session.json")},
             inputs=DATED,
             moments=("before", "start", "saving"),
         ),
         Command(
             "pytest",
-            ("-q", "-p", "no:cacheprovider", "--memory", "--memory-output", f"{OUT}/run.json", "in/test_step.py"),
+            f"-q -p no:cacheprovider --memory --memory-output {OUT}/run.json in/test_step.py",
             {"start": Gate("import", "nncftools.testing.meter"), "end": _END, "saving": Gate("os.rename", "run.json")},
             outputs=(f"{OUT}/run.json",),
             processes=(COMMAND_LINE, SAMPLER),
@@ -238,7 +229,7 @@ COMMANDS = {
         ),
         Command(
             "python",
-            (str(FOLDER / "writers.py"), "in/measured.json", OUT, "{folder}"),
+            f"{FOLDER}/writers.py in/measured.json {OUT} {{folder}}",
             {"start": Gate("open", "measured.json"), "end": _END, "saving": Gate("os.rename", "copy.json")},
             inputs=("in/measured.json",),
             outputs=tuple(f"{OUT}/{name}" for name in ("copy.json", "rss_memory_usage.txt", "rss_memory_usage.png")),

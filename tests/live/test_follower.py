@@ -118,28 +118,31 @@ def test_exec(  # noqa: PLR0913 — a case
     assert list(follower.run.processes) == [0]
 
 
-def window(to_s: int, stacks: dict[int, list[int]], process: int = 0) -> dict[str, object]:
-    """Return the line of a window in which threads had these stacks, one after the other."""
-    threads = {thread: list(enumerate(of)) for thread, of in stacks.items()}
-    return {"window": {"process": process, "t_ns": [0, to_s * 10**9 + 5], "threads": threads}}
-
-
-FRAMES = [{"frame": [number, name, "/a/b.py", number]} for number, name in enumerate(("main", "load", "run"))]
-STACKS = [{"stack": [0, [0, 1]]}, {"stack": [1, [0, 2]]}, {"stack": [2, [0]]}]
-TOUCHED = {"faults": {"process": 0, "t_ns": 1, "threads": {7: 1, 8: 3}, "lost": 0}}
+STACKS = """
+{"frame": [0, "main", "/a/b.py", 0]}
+{"frame": [1, "load", "/a/b.py", 1]}
+{"frame": [2, "run", "/a/b.py", 2]}
+{"stack": [0, [0, 1]]}
+{"stack": [1, [0, 2]]}
+{"stack": [2, [0]]}
+"""
+WINDOW = '{"window": {"process": %s, "t_ns": [0, %s000000005], "threads": {%s}}}'
+"""A window in which threads had stacks, one after the other: process, end in seconds, threads."""
 LOAD, RUN = Frame("load", "/a/b.py", 1), Frame("run", "/a/b.py", 2)
+ONE, TWO = WINDOW % (0, 5, '"7": [[0, 0]]'), WINDOW % (0, 5, '"7": [[0, 0]], "8": [[0, 1]]')
+LATER, OTHER = WINDOW % (0, 7, '"7": [[0, %s]]'), WINDOW % (1, 9, '"8": [[0, 0], [1, 1]]')
 
 
 @pytest.mark.parametrize(
     ("lines", "grown"),
     [
-        ([window(5, {7: [1, 0]}), window(9, {8: [0, 1]}, process=1), window(7, {7: [2]})], (RUN, 9.0)),
-        ([TOUCHED, window(5, {7: [0], 8: [1]})], (RUN, 5.0)),
-        ([window(5, {7: [0], 8: [1]})], None),
-        ([window(5, {7: [0]}), {"window": {"process": 0}}], (LOAD, 5.0)),
-        ([window(5, {7: [0]}), {"window": []}], (LOAD, 5.0)),
-        ([window(5, {7: [0]}), window(7, {7: [99]})], (LOAD, 5.0)),
-        ([{"stack": [3]}, {"stack": [4, [0, 1]]}, window(5, {7: [4]})], None),
+        ([ONE, OTHER, LATER % 2], (RUN, 9.0)),
+        (['{"faults": {"process": 0, "t_ns": 1, "threads": {"7": 1, "8": 3}, "lost": 0}}', TWO], (RUN, 5.0)),
+        ([TWO], None),
+        ([ONE, '{"window": {"process": 0}}'], (LOAD, 5.0)),
+        ([ONE, '{"window": []}'], (LOAD, 5.0)),
+        ([ONE, LATER % 99], (LOAD, 5.0)),
+        (['{"stack": [3]}\n{"stack": [4, [0, 1]]}', WINDOW % (0, 5, '"7": [[0, 4]]')], None),
     ],
     ids=[
         "newest window",
@@ -151,10 +154,10 @@ LOAD, RUN = Frame("load", "/a/b.py", 1), Frame("run", "/a/b.py", 2)
         "damaged stack: numbers may mean others",
     ],
 )
-def test_growth(path: pathlib.Path, tmp_path: pathlib.Path, lines: list[object], grown: object) -> None:
+def test_growth(path: pathlib.Path, tmp_path: pathlib.Path, lines: list[str], grown: object) -> None:
     """Where memory grew last is read from the helper's log, as far as it was written."""
     log = tmp_path / "run.snapshots.jsonl"
-    text = b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in (*FRAMES, *STACKS, *lines))
+    text = "\n".join([STACKS.strip(), *lines, ""]).replace(" ", "").encode()
     with Follower(path) as follower:
         log.write_bytes(text[:-9])
         follower.read()

@@ -7,6 +7,7 @@ import pytest
 
 from nncftools.live.run import History, LiveOperations
 from nncftools.reading_marks.entries import Entry
+from tests.made_up import cases
 
 
 def history(seconds: int, buckets: int = 64) -> History:
@@ -91,21 +92,16 @@ def live(text: str, **fields: Any) -> LiveOperations:  # noqa: ANN401 — any fi
 
 @pytest.mark.parametrize(
     ("text", "spans"),
-    [
-        ("1 begin Export 1, 2 begin Tracing 2, 3 end 2, 4 begin Saving 3", "Export 1–None 0, Saving 4–None 1"),
-        ("1 mark download, 5 mark convert", "download 1–5 0, convert 5–None 0"),
-        (
-            "1 begin Task1 1 0, 2 begin Task2 2 0, 5 end 1, 6 begin Inside 3 2",
-            "Task1 1–5 0, Task2 2–None 0, Inside 6–None 1",
-        ),
-        ("1 end 9", ""),
-    ],
-    ids=[
-        "of those inside, the open ones are named",
-        "a mark from a shell script ends the one before",
-        "parallel tasks end by themselves",
-        "what began before the recording is unknown",
-    ],
+    cases("""
+of those inside, the open ones are named \
+| 1 begin Export 1, 2 begin Tracing 2, 3 end 2, 4 begin Saving 3 \
+| Export 1–None 0, Saving 4–None 1
+a mark from a shell script ends the one before | 1 mark download, 5 mark convert | download 1–5 0, convert 5–None 0
+parallel tasks end by themselves \
+| 1 begin Task1 1 0, 2 begin Task2 2 0, 5 end 1, 6 begin Inside 3 2 \
+| Task1 1–5 0, Task2 2–None 0, Inside 6–None 1
+what began before the recording is unknown | 1 end 9 |
+"""),
 )
 def test_operations(text: str, spans: str) -> None:
     """Operations have a name, a beginning, an end and a depth."""

@@ -28,7 +28,7 @@ from nncftools.reading_marks.collecting import (
 from nncftools.render.sentences import explain_missing_marks
 from nncftools.session.model import ExecLine, HeldLines, Mark, OwnMemory, Process, Rise, Snapshots, WatchedProcess
 from tests.conftest import Run
-from tests.made_up import MIB, mib, process, session
+from tests.made_up import MIB, cases, mib, process, session
 from tests.reading_marks.texts import PID, fields_of, spans
 
 EXEC: ExecLine = {"id": 0, "from_s": 2.5, "to_s": 4.0}
@@ -358,20 +358,20 @@ def test_add_enclosing() -> None:
     assert names(of) == [("first", 0), ("x", 1), ("y", 2), ("second", 0), ("z", 0)]
 
 
-NARROWED = {
-    "none": ("0.2-0.6", "", "0.2-0.6"),
-    "before the rise": ("0.2-0.6", "0.3=100", "0.3-0.6"),
-    "after the rise": ("0.2-0.6", "0.5=400", "0.2-0.5"),
-    "on both sides": ("0.2-0.6", "0.3=100 0.4=400 0.5=400", "0.3-0.4"),
-    "outside": ("0.2-0.6", "0.1=100 0.9=400", "0.2-0.6"),
-    "of a program before exec": ("0.2-0.6", "0.3=700 0.5=700", "0.2-0.6"),
-    "of another process": ("0.2-0.6", "0.3=400@101", "0.2-0.6"),
-    "where the sampler reads no marks": ("", "0.3=100 0.6=400 0.9=400", "0.3-0.6"),
-}
+NARROWED = """
+none | 0.2-0.6 |  | 0.2-0.6
+before the rise | 0.2-0.6 | 0.3=100 | 0.3-0.6
+after the rise | 0.2-0.6 | 0.5=400 | 0.2-0.5
+on both sides | 0.2-0.6 | 0.3=100 0.4=400 0.5=400 | 0.3-0.4
+outside | 0.2-0.6 | 0.1=100 0.9=400 | 0.2-0.6
+of a program before exec | 0.2-0.6 | 0.3=700 0.5=700 | 0.2-0.6
+of another process | 0.2-0.6 | 0.3=400@101 | 0.2-0.6
+where the sampler reads no marks |  | 0.3=100 0.6=400 0.9=400 | 0.3-0.6
+"""
 """By case: when the mark rose to 400 MiB, the marks in MiB that the process read itself, and when the mark rose now."""
 
 
-@pytest.mark.parametrize(("rise", "readings", "expected"), NARROWED.values(), ids=NARROWED)
+@pytest.mark.parametrize(("rise", "readings", "expected"), cases(NARROWED))
 def test_narrowed(rise: str, readings: str, expected: str) -> None:
     """A rise lies after the last reading below the mark, and before the first one that reached it; so does the peak."""
     of = session({"rss": mib(100, 100, 100)}, processes=[process()])
@@ -470,7 +470,7 @@ def test_command_that_removes_the_log(tmp_path: pathlib.Path, nncf_tools: Run) -
         "os.rename(log, 'away'); work.work()"
     )
     words = ("--no-plot", "--no-stacks", "--mark-call", "work:work", sys.executable, "-c", program)
-    done = nncf_tools("profile", "-o", "run.json", *words, env={"PYTHONPATH": str(tmp_path)})
+    done = nncf_tools("profile -o run.json", *words, env={"PYTHONPATH": str(tmp_path)})
     of = Session.load(tmp_path / "run.json")
 
     assert (done.returncode, [mark.error for mark in of.marks]) == (0, [None] * 3)

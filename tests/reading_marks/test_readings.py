@@ -15,7 +15,7 @@ from nncftools.reading_marks.entries import Entry
 from nncftools.session.model import HeldLines, Host, OwnMemory, Process
 from nncftools.session.recording import session_from
 from tests.conftest import HANGING_S
-from tests.made_up import END, MIB, journal, process, session
+from tests.made_up import END, MIB, cases, journal, process, session
 
 OWN, CHILD = 100, 101
 ALONE = Entry(rss=50 * MIB, descendants=[])
@@ -55,44 +55,37 @@ def tree(found: OwnMemory | None) -> str:
     return "≈" * found.is_estimate + ("?" if found.tree is None else str(found.tree // MIB))
 
 
-CASES = {
-    "alone": ("", "", "50"),
-    "a child that begins after the mark": (
-        "1 parent=0 start_s=0.29 counted_s=0.31 samples=1",
-        "0.2-0.301 1/400/0",
-        "50",
-    ),
-    "a child that ends before the mark": ("1 parent=0 end_s=0.35 counted_s=0.0 samples=1", "0.2-0.301 1/400", "50"),
-    "a grandchild of a child that had not begun": (
-        "1 parent=0 start_s=0.295 counted_s=0.31, 2 parent=1 start_s=0.299 counted_s=0.31",
-        "0.2-0.31 1/400/0 2/9/0",
-        "50",
-    ),
-    "an orphan is no descendant": (
-        "1 parent=0 start_s=0.28 end_s=0.32, 2 parent=1 start_s=0.285 counted_s=0.29 samples=9",
-        "0.29-0.31 2/9",
-        "59",
-    ),
-    "an orphan of a parent that no sample saw": (
-        "1 parent=0 start_s=0.28 end_s=0.32 counted_s=0.32, 2 parent=1 start_s=0.285 counted_s=0.29 samples=9",
-        "0.29-0.31 2/9",
-        "59",
-    ),
-    "the same in two samples": ("2", "0.2-0.301 2/30", "80"),
-    "another size in the sample before": ("2", "0.2-0.301 2/30/20", "≈80"),
-    "a small change": ("2", "0.2-0.301 2/30/31", "80"),
-    "bounds of an earlier version": ("2", "0.2-0.301 2/30/20/45", "≈80"),
-    "close bounds of an earlier version": ("2", "0.2-0.301 2/30/30/31", "80"),
-    "unchanged since the line before": ("2", "0.0-0.1 2/30, 0.2-0.301", "80"),
-    "a line for a later mark": ("2", "0.0-0.1 2/30, 0.5-0.6 2/90", "≈140"),
-    "after the last line": ("2", "0.0-0.1 2/30", "≈80"),
-    "ended since the sample before": ("2", "0.2-0.301 2/0/30", "≈50"),
-    "no lines, as by psutil": ("2", "", "?"),
-}
+CASES = """
+alone |  |  | 50
+a child that begins after the mark | 1 parent=0 start_s=0.29 counted_s=0.31 samples=1 | 0.2-0.301 1/400/0 | 50
+a child that ends before the mark | 1 parent=0 end_s=0.35 counted_s=0.0 samples=1 | 0.2-0.301 1/400 | 50
+a grandchild of a child that had not begun \
+| 1 parent=0 start_s=0.295 counted_s=0.31, 2 parent=1 start_s=0.299 counted_s=0.31 \
+| 0.2-0.31 1/400/0 2/9/0 \
+| 50
+an orphan is no descendant \
+| 1 parent=0 start_s=0.28 end_s=0.32, 2 parent=1 start_s=0.285 counted_s=0.29 samples=9 \
+| 0.29-0.31 2/9 \
+| 59
+an orphan of a parent that no sample saw \
+| 1 parent=0 start_s=0.28 end_s=0.32 counted_s=0.32, 2 parent=1 start_s=0.285 counted_s=0.29 samples=9 \
+| 0.29-0.31 2/9 \
+| 59
+the same in two samples | 2 | 0.2-0.301 2/30 | 80
+another size in the sample before | 2 | 0.2-0.301 2/30/20 | ≈80
+a small change | 2 | 0.2-0.301 2/30/31 | 80
+bounds of an earlier version | 2 | 0.2-0.301 2/30/20/45 | ≈80
+close bounds of an earlier version | 2 | 0.2-0.301 2/30/30/31 | 80
+unchanged since the line before | 2 | 0.0-0.1 2/30, 0.2-0.301 | 80
+a line for a later mark | 2 | 0.0-0.1 2/30, 0.5-0.6 2/90 | ≈140
+after the last line | 2 | 0.0-0.1 2/30 | ≈80
+ended since the sample before | 2 | 0.2-0.301 2/0/30 | ≈50
+no lines, as by psutil | 2 |  | ?
+"""
 """By case: the other processes, the sampler's lines, and the MiB of the tree at 0.3 s; ≈ is an estimate."""
 
 
-@pytest.mark.parametrize(("family", "lines", "expected"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("family", "lines", "expected"), cases(CASES))
 def test_tree(family: str, lines: str, expected: str) -> None:
     """A process that read 50 MiB and no descendants had none; the sample that its mark triggers has the others."""
     assert tree(reader(lines, family).at(0.3, OWN, ALONE)) == expected

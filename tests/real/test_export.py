@@ -22,14 +22,14 @@ def test_export_is_recorded_and_reported(
 ) -> None:
     """The sampled peak of a real export is within 5 % of the process's own ru_maxrss, and its report says so."""
     target = ["optimum-cli", "export", "openvino", "--model", str(model), *TASKS[model.name], "out"]
-    words = command_line("monitor", "--type", "rss", "-o", "session.json", "--", *target)
+    words = command_line("monitor --type rss -o session.json --", *target)
     process = subprocess.Popen(words, cwd=tmp_path, env=real_environment)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     high_water_mark = usage.ru_maxrss * 1024
     session = Session.load(tmp_path / "session.json")
     report = subprocess.run(
-        command_line("report", "session.json", "--details", "--plot", "peak.png"),
+        command_line("report session.json --details --plot peak.png"),
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -38,7 +38,7 @@ def test_export(
     """The peak of an export of 16 layers is known from 2, 4 and 6 of them to 5 %, and bytes written to 1 %."""
     subprocess.run(["python", "-c", _WRITE, llama, tmp_path / "model"], env=real_environment, check=True, timeout=300)
     export = ["optimum-cli", "export", "openvino", "--model", "model", "--task", "text-generation", "out"]
-    truth = nncf_tools("profile", "--no-stacks", "-q", "-o", "t.json", "--", *export, env=real_environment, timeout=300)
+    truth = nncf_tools("profile --no-stacks -q -o t.json --", *export, env=real_environment, timeout=300)
     if more:
         (tmp_path / "model/model.safetensors").unlink()
     done = nncf_tools("forecast", *more, "-o", "f", "--", *export, env=real_environment, timeout=600)

@@ -50,7 +50,7 @@ class Recorded:
 
     def by(self, tool: list[str], log: str) -> tuple[Session, Session]:
         """Return the tool's log and our session."""
-        words = command_line("monitor", "-i", "0.02", "--per-process", "--output", "ours.json", "--", *tool)
+        words = command_line("monitor -i 0.02 --per-process --output ours.json --", *tool)
         subprocess.run(words, cwd=self.folder, env=self._environment, check=False, capture_output=True, timeout=120)
         return read_session(self.folder / log), Session.load(self.folder / "ours.json")
 

@@ -18,7 +18,7 @@ def test_torchrun(tmp_path: pathlib.Path, real_environment: dict[str, str]) -> N
     """Three workers of torchrun record themselves at the same time, and their recordings are merged."""
     (tmp_path / "meeting").mkdir()
     command = burner("rank", tmp_path / "meeting")
-    words = command_line("monitor", "--type", "rss", "--interval", 0.02, "--output", "run.json", *command)
+    words = command_line("monitor --type rss --interval 0.02 --output run.json", *command)
     launcher = ["torchrun", "--no-python", "--nproc-per-node", "3"]
     subprocess.run([*launcher, *words], cwd=tmp_path, env=real_environment, check=True, timeout=HANGING_S)
     files = sorted(tmp_path.glob("run-rank*.json"))

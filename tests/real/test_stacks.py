@@ -38,7 +38,7 @@ def recorded_once(words: list[str], environment: dict[str, str], folder: pathlib
     """Profile a command; return the session and the build-up of its peak."""
     file = folder / "run.json"
     done = subprocess.run(
-        [*command_line("profile", "--no-plot", "--force", "-o", file, "--"), *words],
+        [*command_line("profile --no-plot --force -o", file, "--"), *words],
         env=environment,
         capture_output=True,
         check=False,

@@ -68,7 +68,7 @@ def swept(
     python = pathlib.Path(os.environ["NNCF_TOOLS_REAL"]).resolve() / "bin" / "python"
     options = ["--output", "results.csv", "--text", "text.txt", "--calibration", "calibration.txt"]
     options += ["--prompts", "prompts.txt", "--python", str(python)]
-    sweep = Sweep(folder, command_line("sweep", "--model", llama, *options), real_environment)
+    sweep = Sweep(folder, command_line("sweep --model", llama, *options), real_environment)
     first = sweep.start()
     try:
         until((folder / "results.sweep" / "model" / ".exported").exists)
@@ -139,7 +139,7 @@ def test_other_kinds_of_models_are_swept(
     kind = pathlib.Path(__file__).with_name("classifier.py")
     subprocess.run([python, kind, "classifier.xml"], env=real_environment, cwd=tmp_path, check=True, timeout=SLOW_S)
     options = ["--kind", kind, "--output", "results.csv", "--python", python, "--only", "mixed"]
-    words = command_line("sweep", "--model", "classifier.xml", *options)
+    words = command_line("sweep --model classifier.xml", *options)
     status, output = sweep._replace(folder=tmp_path, words=words).run()
     baseline, mixed = sweep._replace(folder=tmp_path).rows()
 

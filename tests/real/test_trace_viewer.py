@@ -66,8 +66,8 @@ def rows(page: Page, query: str) -> list[list[Any]]:
 def test_trace_processor(nncf_tools: Run, viewer: tuple[pathlib.Path, str], page: Page) -> None:
     """The viewer opens a real recording's trace without a complaint, with its counters, processes and operations."""
     folder, address = viewer
-    nncf_tools("profile", "-q", "--no-plot", "-o", "run.json", "--", sys.executable, BURNER, 5)
-    done = nncf_tools("report", "run.json", "--format", "perfetto", "--output", folder / "run.trace.json")
+    nncf_tools("profile -q --no-plot -o run.json --", sys.executable, BURNER, 5)
+    done = nncf_tools("report run.json --format perfetto --output", folder / "run.trace.json")
     assert done.returncode == 0
     page.open(f"{address}/#!/?url={address}/run.trace.json")
     until = time.monotonic() + LOADED_S
@@ -81,7 +81,7 @@ def test_trace_processor(nncf_tools: Run, viewer: tuple[pathlib.Path, str], page
         "select max(value) from counter join process_counter_track on track_id = process_counter_track.id"
         " where process_counter_track.name = 'RSS bytes'",
     )
-    session = json.loads(nncf_tools("report", "run.json", "--format", "json").stdout)
+    session = json.loads(nncf_tools("report run.json --format json").stdout)
 
     assert wrong == []
     assert {"RSS bytes", "CPU cores", "Read from storage bytes/s", "Threads count"} <= {name for (name,) in counters}

@@ -63,7 +63,7 @@ def profiled(
     words: list[str], environment: dict[str, str], file: pathlib.Path
 ) -> tuple[Session, subprocess.CompletedProcess[bytes]]:
     """Run a command under ``profile``; return the session and what was printed."""
-    done = run([*command_line("profile", "--details", "--plot", "-o", file, "--"), *words], environment)
+    done = run([*command_line("profile --details --plot -o", file, "--"), *words], environment)
     return Session.load(file), done
 
 

@@ -15,7 +15,7 @@ from nncftools.render import comparison, comparison_outputs
 from nncftools.render.sentences import when_text
 from nncftools.session.model import Mark
 from nncftools.units import MemoryUnit
-from tests.made_up import MIB, marks, mib, session
+from tests.made_up import MIB, marks, mib, rows, session
 
 if TYPE_CHECKING:
     pass
@@ -75,18 +75,14 @@ class TestBrief:
 
     @pytest.mark.parametrize(
         ("base", "new", "expected"),
-        [
-            ("100 101 102 103 104", "200 201 202 203 204", ", more than the spread of 5 and 5 runs"),
-            ("200 201 202 203 204", "100 101 102 103 104", ", more than the spread of 5 and 5 runs"),
-            ("100 101", "200 201 202", "; every run of new is above every run of base"),
-            ("200", "100 101 102", "; every run of new is below every run of base"),
-            (
-                "100 200 300",
-                "250 260 270",
-                "did not change by more than the spread of 3 and 3 runs (200.0 → 260.0 MiB)",
-            ),
-            ("1000 1000 1000 1000", "1001 1001 1001 1001", "Peak memory hardly changed (1,000.0 → 1,001.0 MiB)"),
-        ],
+        rows("""
+100 101 102 103 104 | 200 201 202 203 204 | , more than the spread of 5 and 5 runs
+200 201 202 203 204 | 100 101 102 103 104 | , more than the spread of 5 and 5 runs
+100 101 | 200 201 202 | ; every run of new is above every run of base
+200 | 100 101 102 | ; every run of new is below every run of base
+100 200 300 | 250 260 270 | did not change by more than the spread of 3 and 3 runs (200.0 → 260.0 MiB)
+1000 1000 1000 1000 | 1001 1001 1001 1001 | Peak memory hardly changed (1,000.0 → 1,001.0 MiB)
+"""),
     )
     def test_spread(self, base: str, new: str, expected: str) -> None:
         """Of several runs, the first line says whether the change exceeds their spread."""

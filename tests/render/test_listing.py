@@ -183,13 +183,13 @@ class TestNotes:
 
 EVERY_COLOUR = sorted({look.colour for look in FILLS})
 SIGHT = {
-    "of three colours": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
-    "without red": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
-    "without green": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.01182, 0.04294, 0.968881)),
-    "without blue": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.3039)),
+    "of three colours": "1 0 0 0 1 0 0 0 1",
+    "without red": "0.152286 1.052583 -0.204868 0.114503 0.786281 0.099216 -0.003882 -0.048116 1.051998",
+    "without green": "0.367322 0.860646 -0.227968 0.280085 0.672501 0.047413 -0.01182 0.04294 0.968881",
+    "without blue": "1.255528 -0.076749 -0.178779 -0.078411 0.930809 0.147602 0.004733 0.691367 0.3039",
 }
 """Machado, Oliveira and Fernandes 2009, in linear RGB."""
-OKABE_ITO = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#000000")
+OKABE_ITO = ["#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#000000"]
 
 
 def linear(colour: str) -> NDArray[np.float64]:
@@ -205,9 +205,10 @@ def lab(rgb: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
-def nearest(colours: tuple[str, ...] | list[str], sight: str) -> float:
+def nearest(colours: list[str], sight: str) -> float:
     """Return the smallest difference of two of the colours."""
-    seen = [lab(np.array(SIGHT[sight]) @ linear(colour)) for colour in colours]
+    matrix = np.array(SIGHT[sight].split(), float).reshape(3, 3)
+    seen = [lab(matrix @ linear(colour)) for colour in colours]
     return min(float(np.linalg.norm(one - other)) for one, other in combinations(seen, 2))
 
 

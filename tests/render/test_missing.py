@@ -79,13 +79,14 @@ def future_python(folder: pathlib.Path) -> dict[str, str]:
 
 def run(
     nncf_tools: Run,
+    line: str,
     *words: str,
     env: dict[str, str] | None = None,
     before: Callable[[], None] | None = None,
 ) -> str:
     """Return what is missing of a recording."""
-    name, *options = words
-    done = nncf_tools(name, "-q", "--no-plot", "-o", "run.json", *options, env=env, preexec_fn=before)
+    name, _, options = line.partition(" ")
+    done = nncf_tools(f"{name} -q --no-plot -o run.json {options}", *words, env=env, preexec_fn=before)
     assert done.returncode == 0, done.stderr
     return missing_line(Session.load(pathlib.Path("run.json")))
 
@@ -100,16 +101,16 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
 DD = "dd if=/dev/zero of=/dev/null bs=300M count=9"
 DEDENT = f"import textwrap\n{GROWS}textwrap.dedent('')"
 NOTHING = {
-    "a script": ("profile", "--", PYTHON, "-c", GROWS),
-    "monitor": ("monitor", "--", PYTHON, "-c", GROWS),
-    "monitor of a hidden process": ("monitor", "--", PYTHON, "-I", "-c", HIDES),
-    "no stacks": ("profile", "--no-stacks", "--", PYTHON, "-c", GROWS),
-    "no marks": ("profile", "--no-auto", "--", PYTHON, "-I", "-c", GROWS),
-    "another program": ("profile", "--", *DD.split()),
-    "a short program": ("profile", "--", "true"),
-    "a small Python": ("profile", "--", "bash", "-c", f"{PYTHON} -I -c 1; {DD}; true"),
-    "a line of output": ("profile", "--mark-on", "done", "--", PYTHON, "-I", "-c", GROWS),
-    "a call": ("profile", "--mark-call", "textwrap:dedent", "--", PYTHON, "-c", DEDENT),
+    "a script": (f"profile -- {PYTHON} -c", GROWS),
+    "monitor": (f"monitor -- {PYTHON} -c", GROWS),
+    "monitor of a hidden process": (f"monitor -- {PYTHON} -I -c", HIDES),
+    "no stacks": (f"profile --no-stacks -- {PYTHON} -c", GROWS),
+    "no marks": (f"profile --no-auto -- {PYTHON} -I -c", GROWS),
+    "another program": (f"profile -- {DD}",),
+    "a short program": ("profile -- true",),
+    "a small Python": ("profile -- bash -c", f"{PYTHON} -I -c 1; {DD}; true"),
+    "a line of output": (f"profile --mark-on done -- {PYTHON} -I -c", GROWS),
+    "a call": (f"profile --mark-call textwrap:dedent -- {PYTHON} -c", DEDENT),
 }
 
 
@@ -138,20 +139,27 @@ HIDDEN = re.compile(
 )
 NOT_READ = "this nncf-tools cannot read the stacks of Python {}; use Python 3.10 to 3.15"
 OLD = "nncf-tools reads neither stacks nor operations of Python {}; use Python 3.10 to 3.15"
-MADE_UP = ("profile", "--mark-call", "made.up:f", "--")
 
 
 EXPECTED = {
-    "-I": (("profile", "--", PYTHON, "-I", "-c", GROWS), "operations are missing: ", ISOLATED),
-    "env -i": (("profile", "--", "env", "-i", PYTHON, "-c", GROWS), "operations are missing: ", re.escape(CLEARED)),
-    "-I, a call": ((*MADE_UP, PYTHON, "-I", "-c", GROWS), "--mark-call marked nothing: ", ISOLATED),
-    "a call": ((*MADE_UP, PYTHON, "-c", GROWS), "--mark-call marked nothing: ", re.escape(NOT_CALLED)),
+    "-I": ((f"profile -- {PYTHON} -I -c", GROWS), "operations are missing: ", ISOLATED),
+    "env -i": ((f"profile -- env -i {PYTHON} -c", GROWS), "operations are missing: ", re.escape(CLEARED)),
+    "-I, a call": (
+        (f"profile --mark-call made.up:f -- {PYTHON} -I -c", GROWS),
+        "--mark-call marked nothing: ",
+        ISOLATED,
+    ),
+    "a call": (
+        (f"profile --mark-call made.up:f -- {PYTHON} -c", GROWS),
+        "--mark-call marked nothing: ",
+        re.escape(NOT_CALLED),
+    ),
     "a line of output": (
-        ("profile", "--mark-on", "Epoch", "--", PYTHON, "-c", GROWS),
+        (f"profile --mark-on Epoch -- {PYTHON} -c", GROWS),
         "--mark-on marked nothing: ",
         "no line of the output matches the expression; check it",
     ),
-    "short": (("profile", "--", "./python3", "0.2"), LINES, re.escape(SHORT)),
+    "short": (("profile -- ./python3 0.2",), LINES, re.escape(SHORT)),
 }
 
 
@@ -168,7 +176,7 @@ def test_expected(nncf_tools: Run, name: str) -> None:
 
 def test_hidden_process(nncf_tools: Run) -> None:
     """A program that forbids reading its memory needs root."""
-    found = run(nncf_tools, "profile", "--", PYTHON, "-c", HIDES, before=lose_ptrace)
+    found = run(nncf_tools, "profile --", PYTHON, "-c", HIDES, before=lose_ptrace)
 
     assert HIDDEN.fullmatch(found.removeprefix(LINES)), found
 
@@ -177,7 +185,7 @@ def test_hidden_process(nncf_tools: Run) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may change its user")
 def test_other_user(nncf_tools: Run) -> None:
     """A program of another user hides its memory."""
-    words = ("profile", "--", *AS_OTHER, "/usr/bin/python3", "-c", GROWS)
+    words = ("profile --", *AS_OTHER, "/usr/bin/python3", "-c", GROWS)
     found = run(nncf_tools, *words, before=lose_ptrace)
 
     assert HIDDEN.fullmatch(found.removeprefix(LINES)), found
@@ -187,7 +195,7 @@ def test_other_user(nncf_tools: Run) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may change its root directory")
 def test_chroot(nncf_tools: Run) -> None:
     """A Python whose file is not below its root directory is not said to lack symbols."""
-    found = run(nncf_tools, "monitor", "--stacks", "--", PYTHON, "-c", IN_CHROOT)
+    found = run(nncf_tools, "monitor --stacks --", PYTHON, "-c", IN_CHROOT)
 
     assert re.search("the file of its Python was not found: .* in a chroot .start nncf-tools in the chroot.", found), (
         found
@@ -197,7 +205,7 @@ def test_chroot(nncf_tools: Run) -> None:
 @pytest.mark.long
 def test_future_python(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """The stacks of a Python that is newer than nncf-tools cannot be read."""
-    found = run(nncf_tools, "monitor", "--stacks", "--", python("3.10"), "-c", GROWS, env=future_python(tmp_path))
+    found = run(nncf_tools, "monitor --stacks --", python("3.10"), "-c", GROWS, env=future_python(tmp_path))
 
     assert found == LINES + NOT_READ.format("3.16")
 
@@ -213,14 +221,14 @@ def test_future_python(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
 )
 def test_old_python(nncf_tools: Run, version: str, sentence: str) -> None:
     """A Python that is too old has no stacks and no operations, and one sentence says so."""
-    assert run(nncf_tools, "monitor", "--stacks", "--", python(version), "-c", GROWS) == LINES + sentence
-    assert run(nncf_tools, "profile", "--force", "--", python(version), "-c", GROWS) == LINES + sentence
+    assert run(nncf_tools, "monitor --stacks --", python(version), "-c", GROWS) == LINES + sentence
+    assert run(nncf_tools, "profile --force --", python(version), "-c", GROWS) == LINES + sentence
 
 
 @pytest.mark.long
 def test_old_python_without_stacks(nncf_tools: Run) -> None:
     """Where no stacks are asked for, the sentence is about the operations."""
-    missing = run(nncf_tools, "profile", "--no-stacks", "--", python("3.9"), "-c", GROWS)
+    missing = run(nncf_tools, "profile --no-stacks --", python("3.9"), "-c", GROWS)
 
     assert missing == f"operations are missing: {CLEARED}"
 
@@ -229,7 +237,7 @@ def test_old_python_without_stacks(nncf_tools: Run) -> None:
 def test_python_below_another_one(nncf_tools: Run) -> None:
     """Where the stacks of one Python are there, and those of another one that holds most are not, this is said."""
     code = f"import subprocess; subprocess.run([{python('3.7')!r}, '-c', {GROWS!r}])"
-    found = run(nncf_tools, "monitor", "--stacks", "--", PYTHON, "-c", code)
+    found = run(nncf_tools, "monitor --stacks --", PYTHON, "-c", code)
 
     assert found == LINES + OLD.format("3.7")
 
@@ -240,14 +248,14 @@ def test_renamed_python(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     (tmp_path / "worker").symlink_to(python("3.11"))
     shutil.copy(python("3.11"), tmp_path / "renamed")
 
-    assert run(nncf_tools, "monitor", "--stacks", "--", "./worker", "-c", GROWS) == ""
-    assert run(nncf_tools, "monitor", "--stacks", "--force", "--", "./renamed", "-c", GROWS) == ""
+    assert run(nncf_tools, "monitor --stacks -- ./worker -c", GROWS) == ""
+    assert run(nncf_tools, "monitor --stacks --force -- ./renamed -c", GROWS) == ""
 
 
 @pytest.mark.long
 def test_killed_helper(nncf_tools: Run) -> None:
     """If the helper was killed before memory grew, code lines are missing."""
-    found = run(nncf_tools, "monitor", "--stacks", "--", PYTHON, "-c", KILLS_HELPER)
+    found = run(nncf_tools, "monitor --stacks --", PYTHON, "-c", KILLS_HELPER)
 
     assert found.startswith(f"{LINES}the helper process ended early, after 0.")
     assert found.endswith(" s; record again")

@@ -442,8 +442,8 @@ class TestInBrowser:
 
     def test_a_real_run(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A profiled program's page has its operations and its processes."""
-        nncf_tools("profile", "-q", "-o", "run.json", "--", sys.executable, BURNERS / "phases.py", 5)
-        nncf_tools("report", "run.json", "--format", "html", "--output", "run.html")
+        nncf_tools("profile -q -o run.json --", sys.executable, BURNERS / "phases.py", 5)
+        nncf_tools("report run.json --format html --output run.html")
         found = in_browser((tmp_path / "run.html").read_text(encoding="utf-8"), tmp_path)
 
         assert (found["console"], found["requests"]) == ([], [])

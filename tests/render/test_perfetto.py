@@ -14,7 +14,7 @@ from nncftools.render.view import View
 from nncftools.session.model import Frame, Mark, Snapshots, StackWindow, WatchedProcess
 from nncftools.session.samples import Samples
 from tests.golden_outputs import FOLDER
-from tests.made_up import process, session
+from tests.made_up import cases, process, session
 from tests.made_up_stacks import window
 from tests.render.built_up import LOAD, MACHINERY, MAIN, TRACE, built_up
 from tests.render.trace_events import Event, checked
@@ -89,15 +89,14 @@ STACKS: list[list[int]] = [[0], [0, 1], [0, 3, 2], [], [4]]
 
 @pytest.mark.parametrize(
     ("windows", "expected"),
-    [
-        ("1:1 2:0 to 2.5", "main 1–2.5, load 1–2"),
-        ("1:1 1.5:2 to 2", "main 1–2, load 1–1.5, trace 1.5–2"),
-        ("1:0 1.5:4 to 2", "main 1–1.5, main 1.5–2"),
-        ("1:0 to 2, 2:0 to 3, 9:0 to 10", "main 1–3, main 9–10"),
-        ("1:0 1.5:- 2:3 2.5:0 to 3", "main 1–1.5, main 2.5–3"),
-        ("1:- to 2", ""),
-    ],
-    ids=["on the stack", "another branch", "another line", "a gap", "without stack", "never a stack"],
+    cases("""
+on the stack | 1:1 2:0 to 2.5 | main 1–2.5, load 1–2
+another branch | 1:1 1.5:2 to 2 | main 1–2, load 1–1.5, trace 1.5–2
+another line | 1:0 1.5:4 to 2 | main 1–1.5, main 1.5–2
+a gap | 1:0 to 2, 2:0 to 3, 9:0 to 10 | main 1–3, main 9–10
+without stack | 1:0 1.5:- 2:3 2.5:0 to 3 | main 1–1.5, main 2.5–3
+never a stack | 1:- to 2 |
+"""),
 )
 def test_slices_of_a_thread(windows: str, expected: str) -> None:
     """A frame lasts from the first stack that has it to the first one without it; the import system is left out."""

@@ -13,6 +13,7 @@ from nncftools.sampler.link import MarkWatch
 from nncftools.sampler.proc_source import ProcSource
 from nncftools.sampler.process_records import Floor
 from nncftools.sampler.tree import PAGE, TICKS_PER_S, MemoryKinds
+from tests.made_up import cases
 from tests.sampler.fake_proc import FakeProc, Told
 
 
@@ -45,19 +46,19 @@ class FakeProcess:
         self.kinds.take(self._status, self.rss, self._parents)
 
 
-FLOORS = {
-    "largest sum at one moment": ("a 100, b 50; a 20, b 90; a 80, b 90; a 80, b 90.8", "150+0 170+0"),
-    "shared memory counts once": ("a 10 shmem=50, b 10 shmem=40", "70+0"),
-    "forked copy counts its own": ("a 100, b 100 parents=100", "100+0"),
-    "files of each program are beside it": ("a 10 file=30, b 10 file=20, c 10 file=5 name=other", "30+35"),
-    "memory that was freed without a page fault": ("a 100, b 50; a 10 rest, b 120", "150+0"),
-    "ended": ("a 100, b 50; a ended, b 140; b 170", "150+0 170+0"),
-    "read before it counted": ("a 10, b 50 early; a 10, b 50", "10+0 60+0"),
-}
+FLOORS = """
+largest sum at one moment | a 100, b 50; a 20, b 90; a 80, b 90; a 80, b 90.8 | 150+0 170+0
+shared memory counts once | a 10 shmem=50, b 10 shmem=40 | 70+0
+forked copy counts its own | a 100, b 100 parents=100 | 100+0
+files of each program are beside it | a 10 file=30, b 10 file=20, c 10 file=5 name=other | 30+35
+memory that was freed without a page fault | a 100, b 50; a 10 rest, b 120 | 150+0
+ended | a 100, b 50; a ended, b 140; b 170 | 150+0 170+0
+read before it counted | a 10, b 50 early; a 10, b 50 | 10+0 60+0
+"""
 """By case: what processes hold at each sample, and the floors that are written, with the mapped memory; in MiB."""
 
 
-@pytest.mark.parametrize(("samples", "expected"), FLOORS.values(), ids=FLOORS)
+@pytest.mark.parametrize(("samples", "expected"), cases(FLOORS))
 def test_floor(samples: str, expected: str) -> None:
     """The floor is the largest sum at one moment, without rises of less than half a per cent."""
     told: list[Any] = []
@@ -200,18 +201,18 @@ def watched(proc: FakeProc) -> Watched:
     return Watched(proc)
 
 
-RISES = {
-    "between two samples": ("10/10/0 10/600/500", "2-3 600"),
-    "a sample shows it": ("600/600/500 10/600/1", ""),
-    "each higher mark": ("10/100/500 10/100/500 10/200/500", "1-2 100, 3-4 200"),
-    "after exec the mark begins again": ("10/600/500 5/5/500 5/400/500 5/700/500", "1-2 600, 4-5 700"),
-    "without page faults the mark is not read": ("10/600/0", ""),
-    "too few page faults move the moment on": ("300/300/500 10/300/1 10/300/100 10/500/200", "4-5 500"),
-}
+RISES = """
+between two samples | 10/10/0 10/600/500 | 2-3 600
+a sample shows it | 600/600/500 10/600/1 |
+each higher mark | 10/100/500 10/100/500 10/200/500 | 1-2 100, 3-4 200
+after exec the mark begins again | 10/600/500 5/5/500 5/400/500 5/700/500 | 1-2 600, 4-5 700
+without page faults the mark is not read | 10/600/0 |
+too few page faults move the moment on | 300/300/500 10/300/1 10/300/100 10/500/200 | 4-5 500
+"""
 """By case: MiB, mark and page faults of each sample; from when to when which mark rose."""
 
 
-@pytest.mark.parametrize(("samples", "rises"), RISES.values(), ids=RISES)
+@pytest.mark.parametrize(("samples", "rises"), cases(RISES))
 def test_rises(watched: Watched, samples: str, rises: str) -> None:
     """A mark above both samples (MiB, mark, page faults) rose between them; 10 MiB come first."""
     watched.sample(1.0)

@@ -11,6 +11,7 @@ from nncftools.sampler import process_records
 from nncftools.sampler.probes import OCCASIONAL, list_references, load_probe
 from nncftools.sampler.proc_source import ProcSource
 from nncftools.sampler.tree import PAGE, TICKS_PER_S
+from tests.made_up import cases
 from tests.sampler.fake_proc import KIB, FakeProc, Told, facts, locking, vanish
 from tests.waiting import until
 
@@ -213,19 +214,19 @@ def test_out_of_descriptors_is_told_once(proc: FakeProc) -> None:
     ]
 
 
-EXECS = {
-    "exec": ("4 4 5 5", "1-2"),
-    "in the midst": ("4 4 0 5 5", "2-3"),
-    "two": ("4 5 6", "0-1 1-2"),
-    "ends": ("4 4 0", ""),
-    "hidden": ("4 1 1 4", ""),
-    "exec while hidden": ("4 1 1 5 6", "0-3 3-4"),
-    "in the midst while hidden": ("4 1 0 1 5", "2-4"),
-}
+EXECS = """
+exec | 4 4 5 5 | 1-2
+in the midst | 4 4 0 5 5 | 2-3
+two | 4 5 6 | 0-1 1-2
+ends | 4 4 0 |
+hidden | 4 1 1 4 |
+exec while hidden | 4 1 1 5 6 | 0-3 3-4
+in the midst while hidden | 4 1 0 1 5 | 2-4
+"""
 """By case: where the code begins at each sample; from when to when an exec was."""
 
 
-@pytest.mark.parametrize(("codes", "spans"), EXECS.values(), ids=EXECS)
+@pytest.mark.parametrize(("codes", "spans"), cases(EXECS))
 def test_exec(proc: FakeProc, codes: str, spans: str) -> None:
     """A process whose code has moved since it was last seen runs another program; hidden code and none say nothing."""
     source, told = proc.source("rss")

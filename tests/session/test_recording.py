@@ -27,7 +27,7 @@ from nncftools.session.model import (
 from nncftools.session.recording import StarterFacts, session_from
 from nncftools.session.samples import drop_unknown, select_rows
 from nncftools.session.snapshots import snapshots_from
-from tests.made_up import END, header, journal, session
+from tests.made_up import END, cases, header, journal, session
 
 SAMPLES: tuple[object, ...] = ([0, 10], [0.5, 30], [1, 20])
 
@@ -354,22 +354,22 @@ def test_why_stacks_are_missing(lines: list[str], missing: str) -> None:
     assert from_log([*LINES[:2], *lines]).missing == missing
 
 
-WRONG = {
-    "a frame": '{"stacks": [[0]]}',
-    "a frame of a loop": '{"frames": [["f", "a", 1]], "loops": [1]}',
-    "a stack": '{"processes": [{"pid": 1, "windows": [{"time_s": [0, 2], "threads": [[1, [0], [0]]]}]}]}',
-    "changes": '{"processes": [{"pid": 1, "windows": [{"time_s": [0, 2], "threads": [[1, [1, 0], [null, null]]]}]}]}',
-    "points": '{"processes": [{"pid": 1, "time_s": [0], "rss": []}]}',
-    "shared": '{"processes": [{"pid": 1, "time_s": [0], "rss": [1], "apart_s": [0], "shared": [1, 1]}]}',
-    "times": '{"processes": [{"pid": 1, "time_s": [1, 0.5], "rss": [1, 1]}]}',
-    "windows": '{"processes": [{"pid": 1, "windows": [{"time_s": [1, 0.5]}]}]}',
-    "no reading": '{"processes": [{"pid": 1, "windows": [{"time_s": []}]}]}',
-    "sources": '{"sources": {"/mod.py": {"two": "x"}}}',
-    "page faults": '{"processes": [{"pid": 1, "faults": [[1, []], [0.5, []]]}]}',
-}
+WRONG = """
+a frame | {"stacks": [[0]]}
+a frame of a loop | {"frames": [["f", "a", 1]], "loops": [1]}
+a stack | {"processes": [{"pid": 1, "windows": [{"time_s": [0, 2], "threads": [[1, [0], [0]]]}]}]}
+changes | {"processes": [{"pid": 1, "windows": [{"time_s": [0, 2], "threads": [[1, [1, 0], [null, null]]]}]}]}
+points | {"processes": [{"pid": 1, "time_s": [0], "rss": []}]}
+shared | {"processes": [{"pid": 1, "time_s": [0], "rss": [1], "apart_s": [0], "shared": [1, 1]}]}
+times | {"processes": [{"pid": 1, "time_s": [1, 0.5], "rss": [1, 1]}]}
+windows | {"processes": [{"pid": 1, "windows": [{"time_s": [1, 0.5]}]}]}
+no reading | {"processes": [{"pid": 1, "windows": [{"time_s": []}]}]}
+sources | {"sources": {"/mod.py": {"two": "x"}}}
+page faults | {"processes": [{"pid": 1, "faults": [[1, []], [0.5, []]]}]}
+"""
 
 
-@pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize("text", cases(WRONG))
 def test_impossible_snapshots(text: str, tmp_path: pathlib.Path) -> None:
     """A session whose snapshots make no sense is refused, with the place."""
     path = session(snapshots=Snapshots()).save(tmp_path / "run.json")

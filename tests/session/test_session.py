@@ -11,7 +11,7 @@ from nncftools.analysis.session import Session
 from nncftools.errors import SessionFileError
 from nncftools.journal.reading import lock
 from nncftools.session.model import Mark
-from tests.made_up import full_disk, journal, process, session
+from tests.made_up import full_disk, journal, process, rows, session
 
 
 @pytest.fixture
@@ -75,6 +75,23 @@ class TestSave:
         assert {file.name: file.read_text(encoding="utf-8") for file in tmp_path.iterdir()} == {"run.json": "old"}
 
 
+WRONG = """
+{"duration_s": "long"} | Expected `float`, got `str` - at `$.duration_s`
+{"start": {"utc": 5}} | null`, got `int` - at `$.start.utc`
+{"host": {"memory": "much"}} | null`, got `str` - at `$.host.memory`
+{"peaks": {"rss": {"sampled": 1}}} | Object missing required field `at_s` - at `$.peaks[...]`
+{"processes": [{"id": 0}, {"id": "1"}]} | Expected `int`, got `str` - at `$.processes[1].id`
+{"command": ["a", 5]} | Expected `str`, got `int` - at `$.command[1]`
+{"samples": [1]} | Expected `object`, got `array` - at `$.samples`
+{"samples": {"rss": []}} | at `$.samples`: the column 'time_s' is missing
+{"processes": [{"id": 0, "series": {"time_s": [0, 1], "rss": [1]}}]} | at `$.processes[0].series`: columns of the
+{"processes": [{"id": 1000000000000000000000000000000}]} | <= 9223372036854775807 - at `$.processes[0].id`
+{"duration_s": -1} | Expected `float` >= 0.0 - at `$.duration_s`
+{"start": {"utc": "2026-11-21T07:00:00"}} | a time with its zone expected
+{"ranks": [{"name": "a", "start_s": 0, "duration_s": 1, "time_s": [1, 0], "rss": [1, 1]}]} | time goes back
+"""
+
+
 class TestLoadRefuses:
     def test_missing_file(self, tmp_path: pathlib.Path) -> None:
         """A file that is not there is named."""
@@ -127,37 +144,12 @@ class TestLoadRefuses:
 
         assert failure(path) == f"{path}: at `$`: the key {key!r} is missing"
 
-    @pytest.mark.parametrize(
-        ("key", "value", "message"),
-        [
-            ("duration_s", "long", "Expected `float`, got `str` - at `$.duration_s`"),
-            ("start", {"utc": 5}, "Expected `str | null`, got `int` - at `$.start.utc`"),
-            ("host", {"memory": "much"}, "Expected `int | null`, got `str` - at `$.host.memory`"),
-            ("peaks", {"rss": {"sampled": 1}}, "Object missing required field `at_s` - at `$.peaks[...]`"),
-            ("processes", [{"id": 0}, {"id": "1"}], "Expected `int`, got `str` - at `$.processes[1].id`"),
-            ("command", ["a", 5], "Expected `str`, got `int` - at `$.command[1]`"),
-            ("samples", [1], "Expected `object`, got `array` - at `$.samples`"),
-            ("samples", {"rss": []}, "at `$.samples`: the column 'time_s' is missing"),
-            (
-                "processes",
-                [{"id": 0, "series": {"time_s": [0, 1], "rss": [1]}}],
-                "at `$.processes[0].series`: columns of the",
-            ),
-            ("processes", [{"id": 10**30}], "Expected `int` <= 9223372036854775807 - at `$.processes[0].id`"),
-            ("duration_s", -1, "Expected `float` >= 0.0 - at `$.duration_s`"),
-            ("start", {"utc": "2026-11-21T07:00:00"}, "a time with its zone expected"),
-            (
-                "ranks",
-                [{"name": "a", "start_s": 0, "duration_s": 1, "time_s": [1, 0], "rss": [1, 1]}],
-                "time goes back",
-            ),
-        ],
-    )
+    @pytest.mark.parametrize(("wrong", "message"), rows(WRONG))
     def test_wrong_value_names_its_place(
-        self, tmp_path: pathlib.Path, document: dict[str, Any], key: str, value: object, message: str
+        self, tmp_path: pathlib.Path, document: dict[str, Any], wrong: str, message: str
     ) -> None:
         """A value that cannot be right is one line with file, place and what was expected."""
-        path = write({**document, key: value}, tmp_path)
+        path = write({**document, **json.loads(wrong)}, tmp_path)
         found = failure(path)
 
         assert found.startswith(f"{path}: ")
@@ -186,34 +178,25 @@ class TestJournal:
             ]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "right", "place"),
-    [
-        (
-            {"marks": [{"name": "a", "start_s": 2, "end_s": 1}]},
-            {"marks": [{"name": "a", "start_s": 2}]},
-            "1, the first at `$.marks[0].end_s`",
-        ),
-        (
-            {"processes": [{"id": 0, "pid": -1}] * 3_000},
-            {"processes": [{"id": 0, "pid": None}] * 3_000},
-            "3,000, the first at `$.processes[0].pid`",
-        ),
-        (
-            {"rank": {"number": 0, "size": -3, "local": 10**20}},
-            {"rank": {"number": 0}},
-            "1, the first at `$.rank.size`",
-        ),
-    ],
-    ids=["order", "processes", "two"],
-)
+RANGE = """
+"marks": [{"name": "a", "start_s": 2, "end_s": 1}] | "marks": [{"name": "a", "start_s": 2}] \
+| 1, the first at `$.marks[0].end_s`
+"processes": [{"id": 0, "pid": -1}, {"id": 1, "pid": -7}] \
+| "processes": [{"id": 0, "pid": null}, {"id": 1, "pid": null}] \
+| 2, the first at `$.processes[0].pid`
+"rank": {"number": 0, "size": -3, "local": 100000000000000000000} | "rank": {"number": 0} \
+| 1, the first at `$.rank.size`
+"""
+
+
+@pytest.mark.parametrize(("wrong", "right", "place"), rows(RANGE))
 def test_values_out_of_range_are_unknown(
-    tmp_path: pathlib.Path, document: dict[str, Any], wrong: dict[str, Any], right: dict[str, Any], place: str
+    tmp_path: pathlib.Path, document: dict[str, Any], wrong: str, right: str, place: str
 ) -> None:
     """Numbers that cannot be are null, with a warning that counts them, also in a copy."""
-    (field,) = wrong
-    expected = getattr(Session.load(write({**document, **right}, tmp_path)), field)
-    of = Session.load(write({**document, **wrong}, tmp_path))
+    field = wrong.split('"')[1]
+    expected = getattr(Session.load(write({**document, **json.loads(f"{{{right}}}")}, tmp_path)), field)
+    of = Session.load(write({**document, **json.loads(f"{{{wrong}}}")}, tmp_path))
     for found in (of, Session.load(of.save(tmp_path / "again.json"))):
         assert getattr(found, field) == expected
         assert f"values out of range count as unknown: {place}" in found.warnings

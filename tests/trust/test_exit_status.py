@@ -43,7 +43,7 @@ class TestKilledSampler:
         change = AT_A_MESSAGE.format(key=key, when=when, number=9)
         environment = changed_package(tmp_path / "changed", change)
         # The child inherited from the shell is not mistaken for the command.
-        inner = " ".join(command_line("monitor", "-q", "--no-plot", "-o", SESSION, "sh", "-c", "'echo $$; exit 5'"))
+        inner = " ".join(command_line("monitor -q --no-plot -o", SESSION, "sh", "-c", "'echo $$; exit 5'"))
         result = result_of(["sh", "-c", f"true & exec {inner}"], tmp_path, env=environment)
         assert result.returncode == 5
         assert state_of(int(result.stdout)) == ""
@@ -60,7 +60,7 @@ class TestKilledSampler:
         environment = changed_package(tmp_path / "changed", AT_A_MESSAGE.format(key="started", when="before", number=9))
         parent = "$(cut -d' ' -f4 /proc/$$/stat)"
         wait = f"until grep -q '[-]-no-plot' /proc/{parent}/cmdline; do :; done; kill -TERM {parent}; exec sleep 60"
-        words = command_line("monitor", "-q", "--no-plot", "-o", SESSION, "sh", "-c", wait)
+        words = command_line("monitor -q --no-plot -o", SESSION, "sh", "-c", wait)
         result = result_of(words, tmp_path, env=environment)
 
         assert result.returncode == 128 + signal.SIGTERM

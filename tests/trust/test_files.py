@@ -9,6 +9,7 @@ import pytest
 
 from nncftools import Session
 from tests.conftest import HANGING_S, Run, command_line
+from tests.made_up import rows
 from tests.trust.another_user import OTHER, as_another
 from tests.waiting import until
 
@@ -62,9 +63,7 @@ class TestAnotherUser:
             assert attacker.stdout is not None
             attacker.stdout.readline()
             result = nncf_tools(
-                "profile",
-                "--no-plot",
-                "-o",
+                "profile --no-plot -o",
                 shared / "run.json",
                 "--",
                 "sh",
@@ -97,11 +96,11 @@ class TestAnotherUser:
 class TestSameName:
     def test_second(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A second recording to the same files is refused while the first runs: its command is not run, no data mix."""
-        words = command_line("monitor", "-q", "--force", "-o", "run.json", "--", "sh", "-c")
+        words = command_line("monitor -q --force -o run.json -- sh -c")
         first = subprocess.Popen([*words, "until [ -e go ]; do sleep 0.02; done; exit 3"], cwd=tmp_path)
         journal = tmp_path / "run.journal.jsonl"
         until(lambda: journal.exists() and b"\n[" in journal.read_bytes(), "a sample")
-        second = nncf_tools("monitor", "-q", "--force", "-o", "run.json", "--", "sh", "-c", "touch ran; exit 4")
+        second = nncf_tools("monitor -q --force -o run.json -- sh -c 'touch ran; exit 4'")
         (tmp_path / "go").touch()
 
         assert first.wait(HANGING_S) == 3
@@ -113,36 +112,36 @@ class TestSameName:
         assert exit_.code == 3
 
 
+SCRIPTS = """
+-o out/run.json | rm -rf out |
+-o out/run.json | rm -rf out; mkdir out |
+-o out/run.json | rm -rf out; touch out | it is
+-o out/run.json | rm -rf out; mkdir victim; ln -s victim out |
+-o out/run.json | mkdir out/run.json | it is
+-o out/run.json | mkfifo out/run.json | a device or pipe has taken its place
+-o out/run.json | rm out/run.journal.jsonl; mkfifo out/run.journal.jsonl |
+-o out/run.json | rm out/run.marks.jsonl; mkdir out/run.marks.jsonl |
+-o out/run.json | rm out/run.marks.jsonl; mkfifo out/run.marks.jsonl |
+-o out/run.json | echo x >> out/run.marks.jsonl; rm -rf ../work |
+--no-plot | rm -rf memory_logs |
+--no-plot | rm -rf memory_logs; touch memory_logs | it is
+--no-plot | rm -rf ../work; mkdir ../work |
+"""
+
+
 class TestWhatACommandDoes:
     """Whatever the command does to its recording's files, we exit with its status, and no loss is silent."""
 
-    @pytest.mark.parametrize(
-        ("options", "script", "message"),
-        [
-            ("-o out/run.json", "rm -rf out", ""),
-            ("-o out/run.json", "rm -rf out; mkdir out", ""),
-            ("-o out/run.json", "rm -rf out; touch out", "it is "),
-            ("-o out/run.json", "rm -rf out; mkdir victim; ln -s victim out", ""),
-            ("-o out/run.json", "mkdir out/run.json", "it is "),
-            ("-o out/run.json", "mkfifo out/run.json", "a device or pipe has taken its place"),
-            ("-o out/run.json", "rm out/run.journal.jsonl; mkfifo out/run.journal.jsonl", ""),
-            ("-o out/run.json", "rm out/run.marks.jsonl; mkdir out/run.marks.jsonl", ""),
-            ("-o out/run.json", "rm out/run.marks.jsonl; mkfifo out/run.marks.jsonl", ""),
-            ("-o out/run.json", "echo x >> out/run.marks.jsonl; rm -rf ../work", ""),
-            ("--no-plot", "rm -rf memory_logs", ""),
-            ("--no-plot", "rm -rf memory_logs; touch memory_logs", "it is "),
-            ("--no-plot", "rm -rf ../work; mkdir ../work", ""),
-        ],
-    )
+    @pytest.mark.parametrize(("options", "script", "message"), rows(SCRIPTS))
     def test_to_folders(self, nncf_tools: Run, tmp_path: pathlib.Path, options: str, script: str, message: str) -> None:
         """Folders and files that the command removes, recreates or replaces affect neither exit status nor session."""
         work, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
         work.mkdir()
         elsewhere.mkdir()
         journal = "out/run.journal.jsonl" if "-o" in options else "memory_logs/*/session.journal.jsonl"
-        words = ["monitor", "-q", "-i", "0.01", *options.split(), "--", "sh", "-c"]
-        line = f"{UNTIL_SAMPLED.format(journal)}{script}; exit 7"
-        result = nncf_tools(*words, line, cwd=work, env={"TMPDIR": str(elsewhere)})
+        script = f"{UNTIL_SAMPLED.format(journal)}{script}; exit 7"
+        line = f"monitor -q -i 0.01 {options} -- sh -c"
+        result = nncf_tools(line, script, cwd=work, env={"TMPDIR": str(elsewhere)})
 
         assert result.returncode == 7, result.stderr
         assert result.stderr.count("\n") == bool(message), result.stderr
@@ -158,7 +157,7 @@ class TestWhatACommandDoes:
         script = (
             f"ln -sf victim run.marks.jsonl; {sys.executable} -m nncftools mark Export; {sys.executable} -c 1; exit 7"
         )
-        result = nncf_tools("profile", "-q", "--no-plot", "-o", "run.json", "--", "sh", "-c", script)
+        result = nncf_tools("profile -q --no-plot -o run.json -- sh -c", script)
 
         assert result.returncode == 7
         assert (tmp_path / "victim").read_text() == "mine"
@@ -168,7 +167,7 @@ def test_journal_that_the_command_empties(nncf_tools: Run, tmp_path: pathlib.Pat
     """Data recorded after the journal was emptied is a session; start and exit status are still known."""
     sampled = UNTIL_SAMPLED.format("run.journal.jsonl")
     script = f"{sampled}: > run.journal.jsonl; {sampled}exit 4"
-    result = nncf_tools("monitor", "-q", "-i", 0.02, "-o", "run.json", "sh", "-c", script)
+    result = nncf_tools("monitor -q -i 0.02 -o run.json sh -c", script)
     session = Session.load(tmp_path / "run.json")
 
     assert (result.returncode, session.exit.code if session.exit else None) == (4, 4)

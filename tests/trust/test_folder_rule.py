@@ -10,23 +10,20 @@ from collections.abc import Sequence
 import pytest
 
 from tests.conftest import command_line
-from tests.surroundings import HANGING_S
-from tests.trust.another_user import OTHER, as_another
+from tests.trust.another_user import OTHER, THIRD, as_another, become
+from tests.trust.recorder import result_of
 
 pytestmark = [pytest.mark.process, as_another]
 
-THIRD = 12345
 GROUP = 23456
-READS = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
 WARNING = "every user may rename files in"
 
 
 def record(folder: pathlib.Path, *words: object, user: int = 0, group: int = 0) -> subprocess.CompletedProcess[str]:
     """Record a command that does nothing, in a folder and as a user, who may read Python in root's home, too."""
-    become = ["setpriv", f"--reuid={user}", f"--regid={group or user}", "--clear-groups", *READS]
-    line = [*become, *command_line("monitor", "-q", "--no-plot", *words, "--", "true")]
+    line = [*become(user, group or user), *command_line("monitor -q --no-plot", *words, "--", "true")]
     script = ["sh", "-c", 'umask 002 && exec "$@"', "sh", *line]
-    return subprocess.run(script, cwd=folder, capture_output=True, text=True, check=False, timeout=HANGING_S)
+    return result_of(script, folder)
 
 
 def recordings(folder: pathlib.Path) -> list[int]:

@@ -42,7 +42,7 @@ def limited(
     folder: pathlib.Path, limit: object, *words: object, inherited: int = 0
 ) -> subprocess.CompletedProcess[str]:
     """Record a command under a limit of open files."""
-    record = command_line("monitor", "-q", "-i", 0.02, "--force", "-o", "run.json", *words)
+    record = command_line("monitor -q -i 0.02 --force -o run.json", *words)
     launch = [sys.executable, "-S", "-E", "-c", INHERITING, str(inherited), str(limit)]
     return result_of([*launch, *record], folder)
 
@@ -117,7 +117,7 @@ class TestProc:
         """A /proc with other PIDs is refused before the command starts; all figures would be 0."""
         if not can("unshare", "--pid", "--fork", "true"):
             pytest.skip("only root can make a PID namespace")
-        words = command_line("monitor", "-o", "run.json", "touch", "ran")
+        words = command_line("monitor -o run.json touch ran")
         result = result_of(["unshare", "--pid", "--fork", *words], tmp_path)
 
         assert result.returncode == 1

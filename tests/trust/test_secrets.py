@@ -15,6 +15,7 @@ from nncftools.importers.source import read_session
 from nncftools.live.follower import Follower
 from tests.conftest import HANGING_S, Run, command_line
 from tests.importers import logs
+from tests.trust.recorder import result_of
 from tests.waiting import until
 
 SECRET = "correcthorse"  # noqa: S105 — that is the point
@@ -60,7 +61,7 @@ class Recorded(NamedTuple):
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Record such a command, shared by all tests."""
     folder = tmp_path_factory.mktemp("secrets")
-    words = command_line("monitor", "-i", 0.02, "--per-process", "-o", "run.json", "--", *telling())
+    words = command_line("monitor -i 0.02 --per-process -o run.json --", *telling())
     process = subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True, umask=0o002)
     journal = folder / "run.journal.jsonl"
     until(lambda: journal.exists() and journal.read_text().count(f"--api-key={SECRET}") > 1, "the child in the journal")
@@ -104,7 +105,7 @@ class TestRecording:
             ("--redact=b+", ["***", "--token", "***"]),
             ("--no-redact", ["bbb", "--token", SECRET]),
         ):
-            nncf_tools("monitor", "-q", option, *words, env={"HF_TOKEN": f"{SECRET} of the environment"})
+            nncf_tools("monitor -q", option, *words, env={"HF_TOKEN": f"{SECRET} of the environment"})
             assert Session.load(tmp_path / "run.json").command[1:] == expected
             assert "of the environment" not in (tmp_path / "run.json").read_text()
 
@@ -153,7 +154,7 @@ def test_pytest_plugin(tmp_path: pathlib.Path) -> None:
         "    TOLD[0].communicate(b'x')\n"
     )
     words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--memory", "--memory-output", "run.json"]
-    result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=HANGING_S, check=False)
+    result = result_of(words, tmp_path)
 
     assert result.returncode == 1, result.stdout
     assert "--token=***" in result.stdout

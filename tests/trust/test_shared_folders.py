@@ -50,7 +50,7 @@ class TestForecast:
         for file in files:
             file.touch()
         subprocess.run([*BECOMES_ANOTHER, "ln", "-s", tmp_path / "ours", "theirs"], cwd=shared, check=True)
-        done = nncf_tools("forecast", "--no-output", "--force", "-o", shared / "theirs", "--", "true", "model")
+        done = nncf_tools("forecast --no-output --force -o", shared / "theirs", "--", "true", "model")
 
         assert done.returncode == UsageError.exit_code
         assert "belongs to another user" in done.stderr

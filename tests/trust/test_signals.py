@@ -11,7 +11,7 @@ import pytest
 
 from nncftools.sampler.target import CAUGHT
 from tests.conftest import HANGING_S, Run
-from tests.trust.recorder import SESSION, Recorder, signalled_at
+from tests.trust.recorder import SESSION, Recorder, result_of, signalled_at
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
 
@@ -104,7 +104,7 @@ class TestGiven:
 
         words = ["sh", "-c", "grep -E 'Sig(Ign|Blk)' /proc/self/status; exit 5"]
         alone = subprocess.run(words, preexec_fn=give, capture_output=True, text=True, check=False)
-        result = nncf_tools("monitor", "-q", "--no-plot", "-o", SESSION, "--", *words, preexec_fn=give)
+        result = nncf_tools("monitor -q --no-plot -o", SESSION, "--", *words, preexec_fn=give)
 
         assert (result.returncode, result.stderr) == (5, "")
         assert dispositions(result.stdout) == dispositions(alone.stdout)
@@ -123,7 +123,7 @@ class TestAfterTheEnd:
         numbers = [signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGSEGV]
         drawn = "--plot" if "pictures" in place else "--no-plot"
         words = signalled_at(place, numbers, "monitor", "-o", SESSION, drawn, "--", "sh", "-c", "exit 7")
-        result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANGING_S)
+        result = result_of(words, tmp_path)
 
         assert result.returncode == 7
         assert "Traceback" not in result.stderr
@@ -136,7 +136,7 @@ def test_before_the_start(tmp_path: pathlib.Path, number: int) -> None:
     words = signalled_at(
         "nncftools.sampler.client.make_header", [number], "monitor", "-q", "-o", SESSION, "--", "touch", "ran"
     )
-    result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANGING_S)
+    result = result_of(words, tmp_path)
 
     assert result.returncode == 128 + number
     assert len(result.stderr.splitlines()) == 1

@@ -95,7 +95,7 @@ def test_recording(nncf_tools: Run, tmp_path: pathlib.Path, options: list[str], 
     shown = nncf_tools("profile", *options, "--no-plot", "-o", "run.json", "--", sys.executable, path.name)
 
     assert (CALL in texts(tmp_path, path)) is is_read, shown.stderr
-    assert SECRET not in shown.stderr + nncf_tools("report", "--details", "run.json").stdout
+    assert SECRET not in shown.stderr + nncf_tools("report --details run.json").stdout
 
 
 @pytest.mark.process
@@ -131,7 +131,7 @@ def test_program_of_another_user(nncf_tools: Run, shared: pathlib.Path, name: st
     written(shared / "run.py", FROM_MEMORY)
     program = [*BECOMES_ANOTHER, PYTHON, "run.py", shared / name]
     for _ in range(_MOST_RUNS):
-        nncf_tools("monitor", "-q", "--stacks", "--force", "-o", "run.json", "--", *program, cwd=shared)
+        nncf_tools("monitor -q --stacks --force -o run.json --", *program, cwd=shared)
         if OTHER in users(shared):
             break
 
@@ -145,6 +145,6 @@ def test_program_with_mounts_of_its_own(nncf_tools: Run, tmp_path: pathlib.Path)
     path = written(tmp_path / "mod.py", HOLDS)
     if subprocess.run(["unshare", "-m", "true"], check=False).returncode:
         pytest.skip("no program with mounts of its own can be started here")
-    nncf_tools("monitor", "-q", "--stacks", "-o", "run.json", "--", "unshare", "-m", sys.executable, path.name)
+    nncf_tools("monitor -q --stacks -o run.json -- unshare -m", sys.executable, path.name)
 
     assert texts(tmp_path, path) == set()

@@ -17,6 +17,7 @@ from nncftools.cli.fit_search import Fit, FitOptions
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.limits import needs
 from tests.conftest import Run, command_line
+from tests.made_up import rows
 from tests.memory_group import IS_POSSIBLE
 
 as_root = pytest.mark.skipif(not IS_POSSIBLE, reason="only root makes control groups")
@@ -49,11 +50,11 @@ def left(pid: int) -> list[str]:
 class TestOptions:
     def test_former_name_of_prepare(self, in_process: Run) -> None:
         """The former name is understood and not shown; both names at once are a mistake."""
-        both = in_process("fit", "--before", "true", "--prepare", "true", "--", "true")
+        both = in_process("fit --before true --prepare true -- true")
 
         assert both.returncode == UsageError.exit_code
         assert both.stderr == "nncf-tools: error: option --before: the former name of --prepare; give only --prepare\n"
-        assert "--before" not in in_process("fit", "--help").stdout
+        assert "--before" not in in_process("fit --help").stdout
 
     def test_groups_cannot_be_made(self, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where no group can be made, one line says why and what would allow it, and nothing runs."""
@@ -63,7 +64,7 @@ class TestOptions:
 
         monkeypatch.setattr(needs, "parent_group", refuse)
         monkeypatch.setattr(needs, "start_in_scope", lambda: None)
-        done = in_process("fit", "--", "touch", "ran")
+        done = in_process("fit -- touch ran")
 
         assert done.returncode == NncfToolsError.exit_code
         assert done.stderr == (
@@ -83,14 +84,14 @@ class TestOptions:
 
     @pytest.mark.parametrize(
         ("content", "message"),
-        [
-            ("{", "cannot be read"),
-            ("FIFO", "cannot be read: a file expected"),
-            ('{"command": ["else"]}', "was made with another command: else"),
-            ('{"command": ["work"], "version": 2}', "a newer version"),
-            ('{"command": ["work"], "trials": 5}', "cannot be read"),
-            ('{"command": ["work"], "success": "true"}', "option --success: the earlier runs used 'true'"),
-        ],
+        rows("""
+{ | cannot be read
+FIFO | cannot be read: a file expected
+{"command": ["else"]} | was made with another command: else
+{"command": ["work"], "version": 2} | a newer version
+{"command": ["work"], "trials": 5} | cannot be read
+{"command": ["work"], "success": "true"} | option --success: the earlier runs used 'true'
+"""),
     )
     def test_cannot_go_on(self, tmp_path: pathlib.Path, content: str, message: str) -> None:
         """A search that is damaged, or was of something else, is not continued; a FIFO is not waited for."""
@@ -128,7 +129,7 @@ class TestOptions:
 @pytest.mark.process
 def test_free_only(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """A free run alone gives floor and comfortable amount, without a control group."""
-    done = nncf_tools("fit", "--free-only", "--json", "-o", "out", "--", *NEEDS)
+    done = nncf_tools("fit --free-only --json -o out --", *NEEDS)
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == result(tmp_path / "out")
@@ -140,7 +141,7 @@ def test_free_only(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
 @pytest.mark.process
 def test_command_that_fails(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """A command that fails without a limit ends the search, with the place of its output."""
-    done = nncf_tools("fit", "--free-only", "-o", "out", "--", "sh", "-c", "echo no such model; exit 3")
+    done = nncf_tools("fit --free-only -o out -- sh -c 'echo no such model; exit 3'")
 
     assert done.returncode == 1
     assert "the command does not work without a limit: exit status 3; the output is in " in done.stderr
@@ -153,7 +154,7 @@ def test_command_that_fails(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
 class TestSearches:
     def test_anonymous(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """Memory that cannot be dropped has one limit, just above the floor; every run is a session."""
-        done = nncf_tools("fit", "-o", "out", "--prepare", "rm -f made", "--", *NEEDS)
+        done = nncf_tools("fit -o out --prepare 'rm -f made' --", *NEEDS)
         found = result(tmp_path / "out")
         works = found["works_from"]
 
@@ -171,19 +172,19 @@ class TestSearches:
         """A run whose child was killed has failed, though the command says 0, and so has one that did not succeed."""
         quiet = 'exec 2>/dev/null; "$@"; touch made; exit 0'
         words = ["sh", "-c", quiet, "-", *NEEDS]
-        done = nncf_tools("fit", "--success", "test -e made", "--prepare", "rm -f made", "-o", "out", "--", *words)
+        done = nncf_tools("fit --success 'test -e made' --prepare 'rm -f made' -o out --", *words)
         works = result(tmp_path / "out")["works_from"]
 
         assert done.returncode == 0, done.stderr
         assert isinstance(works, int)
         assert works / 2**20 >= 300
-        refused = nncf_tools("fit", "--success", "test -e never", "-o", "other", "--", "true")
+        refused = nncf_tools("fit --success 'test -e never' -o other -- true")
         assert "does not work without a limit: not successful" in refused.stderr
 
     def test_hanging(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A run that takes too long is ended, and counts as failed."""
         script = "test -e later && sleep 1000; sleep 0.3; touch later"
-        done = nncf_tools("fit", "--runs", "2", "-o", "out", "--", "sh", "-c", script)
+        done = nncf_tools("fit --runs 2 -o out -- sh -c", script)
 
         assert done.returncode == 1
         assert "given up after" in done.stdout
@@ -195,12 +196,12 @@ class TestSearches:
         chance = random.Random(7)  # noqa: S311 — moments, no secrets
         pids = []
         for number in range(4):
-            words = command_line("fit", "-o", f"out-{number}", "--", *NEEDS)
+            words = command_line("fit -o", f"out-{number}", "--", *NEEDS)
             with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
                 time.sleep(chance.uniform(0.2, 2.5))
                 process.kill()
             pids.append(process.pid)
-        done = nncf_tools("fit", "--runs", "2", "-o", "out", "--", "sleep", "0.3")
+        done = nncf_tools("fit --runs 2 -o out -- sleep 0.3")
 
         assert done.returncode == 0, done.stderr
         assert [left(pid) for pid in pids] == [[], [], [], []]

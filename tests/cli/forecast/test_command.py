@@ -61,7 +61,7 @@ class TestOptions:
     def test_too_few_layers(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """A model with too few layers for three slices is refused, with what to do."""
         models.write(tmp_path / "model", 3)
-        done = in_process("forecast", "--", "true", "model", "{output}")
+        done = in_process("forecast -- true model '{output}'")
 
         assert done.returncode == UsageError.exit_code
         assert "it has 3 layers: too few for three slices; `nncf-tools profile` measures the whole model" in done.stderr
@@ -81,7 +81,7 @@ class TestOptions:
     def test_code_of_others(self, in_process: Run, tmp_path: pathlib.Path, config: dict[str, Any], key: str) -> None:
         """A config that names code or a repository is refused, however deep it does: none of it runs."""
         models.write(tmp_path / "model", 8, **config)
-        done = in_process("forecast", "--from-config", "--", sys.executable, "model", "{output}")
+        done = in_process("forecast --from-config --", sys.executable, "model", "{output}")
 
         assert done.returncode == NncfToolsError.exit_code
         assert f"option --from-config: config.json names code or a repository in {key!r}" in done.stderr
@@ -92,7 +92,7 @@ class TestOptions:
         models.write(
             tmp_path / "model", 8, _name_or_path="o/m", id2label={"0": "n/a"}, chunkwise_kernel="chunk--native"
         )
-        done = in_process("forecast", "--from-config", "--no-output", "--", "true", "model")
+        done = in_process("forecast --from-config --no-output -- true model")
 
         assert "which Python runs 'true' is not known" in done.stderr
 
@@ -302,8 +302,8 @@ class TestForecast:
         models.write(tmp_path / "my model", 20)
         (tmp_path / "scratch").mkdir()
         ours = [*EXPORTS, "my model", "{output}"]
-        done = nncf_tools("forecast", "--for", "10MiB", "--scratch", "scratch", "-o", "out", "--", *ours)
-        nncf_tools("profile", "--no-stacks", "-q", "--no-plot", "-o", "truth.json", "--", *EXPORTS, "my model", "o")
+        done = nncf_tools("forecast --for 10MiB --scratch scratch -o out --", *ours)
+        nncf_tools("profile --no-stacks -q --no-plot -o truth.json --", *EXPORTS, "my model", "o")
         found = written(tmp_path / "out")
         known = found["forecast"]
         real = json.loads((tmp_path / "truth.json").read_text())
@@ -320,7 +320,7 @@ class TestForecast:
 
         known["floor"]["value"] = 1e15
         (tmp_path / "out/forecast.json").write_text(json.dumps(found))
-        refused = nncf_tools("monitor", "--require", "out/forecast.json", "--", "touch", "ran")
+        refused = nncf_tools("monitor --require out/forecast.json -- touch ran")
         assert "of memory is needed" in refused.stderr
 
     @pytest.mark.process
@@ -339,7 +339,7 @@ class TestForecast:
         models.write(tmp_path / "model", 8)
         (tmp_path / "python3").write_text(python)
         (tmp_path / "python3").chmod(0o755)
-        done = in_process("forecast", "--from-config", "--no-output", "--", tmp_path / "python3", "model")
+        done = in_process("forecast --from-config --no-output --", tmp_path / "python3", "model")
 
         assert done.returncode == NncfToolsError.exit_code
         assert message.format(python=tmp_path / "python3") in done.stderr
@@ -351,7 +351,7 @@ class TestForecast:
         models.write_weights(folder / "model.safetensors", {f"layers.{number}.w": (64, 1024) for number in range(8)})
         (tmp_path / "scratch").mkdir()
         with made_up.full_disk(100_000):
-            done = nncf_tools("forecast", "--scratch", "scratch", "--", *EXPORTS, "model", "{output}")
+            done = nncf_tools("forecast --scratch scratch --", *EXPORTS, "model", "{output}")
 
         assert done.returncode == NncfToolsError.exit_code
         assert "option --scratch: " in done.stderr
@@ -398,7 +398,7 @@ class TestForecast:
         fails = (
             'mkdir "${0##*/}"; sleep 0.2; grep -q "layers.:3" "$0/config.json" || { echo "ValueError: no"; exit 1; }'
         )
-        done = nncf_tools("forecast", "--no-output", "-o", "out", "--", "sh", "-c", fails, "model")
+        done = nncf_tools("forecast --no-output -o out -- sh -c", fails, "model")
 
         assert done.returncode == NncfToolsError.exit_code
         assert "the command does not work with 2 of 3 slices: exit status 1: ValueError: no; output" in done.stderr
@@ -410,8 +410,8 @@ class TestForecast:
         """With fewer slices than three, nothing is said about the whole model; more time goes on with them."""
         models.write(tmp_path / "model", 8)
         words = ["-o", "out", "--", *EXPORTS, "model", "{output}"]
-        done = nncf_tools("forecast", "--time", "0.001", *words)
-        resumed = nncf_tools("forecast", "--resume", *words)
+        done = nncf_tools("forecast --time 0.001", *words)
+        resumed = nncf_tools("forecast --resume", *words)
         again = nncf_tools("forecast", *words)
 
         assert done.returncode == 1

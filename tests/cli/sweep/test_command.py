@@ -53,7 +53,7 @@ def request(folder: pathlib.Path, **options: Any) -> SweepOptions:  # noqa: ANN4
 def words(folder: pathlib.Path, *more: object) -> list[str]:
     """Return the command line of a sweep over the made-up grid."""
     options = ["--text", "text.txt", "--output", "results.csv", "--grid", "grid.toml", "--python", folder / "python"]
-    return command_line("sweep", "--model", "model", *options, *more)
+    return command_line("sweep --model model", *options, *more)
 
 
 def environment(folder: pathlib.Path) -> dict[str, str]:

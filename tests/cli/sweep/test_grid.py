@@ -8,6 +8,7 @@ from nncftools.cli.sweep import grid
 from nncftools.cli.sweep.grid import Layers, read_layers
 from nncftools.errors import NncfToolsError
 from tests.cli.forecast import models
+from tests.made_up import rows
 
 SMOLLM2 = Layers(frozenset({576, 1536}), 192)
 UNKNOWN = Layers(frozenset(), None)
@@ -67,42 +68,33 @@ def test_file_gets_a_baseline(tmp_path: pathlib.Path) -> None:
     assert [one.name for one in found] == ["fp32", "nf4"]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", "no configuration"),
-        ("nothing = 1", "unknown field `nothing`"),
-        ("configuration = 1", "Expected `array`, got `int`"),
-        ("[[configuration]]\nname = 'a'", "missing required field `mode`"),
-        ("[[configuration]]\nname = 'a'\nmode = 'int5'", "found 'int5'"),
-        ("[[configuration]]\nname = 'a'\nmode = 'nf4'\nrank = 1", "unknown field `rank`"),
-        ("[[configuration]]\nname = ''\nmode = 'nf4'", "a name of 1 to 60 characters expected"),
-        ("[[configuration]]\nname = 'a'\nmode = 'nf4'\n" * 2, "two configurations are named 'a'"),
-        ("[[configuration]]\nname = 'a'\nmode = 'int4_sym'\nratio = 80", "Expected `float` <= 1.0 - at `$.ratio`"),
-        ("[[configuration]]\nname = 'a'\nmode = 'int4_sym'\ngroup_size = 128", "group size 128 does not divide layers"),
-        ("[[configuration]]\nname = 'a'\nmode = 'int4_sym'\nlora_rank = 256", "rank 256 is larger than the smallest"),
-        ("[[configuration]]\nname = 'a'\nmode = 'int8_sym'\nawq = true", "awq cannot be used with int8_sym"),
-        (
-            "[[configuration]]\nname = 'a'\nmode = 'nf4'\ngptq = true\nlora_rank = 8",
-            "gptq and lora_rank cannot be combined",
-        ),
-        ("[[configuration]]\nname = 'a'\nmode = 'nf4'\nlora_rank = 0", "Expected `int` >= 1 - at `$.lora_rank`"),
-        (
-            "[[configuration]]\nname = 'a'\nmode = 'nf4'\nsubset_size = -1",
-            "Expected `int` >= 1 - at `$.subset_size`",
-        ),
-        (
-            "[[configuration]]\nname = 'a'\nmode = 'nf4'\ngroup_size = 0",
-            "group_size of at least 1, or -1 (per channel)",
-        ),
-        ("[[configuration]]\nname = 'fp32'\nmode = 'nf4'", "'fp32' is the name of the baseline"),
-        ("not toml", "grid.toml"),
-    ],
-)
+WRONG = """
+ | no configuration
+nothing = 1 | unknown field `nothing`
+configuration = 1 | Expected `array`, got `int`
+not toml | grid.toml
+[[configuration]]; name = 'a' | missing required field `mode`
+[[configuration]]; name = ''; mode = 'nf4' | a name of 1 to 60 characters expected
+[[configuration]]; name = 'fp32'; mode = 'nf4' | 'fp32' is the name of the baseline
+{a} 'int5' | found 'int5'
+{a} 'nf4'; rank = 1 | unknown field `rank`
+{a} 'nf4'; {a} 'nf4' | two configurations are named 'a'
+{a} 'int4_sym'; ratio = 80 | Expected `float` <= 1.0 - at `$.ratio`
+{a} 'int4_sym'; group_size = 128 | group size 128 does not divide layers
+{a} 'int4_sym'; lora_rank = 256 | rank 256 is larger than the smallest
+{a} 'int8_sym'; awq = true | awq cannot be used with int8_sym
+{a} 'nf4'; gptq = true; lora_rank = 8 | gptq and lora_rank cannot be combined
+{a} 'nf4'; lora_rank = 0 | Expected `int` >= 1 - at `$.lora_rank`
+{a} 'nf4'; subset_size = -1 | Expected `int` >= 1 - at `$.subset_size`
+{a} 'nf4'; group_size = 0 | group_size of at least 1, or -1 (per channel)
+""".replace("{a}", "[[configuration]]; name = 'a'; mode =")
+
+
+@pytest.mark.parametrize(("text", "expected"), rows(WRONG))
 def test_wrong_grid_is_refused(tmp_path: pathlib.Path, text: str, expected: str) -> None:
     """The error names the file, the configuration and what was expected, before anything runs."""
     with pytest.raises(NncfToolsError) as error:
-        grid.weight_grid(written(tmp_path, text), SMOLLM2)
+        grid.weight_grid(written(tmp_path, text.replace("; ", "\n")), SMOLLM2)
 
     assert expected in str(error.value)
     assert "grid.toml" in str(error.value)

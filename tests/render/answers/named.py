@@ -28,43 +28,38 @@ if TYPE_CHECKING:
 Said = Iterator[tuple[str, Figure]]
 """Names and figures; a name is of a metric, of an operation, of a process by its PID, or of the run."""
 
-_N, _MEMORY, _OPERATION = r"[+-]?[\d,]+(?:\.\d+)?", "RSS|Anon|File|PSS|System", "Load|Compute|Children|Pool"
-_S, _SPAN = rf"{_N} s", rf"{_N}(?:–{_N})? s"
-_PATTERNS = [
-    rf"(?P<of>{_MEMORY}) peak (?P<peak>{_N} MiB)(?: at (?P<at>{_SPAN}))?",
-    rf"\b(?P<of>RSS) (?P<peak>{_N} MiB) at \d\d:\d\d:\d\d \((?P<at>{_SPAN})",
-    rf"Peak memory (?P<peak>{_N} MiB)(?!\s\(PSS)",
-    rf"^  peak +(?P<peak>{_N} MiB)(?!\s\(PSS)",
-    rf"\(PSS; RSS of \d+ processes: (?P<peak>{_N}),",
-    rf" (?P<moment>{_N}\ss)\safter\sthe\sstart",
-    rf"\b(?:took|recorded) (?P<duration>{_S})",
-    rf"[◆,] peak (?P<peak>{_N} MiB)(?: at (?P<at>{_SPAN}))?",
-    rf"Max memory of (?P<of>{_MEMORY}): (?P<peak>{_N}) \(",
-    rf"\bRSS (?P<final>{_N} MiB)(?:,| +◆)",
-    (
-        rf"^ *(?P<of>{_MEMORY}) +(?P<peak>{_N}) +(?P<at>{_SPAN}) +(?P<final>{_N}) +(?P<delta>{_N}) +(?P<average>{_N})"
-        rf" +(?P<lowest>{_N}) *$"
-    ),
-    rf"peak_rss>\+0%: (?P<peak>{_N} MiB) against \1",
-    rf"duration>\+0%: (?P<duration>{_S}) against \1",
-    rf"cpu>\+0%: (?P<cpu>{_S}) against \1",
-    rf"rise to its peak of (?P<peak>{_N} MiB)",
-    rf"UTC on \S+, (?P<duration>{_S}),",
-    rf"CPU +(?P<cpu>{_S}) \(user (?P<user>{_S}), system (?P<system>{_S})\), (?P<cores>{_N} cores) on average",
-    rf"average\n(?P<cores>{_N} cores)",
-    rf"(?P<cpu>{_S}) of CPU",
-    rf"^Cores +(?P<cores_peak>{_N}) ",
-    (
-        rf"^ *[\d.]+ +(?P<op>{_OPERATION}) +(?P<rss_peak>{_N}) +(?P<delta>{_N}) +(?P<duration_s>{_S})"
-        rf"(?: +(?P<start_s>{_S}) +(?P<cpu_average>{_N}|–) +(?P<cpu_peak>{_N}|–))?"
-    ),
-    (rf"^ *[\d.]+ +(?P<op>{_OPERATION}) +(?P<start_s>{_S}) +(?P<cpu_average>{_N}|–) +(?P<cpu_peak>{_N}|–)"),
-    (
-        rf"^(?P<op>{_OPERATION})\n(?P<rss_start>{_N})\n(?P<rss_peak>{_N})\n(?P<delta>{_N})\n"
-        rf"(?P<duration_s>{_S}) · \d+ %\n(?P<cpu_s>{_S})"
-    ),
-    rf"^ *\w+ +(?P<pid>\d+) +(?P<start>{_S}) +(?P<end>{_S}) +(?P<held>{_N}) +(?P<cpu>{_S})",
-]
+_N, _OPERATION = r"[+-]?[\d,]+(?:\.\d+)?", "Load|Compute|Children|Pool"
+_SPAN, _MEMORY = rf"{_N}(?:–{_N})? s", "RSS|Anon|File|PSS|System"
+_RATES = rf"(?P<start_s>{_N} s) +(?P<cpu_average>{_N}|–) +(?P<cpu_peak>{_N}|–)"
+_TEXT = r"""
+(?P<of>{MEMORY}) peak (?P<peak>{N} MiB)(?: at (?P<at>{SPAN}))?
+\b(?P<of>RSS) (?P<peak>{N} MiB) at \d\d:\d\d:\d\d \((?P<at>{SPAN})
+Peak memory (?P<peak>{N} MiB)(?!\s\(PSS)
+^  peak +(?P<peak>{N} MiB)(?!\s\(PSS)
+\(PSS; RSS of \d+ processes: (?P<peak>{N}),
+ (?P<moment>{N}\ss)\safter\sthe\sstart
+\b(?:took|recorded) (?P<duration>{N} s)
+[◆,] peak (?P<peak>{N} MiB)(?: at (?P<at>{SPAN}))?
+Max memory of (?P<of>{MEMORY}): (?P<peak>{N}) \(
+\bRSS (?P<final>{N} MiB)(?:,| +◆)
+^ *(?P<of>{MEMORY}) +(?P<peak>{N}) +(?P<at>{SPAN}) +(?P<final>{N}) +(?P<delta>{N}) +(?P<average>{N}) +(?P<lowest>{N}) *$
+peak_rss>\+0%: (?P<peak>{N} MiB) against \1
+duration>\+0%: (?P<duration>{N} s) against \1
+cpu>\+0%: (?P<cpu>{N} s) against \1
+rise to its peak of (?P<peak>{N} MiB)
+UTC on \S+, (?P<duration>{N} s),
+CPU +(?P<cpu>{N} s) \(user (?P<user>{N} s), system (?P<system>{N} s)\), (?P<cores>{N} cores) on average
+average\n(?P<cores>{N} cores)
+(?P<cpu>{N} s) of CPU
+^Cores +(?P<cores_peak>{N})\s
+^ *[\d.]+ +(?P<op>{NAME}) +(?P<rss_peak>{N}) +(?P<delta>{N}) +(?P<duration_s>{N} s)(?: +{RATES})?
+^ *[\d.]+ +(?P<op>{NAME}) +{RATES}
+^(?P<op>{NAME})\n(?P<rss_start>{N})\n(?P<rss_peak>{N})\n(?P<delta>{N})\n(?P<duration_s>{N} s) · \d+ %\n(?P<cpu_s>{N} s)
+^ *\w+ +(?P<pid>\d+) +(?P<start>{N} s) +(?P<end>{N} s) +(?P<held>{N}) +(?P<cpu>{N} s)
+"""
+for name, pattern in (("N", _N), ("SPAN", _SPAN), ("MEMORY", _MEMORY), ("NAME", _OPERATION), ("RATES", _RATES)):
+    _TEXT = _TEXT.replace(f"{{{name}}}", pattern)
+_PATTERNS = _TEXT.strip("\n").split("\n")
 _OF_RUN = ("duration", "cpu", "user", "system", "cores", "cores_peak", "held_at_end")
 _MIB = 2**20
 _WRITTEN = 0.006

@@ -50,8 +50,8 @@ profiler.session.save("run.json")
 """
 QUIETLY = ("-q", "-o", "run.json", "--")
 RECORDINGS = {
-    "profile": command_line("profile", "-i", 0.03, "-t", "rss,anon,file,pss,system", *QUIETLY, *OPERATIONS),
-    "monitor": command_line("monitor", "-i", 0.01, *QUIETLY, sys.executable, "plain.py"),
+    "profile": command_line("profile -i 0.03 -t rss,anon,file,pss,system", *QUIETLY, *OPERATIONS),
+    "monitor": command_line("monitor -i 0.01", *QUIETLY, sys.executable, "plain.py"),
     "Profiler": [sys.executable, "itself.py", "."],
 }
 """The command line's, with operations, children and stacks, and without; and that of a program that records itself."""

@@ -85,7 +85,7 @@ def test_what_is_written() -> None:
 def profiled(nncf_tools: Run, *steps: str) -> Session:
     """Return the session of the burner, which takes these steps."""
     command = [sys.executable, str(BURNERS / "device.py"), *steps]
-    nncf_tools("profile", "--no-stacks", "--no-plot", "-o", "run.json", "--force", *command)
+    nncf_tools("profile --no-stacks --no-plot -o run.json --force", *command)
     return Session.load("run.json")
 
 
@@ -101,7 +101,7 @@ def test_run(stand_in: pathlib.Path, nncf_tools: Run) -> None:
     """A run's memory on a device is in its samples, in operations and in the report; exact where torch keeps a mark."""
     stand_in.write_text(f"{STAND_IN}print {{\n")  # text of the driver costs no reading
     session = profiled(nncf_tools, "Load:0.1:0", "Quantize:1.2:12:30", "Short:0.01:14:40")
-    report = nncf_tools("report", "run.json").stdout
+    report = nncf_tools("report run.json").stdout
     quantize, short = (operation for operation in session.operations if operation.name != "Load")
 
     assert session.samples.figures("device_used@nvidia0").highest == (session.peaks[HELD].low or 0) + 3 * GIB
@@ -126,7 +126,7 @@ def test_run(stand_in: pathlib.Path, nncf_tools: Run) -> None:
 def test_bad_driver(lines: str, warnings: list[str], stand_in: pathlib.Path, nncf_tools: Run) -> None:
     """A driver delays neither the command nor the end of its recording, and takes only its own process along."""
     stand_in.write_text(lines)
-    nncf_tools("monitor", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.4)")
+    nncf_tools("monitor --no-plot -o run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.4)")
     session = Session.load("run.json")
 
     assert session.finished
@@ -146,7 +146,7 @@ def test_source_that_fails(
     library = stand_in.with_name("fails.so")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, "-xc", "-"], input=FAILS.encode(), check=True)
     monkeypatch.setenv(FOR_TESTS, str(library))
-    nncf_tools("monitor", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.8)")
+    nncf_tools("monitor --no-plot -o run.json", sys.executable, "-S", "-c", "import time; time.sleep(0.8)")
     (warning,) = Session.load(tmp_path / "run.json").warnings
 
     assert warning.startswith("memory of NVIDIA's GPUs is unknown from ")
@@ -194,7 +194,7 @@ WAITS = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep
 def test_driver_that_forks(stand_in: pathlib.Path, tmp_path: pathlib.Path, devices: str, *, is_killed: bool) -> None:
     """A child that a driver forks ends with the recording, also where the helper crashes or has nothing to read."""
     stand_in.write_text(f"fork\n{devices}")
-    words = command_line("monitor", "-q", "--no-plot", "-o", "run.json", sys.executable, "-S", "-c", WAITS)
+    words = command_line("monitor -q --no-plot -o run.json", sys.executable, "-S", "-c", WAITS)
     with subprocess.Popen(words) as process:
         until(lambda: helpers() if devices == STAND_IN else process.poll() is None, "the helper")
         time.sleep(0.5)
